@@ -1,0 +1,41 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+
+.PHONY: setup demo test test-fast lint format bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)  ## tune a model privately and write a report
+	$(BIN)/python -m examples.demo
+
+test: $(STAMP)  ## every check: style, types, architecture, tests
+	$(MAKE) lint
+	$(BIN)/python -m pytest -n 2
+
+test-fast: $(STAMP)  ## the tests without the slow ones
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## quality and cost benchmarks, JSON and pictures in benchmarks/results
+	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.cost
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

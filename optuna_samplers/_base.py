@@ -1,0 +1,472 @@
+"""Lifecycle of a private sampler: Optuna's hooks on one side, an engine session on the other.
+
+Order of Optuna's calls for one trial: ``before_trial``, then lazily (at the first suggest that is
+neither fixed nor single-valued) ``infer_relative_search_space`` and ``sample_relative``, then the
+objective, then ``after_trial``. Enqueued trials may skip the middle; ``add_trial`` calls nothing.
+Samplers of several processes share nothing but the study and the vault.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.search_space import IntersectionSearchSpace
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from optuna_samplers._guard import GuardedTrial, attempt
+from optuna_samplers._space import to_space
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.session import Session
+from privbo_plugins.vault import Vault, open_vault
+
+RUN_ATTR = "privbo:run"
+"""Study attribute that remembers the run and its vault."""
+
+GUARANTEE_ATTR = "privbo:guarantee"
+"""Study attribute with the guarantee as a paragraph, for the dashboard."""
+
+ROLE_ATTR = "privbo:role"
+"""Trial attribute: what the trial was for, and whether its value is a release of its own."""
+
+Objective = Callable[[Any], Any]
+
+
+class _StudyState:
+    """What one sampler object keeps of one study; everything else is in the vault."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.intersection = IntersectionSearchSpace()
+        self.relative: dict[str, BaseDistribution] | None = None
+        self.told: set[int] = set()
+        self.warned = False
+
+
+class PrivateSampler(BaseSampler):
+    """Base of the samplers that tune on per-record losses under central privacy.
+
+    Args:
+        config: Settings of the engine's algorithm.
+        search_space: Optuna distributions by name, if known beforehand.
+        seed: Drives candidates, never noise.
+        vault: None for memory, or a database URL.
+        noise: Test injection only; a run with it is reported as unprotected.
+
+    Raises:
+        ValueError: For an empty search space or a vault handle that is not a URL.
+        VaultError: If the vault cannot be opened.
+    """
+
+    def __init__(
+        self,
+        config: GIBOConfig,
+        *,
+        search_space: Mapping[str, BaseDistribution] | None = None,
+        seed: int | None = None,
+        vault: str | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        self._config = config
+        self._search_space = None if search_space is None else dict(search_space)
+        if self._search_space is not None and to_space(self._search_space) is None:
+            raise ValueError("search_space must hold at least one parameter that varies.")
+        self._seed = seed
+        self._independent = RandomSampler(seed=seed)
+        self._vault: Vault | None = open_vault(vault)
+        self._vault_handle = self._vault.handle
+        self._noise = noise
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._states: weakref.WeakKeyDictionary[Any, dict[str, _StudyState]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A handle and public settings: no vault contents and no noise source."""
+        state = self.__dict__.copy()
+        state["_vault"] = state["_noise"] = None
+        for name in ("_lock", "_states"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    # Sessions -------------------------------------------------------------------------------
+
+    def _state(self, study: Study) -> _StudyState:
+        storage = study._storage
+        with self._lock:
+            of_storage = self._states.setdefault(storage, {})
+            state = of_storage.get(study.study_name)
+            if state is None:
+                state = of_storage[study.study_name] = _StudyState(self._open(study))
+            return state
+
+    def _open(self, study: Study) -> Session:
+        _refuse_multi_objective(study, type(self).__name__)
+        if self._vault is None:
+            self._vault = open_vault(self._vault_handle)
+        remembered = study.user_attrs.get(RUN_ATTR)
+        if remembered is not None and remembered["vault"] != self._vault.vault_id:
+            raise VaultError(
+                "This study was begun with another vault, which holds its ledger; without it "
+                "nothing can be released. An in-memory vault ends with its process: to resume a "
+                "study, give the sampler a vault URL from the start, for example "
+                "vault='sqlite:///private.db'."
+            )
+        session = Session.open(
+            self._vault,
+            f"optuna/{study.study_name}",
+            self._config,
+            maximize=study.direction == StudyDirection.MAXIMIZE,
+            seed=self._seed,
+            run_id=None if remembered is None else remembered["run"],
+            noise=self._noise,
+        )
+        if remembered is None:
+            self._remember(study, session, self._vault.vault_id)
+        if self._search_space is not None:
+            space = to_space(self._search_space)
+            if space is not None:
+                session.set_space(space)
+        return session
+
+    @staticmethod
+    def _remember(study: Study, session: Session, vault_id: str) -> None:
+        """Writes the run's identity into the study, unless the vault's run is somebody else's."""
+        if session.published():
+            again = study.user_attrs.get(RUN_ATTR)  # a quicker worker of the same study?
+            if again is None or again["run"] != session.run_id:
+                raise VaultError(
+                    "The vault already holds a run of an earlier study of this name, with "
+                    "releases that this study does not show. Give the study another name or "
+                    "another vault."
+                )
+            return
+        study.set_user_attr(RUN_ATTR, {"run": session.run_id, "vault": vault_id})
+        study.set_user_attr(GUARANTEE_ATTR, str(session.guarantee()))
+
+    # Optuna's hooks -------------------------------------------------------------------------
+
+    def reseed_rng(self) -> None:
+        """Reseeds independent draws; designs are handed out by the vault and need none."""
+        self._independent.reseed_rng()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Charges the training that the trial is about to do, if a cost was declared."""
+        _refuse_multi_objective(study, type(self).__name__)
+        session = self._state(study).session
+        if self._config.training_mu is not None:
+            session.charge_training(_key(trial))
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """The declared space, or what all completed trials have in common."""
+        _refuse_multi_objective(study, type(self).__name__)
+        if self._search_space is not None:
+            return {n: d for n, d in self._search_space.items() if not d.single()}
+        state = self._state(study)
+        if state.relative is None or state.session.plan is None:
+            common = state.intersection.calculate(study)
+            state.relative = {n: d for n, d in common.items() if not d.single()} or None
+        return dict(state.relative or {})
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The next point of the plan, restricted to the names that Optuna asks for."""
+        _refuse_multi_objective(study, type(self).__name__)
+        if not search_space:
+            return {}
+        session = self._state(study).session
+        full = to_space(self.infer_relative_search_space(study, trial) | search_space)
+        if session.space is None and full is not None:
+            session.set_space(full)
+        space = session.space
+        if space is None or not set(search_space) <= set(space):
+            return {}
+        params = space.decode(session.ask(_key(trial)).x)
+        return {name: params[name] for name in search_space}
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A random draw, before the space is known."""
+        _refuse_multi_objective(study, type(self).__name__)
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Checks what is about to be stored, and stops the study when the plan is used up."""
+        own = self._state(study)
+        session = own.session
+        if state != TrialState.COMPLETE:
+            session.fail(_key(trial))
+            self._check_pruned(own, values)
+            return
+        published = session.published_value(_key(trial))
+        if published is None:
+            self._take_plain(study, own, trial, values)
+        elif values is not None and not _same(values[0], published):
+            self._expose(study, own, f"trial {trial.number} was told another value than released")
+        if session.finished:
+            self._finish(study, session)
+
+    def _check_pruned(self, own: _StudyState, values: Sequence[float] | None) -> None:
+        if values is not None:
+            own.session.note("a pruned trial stores its last intermediate value")
+
+    def _take_plain(
+        self, study: Study, own: _StudyState, trial: FrozenTrial, values: Sequence[float] | None
+    ) -> None:
+        space = to_space(trial.distributions)
+        if values is not None and space is not None:
+            own.session.tell_plain(_key(trial), trial.params, space, values[0])
+        self._expose(
+            study,
+            own,
+            "trials returned plain floats instead of per-record losses",
+            "Wrap the objective: study.optimize(sampler.private(objective)) with an objective "
+            "that returns one value per validation record.",
+        )
+
+    def _expose(self, study: Study, own: _StudyState, reason: str, fix: str = "") -> None:
+        own.session.mark_unprotected(reason)
+        if not own.warned:
+            own.warned = True
+            study.set_user_attr(GUARANTEE_ATTR, str(own.session.guarantee()))
+            warnings.warn(
+                f"Nothing is protected: {reason}. {fix}".strip(), PrivacyWarning, stacklevel=2
+            )
+
+    @staticmethod
+    def _finish(study: Study, session: Session) -> None:
+        study.set_user_attr(GUARANTEE_ATTR, str(session.guarantee()))
+        try:
+            study.stop()
+        except RuntimeError:  # ask/tell has no loop to stop; Optuna raises after storing
+            pass
+
+    # The private channel --------------------------------------------------------------------
+
+    def private(self, objective: Objective) -> PrivateObjective:
+        """Wraps an objective that returns one value per validation record.
+
+        Args:
+            objective: From a guarded trial to a vector of shape (n_records,): losses to
+                minimise or scores to maximise, in the study's direction.
+
+        Returns:
+            An objective for ``study.optimize`` that returns the released value. The vector
+            itself goes to the vault.
+        """
+        return PrivateObjective(self, objective)
+
+    def tell_private(self, trial: optuna.Trial, losses: Any) -> float:
+        """Tells per-record losses under ask/tell; the study gets the released value.
+
+        Args:
+            trial: From ``study.ask()``.
+            losses: One value per validation record, shape (n_records,).
+
+        Returns:
+            The released value.
+
+        Raises:
+            ValueError: If the vector is not usable; the trial stays running and can be told
+                again.
+        """
+        value, error = self._tell(trial, losses)
+        del losses
+        if error is not None:
+            raise error
+        trial.study.tell(trial, value)
+        return value
+
+    def _tell(self, trial: optuna.Trial, losses: Any) -> tuple[float, Exception | None]:
+        """(released value, None), or (nan, an error whose frames hold no private value)."""
+        try:
+            return self._tell_or_raise(trial, losses), None
+        except (ValueError, PrivacyError, VaultError) as error:
+            return float("nan"), type(error)(str(error))
+        except Warning as warning:  # warnings that the user turned into errors
+            return float("nan"), type(warning)(str(warning))
+        except Exception as error:
+            name = type(error).__name__
+            return float("nan"), PrivacyError(f"A release failed inside the engine ({name}).")
+
+    def _tell_or_raise(self, trial: optuna.Trial, losses: Any) -> float:
+        study = trial.study
+        frozen = study._storage.get_trial(trial._trial_id)
+        own = self._state(study)
+        space = to_space(frozen.distributions)
+        if space is None:
+            raise ValueError(
+                "The objective suggested no parameter that varies, so there is nothing to tune."
+            )
+        value = own.session.tell(_key(frozen), frozen.params, space, losses)
+        own.told.add(frozen.number)
+        role = own.session.trial_role(_key(frozen))
+        if role is not None:
+            trial.set_user_attr(ROLE_ATTR, role[0] if role[1] < 0 else f"{role[0]} {role[1]}")
+        return value
+
+    def _evaluate(self, trial: optuna.Trial, objective: Objective) -> tuple[float, Any]:
+        session = self._state(trial.study).session
+
+        def declare(operation: str) -> None:
+            session.note(f"the caller declared values given to trial.{operation} public")
+
+        losses, error = attempt(objective, GuardedTrial(trial, declare))
+        if error is not None:
+            return float("nan"), error
+        return self._tell(trial, losses)
+
+    # What the user reads --------------------------------------------------------------------
+
+    def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> Plan:
+        """What a run over this space and so many records would do and cost.
+
+        Args:
+            search_space: Optuna distributions by name.
+            n_records: Number of validation records.
+
+        Returns:
+            The plan; printing it shows trials, releases and noise.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        space = to_space(search_space)
+        if space is None:
+            raise ValueError("search_space must hold at least one parameter that varies.")
+        plan = make_plan(self._config, space, n_records)
+        plan.warn_if_drowned()
+        return plan
+
+    def recommend(self, study: Study) -> dict[str, Any]:
+        """The parameters that the releases recommend: theta_T, not the best noisy trial.
+
+        Raises:
+            ValueError: If no start has been chosen yet.
+        """
+        own = self._state(study)
+        if own.session.space is None:
+            common = to_space(self.infer_relative_search_space(study, _no_trial()))
+            if common is None:
+                raise ValueError("There is nothing to recommend yet: no trial has completed.")
+            own.session.set_space(common)
+        constants: dict[str, Any] = {}
+        for trial in study.get_trials(deepcopy=False)[-1:]:
+            constants = {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
+        return constants | own.session.recommendation()
+
+    def finished(self, study: Study) -> bool:
+        """Whether the plan is used up; for ask/tell loops, which nothing stops."""
+        session = self._state(study).session
+        session.refresh()
+        return session.finished
+
+    def guarantee(self, study: Study) -> Guarantee:
+        """What may be claimed for this study, after comparing its storage with the ledger."""
+        session = self._state(study).session
+        self._audit_storage(study, session)
+        return session.guarantee()
+
+    def _audit_storage(self, study: Study, session: Session) -> None:
+        """Marks the run if the study holds values that no release explains."""
+        published = session.published()
+        for trial in study.get_trials(deepcopy=False):
+            if trial.state != TrialState.COMPLETE or trial.value is None:
+                continue
+            known = published.get(_key(trial))
+            if known is None or not _same(trial.value, known[2]):
+                session.mark_unprotected("the study holds values that were not released")
+                return
+
+    def purge(self, study: Study) -> None:
+        """Deletes every raw loss of the study from the vault; ledger and releases stay."""
+        self._state(study).session.purge()
+
+    def replay(self, study: Study) -> list[int]:
+        """Tells released values that a crash kept from reaching the study.
+
+        Call it when no worker is running: it finishes every trial whose release is in the vault
+        while the study still shows it as running. Nothing is drawn.
+
+        Returns:
+            Numbers of the trials that were finished.
+        """
+        session = self._state(study).session
+        published = session.published()
+        finished = []
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            known = published.get(_key(trial))
+            if known is not None:
+                study.tell(trial.number, known[2])
+                finished.append(trial.number)
+        return finished
+
+
+class PrivateObjective:
+    """An objective whose raw result goes to the vault; made by ``sampler.private``."""
+
+    def __init__(self, sampler: PrivateSampler, objective: Objective) -> None:
+        self._sampler = sampler
+        self._objective = objective
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        """Evaluates the objective on a guarded trial and returns the released value."""
+        value, error = self._sampler._evaluate(trial, self._objective)
+        if error is not None:
+            raise error
+        return value
+
+    def __repr__(self) -> str:
+        return "PrivateObjective()"  # the objective's own repr may quote data
+
+
+def _key(trial: FrozenTrial) -> str:
+    """The vault's name of a trial; a retry keeps the name of the trial that it repeats."""
+    return str(trial.system_attrs.get("failed_trial", trial.number))
+
+
+def _same(told: float, published: float) -> bool:
+    return told == published or (np.isnan(told) and np.isnan(published))
+
+
+def _refuse_multi_objective(study: Study, name: str) -> None:
+    if len(study.directions) > 1:
+        raise ValueError(
+            f"{name} tunes one objective; this study has {len(study.directions)} directions."
+        )
+
+
+def _no_trial() -> FrozenTrial:
+    return optuna.trial.create_trial(state=TrialState.RUNNING)

@@ -1,0 +1,124 @@
+"""What every algorithm that tunes on per-record losses looks like.
+
+An algorithm is a framework-free ask/tell object. ``propose`` reads releases only; ``observe``
+is the only way it learns, and it learns releases, never raw losses. A :class:`Query` describes
+a private statistic; the session that owns the vault, the ledger and the noise carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+START, STEP, FINAL = "start", "step", "final"
+"""Roles of a trial: chooses the start, informs a step, evaluates the recommendation."""
+
+START_STEP = -1
+"""The step number of start trials."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A point to evaluate.
+
+    Attributes:
+        role: :data:`START`, :data:`STEP` or :data:`FINAL`.
+        step: Which step it belongs to; -1 for start points.
+        slot: Its place in the step.
+        x: The point, shape (D,), encoded by the space.
+    """
+
+    role: str
+    step: int
+    slot: int
+    x: Array
+
+
+@dataclass(frozen=True)
+class Release:
+    """A noisy statistic that is public from now on.
+
+    Attributes:
+        kind: "value", "gradient" or "norm".
+        key: Which one of its kind.
+        values: The noisy vector.
+        meta: Public facts needed to learn from it.
+    """
+
+    kind: str
+    key: str
+    values: tuple[float, ...]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Query:
+    """A bounded statistic of per-record losses and what it costs to release it.
+
+    Attributes:
+        kind: See :class:`Release`.
+        key: See :class:`Release`.
+        statistic: From blocks of losses, (n_block, m) each, to the exact value, shape (d,).
+        sensitivity: L2 sensitivity under replace-one.
+        mu: Gaussian DP parameter to spend on it.
+        trials: Whose losses it reads, in the column order of the blocks.
+        meta: Public facts stored with the release.
+    """
+
+    kind: str
+    key: str
+    statistic: Callable[[Iterable[Array]], Array]
+    sensitivity: float
+    mu: float
+    trials: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Algorithm(Protocol):
+    """Ask/tell over releases; see :class:`privbo_plugins.algorithms.dp_gibo.DPGIBO`."""
+
+    name: str
+
+    @property
+    def phase(self) -> tuple[str, int]:
+        """Role and step of the next proposals."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """True once the plan is used up."""
+        ...
+
+    def propose(self, slot: int) -> Proposal:
+        """The point of a slot of the current step; slots beyond the batch are extra points."""
+        ...
+
+    def observe(self, release: Release) -> None:
+        """Learns one release."""
+        ...
+
+    def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
+        """What to release of one trial's own losses, or None."""
+        ...
+
+    def step_queries(self, trials: Sequence[str], X: Sequence[Array]) -> list[Query]:
+        """What to release once these trials of the current step are done; [] if too early."""
+        ...
+
+    def recommendation(self) -> Array:
+        """The point that the releases so far recommend, shape (D,)."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-ready public state."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores :meth:`state_dict`."""
+        ...

@@ -1,0 +1,7 @@
+"""DP-GIBO (Sopa, Marusic, Avella-Medina, Cunningham: Scalable Differentially Private BO)."""
+
+from privbo_plugins.algorithms.dp_gibo.algorithm import DPGIBO, GIBOState
+from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.plan import Plan, make_plan
+
+__all__ = ["DPGIBO", "GIBOConfig", "GIBOState", "Plan", "make_plan"]

@@ -1,0 +1,510 @@
+"""DP-GIBO: private descent along Gaussian-process gradients (Sopa et al., Algorithm 1).
+
+Notation:
+
+    =======  ==========================================================  ========
+    symbol   meaning                                                     shape
+    =======  ==========================================================  ========
+    theta    centre of step t, a function of earlier releases only       (D,)
+    c        point at which the gradient is estimated (theta, moved      (d,)
+             inwards where a design would leave the cube)
+    X        evaluated points of the batch, as the host rounded them     (m, d)
+    Y        losses, one row a record                                    (n, m)
+    W        (K(X, X) + s2 I)⁻¹ k(X, c)∇ᵀ                                (m, d)
+    G        Y W, per-record posterior mean gradients                    (n, d)
+    B        clipping norm                                               scalar
+    g        mean of clipped rows of G, released with noise              (d,)
+             (2 B sqrt(T) / (n mu_g)) N(0, I)
+    D, d     all and numeric coordinates
+    =======  ==========================================================  ========
+
+The object reads releases only. Raw losses pass through the statistics that it hands out as
+:class:`~privbo_plugins.algorithms.base.Query` and are never kept here.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import qmc
+
+from privbo_plugins.algorithms.base import FINAL, START, START_STEP, STEP, Proposal, Query, Release
+from privbo_plugins.algorithms.dp_gibo import design
+from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.plan import Plan, lengthscales, plan_starts
+from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
+from privbo_plugins.models.gaussian_process import GaussianProcess
+from privbo_plugins.models.kernels import Isotropic
+from privbo_plugins.privacy.mechanisms import (
+    fraction_within,
+    mean_of_clipped_rows,
+    mean_of_clipped_values,
+)
+from privbo_plugins.spaces import Space
+
+Array = NDArray[np.float64]
+
+_NORM_QUANTILE = 0.8
+"""Fraction of records that an adaptive norm aims to leave unclipped."""
+
+_NORM_RATE = 1.5
+"""How fast an adaptive norm follows, in log units per unit of fraction."""
+
+
+@dataclass
+class GIBOState:
+    """Everything that the releases so far determine; public.
+
+    Attributes:
+        step: t, the number of gradients applied.
+        theta: Centre of step t, (D,); None before the start is chosen.
+        path: Centres of all steps so far.
+        B: Clipping norm of the next gradient.
+        rule: State of the step rule.
+        starts: (x, value) of the start points that count.
+        step_values: Released values of the current step, then of older ones, by step.
+        extras: Value releases drawn from the reserve.
+        final: The released value at the recommendation, if made.
+        remembered: (trial, x) of remembered points, oldest first.
+    """
+
+    step: int = 0
+    theta: list[float] | None = None
+    path: list[list[float]] = field(default_factory=list)
+    B: float = 1.0
+    rule: list[list[float]] = field(default_factory=list)
+    starts: list[tuple[list[float], float]] = field(default_factory=list)
+    step_values: dict[str, list[float]] = field(default_factory=dict)
+    extras: int = 0
+    final: float | None = None
+    remembered: list[tuple[str, list[float]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    centre: Array  # c, (d,)
+    X: Array  # (b, d), as the host will evaluate them
+
+
+class DPGIBO:
+    """DP-GIBO over releases.
+
+    Args:
+        config: The settings.
+        space: The search space.
+        seed: Drives start points and designs, never noise.
+        maximize: Whether per-record values are scores to maximise.
+        plan: Known once the number of records is; start points can be proposed without.
+
+    Example:
+        >>> from privbo_plugins.spaces import Float
+        >>> algorithm = DPGIBO(GIBOConfig(mu=1.0), Space({"x": Float(0, 1)}), seed=0)
+        >>> algorithm.propose(0).x
+        array([0.5])
+    """
+
+    name = "dp-gibo"
+
+    def __init__(
+        self,
+        config: GIBOConfig,
+        space: Space,
+        *,
+        seed: int,
+        maximize: bool = False,
+        plan: Plan | None = None,
+    ) -> None:
+        self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
+        self.plan = plan
+        self.state = GIBOState()
+        self._K = plan_starts(config, space.d)
+        self._numeric = space.numeric
+        self._lengthscales = lengthscales(config, space)
+        self.kernel = config.make_kernel(self._lengthscales)
+        self._batch_cache: tuple[int, _Batch] | None = None
+        self._extra_cache: list[Array] = []
+        self._start_cache: Array = np.empty((0, len(space)))
+        self._gp: GaussianProcess | None = None
+        if self._K == 0:
+            self._begin(self._start_point(0).tolist())
+
+    # What to evaluate next ------------------------------------------------------------------
+
+    @property
+    def phase(self) -> tuple[str, int]:
+        """Role and step of the next proposals."""
+        if self.state.theta is None:
+            return START, START_STEP
+        if self.plan is None or self.state.step < self.plan.n_steps:
+            return STEP, self.state.step
+        return FINAL, self.state.step
+
+    @property
+    def finished(self) -> bool:
+        """True once the recommendation has been evaluated (or values are never released)."""
+        if self.phase[0] != FINAL:
+            return False
+        return self.state.final is not None or self.config.value_share == 0
+
+    def propose(self, slot: int) -> Proposal:
+        """The point of a slot of the current step; slots beyond the batch are extra points."""
+        role, step = self.phase
+        if role == START:
+            return Proposal(role, step, slot, self.space.snap(self._start_point(slot)))
+        theta = self._theta()
+        x = theta.copy()
+        if role == STEP:
+            x[self._numeric] = self._step_point(slot)
+        return Proposal(role, step, slot, self.space.snap(x))
+
+    def _start_point(self, slot: int) -> Array:
+        """The middle of the cube (unless a random start is asked for), then a Sobol sequence."""
+        if slot == 0 and not self.config.random_start:
+            return np.where(self._numeric, 0.5, 0.0)
+        if slot >= len(self._start_cache):
+            m = max(4, math.ceil(math.log2(slot + 1)))
+            sobol = qmc.Sobol(len(self.space), scramble=True, rng=np.random.default_rng(self.seed))
+            self._start_cache = sobol.random_base2(m)
+        u = self._start_cache[slot]
+        dims = list(self.space.values())
+        choices = [len(getattr(dim, "choices", ())) or 1 for dim in dims]
+        return np.asarray(np.where(self._numeric, u, np.floor(u * np.array(choices))))
+
+    def _step_point(self, slot: int) -> Array:
+        batch = self._batch()
+        if slot < len(batch.X):
+            return np.asarray(batch.X[slot])
+        while len(self._extra_cache) <= slot - len(batch.X):
+            self._extra_cache.append(self._extra_point(batch))
+        return self._extra_cache[slot - len(batch.X)]
+
+    def _extra_point(self, batch: _Batch) -> Array:
+        """The next most informative point for the same centre, given all that is out."""
+        if self.space.d == 0:
+            return np.asarray(batch.X[0])
+        out = np.vstack([batch.X, *(e[None] for e in self._extra_cache)])
+        rng = np.random.default_rng([self.seed, self.state.step, len(out)])
+        radius = 0.37 * self._lengthscales
+        directions = radius * design.structured_directions(self.space.d, self.space.d + 1, rng)
+        point = design.next_probe(
+            self.kernel, out, batch.centre, self.config.noise_ratio, directions
+        )
+        return np.asarray(self._snap_numeric(point[None])[0])
+
+    # Designs --------------------------------------------------------------------------------
+
+    def _batch(self) -> _Batch:
+        """The batch of the current step: a function of releases and the public seed."""
+        if self._batch_cache is None or self._batch_cache[0] != self.state.step:
+            self._batch_cache = (self.state.step, self._make_batch())
+            self._extra_cache = []
+        return self._batch_cache[1]
+
+    def _make_batch(self) -> _Batch:
+        theta = self._theta()[self._numeric]
+        old = self._remembered_points()
+        b = self._batch_size(theta, old)
+        rng = np.random.default_rng([self.seed, self.state.step])
+        offsets = self._offsets(b, rng)
+        closed = design.has_closed_form(self.kernel, self.space.d, b) and len(old) == 0
+        if closed and not self.config.exact_centre:
+            centre = design.inward_centre(theta, offsets)
+            return _Batch(centre, self._snap_numeric(centre + offsets))
+        X = theta + offsets
+        if not (closed and X.min() >= 0 and X.max() <= 1):
+            X = design.optimise_batch(self.kernel, X, old, theta, self.config.noise_ratio)
+        return _Batch(theta, self._snap_numeric(X))
+
+    def _batch_size(self, theta: Array, old: Array) -> int:
+        """B of the plan, or with a tolerance and memory the fewest points that reach it."""
+        planned = self.space.d + 1 if self.plan is None else self.plan.batch_size
+        if self.config.tolerance is None or len(old) == 0:
+            return planned
+        s2 = self.config.noise_ratio
+        for b in range(1, planned):
+            start = theta + self._offsets(b, np.random.default_rng([self.seed, self.state.step]))
+            X = design.optimise_batch(self.kernel, start, old, theta, s2)
+            trace = design.gradient_trace(self.kernel, np.vstack([X, old]), theta, s2)
+            if trace <= self.config.tolerance:  # paper, line 4
+                return b
+        return planned
+
+    def _offsets(self, b: int, rng: np.random.Generator) -> Array:
+        """Structured design around the origin, shape (b, d)."""
+        d = self.space.d
+        if isinstance(self.kernel, Isotropic):
+            symmetric = b if b in (d + 1, 2 * d) else d + 1
+            r = design.best_radius(self.kernel, d, symmetric, self.config.noise_ratio)
+            scales = self._lengthscales
+        else:
+            r, scales = 0.1, np.ones(d)
+        return np.asarray(r * scales * design.structured_directions(d, b, rng))
+
+    def _snap_numeric(self, X: Array) -> Array:
+        """Points as the host will evaluate them, numeric coordinates only."""
+        full = np.repeat(self._theta()[None], len(X), axis=0)
+        full[:, self._numeric] = X
+        return np.array([self.space.snap(x)[self._numeric] for x in full])
+
+    def _remembered_points(self) -> Array:
+        points = [np.asarray(x)[self._numeric] for _, x in self.state.remembered]
+        return np.array(points) if points else np.empty((0, self.space.d))
+
+    # What to release ------------------------------------------------------------------------
+
+    def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
+        """The clipped mean loss of one trial, if the plan has a release left for it."""
+        plan = self._known_plan()
+        reserve = self._reserve(role, step)
+        if plan.mu_value == 0 or reserve is None:
+            return None
+        low, high = self.config.value_range
+        worst = low if self.maximize else high
+        meta: dict[str, Any] = {"role": role, "step": step, "reserve": reserve}
+        if role == START:
+            meta["x"] = np.asarray(x).tolist()
+        private = not math.isinf(plan.mu)
+
+        def statistic(blocks: Iterable[Array]) -> Array:
+            if private:
+                return mean_of_clipped_values(blocks, low, high, worst)
+            return _plain_mean(blocks)
+
+        return Query(
+            kind="value",
+            key=FINAL if role == FINAL else trial,
+            statistic=statistic,
+            sensitivity=(high - low) / plan.n_records,
+            mu=plan.mu_value,
+            trials=(trial,),
+            meta=meta,
+        )
+
+    def _reserve(self, role: str, step: int) -> bool | None:
+        """False: the plan pays; True: the reserve for extra values pays; None: nobody does."""
+        state, plan = self.state, self._known_plan()
+        if role == FINAL:
+            return False if state.final is None else None
+        if role == START:
+            planned = len(state.starts) < self._K
+        else:
+            planned = step == state.step and (
+                len(state.step_values.get(str(step), [])) < plan.batch_size
+            )
+        if planned:
+            return False
+        return True if state.extras < self.config.extra_values else None
+
+    def carried_value(self, role: str, step: int) -> float:
+        """What a trial without a release of its own publishes: a mean of earlier releases."""
+        if role == FINAL and self.state.final is not None:
+            return self.state.final
+        values = self.state.step_values.get(str(step))
+        if not values:
+            released = [v for vs in self.state.step_values.values() for v in vs]
+            values = released[-1:] or [v for _, v in self.state.starts][-1:]
+        return float(np.mean(values)) if values else 0.0
+
+    def wants_losses(self, role: str, step: int) -> bool:
+        """Whether a trial's losses are still needed once its value is released."""
+        return role == STEP and step == self.state.step and self.space.d > 0
+
+    def ready(self, n_done: int) -> bool:
+        """Whether so many evaluated points complete the batch of the current step."""
+        return n_done >= len(self._batch().X)
+
+    def remembered_after(self, gradient: Query) -> list[tuple[str, list[float]]]:
+        """(trial, x) of the points whose losses are still needed after a gradient release."""
+        return self._trimmed([*self.state.remembered, *gradient.meta["points"]])
+
+    def step_queries(self, trials: Sequence[str], X: Sequence[Array]) -> list[Query]:
+        """The gradient (and the running quantile) once a batch of the current step is done."""
+        if self.phase[0] != STEP or not self.ready(len(trials)):
+            return []
+        plan, t = self._known_plan(), self.state.step
+        points = np.array(X)
+        c, fixed = self._centre(points[:, self._numeric])
+        W = self._weights(points[:, self._numeric], c)  # paper, line 7
+        columns = (*trials, *(trial for trial, _ in self.state.remembered))
+        B = self.state.B
+        meta = {"step": t, "fixed": fixed, "points": self._to_remember(trials, points)}
+        gradient = Query(
+            kind="gradient",
+            key=str(t),
+            statistic=lambda blocks: mean_of_clipped_rows(self._gradients(blocks, W), B),
+            sensitivity=2.0 * B / plan.n_records if math.isfinite(B) else 0.0,
+            mu=plan.mu_gradient,
+            trials=columns,
+            meta=meta,
+        )
+        if plan.mu_norm == 0:
+            return [gradient]
+        norm = Query(
+            kind="norm",
+            key=str(t),
+            statistic=lambda blocks: fraction_within(self._gradients(blocks, W), B),
+            sensitivity=1.0 / plan.n_records,
+            mu=plan.mu_norm,
+            trials=columns,
+            meta={"step": t},
+        )
+        return [norm, gradient]
+
+    def _centre(self, X: Array) -> tuple[Array, dict[str, float]]:
+        """c, with coordinates that the host held fixed for the whole batch put where they were."""
+        batch = self._batch()
+        held = (np.ptp(X, axis=0) == 0) & (np.ptp(batch.X, axis=0) > 0)
+        c = np.where(held, X[0], batch.centre)
+        indices = np.flatnonzero(self._numeric)
+        return c, {str(indices[j]): float(X[0, j]) for j in np.flatnonzero(held)}
+
+    def _weights(self, X: Array, c: Array) -> Array:
+        """W over the batch and the remembered points, shape (m, d)."""
+        n_old = len(self.state.remembered)
+        if self._gp is not None and len(self._gp.D) == n_old and self.config.memory == -1:
+            gp = copy.copy(self._gp)  # the factor grows with the run instead of being made anew
+        else:
+            gp = GaussianProcess(self.kernel, self.config.noise_ratio)
+            if n_old:
+                gp.append(self._remembered_points())
+        gp.append(X)
+        self._gp = gp
+        W = gp.gradient_weights(c)
+        return np.vstack([W[n_old:], W[:n_old]])
+
+    def _gradients(self, blocks: Iterable[Array], W: Array) -> Iterator[Array]:
+        """Per-record posterior mean gradients of the loss to minimise, (n_block, d) a block."""
+        sign = -1.0 if self.maximize else 1.0
+        for Y in blocks:
+            with np.errstate(all="ignore"):  # no message may depend on a record
+                if self.config.centring:
+                    Y = Y - Y.mean(axis=1, keepdims=True)
+                yield sign * (Y @ W)
+
+    def _to_remember(self, trials: Sequence[str], X: Array) -> list[tuple[str, list[float]]]:
+        if self.config.memory == 0:
+            return []
+        return [(trial, x.tolist()) for trial, x in zip(trials, X, strict=True)]
+
+    # Learning from releases -----------------------------------------------------------------
+
+    def observe(self, release: Release) -> None:
+        """Learns one release; unknown kinds are an error.
+
+        Raises:
+            ValueError: If the kind is not one of this algorithm's.
+        """
+        if release.kind == "value":
+            self._observe_value(release)
+        elif release.kind == "gradient":
+            self._observe_gradient(release)
+        elif release.kind == "norm":
+            # Andrew et al. 2021, eq. 2: geometric updates towards a quantile.
+            low = _NORM_RATE * (release.values[0] - _NORM_QUANTILE)
+            self.state.B *= math.exp(-min(max(low, -1.0), 1.0))
+        else:
+            raise ValueError(f"DP-GIBO knows no release of kind {release.kind!r}.")
+
+    def _observe_value(self, release: Release) -> None:
+        value, role = release.values[0], release.meta["role"]
+        if release.meta["reserve"]:
+            self.state.extras += 1
+        elif role == FINAL:
+            self.state.final = value
+        elif role == START:
+            self.state.starts.append((list(release.meta["x"]), value))
+            if len(self.state.starts) == self._K:
+                self._begin(self._best_start())
+        else:
+            self.state.step_values.setdefault(str(release.meta["step"]), []).append(value)
+
+    def _best_start(self) -> list[float]:
+        sign = -1.0 if self.maximize else 1.0
+        return min(self.state.starts, key=lambda start: sign * start[1])[0]
+
+    def _begin(self, theta: list[float]) -> None:
+        self.state.theta = list(theta)
+        self.state.path = [list(theta)]
+        fixed_norm = self.config.clipping_norm
+        self.state.B = 1.0 if isinstance(fixed_norm, str) else float(fixed_norm)
+        if math.isinf(self.config.mu):
+            self.state.B = math.inf
+
+    def _observe_gradient(self, release: Release) -> None:
+        """Theta <- project(theta + step(g)) (paper, line 9)."""
+        state, plan = self.state, self._known_plan()
+        theta, g = self._theta(), np.zeros(len(self.space))
+        g[self._numeric] = release.values
+        for index, value in release.meta["fixed"].items():
+            theta[int(index)], g[int(index)] = value, 0.0
+        rule = STEP_RULES[self.config.step_rule]
+        state.rule, delta = rule(state.rule, g[self._numeric], plan.step_size)
+        theta[self._numeric] = np.clip(theta[self._numeric] + delta, 0.0, 1.0)
+        state.theta = theta.tolist()
+        state.path.append(theta.tolist())
+        state.remembered = self._trimmed([*state.remembered, *release.meta["points"]])
+        state.step += 1
+        if state.step == plan.n_steps:
+            state.theta = self._averaged().tolist()
+
+    def _trimmed(self, points: list[Any]) -> list[tuple[str, list[float]]]:
+        keep = points if self.config.memory < 0 else points[-self.config.memory :]
+        return [(trial, list(x)) for trial, x in keep] if self.config.memory else []
+
+    def _averaged(self) -> Array:
+        """theta_T, or the mean of the last iterates; post-processing either way."""
+        path = np.array(self.state.path)
+        last = max(1, round(self._known_plan().average * (len(path) - 1)))
+        mean = path[-last:].mean(axis=0)
+        return np.asarray(np.where(self._numeric, mean, path[-1]))
+
+    def recommendation(self) -> Array:
+        """Theta of the latest release, shape (D,).
+
+        Raises:
+            ValueError: If no start has been chosen yet.
+        """
+        if self.state.theta is None:
+            raise ValueError(
+                f"There is nothing to recommend yet: {len(self.state.starts)} of {self._K} start "
+                "points have been released."
+            )
+        return self.space.snap(self._theta())
+
+    def _theta(self) -> Array:
+        if self.state.theta is None:
+            raise ValueError("The start has not been chosen yet.")
+        return np.array(self.state.theta)
+
+    def _known_plan(self) -> Plan:
+        if self.plan is None:
+            raise ValueError("The plan needs the number of records, which the first trial tells.")
+        return self.plan
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-ready public state; infinite norms as the string "inf"."""
+        fields = asdict(self.state)
+        fields["B"] = "inf" if math.isinf(self.state.B) else self.state.B
+        return fields
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores :meth:`state_dict`."""
+        fields = dict(state)
+        fields["B"] = float(fields["B"])
+        fields["starts"] = [(list(x), v) for x, v in fields["starts"]]
+        fields["remembered"] = [(t, list(x)) for t, x in fields["remembered"]]
+        self.state = GIBOState(**fields)
+        self._batch_cache, self._extra_cache, self._gp = None, [], None
+
+
+def _plain_mean(blocks: Iterable[Array]) -> Array:
+    """Mean of the finite values: mu = infinity promises nothing and clips nothing."""
+    y = np.concatenate([block[:, 0] for block in blocks])
+    y = y[np.isfinite(y)]
+    return np.array([y.mean() if y.size else 0.0])

@@ -1,0 +1,269 @@
+"""The plan: how many steps, points and releases a run makes, fixed before the first release.
+
+Notation:
+
+    ======  ============================================================
+    symbol  meaning
+    ======  ============================================================
+    n       validation records
+    d       numeric coordinates
+    mu      total budget; mu² = mu_g² + mu_v² + mu_b²
+    T, b    steps, and points a step
+    K       start points
+    M       planned value releases, K + T b + 1 + extra_values
+    B, C    clipping norm; width of the range of values
+    ======  ============================================================
+
+Everything here comes from public quantities.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.design import (
+    best_radius,
+    closed_form_value,
+    gradient_trace,
+    has_closed_form,
+    optimise_batch,
+    structured_directions,
+)
+from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.models.kernels import Isotropic
+from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.spaces import Array, Space
+
+_DROWNING = 0.5
+"""Noise of a step's gradient, in clipping norms, from which a warning is due."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do and what each release costs.
+
+    Attributes:
+        n_records: n; None before the first vector (then nothing has a price yet).
+        d: Numeric coordinates.
+        n_starts: K.
+        n_steps: T.
+        batch_size: b, the most points a step asks for.
+        n_values: M, planned value releases.
+        mu: Total budget.
+        mu_gradient: Spent on each gradient.
+        mu_value: Spent on each value; 0 if values are not released.
+        mu_norm: Spent on each update of an adaptive norm; 0 otherwise.
+        gradient_noise: Standard deviation a coordinate of a released gradient.
+        value_noise: Standard deviation of a released value.
+        clipping_norm: B at the start.
+        step_size: eta, unit-cube units.
+        average: Fraction of the last iterates averaged into the recommendation.
+    """
+
+    n_records: int
+    d: int
+    n_starts: int
+    n_steps: int
+    batch_size: int
+    n_values: int
+    mu: float
+    mu_gradient: float
+    mu_value: float
+    mu_norm: float
+    gradient_noise: float
+    value_noise: float
+    clipping_norm: float
+    step_size: float
+    average: float
+
+    @property
+    def n_trials(self) -> int:
+        """Planned trials, K + T b + 1."""
+        return self.n_starts + self.n_steps * self.batch_size + 1
+
+    @property
+    def noise_norm(self) -> float:
+        """Expected length of a step's noise over the clipping norm."""
+        return self.gradient_noise * math.sqrt(self.d) / self.clipping_norm
+
+    @property
+    def drowned(self) -> bool:
+        """Whether the noise is likely to hide the gradient."""
+        return self.n_steps > 0 and self.noise_norm > _DROWNING
+
+    def warn_if_drowned(self) -> None:
+        """Issues a :class:`UtilityWarning` where the noise is likely to drown the signal."""
+        if self.drowned:
+            warnings.warn(
+                f"The noise of one step is {self.noise_norm:.2f} clipping norms long "
+                f"(n={self.n_records}, d={self.d}, mu={self.mu:g}, T={self.n_steps}): the run is "
+                "private but may wander. More records, a larger mu, a smaller clipping_norm, "
+                "fewer parameters or fewer steps help.",
+                UtilityWarning,
+                stacklevel=3,
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        return {k: "inf" if v == math.inf else v for k, v in asdict(self).items()}
+
+    def __str__(self) -> str:
+        steps = (
+            f"  {self.n_steps} steps of {self.batch_size} trials; each released gradient carries "
+            f"noise of sd {self.gradient_noise:.3g} a coordinate ({self.noise_norm:.2f} clipping "
+            f"norms long, mu={self.mu_gradient:.3g})"
+        )
+        lines = [
+            f"DP-GIBO plan: {self.n_trials} trials, n={self.n_records} records, d={self.d}, "
+            f"mu={self.mu:g} in total",
+            f"  {self.n_starts} start points",
+            steps,
+            "  1 trial at the recommendation",
+            f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
+            f"(mu={self.mu_value:.3g})",
+        ]
+        if self.drowned:
+            lines.append("  WARNING: the noise is likely to drown the signal")
+        return "\n".join(lines)
+
+
+def lengthscales(config: GIBOConfig, space: Space) -> Array:
+    """One length-scale a numeric coordinate, shape (d,).
+
+    A coordinate on a coarse grid needs one so long that a design reaches its neighbours.
+    """
+    d = space.d
+    coarse = space.resolution[space.numeric] * math.sqrt(max(d, 1)) / 0.37
+    return np.asarray(np.maximum(config.lengthscale, np.minimum(coarse, 4.0)))
+
+
+def plan_starts(config: GIBOConfig, d: int) -> int:
+    """K from d and the trial limit; needed before n is known."""
+    if config.n_starts is not None:
+        return config.n_starts
+    if config.value_share == 0:
+        if d == 0:
+            raise ValueError(
+                "A space without numeric parameters is searched by released values alone: "
+                "value_share must be > 0."
+            )
+        return 0
+    wanted = 10 if d > 0 else 20
+    if config.n_trials is not None:
+        share = config.n_trials - 1 if d == 0 else config.n_trials // 4
+        wanted = max(1, min(wanted, share) if d > 0 else share)
+    return wanted
+
+
+def plan_batch(config: GIBOConfig, space: Space) -> int:
+    """b: given, d + 1, or the fewest fresh points that reach the tolerance."""
+    if config.batch_size is not None:
+        return config.batch_size
+    d = space.d
+    if config.tolerance is None or d == 0:
+        return d + 1
+    for b in range(1, 4 * d + 1):
+        if fresh_trace(config, space, b) <= config.tolerance:
+            return b
+    raise ValueError(
+        f"tolerance={config.tolerance} is not reached by {4 * d} points; the smallest trace is "
+        f"{fresh_trace(config, space, 4 * d):.4g}. Raise it, or lower noise_ratio."
+    )
+
+
+def fresh_trace(config: GIBOConfig, space: Space, b: int) -> float:
+    """Gradient trace after b fresh points around the middle of the cube."""
+    d, theta = space.d, np.full(space.d, 0.5)
+    scales = lengthscales(config, space)
+    kernel = config.make_kernel(scales)
+    if has_closed_form(kernel, d, b) and isinstance(kernel, Isotropic):
+        r = best_radius(kernel, d, b, config.noise_ratio)
+        value = closed_form_value(kernel, d, b, r, config.noise_ratio)
+        return kernel.prior_trace(theta) - value / d * float(np.sum(scales**-2.0))
+    directions = structured_directions(d, b, np.random.default_rng(0))
+    start = theta + 0.3 * scales * directions
+    X = optimise_batch(kernel, start, np.empty((0, d)), theta, config.noise_ratio)
+    return gradient_trace(kernel, X, theta, config.noise_ratio)
+
+
+def plan_steps(config: GIBOConfig, n: int, d: int, b: int, K: int) -> int:
+    """T from public quantities: fewer, better steps under strong privacy."""
+    if d == 0:
+        return 0
+    if config.n_steps is not None:
+        return config.n_steps
+    T = _default_steps(config, n, d)
+    if config.n_trials is not None:
+        T = min(T, (config.n_trials - K - 1) // b)
+    if T < 1:
+        raise ValueError(
+            f"n_trials={config.n_trials} leaves no room for one step of {b} trials after {K} "
+            f"start points and the last trial: at least {K + b + 1} are needed."
+        )
+    return T
+
+
+def _default_steps(config: GIBOConfig, n: int, d: int) -> int:
+    B = config.clipping_norm if isinstance(config.clipping_norm, int | float) else 1.0
+    if math.isinf(config.mu):
+        return 20
+    strength = n * config.mu * math.sqrt(1 - config.value_share) / (2.0 * B * math.sqrt(d))
+    return int(np.clip(round((0.1 * strength) ** 0.8), 3, 20))
+
+
+def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
+    """The plan for n records.
+
+    Args:
+        config: The settings.
+        space: The search space.
+        n_records: n >= 1.
+
+    Raises:
+        ValueError: If the trial limit leaves no room for one step, or a tolerance is out of
+            reach.
+
+    Example:
+        >>> from privbo_plugins.spaces import Float
+        >>> make_plan(GIBOConfig(mu=1.0), Space({"x": Float(0, 1)}), 1000).batch_size
+        2
+    """
+    d = space.d
+    K, b = plan_starts(config, d), plan_batch(config, space)
+    T = plan_steps(config, n_records, d, b, K)
+    private = not math.isinf(config.mu)
+    M = K + T * b + 1 + config.extra_values if config.value_share > 0 else 0
+    norm_share = config.norm_share if config.adaptive and T > 0 else 0.0
+    value_share = config.value_share if T > 0 else 1.0 - norm_share
+    mu_value = config.mu * math.sqrt(value_share / M) if M else 0.0
+    mu_norm = config.mu * math.sqrt(norm_share / T) if norm_share else 0.0
+    mu_gradient = config.mu * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
+    B = 1.0 if isinstance(config.clipping_norm, str) else float(config.clipping_norm)
+    low, high = config.value_range
+    return Plan(
+        n_records=n_records,
+        d=d,
+        n_starts=K,
+        n_steps=T,
+        batch_size=b,
+        n_values=M,
+        mu=config.mu,
+        mu_gradient=mu_gradient,
+        mu_value=mu_value,
+        mu_norm=mu_norm,
+        gradient_noise=gaussian_scale(2 * B / n_records, mu_gradient) if T and private else 0.0,
+        value_noise=gaussian_scale((high - low) / n_records, mu_value) if M and private else 0.0,
+        clipping_norm=B,
+        step_size=_default_step_size(config, T) if config.step_size is None else config.step_size,
+        average=config.average,
+    )
+
+
+def _default_step_size(config: GIBOConfig, T: int) -> float:
+    return 0.15

@@ -1,0 +1,66 @@
+"""Step rules: from a released gradient to the next centre.
+
+Notation: ``g`` the released gradient (d,), ``eta`` the step size in unit-cube units. A rule is a
+pure function of its state, which is a list of lists of floats that travels in JSON; the empty
+list is the state before the first step.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+RuleState = list[list[float]]
+
+_TINY = 1e-12
+
+
+class StepRule(Protocol):
+    """``state, g, eta`` to ``new state, displacement`` (added to theta)."""
+
+    def __call__(self, state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
+        """Returns the state after the step and the displacement, shape (d,)."""
+        ...
+
+
+def sgd(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
+    """Plain descent, -eta g (paper, line 9)."""
+    return state, -eta * g
+
+
+def adagrad(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
+    """-eta g / sqrt(Σ g²), a coordinate at a time (the paper's experiments, Appendix E.1)."""
+    total = (np.asarray(state[0]) if state else np.zeros_like(g)) + g * g
+    return [total.tolist()], -eta * g / (np.sqrt(total) + _TINY)
+
+
+def adagrad_norm(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
+    """-eta sqrt(d) g / sqrt(Σ |g|²): AdaGrad with one scale for all coordinates.
+
+    Privacy noise is isotropic, so a coordinate whose signal is small must not be scaled up to
+    the same step as one whose signal is large.
+    """
+    total = (state[0][0] if state else 0.0) + float(g @ g)
+    return [[total]], -eta * np.sqrt(g.size) * g / (np.sqrt(total) + _TINY)
+
+
+def adam(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
+    """Adam with beta = (.9, .99) and bias correction (Kingma and Ba 2015)."""
+    beta1, beta2 = 0.9, 0.99
+    m, v, t = (np.asarray(part) for part in state) if state else (0.0 * g, 0.0 * g, np.zeros(1))
+    t = t + 1.0
+    m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+    m_hat, v_hat = m / (1 - beta1 ** t[0]), v / (1 - beta2 ** t[0])
+    return [m.tolist(), v.tolist(), t.tolist()], -eta * m_hat / (np.sqrt(v_hat) + _TINY)
+
+
+STEP_RULES: dict[str, StepRule] = {
+    "adagrad": adagrad,
+    "adagrad-norm": adagrad_norm,
+    "sgd": sgd,
+    "adam": adam,
+}
+"""Step rules by the name a user gives."""

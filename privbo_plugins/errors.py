@@ -1,0 +1,43 @@
+"""Errors and warnings of the engine.
+
+No message in this module or built from it ever carries a private value: a rule, a public number
+(a length, a budget, a name the user typed) and the way out, nothing else.
+"""
+
+from __future__ import annotations
+
+
+class PrivacyWarning(UserWarning):
+    """Nothing is protected, or less than the user may think.
+
+    Issued where the host framework forbids raising; the run is marked at the same time, so
+    that its guarantee says the same thing later.
+    """
+
+
+class UtilityWarning(UserWarning):
+    """The guarantee stands, but the noise it costs is likely to drown the signal."""
+
+
+class PrivacyError(RuntimeError):
+    """An operation was refused because the guarantee would not survive it."""
+
+
+class BudgetExceededError(PrivacyError):
+    """A release would have exceeded the declared budget; nothing was drawn."""
+
+
+class VaultError(RuntimeError):
+    """The private store cannot be opened, written, or is not the one the run began with."""
+
+
+class ObjectiveFailedError(RuntimeError):
+    """The user's objective raised; its message and traceback were withheld.
+
+    Exception texts quote data (``could not convert string to float: 'Jane Doe'``) and the hosts
+    log them, so only the fact is passed on.
+    """
+
+
+class SpaceChangedError(ValueError):
+    """A trial was evaluated in another search space than the run's."""

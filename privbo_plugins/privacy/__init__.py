@@ -1,0 +1,1 @@
+"""Mechanisms, noise, ledger, accountant and guarantee."""

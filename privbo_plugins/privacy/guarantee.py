@@ -1,0 +1,119 @@
+"""What may be claimed, in words and in numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
+
+NOT_COVERED_TUNER = (
+    "training records: a model trained on secret data must be trained privately, and its cost "
+    "declared as training_mu",
+    "cross-validation losses, where one record both trains and validates",
+    "objectives in which one record's loss depends on another validation record (early stopping, "
+    "threshold or temperature selection, target scaling, batch statistics)",
+    "run times, and whether a trial fails or is pruned",
+    "what the objective itself prints, logs or writes",
+    "other studies on the same records: their mu add up as squares",
+)
+"""Limits of every guarantee that rests on per-record losses."""
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A privacy guarantee with everything it needs to be checked.
+
+    Attributes:
+        protected: False if nothing may be claimed; then ``reasons`` says why.
+        mechanism: What is released and how.
+        neighbours: The neighbouring relation.
+        population: Whose data are protected.
+        n_records: Their number, public under replace-one; None before it is known.
+        mu: Declared total Gaussian DP parameter; infinity where nothing is claimed.
+        mu_spent: What the ledger shows so far.
+        n_releases: Number of noisy releases so far.
+        parameters: Public parameters of the mechanism.
+        not_covered: What the guarantee does not extend to.
+        reasons: Why nothing is claimed, if so.
+        notes: Facts a reader should know (failed trials, training cost).
+
+    Example:
+        >>> g = Guarantee(True, "Gaussian mechanism", "replace-one", "records", 100, 1.0, 0.5, 3)
+        >>> round(g.epsilon(1e-5), 3)
+        4.377
+    """
+
+    protected: bool
+    mechanism: str
+    neighbours: str
+    population: str
+    n_records: int | None
+    mu: float
+    mu_spent: float
+    n_releases: int
+    parameters: dict[str, Any] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = NOT_COVERED_TUNER
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon at ``delta`` for the declared total; infinity where nothing is claimed.
+
+        Args:
+            delta: In (0, 1).
+        """
+        return gdp_epsilon(self.mu, delta) if self.protected else math.inf
+
+    def delta(self, epsilon: float) -> float:
+        """Delta at ``epsilon`` >= 0 for the declared total; 1 where nothing is claimed."""
+        return gdp_delta(self.mu, epsilon) if self.protected else 1.0
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated DP parameter mu² / 2; exact on the noise library's grid."""
+        return self.mu**2 / 2 if self.protected else math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        fields = asdict(self)
+        for name in ("mu", "mu_spent"):
+            if math.isinf(fields[name]):
+                fields[name] = "inf"
+        return fields
+
+    def __str__(self) -> str:
+        return self._protected_text() if self.protected else self._unprotected_text()
+
+    def _unprotected_text(self) -> str:
+        why = "; ".join(self.reasons) or "no private release has been made"
+        return (
+            f"NOT PROTECTED. No privacy guarantee holds for this run: {why}. Treat every value, "
+            "parameter and log line of it as if it quoted the records."
+        )
+
+    def _protected_text(self) -> str:
+        delta = self._report_delta()
+        settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
+        size = "" if self.n_records is None else f" (n = {self.n_records})"
+        text = (
+            f"Everything this run publishes is {_short(self.mu)}-GDP (Gaussian differential "
+            f"privacy, mu = {_short(self.mu)}; rho = {_short(self.rho)} zero-concentrated DP "
+            f"exactly, mu-GDP up to the noise library's grid; epsilon = "
+            f"{self.epsilon(delta):.2f} at delta = {delta:.0e}) for the {self.population}{size}. "
+            f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
+            f"Parameters: {settings or 'none'}. Spent so far: mu = {_short(self.mu_spent)} in "
+            f"{self.n_releases} releases; the run cannot spend more than mu = {_short(self.mu)}. "
+            f"Not covered: {'; '.join(self.not_covered)}."
+        )
+        return text + "".join(f" Note: {note}." for note in self.notes)
+
+    def _report_delta(self) -> float:
+        """A power of ten below 1/n: the customary delta for n records."""
+        n = self.n_records or 10**5
+        return float(10.0 ** -math.ceil(math.log10(10 * n)))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,198 @@
+"""Bounded statistics of per-record values, and their Gaussian release.
+
+Notation:
+
+    ======  ===========================================================  ========
+    symbol  meaning                                                      shape
+    ======  ===========================================================  ========
+    G       one vector a record                                          (n, d)
+    B       clipping norm                                                scalar
+    y       one value a record                                           (n,)
+    C       width of the range that values are clipped to                scalar
+    ======  ===========================================================  ========
+
+Guarantees rest on the clipping in this module and on nothing else. Sums are taken over integers
+(fixed point with 36 fractional bits, rounded towards zero), so they do not depend on the order
+or the block size in which records are read, and replacing one record changes them by at most
+twice the bound **exactly**: floating-point sums do not have this property.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+FRACTION_BITS = 36
+"""Fixed-point resolution relative to the bound; sums stay exact up to 2**27 records."""
+
+MAX_RECORDS = 2**26
+"""Largest number of records a statistic accepts."""
+
+SENSITIVITY_SLACK = 1.0 + 2.0**-20
+"""Covers the rounding of the final division to a float; the noise is this much larger."""
+
+
+def clip_rows(G: Array, B: float) -> Array:
+    """Rows scaled to L2 norm at most B; a row with NaN or infinity becomes zero.
+
+    Args:
+        G: One vector a record, shape (n, d).
+        B: Clipping norm, > 0. ``math.inf`` clips nothing (non-finite rows still become zero).
+
+    Returns:
+        Clipped rows, shape (n, d), every norm at most B.
+    """
+    with np.errstate(all="ignore"):  # a warning would tell that some record is extreme
+        norms = np.sqrt(np.einsum("ij,ij->i", G, G))
+        odd = ~np.isfinite(norms)
+        if odd.any():
+            G, norms = _rescue_rows(G, norms, odd)
+        scale = np.minimum(1.0, (1.0 - 1e-12) * B / np.maximum(norms, 1e-300))
+        return np.asarray(G * scale[:, None])
+
+
+def _rescue_rows(G: Array, norms: Array, odd: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Rows whose norm overflowed are rescaled, rows that are not finite become zero."""
+    G, norms = G.copy(), norms.copy()
+    rows = G[odd]
+    largest = np.abs(rows).max(1, keepdims=True)
+    finite = np.isfinite(largest[:, 0])
+    rows[~finite] = 0.0
+    rows[finite] /= largest[finite]
+    rows[finite] *= 1e150
+    G[odd] = rows
+    norms[odd] = np.sqrt((rows * rows).sum(1))
+    return G, norms
+
+
+def clip_values(y: Array, low: float, high: float, worst: float) -> Array:
+    """Values clipped to [low, high]; NaN and infinities become the constant ``worst``.
+
+    Args:
+        y: One value a record, shape (n,).
+        low: Lower bound.
+        high: Upper bound, > low.
+        worst: The constant, in [low, high].
+    """
+    return np.asarray(np.clip(np.where(np.isfinite(y), y, worst), low, high))
+
+
+def fixed_point_sum(values: Array, bound: float) -> IntArray:
+    """Exact sum over the first axis in units of ``bound / 2**36``, rounded towards zero.
+
+    Rounding towards zero never lengthens a row, so a bound on norms holds for the integers.
+    """
+    return np.asarray(np.trunc(values * (2.0**FRACTION_BITS / bound)).astype(np.int64).sum(0))
+
+
+@dataclass
+class BoundedMean:
+    """Accumulates an exact mean of bounded contributions, block by block.
+
+    Args:
+        bound: Largest L2 norm of one record's contribution.
+
+    Example:
+        >>> mean = BoundedMean(1.0)
+        >>> mean.add(np.array([[0.25], [0.75]]))
+        >>> mean.result()
+        array([0.5])
+    """
+
+    bound: float
+    n: int = 0
+    total: IntArray | None = None
+    _float_total: Array | None = None
+
+    def add(self, contributions: Array) -> None:
+        """Adds one block, shape (n_block, d), already clipped to the bound.
+
+        Raises:
+            ValueError: If the number of records exceeds what the exact sum can hold.
+        """
+        self.n += len(contributions)
+        if self.n > MAX_RECORDS:
+            raise ValueError(f"At most {MAX_RECORDS} records are supported, got more.")
+        if math.isinf(self.bound):
+            block = contributions.sum(0)
+            self._float_total = block if self._float_total is None else self._float_total + block
+            return
+        part = fixed_point_sum(contributions, self.bound)
+        self.total = part if self.total is None else self.total + part
+
+    def result(self) -> Array:
+        """The mean, shape (d,)."""
+        if self._float_total is not None:
+            return np.asarray(self._float_total / self.n)
+        if self.total is None:
+            raise ValueError("A mean of no records is not defined.")
+        return np.asarray(self.total.astype(float) * (self.bound / 2.0**FRACTION_BITS) / self.n)
+
+
+def mean_of_clipped_rows(blocks: Iterable[Array], B: float) -> Array:
+    """Mean over records of rows clipped to norm B; replace-one L2 sensitivity 2B/n.
+
+    Args:
+        blocks: Blocks of per-record vectors, shape (n_block, d) each.
+        B: Clipping norm, > 0; infinity for no clipping (mu = infinity only).
+
+    Returns:
+        Shape (d,).
+    """
+    mean = BoundedMean(B)
+    for G in blocks:
+        mean.add(clip_rows(G, B))
+    return mean.result()
+
+
+def mean_of_clipped_values(
+    blocks: Iterable[Array], low: float, high: float, worst: float
+) -> Array:
+    """Mean over records of values clipped to [low, high]; replace-one sensitivity (high-low)/n.
+
+    Args:
+        blocks: Blocks of values, shape (n_block, 1) each.
+        low: Lower bound.
+        high: Upper bound.
+        worst: What NaN and infinities become.
+
+    Returns:
+        Shape (1,).
+    """
+    mean = BoundedMean(high - low)
+    for y in blocks:
+        mean.add(clip_values(y, low, high, worst) - low)
+    return np.asarray(low + mean.result())
+
+
+def fraction_within(blocks: Iterable[Array], B: float) -> Array:
+    """Fraction of records whose vector has norm at most B; replace-one sensitivity 1/n.
+
+    Args:
+        blocks: Blocks of per-record vectors, shape (n_block, d) each.
+        B: The norm.
+
+    Returns:
+        Shape (1,).
+    """
+    mean = BoundedMean(1.0)
+    for G in blocks:
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(np.einsum("ij,ij->i", G, G))
+        mean.add((norms <= B).astype(float)[:, None])
+    return mean.result()
+
+
+def gaussian_scale(sensitivity: float, mu: float) -> float:
+    """Standard deviation sensitivity / mu of a mu-GDP Gaussian release (paper, Theorem 2.4).
+
+    Rounded towards privacy by :data:`SENSITIVITY_SLACK`; 0 for mu = infinity.
+    """
+    return 0.0 if math.isinf(mu) else sensitivity * SENSITIVITY_SLACK / mu

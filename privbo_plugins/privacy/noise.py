@@ -1,0 +1,98 @@
+"""Where noise comes from.
+
+Privacy noise is drawn from the operating system's entropy by OpenDP, whose samplers are hardened
+against floating-point attacks. A seed never reaches it. Tests inject :class:`InsecureNoise`
+explicitly, and whatever was released with it is reported as unprotected for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class NoiseSource(Protocol):
+    """Adds Gaussian noise to a vector."""
+
+    secure: bool
+    """True if the noise may carry a privacy claim."""
+
+    def add_gaussian(self, value: Array, scale: float) -> Array:
+        """``value + N(0, scale² I)`` for a finite ``value`` of shape (d,), ``scale`` >= 0."""
+        ...
+
+
+class SecureNoise:
+    """Gaussian noise from OpenDP over the operating system's entropy.
+
+    OpenDP's float Gaussian is a discrete Gaussian on a fine grid: zero-concentrated DP with
+    rho = (sensitivity / scale)² / 2 holds exactly, Gaussian DP up to the width of the grid.
+
+    Measurements are built on first use, a vector length and scale at a time; they cannot be
+    pickled and are left behind when this object is.
+
+    Example:
+        >>> SecureNoise().add_gaussian(np.zeros(3), 1.0).shape
+        (3,)
+    """
+
+    secure = True
+
+    def __init__(self) -> None:
+        self._measurements: dict[tuple[int, float], Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._measurements = {}
+
+    def add_gaussian(self, value: Array, scale: float) -> Array:
+        """``value + N(0, scale² I)`` on OpenDP's grid.
+
+        Raises:
+            ValueError: If the scale is not positive and finite, or the value not finite.
+        """
+        if not (np.isfinite(scale) and scale > 0):
+            raise ValueError(f"The noise scale must be positive and finite, got {scale}.")
+        if not np.isfinite(value).all():
+            raise ValueError("The value must be finite: clip before noise is added.")
+        key = (value.size, float(scale))
+        if key not in self._measurements:
+            if len(self._measurements) >= 64:
+                self._measurements.clear()
+            self._measurements[key] = _measurement(*key)
+        return np.array(self._measurements[key](value.tolist()), dtype=float)
+
+
+def _measurement(size: int, scale: float) -> Any:
+    import opendp.prelude as dp  # a second to import: not before noise is needed
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=size)
+    return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale)
+
+
+class InsecureNoise:
+    """Reproducible noise for tests and simulations: **never private**.
+
+    Args:
+        seed: Anything ``numpy.random.default_rng`` takes.
+
+    Example:
+        >>> InsecureNoise(0).secure
+        False
+    """
+
+    secure = False
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def add_gaussian(self, value: Array, scale: float) -> Array:
+        """``value + N(0, scale² I)`` from numpy's generator."""
+        return np.asarray(value + scale * self._rng.standard_normal(value.shape))

@@ -1,0 +1,683 @@
+"""A run: an algorithm, its vault, its ledger and its noise, for any host.
+
+The session is the only place where raw losses meet noise. Its order of work is fixed: the charge
+is written, the noise is drawn, the release is stored, all in one transaction; only a committed
+release is ever handed to a host. After a crash the next call finds either the committed release,
+and replays it, or no trace of the transaction at all, and makes it anew.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.base import FINAL, START, Proposal, Query, Release
+from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, Plan, make_plan
+from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
+from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
+from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.spaces import Space
+from privbo_plugins.vault import BLOCK, Transaction, Vault
+
+Array = NDArray[np.float64]
+
+UNPROTECTED, NOTE = "unprotected", "note"
+PRIVATE, PLAIN = "private", "plain"
+OUTSIDE, OUTSIDE_STEP = "outside", -2
+"""Role and step of a trial that the plan did not ask for."""
+
+_ENDLESS = 10**9
+
+
+def as_losses(values: Any) -> Array:
+    """One value a record as a float vector, shape (n,).
+
+    Non-finite values pass: the mechanism turns them into a constant.
+
+    Raises:
+        ValueError: If it is not a non-empty vector of real numbers. The message never quotes
+            a value.
+    """
+    array = _quietly_as_array(values)
+    if array is None:
+        raise ValueError(
+            "Per-record losses must be real numbers in an array, list or series (a torch tensor "
+            "as .detach().cpu().numpy()); something else was given."
+        )
+    if array.ndim == 0:
+        raise ValueError(
+            "A private objective must return one value per validation record, shape "
+            "(n_records,); it returned a single number. Return the vector before averaging it."
+        )
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(
+            f"Per-record losses must be a non-empty vector of shape (n_records,), got shape "
+            f"{array.shape}."
+        )
+    return array
+
+
+def _quietly_as_array(values: Any) -> Array | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            array = np.asarray(values)
+            if array.dtype.kind not in "biufO":
+                return None
+            return np.array(array, dtype=np.float64)
+    except Exception:  # its text may quote the data
+        return None
+
+
+class Session:
+    """One run of one algorithm.
+
+    Built by :meth:`open`. All methods are safe to call from several threads, and several
+    processes may hold sessions of the same run over one vault.
+
+    Args:
+        vault: The private store.
+        run_id: The run in it.
+        config: Settings of the algorithm.
+        seed: Drives designs; stored with the run.
+        maximize: Whether per-record values are scores.
+        noise: Where noise comes from.
+    """
+
+    def __init__(
+        self,
+        vault: Vault,
+        run_id: str,
+        config: GIBOConfig,
+        *,
+        seed: int,
+        maximize: bool,
+        noise: NoiseSource,
+    ) -> None:
+        self.vault, self.run_id, self.config = vault, run_id, config
+        self.seed, self.maximize = seed, maximize
+        self._noise = noise
+        self._lock = threading.RLock()
+        self._space: Space | None = None
+        self._algorithm: DPGIBO | None = None
+        self._mode: str | None = None
+        self._n_records: int | None = None
+        self._seq = 0
+
+    # Opening --------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        vault: Vault,
+        host_key: str,
+        config: GIBOConfig,
+        *,
+        maximize: bool,
+        seed: int | None = None,
+        run_id: str | None = None,
+        noise: NoiseSource | None = None,
+    ) -> Session:
+        """Begins a run, or joins one that another process or an earlier one began.
+
+        Args:
+            vault: The private store.
+            host_key: What the host calls the run, unique in the vault.
+            config: Settings; must equal those the run began with.
+            maximize: Direction; must equal the one the run began with.
+            seed: For a new run; None draws one. A run that exists keeps its own.
+            run_id: The identity that the host's own storage remembers, if any.
+            noise: Test injection; the default is secure.
+
+        Raises:
+            VaultError: If the host remembers a run that this vault does not hold.
+            ValueError: If the settings differ from those the run began with.
+        """
+        settings = {"algorithm": DPGIBO.name, "config": config.to_dict(), "maximize": maximize}
+        fresh = settings | {"seed": secrets.randbits(32) if seed is None else int(seed)}
+        if run_id is None:
+            run_id = _begin(vault, host_key, fresh)
+        with vault.transaction(run_id) as tx:
+            known = tx.run()
+        if known is None:
+            raise VaultError(
+                "This study was begun with another vault, which holds its ledger; without it "
+                "nothing can be released. Give the vault that it was begun with."
+            )
+        _check_same_settings(known[1], settings)
+        return cls(
+            vault,
+            run_id,
+            config,
+            seed=int(known[1]["seed"]),
+            maximize=maximize,
+            noise=noise or SecureNoise(),
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        """A transaction; what it fixed in memory is forgotten with it if it fails."""
+        space, mode = self._space, self._mode
+        try:
+            with self.vault.transaction(self.run_id) as tx:
+                yield tx
+        except BaseException:
+            if space is not self._space or mode != self._mode:
+                self._space, self._mode, self._n_records, self._seq = space, None, None, 0
+                self._algorithm = None if space is None else self._without_plan(space)
+            raise
+
+    def _without_plan(self, space: Space) -> DPGIBO:
+        return DPGIBO(self.config, space, seed=self.seed, maximize=self.maximize)
+
+    # Space and plan -------------------------------------------------------------------------
+
+    @property
+    def space(self) -> Space | None:
+        """The search space, once known."""
+        return self._space
+
+    def set_space(self, space: Space) -> None:
+        """Fixes the search space.
+
+        Raises:
+            SpaceChangedError: If it differs from the run's.
+        """
+        with self._lock:
+            if self._space is not None:
+                if self._space.to_dict() != space.to_dict():
+                    raise SpaceChangedError(_space_changed(self._space, space))
+                return
+            with self._transaction() as tx:
+                self._adopt(space, tx)
+
+    def _adopt(self, space: Space, tx: Transaction) -> None:
+        frozen = self._frozen(tx)
+        if frozen is not None and frozen["space"] != space.to_dict():
+            raise SpaceChangedError(_space_changed(None, space))
+        self._space = space
+        self._algorithm = self._without_plan(space)
+        self._sync(tx)
+
+    def _frozen(self, tx: Transaction) -> dict[str, Any] | None:
+        run = tx.run()
+        if run is None:
+            raise VaultError("The vault no longer holds this run.")
+        return run[2]
+
+    def _freeze(self, tx: Transaction, space: Space, mode: str, n_records: int) -> None:
+        """The first vector fixes n, and with it the plan."""
+        if self._space is None:
+            self._adopt(space, tx)
+        if self._mode is None:
+            facts = {"space": space.to_dict(), "mode": mode, "n_records": n_records}
+            self._make_algorithm(mode, n_records)  # raises before anything is written
+            tx.freeze(facts)
+
+    def _make_algorithm(self, mode: str, n_records: int) -> None:
+        space = self._known_space()
+        config = self.config if mode == PRIVATE else _plain_config(self.config)
+        plan = make_plan(config, space, n_records)
+        self._algorithm = DPGIBO(config, space, seed=self.seed, maximize=self.maximize, plan=plan)
+        self._mode, self._n_records, self._seq = mode, n_records, 0
+
+    def _sync(self, tx: Transaction) -> None:
+        """Brings the algorithm up to the committed releases."""
+        if self._mode is None:
+            frozen = self._frozen(tx)
+            if frozen is not None and self._space is not None:
+                if frozen["space"] != self._space.to_dict():
+                    raise SpaceChangedError(_space_changed(None, self._space))
+                self._make_algorithm(frozen["mode"], frozen["n_records"])
+        for seq, kind, key, payload in tx.releases_after(self._seq):
+            self._known_algorithm().observe(
+                Release(kind, key, tuple(payload["values"]), payload["meta"])
+            )
+            self._seq = seq
+
+    def _known_space(self) -> Space:
+        if self._space is None:
+            raise PrivacyError("The search space is not known yet.")
+        return self._space
+
+    def _known_algorithm(self) -> DPGIBO:
+        if self._algorithm is None:
+            raise PrivacyError("The search space is not known yet.")
+        return self._algorithm
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, once the number of records is known; None for a plain-float run."""
+        if self._mode != PRIVATE or self._algorithm is None:
+            return None
+        return self._algorithm.plan
+
+    @property
+    def finished(self) -> bool:
+        """True once the plan of a private run is used up (as of the last ask or tell)."""
+        return self._mode == PRIVATE and self._known_algorithm().finished
+
+    def refresh(self) -> None:
+        """Reads what other workers have released."""
+        with self._lock, self._transaction() as tx:
+            self._sync(tx)
+
+    # Asking ---------------------------------------------------------------------------------
+
+    def ask(self, trial: str) -> Proposal:
+        """A point for a trial; the same one if the trial asks again.
+
+        Raises:
+            PrivacyError: If the search space is not known yet.
+            VaultError: If the vault fails.
+        """
+        with self._lock:
+            while True:
+                with self._transaction() as tx:
+                    self._sync(tx)
+                    row = tx.trial(trial)
+                    if row is not None and row.state != "failed":
+                        return Proposal(row.role, row.step, row.slot, row.x)
+                    algorithm = self._known_algorithm()
+                    rows = tx.step_trials(algorithm.phase[1])
+                    if not self._overdue(rows):
+                        return self._assign(tx, trial, rows)
+                self._settle()
+
+    def _overdue(self, rows: Iterable[tuple[str, int, str]]) -> bool:
+        """Whether a batch is complete that a crashed worker did not release."""
+        algorithm = self._known_algorithm()
+        if algorithm.phase[0] != "step" or algorithm.plan is None:
+            return False
+        done = sum(state == "done" for _, _, state in rows)
+        return algorithm.ready(done)
+
+    def _assign(
+        self, tx: Transaction, trial: str, rows: Iterable[tuple[str, int, str]]
+    ) -> Proposal:
+        taken = {slot for _, slot, state in rows if state != "failed"}
+        slot = next(i for i in range(len(taken) + 1) if i not in taken)
+        proposal = self._known_algorithm().propose(slot)
+        tx.forget(trial)  # a failed trial that the host runs again under the same name
+        tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
+        return proposal
+
+    def fail(self, trial: str, note: str | None = None) -> None:
+        """Gives the slot of a trial back that failed or was pruned."""
+        with self._lock, self._transaction() as tx:
+            self._sync(tx)
+            tx.fail(trial)
+            if note:
+                tx.mark(NOTE, note)
+
+    # Telling --------------------------------------------------------------------------------
+
+    def tell(self, trial: str, params: Mapping[str, Any], space: Space, losses: Any) -> float:
+        """Takes a trial's per-record losses and returns what may be published of them.
+
+        A trial that has been told before gets its stored release again, whatever is told now.
+
+        Args:
+            trial: The trial's key.
+            params: The parameters it really evaluated.
+            space: The space it really evaluated in.
+            losses: One value a record, shape (n_records,).
+
+        Returns:
+            The released value; a mean of earlier releases where the plan has no release left
+            for this trial.
+
+        Raises:
+            ValueError: If the vector is not usable; nothing is stored or charged then.
+            SpaceChangedError: If the trial was evaluated in another space.
+            BudgetExceededError: If the release does not fit the budget; nothing is drawn.
+            VaultError: If the vault fails; nothing is kept.
+        """
+        y = as_losses(losses)
+        with self._lock:
+            began = self._mode is not None
+            with self._transaction() as tx:
+                self._sync(tx)
+                self._check_private(space)
+                self._freeze(tx, space, PRIVATE, len(y))
+                value, replayed = self._record(tx, trial, params, y)
+            if not replayed:
+                self._settle()
+            plan = self.plan
+            if not began and plan is not None:
+                plan.warn_if_drowned()
+            return value
+
+    def tell_plain(
+        self, trial: str, params: Mapping[str, Any], space: Space, value: float
+    ) -> None:
+        """Takes the plain float of an unprotected trial: the search goes on, nothing is claimed.
+
+        A trial of a private run that returns a plain float is marked and otherwise ignored.
+        """
+        with self._lock:
+            with self._transaction() as tx:
+                tx.mark(UNPROTECTED, "trials returned plain floats instead of per-record losses")
+                self._sync(tx)
+                same = self._space is None or self._space.to_dict() == space.to_dict()
+                if self._mode == PRIVATE or not same:
+                    tx.fail(trial)
+                    return
+                self._freeze(tx, space, PLAIN, 1)
+                self._record(tx, trial, params, np.array([float(value)]))
+            self._settle()
+
+    def _check_private(self, space: Space) -> None:
+        if self._mode == PLAIN:
+            raise PrivacyError(
+                "This run began with plain floats and is unprotected; per-record losses cannot "
+                "make it private. Start a new study for them."
+            )
+        if self._space is not None and self._space.to_dict() != space.to_dict():
+            raise SpaceChangedError(_space_changed(self._space, space))
+
+    def _record(
+        self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array
+    ) -> tuple[float, bool]:
+        if len(y) != self._n_records:
+            raise ValueError(
+                f"Every trial must return one value for each of the same {self._n_records} "
+                f"validation records, got {len(y)}. Nothing was stored or charged."
+            )
+        row = tx.trial(trial)
+        if row is not None and row.state == "done":
+            return float(row.value if row.value is not None else math.nan), True
+        algorithm = self._known_algorithm()
+        x = self._known_space().encode(params)
+        if row is None:
+            row_role, row_step = self._unasked(tx, trial, x)
+        else:
+            row_role, row_step = row.role, row.step
+        query = algorithm.value_query(trial, row_role, row_step, x)
+        if query is None:
+            value = algorithm.carried_value(row_role, row_step)
+        else:
+            value = self._release(tx, query, _blocks_of(y)).values[0]
+        if algorithm.wants_losses(row_role, row_step):
+            tx.put_losses(trial, y)
+        tx.finish(trial, x, value)
+        return value, False
+
+    def _unasked(self, tx: Transaction, trial: str, x: Array) -> tuple[str, int]:
+        """Role of a trial that the host chose: a start while the start is open, else outside."""
+        role, step = self._known_algorithm().phase
+        if role != START:
+            role, step = OUTSIDE, OUTSIDE_STEP
+        slot = len(tx.step_trials(step)) + 10**6  # clear of the slots that are handed out
+        tx.new_trial(trial, role, step, slot, x)
+        return role, step
+
+    # Releasing ------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Releases every step whose batch is complete."""
+        while True:
+            with self._transaction() as tx:
+                self._sync(tx)
+                algorithm = self._known_algorithm()
+                role, step = algorithm.phase
+                if role != "step" or self._n_records is None:
+                    return
+                trials, X = tx.done_points(step)
+                queries = algorithm.step_queries(trials, X)
+                if not queries:
+                    return
+                for query in queries:
+                    self._release(tx, query, tx.blocks(query.trials, self._n_records))
+                keep = {t for t, _ in algorithm.remembered_after(queries[-1])}
+                tx.drop_losses([t for t in tx.held() if t not in keep])
+
+    def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
+        """Charge, draw, store; or the stored release."""
+        stored = tx.released(query.kind, query.key)
+        if stored is not None:
+            return Release(query.kind, query.key, tuple(stored["values"]), stored["meta"])
+        scale = gaussian_scale(query.sensitivity, query.mu)
+        if self._mode == PRIVATE:
+            self._charge(tx, query, scale)
+        noisy = self._draw(query, blocks, scale)
+        release = Release(query.kind, query.key, tuple(noisy.tolist()), query.meta)
+        self._store(tx, release)
+        return release
+
+    def _charge(self, tx: Transaction, query: Query, scale: float) -> None:
+        charge = Charge(query.kind, query.key, query.mu, query.sensitivity, scale)
+        check_budget(self.config.mu, tx.spent_mu2(VALIDATION), charge)
+        tx.charge(charge)
+        if math.isinf(query.mu):
+            tx.mark(UNPROTECTED, "mu is infinite, so no noise is added")
+        elif not self._noise.secure:
+            tx.mark(UNPROTECTED, "the noise source is reproducible and meant for tests only")
+
+    def _draw(self, query: Query, blocks: Iterable[Array], scale: float) -> Array:
+        exact = query.statistic(blocks)
+        if self._mode == PLAIN or math.isinf(query.mu):
+            return exact
+        return self._noise.add_gaussian(exact, scale)
+
+    def _store(self, tx: Transaction, release: Release) -> None:
+        last = tx.last_seq()
+        payload = {"values": list(release.values), "meta": dict(release.meta)}
+        tx.release(last + 1, release.kind, release.key, payload)
+
+    def charge_training(self, trial: str) -> None:
+        """Charges one training to the training records, before it happens."""
+        mu = self.config.training_mu
+        if mu is None:
+            return
+        with self._lock, self._transaction() as tx:
+            key = f"{trial}/{uuid.uuid4().hex[:12]}"
+            tx.charge(Charge("training", key, mu, 0.0, 0.0, TRAINING))
+
+    # Looking --------------------------------------------------------------------------------
+
+    def mark_unprotected(self, reason: str) -> None:
+        """Records for ever that nothing may be claimed for this run."""
+        with self._lock, self._transaction() as tx:
+            tx.mark(UNPROTECTED, reason)
+
+    def note(self, text: str) -> None:
+        """Records a fact that the guarantee reports."""
+        with self._lock, self._transaction() as tx:
+            tx.mark(NOTE, text)
+
+    def published_value(self, trial: str) -> float | None:
+        """What a trial may show in the host's storage; None if it was never told."""
+        with self._lock, self._transaction() as tx:
+            row = tx.trial(trial)
+        return row.value if row is not None and row.state == "done" else None
+
+    def published(self) -> dict[str, tuple[str, int, float]]:
+        """(role, step, published value) of every trial that was told."""
+        with self._lock, self._transaction() as tx:
+            return tx.published()
+
+    def trial_role(self, trial: str) -> tuple[str, int] | None:
+        """Role and step of a trial, if it is known."""
+        with self._lock, self._transaction() as tx:
+            row = tx.trial(trial)
+        return None if row is None else (row.role, row.step)
+
+    def ledger(self) -> list[Charge]:
+        """Every charge so far."""
+        with self._lock, self._transaction() as tx:
+            return tx.charges()
+
+    def releases(self) -> list[Release]:
+        """Every release so far, in order."""
+        with self._lock, self._transaction() as tx:
+            return [
+                Release(kind, key, tuple(p["values"]), p["meta"])
+                for _, kind, key, p in tx.releases_after(0)
+            ]
+
+    def held_losses(self) -> list[str]:
+        """Trials whose raw losses the vault still holds."""
+        with self._lock, self._transaction() as tx:
+            return tx.held()
+
+    def purge(self) -> None:
+        """Deletes every raw loss of the run; ledger and releases stay."""
+        with self._lock, self._transaction() as tx:
+            tx.purge()
+
+    def recommendation(self) -> dict[str, Any]:
+        """Parameters that the releases so far recommend.
+
+        Raises:
+            ValueError: If no start has been chosen yet.
+        """
+        with self._lock:
+            self.refresh()
+            return self._known_space().decode(self._known_algorithm().recommendation())
+
+    def centres(self) -> list[dict[str, Any]]:
+        """Parameters of theta_0 to the latest theta."""
+        with self._lock:
+            self.refresh()
+            space = self._known_space()
+            return [space.decode(x) for x in self._known_algorithm().state.path]
+
+    def guarantee(self) -> Guarantee:
+        """What may be claimed for this run, from the ledger and the marks."""
+        with self._lock, self._transaction() as tx:
+            self._sync(tx)
+            charges, reasons = tx.charges(), list(tx.marks(UNPROTECTED))
+            notes, failed = list(tx.marks(NOTE)), tx.count("failed")
+        if math.isinf(self.config.mu) and not reasons:
+            reasons.append("mu is infinite, so no noise is added")
+        if failed:
+            notes.append(
+                f"{failed} trial(s) failed or were pruned; whether a trial does so is not covered"
+            )
+        notes += _training_notes(charges, self.config)
+        validation = [c for c in charges if c.population == VALIDATION]
+        return Guarantee(
+            protected=not reasons,
+            mechanism=(
+                "Gaussian noise from the operating system's entropy on means of per-record "
+                "gradients clipped in L2 norm, and on means of clipped values; every release is "
+                "post-processed only"
+            ),
+            neighbours="replace-one (two data sets that differ in one validation record)",
+            population="validation records",
+            n_records=self._n_records if self._mode == PRIVATE else None,
+            mu=self.config.mu,
+            mu_spent=math.sqrt(math.fsum(c.mu**2 for c in validation)),
+            n_releases=len(validation),
+            parameters=self._public_parameters(),
+            not_covered=NOT_COVERED_TUNER,
+            reasons=tuple(reasons),
+            notes=tuple(notes),
+        )
+
+    def _public_parameters(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = {
+            "clipping_norm": self.config.clipping_norm,
+            "value_range": self.config.value_range,
+        }
+        plan = self.plan
+        if plan is not None:
+            parameters |= {
+                "T": plan.n_steps,
+                "b": plan.batch_size,
+                "gradient_noise": plan.gradient_noise,
+                "value_noise": plan.value_noise,
+            }
+        return parameters
+
+
+def _begin(vault: Vault, host_key: str, settings: Mapping[str, Any]) -> str:
+    """The run of a host key, begun if need be; two processes that begin it get the same."""
+    for last in (False, True):
+        try:
+            with vault.transaction("") as tx:
+                found = tx.run_of_host(host_key)
+                if found is not None:
+                    return found
+                tx.run_id = uuid.uuid4().hex
+                tx.new_run(host_key, settings)
+                return tx.run_id
+        except VaultError:  # another process was quicker, or the vault fails for good
+            if last:
+                raise
+    raise VaultError("The run could not be begun.")
+
+
+def _training_notes(charges: Iterable[Charge], config: GIBOConfig) -> list[str]:
+    training = [c for c in charges if c.population == TRAINING]
+    if config.training_mu is None:
+        return []
+    total = math.sqrt(math.fsum(c.mu**2 for c in training))
+    return [
+        f"training records: {len(training)} trainings declared {config.training_mu:g}-GDP each "
+        f"compose to {total:.4g}-GDP for the training records, if the training is what was "
+        "declared"
+    ]
+
+
+def _blocks_of(y: Array) -> Iterable[Array]:
+    for start in range(0, len(y), BLOCK):
+        yield y[start : start + BLOCK, None]
+
+
+def _plain_config(config: GIBOConfig) -> GIBOConfig:
+    """Settings of an unprotected run: no noise, no clipping, no end."""
+    return replace(
+        config,
+        mu=math.inf,
+        clipping_norm=math.inf,
+        n_steps=_ENDLESS,
+        n_trials=None,
+        value_share=max(config.value_share, 0.1),
+        n_starts=config.n_starts,
+    )
+
+
+def _space_changed(old: Space | None, new: Space) -> str:
+    known = "" if old is None else f" over {', '.join(old.names)}"
+    return (
+        f"The search space of a private study{known} is fixed by its first trial (or by "
+        f"search_space=); this trial evaluated another one over {', '.join(new.names)}. Every "
+        "trial must suggest the same parameters with the same ranges. Nothing was stored or "
+        "charged; start a new study for a new space."
+    )
+
+
+def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    differing = [k for k in given["config"] if stored["config"].get(k) != given["config"][k]]
+    if stored["algorithm"] != given["algorithm"]:
+        differing.append("algorithm")
+    if stored["maximize"] != given["maximize"]:
+        differing.append("direction")
+    if differing:
+        told = ", ".join(
+            f"{k}={stored['config'].get(k)!r} then and {given['config'].get(k)!r} now"
+            if k in given["config"]
+            else k
+            for k in differing
+        )
+        raise ValueError(
+            f"This run was begun with other settings ({told}). A budget cannot change under way: "
+            "use the same settings, or start a new study."
+        )
+
+
+__all__ = ["FINAL", "Session", "as_losses"]

@@ -1,0 +1,278 @@
+"""Search spaces on the unit cube.
+
+Algorithms see points ``x`` of shape ``(D,)``: a numeric parameter is a coordinate in [0, 1]
+(log scale where the dimension says so), a categorical one is the index of its choice. What the
+host will really evaluate after rounding to a step is ``space.snap(x)``; the Gaussian process is
+always told the snapped point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def _check_range(kind: str, low: float, high: float, log: bool, step: float | None) -> None:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"{kind} bounds must be finite, got low={low}, high={high}.")
+    if low > high:
+        raise ValueError(f"{kind} needs low <= high, got low={low}, high={high}.")
+    if log and low <= 0:
+        raise ValueError(f"{kind} on a log scale needs low > 0, got low={low}.")
+    if log and step is not None:
+        raise ValueError(f"{kind} cannot have both log=True and a step, got step={step}.")
+    if step is not None and not (math.isfinite(step) and step > 0):
+        raise ValueError(f"{kind} needs step > 0, got step={step}.")
+
+
+@dataclass(frozen=True)
+class Float:
+    """A real parameter in ``[low, high]``.
+
+    Args:
+        low: Smallest value.
+        high: Largest value.
+        log: Work on the logarithm; needs ``low > 0``.
+        step: Only ``low + k * step`` is ever evaluated.
+
+    Raises:
+        ValueError: If the range, the scale or the step makes no sense.
+
+    Example:
+        >>> Float(0.0, 10.0, step=0.5).decode(0.26)
+        2.5
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+    numeric: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_range("Float", self.low, self.high, self.log, self.step)
+
+    @property
+    def resolution(self) -> float:
+        """Distance of two neighbouring values in the unit cube; 0 if continuous."""
+        if self.step is None or self.high == self.low:
+            return 0.0
+        return self.step / (self.high - self.low)
+
+    def encode(self, value: Any) -> float:
+        """Value to coordinate; values outside the range are projected on it."""
+        number = min(max(float(value), self.low), self.high)
+        if self.high == self.low:
+            return 0.5
+        if self.log:
+            return math.log(number / self.low) / math.log(self.high / self.low)
+        return (number - self.low) / (self.high - self.low)
+
+    def decode(self, u: float) -> float:
+        """Coordinate in [0, 1] to the value that is evaluated."""
+        u = min(max(u, 0.0), 1.0)
+        if self.log:
+            value = math.exp(math.log(self.low) + u * math.log(self.high / self.low))
+        else:
+            value = self.low + u * (self.high - self.low)
+        if self.step is not None:
+            steps = math.floor((self.high - self.low) / self.step + 1e-9)
+            value = self.low + min(round((value - self.low) / self.step), steps) * self.step
+        return min(max(float(value), self.low), self.high)
+
+
+@dataclass(frozen=True)
+class Int:
+    """An integer parameter in ``[low, high]``.
+
+    Args:
+        low: Smallest value.
+        high: Largest value.
+        log: Work on the logarithm; needs ``low >= 1``.
+        step: Only ``low + k * step`` is ever evaluated.
+
+    Raises:
+        ValueError: If the range, the scale or the step makes no sense.
+
+    Example:
+        >>> Int(0, 10).decode(0.52)
+        5
+    """
+
+    low: int
+    high: int
+    log: bool = False
+    step: int = 1
+    numeric: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_range("Int", self.low, self.high, self.log, None)
+        if self.step < 1:
+            raise ValueError(f"Int needs step >= 1, got step={self.step}.")
+        if self.log and self.step != 1:
+            raise ValueError(f"Int cannot have both log=True and a step, got step={self.step}.")
+
+    @property
+    def resolution(self) -> float:
+        """Widest distance of two neighbouring values in the unit cube."""
+        if self.high == self.low:
+            return 0.0
+        if self.log:
+            return math.log((self.low + 1) / self.low) / math.log(self.high / self.low)
+        return self.step / (self.high - self.low)
+
+    def encode(self, value: Any) -> float:
+        """Value to coordinate; values outside the range are projected on it."""
+        number = min(max(float(value), self.low), self.high)
+        if self.high == self.low:
+            return 0.5
+        if self.log:
+            return math.log(number / self.low) / math.log(self.high / self.low)
+        return (number - self.low) / (self.high - self.low)
+
+    def decode(self, u: float) -> int:
+        """Coordinate in [0, 1] to the value that is evaluated."""
+        u = min(max(u, 0.0), 1.0)
+        if self.log:
+            value = math.exp(math.log(self.low) + u * math.log(self.high / self.low))
+        else:
+            value = self.low + u * (self.high - self.low)
+        steps = (self.high - self.low) // self.step
+        return int(self.low + min(round((value - self.low) / self.step), steps) * self.step)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of finitely many choices.
+
+    Args:
+        choices: The values, in the host's order; unhashable ones are allowed.
+
+    Raises:
+        ValueError: If there is no choice.
+
+    Example:
+        >>> Categorical(("rbf", "poly")).decode(1.0)
+        'poly'
+    """
+
+    choices: tuple[Any, ...]
+    numeric: ClassVar[bool] = False
+    resolution: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            raise ValueError("Categorical needs at least one choice, got none.")
+
+    def encode(self, value: Any) -> float:
+        """Choice to its index."""
+        for index, choice in enumerate(self.choices):
+            if choice is value or (type(choice) is type(value) and choice == value):
+                return float(index)
+        for index, choice in enumerate(self.choices):
+            if choice == value:
+                return float(index)
+        raise ValueError(f"A value is none of the {len(self.choices)} declared choices.")
+
+    def decode(self, u: float) -> Any:
+        """Index to choice."""
+        return self.choices[min(max(round(u), 0), len(self.choices) - 1)]
+
+
+Dimension = Float | Int | Categorical
+
+
+class Space(Mapping[str, Dimension]):
+    """Named dimensions in a fixed order (by name, so that every process agrees).
+
+    Args:
+        dimensions: Name to dimension. Dimensions with a single value are allowed and constant.
+
+    Raises:
+        ValueError: If the space is empty.
+
+    Example:
+        >>> space = Space({"alpha": Float(0.0, 2.0), "degree": Int(1, 5)})
+        >>> space.decode(space.encode({"alpha": 0.5, "degree": 2}))
+        {'alpha': 0.5, 'degree': 2}
+    """
+
+    def __init__(self, dimensions: Mapping[str, Dimension]) -> None:
+        if not dimensions:
+            raise ValueError("A search space needs at least one parameter, got none.")
+        self._dims = dict(sorted(dimensions.items()))
+        dims = list(self._dims.values())
+        self.numeric: NDArray[np.bool_] = np.array([dim.numeric for dim in dims])
+        """Mask of shape (D,): True where the coordinate is numeric."""
+        self.resolution: Array = np.array([dim.resolution for dim in dims])
+        """Grid width of each coordinate in the unit cube, shape (D,); 0 if continuous."""
+        self._continuous = bool(self.numeric.all() and not self.resolution.any())
+
+    def __getitem__(self, name: str) -> Dimension:
+        return self._dims[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._dims)
+
+    def __len__(self) -> int:
+        return len(self._dims)
+
+    def __repr__(self) -> str:
+        return f"Space({self._dims!r})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parameter names in coordinate order."""
+        return tuple(self._dims)
+
+    @property
+    def d(self) -> int:
+        """Number of numeric coordinates."""
+        return int(self.numeric.sum())
+
+    def encode(self, params: Mapping[str, Any]) -> Array:
+        """Parameters to a point of shape (D,).
+
+        Raises:
+            KeyError: If a parameter of the space is missing.
+        """
+        return np.array([dim.encode(params[name]) for name, dim in self._dims.items()])
+
+    def decode(self, x: Sequence[float] | Array) -> dict[str, Any]:
+        """A point of shape (D,) to the parameters that the host evaluates."""
+        values = np.asarray(x, dtype=float).tolist()
+        return {
+            name: dim.decode(u) for (name, dim), u in zip(self._dims.items(), values, strict=True)
+        }
+
+    def snap(self, x: Sequence[float] | Array) -> Array:
+        """The point that is really evaluated when ``x`` is proposed, shape (D,)."""
+        if self._continuous:
+            return np.asarray(np.clip(np.asarray(x, dtype=float), 0.0, 1.0))
+        return self.encode(self.decode(x))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready description; choices are described by ``repr`` and position only."""
+        described: dict[str, Any] = {}
+        for name, dim in self._dims.items():
+            if isinstance(dim, Categorical):
+                described[name] = {
+                    "type": "categorical",
+                    "choices": [repr(c) for c in dim.choices],
+                }
+            else:
+                described[name] = {
+                    "type": type(dim).__name__.lower(),
+                    "low": dim.low,
+                    "high": dim.high,
+                    "log": dim.log,
+                    "step": dim.step,
+                }
+        return described

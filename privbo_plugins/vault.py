@@ -1,0 +1,611 @@
+"""The vault: a small transactional store for what must not leave the evaluating side.
+
+It holds raw per-record losses until they are no longer needed, the ledger, and the releases.
+One implementation over SQLAlchemy serves three places:
+
+- ``None`` or ``"memory"``: inside this process, gone with it;
+- ``sqlite:///path``: a file, created with mode 0600, for processes of one machine;
+- ``postgresql://...``: for several machines.
+
+A release is charged, drawn and stored in one transaction, and a unique constraint on its kind and
+key makes two workers commit one release. Rows are read and written through the driver's own
+cursor with statements compiled once: SQLAlchemy's loggers, which print rows at DEBUG level, never
+see them. Deleted rows are overwritten (``secure_delete``), and SQLite keeps no temporary files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import time
+import uuid
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy.pool import NullPool, StaticPool
+
+from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.privacy.ledger import Charge
+
+Array = NDArray[np.float64]
+
+BLOCK = 2**16
+"""Records in one stored block; statistics stream over blocks, so memory does not grow with n."""
+
+_metadata = sa.MetaData()
+_vault = sa.Table(
+    "privbo_vault", _metadata, sa.Column("vault_id", sa.String(32), primary_key=True)
+)
+_runs = sa.Table(
+    "privbo_runs",
+    _metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("host_key", sa.String(512), unique=True, nullable=False),
+    sa.Column("settings", sa.Text, nullable=False),
+    sa.Column("frozen", sa.Text),
+)
+_marks = sa.Table(
+    "privbo_marks",
+    _metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("text", sa.String(512), primary_key=True),
+)
+_trials = sa.Table(
+    "privbo_trials",
+    _metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("trial", sa.String(128), primary_key=True),
+    sa.Column("role", sa.String(16), nullable=False),
+    sa.Column("step", sa.Integer, nullable=False),
+    sa.Column("slot", sa.Integer, nullable=False),
+    sa.Column("x", sa.LargeBinary, nullable=False),
+    sa.Column("state", sa.String(8), nullable=False),
+    sa.Column("value", sa.Double),
+    sa.Index("privbo_trials_step", "run_id", "step"),
+)
+_losses = sa.Table(
+    "privbo_losses",
+    _metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("trial", sa.String(128), primary_key=True),
+    sa.Column("block", sa.Integer, primary_key=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
+_ledger = sa.Table(
+    "privbo_ledger",
+    _metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("key", sa.String(160), primary_key=True),
+    sa.Column("mu", sa.Double, nullable=False),
+    sa.Column("sensitivity", sa.Double, nullable=False),
+    sa.Column("scale", sa.Double, nullable=False),
+    sa.Column("population", sa.String(16), nullable=False),
+)
+_releases = sa.Table(
+    "privbo_releases",
+    _metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("key", sa.String(160), nullable=False),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.UniqueConstraint("run_id", "kind", "key"),
+)
+
+
+def _b(name: str) -> sa.BindParameter[Any]:
+    return sa.bindparam(name)
+
+
+# Constants are written into the text: only what the caller passes is a parameter.
+_DONE: sa.ColumnElement[str] = sa.literal_column("'done'")
+_OUT: sa.ColumnElement[str] = sa.literal_column("'out'")
+_FAILED: sa.ColumnElement[str] = sa.literal_column("'failed'")
+_ZERO: sa.ColumnElement[float] = sa.literal_column("0.0", sa.Double)
+
+
+def _of_run(table: sa.Table) -> sa.ColumnElement[bool]:
+    return table.c.run_id == _b("run_id")
+
+
+_STATEMENTS: dict[str, Any] = {
+    "vault": sa.select(_vault.c.vault_id),
+    "run": sa.select(_runs.c.host_key, _runs.c.settings, _runs.c.frozen).where(_of_run(_runs)),
+    "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == _b("host_key")),
+    "lock": sa.select(_runs.c.run_id).where(_of_run(_runs)).with_for_update(),
+    "new_run": sa.insert(_runs),
+    "freeze": sa.update(_runs).where(_of_run(_runs)).values(frozen=_b("new_frozen")),
+    "mark": sa.insert(_marks),
+    "marks": sa.select(_marks.c.kind, _marks.c.text).where(_of_run(_marks)),
+    "has_mark": sa.select(_marks.c.kind).where(
+        _of_run(_marks), _marks.c.kind == _b("kind"), _marks.c.text == _b("text")
+    ),
+    "new_trial": sa.insert(_trials),
+    "trial": sa.select(
+        _trials.c.role,
+        _trials.c.step,
+        _trials.c.slot,
+        _trials.c.x,
+        _trials.c.state,
+        _trials.c.value,
+    ).where(_of_run(_trials), _trials.c.trial == _b("trial")),
+    "step_trials": sa.select(_trials.c.trial, _trials.c.slot, _trials.c.state).where(
+        _of_run(_trials), _trials.c.step == _b("step")
+    ),
+    "done_points": sa.select(_trials.c.trial, _trials.c.x)
+    .where(_of_run(_trials), _trials.c.step == _b("step"), _trials.c.state == _DONE)
+    .order_by(_trials.c.slot, _trials.c.trial),
+    "finish": sa.update(_trials)
+    .where(_of_run(_trials), _trials.c.trial == _b("t"))
+    .values(state=_DONE, x=_b("new_x"), value=_b("new_value")),
+    "fail": sa.update(_trials)
+    .where(_of_run(_trials), _trials.c.trial == _b("t"), _trials.c.state == _OUT)
+    .values(state=_FAILED),
+    "forget": sa.delete(_trials).where(
+        _of_run(_trials), _trials.c.trial == _b("t"), _trials.c.state == _FAILED
+    ),
+    "count": sa.select(sa.func.count())
+    .select_from(_trials)
+    .where(_of_run(_trials), _trials.c.state == _b("state")),
+    "all_trials": sa.select(
+        _trials.c.trial, _trials.c.role, _trials.c.step, _trials.c.value
+    ).where(_of_run(_trials), _trials.c.state == _DONE),
+    "put": sa.insert(_losses),
+    "block": sa.select(_losses.c.data).where(
+        _of_run(_losses), _losses.c.trial == _b("trial"), _losses.c.block == _b("block")
+    ),
+    "held": sa.select(_losses.c.trial).where(_of_run(_losses)).distinct(),
+    "drop": sa.delete(_losses).where(_of_run(_losses), _losses.c.trial == _b("trial")),
+    "drop_all": sa.delete(_losses).where(_of_run(_losses)),
+    "charge": sa.insert(_ledger),
+    "charges": sa.select(
+        _ledger.c.kind,
+        _ledger.c.key,
+        _ledger.c.mu,
+        _ledger.c.sensitivity,
+        _ledger.c.scale,
+        _ledger.c.population,
+    ).where(_of_run(_ledger)),
+    "spent": sa.select(sa.func.coalesce(sa.func.sum(_ledger.c.mu * _ledger.c.mu), _ZERO)).where(
+        _of_run(_ledger), _ledger.c.population == _b("population")
+    ),
+    "release": sa.insert(_releases),
+    "last_seq": sa.select(sa.func.coalesce(sa.func.max(_releases.c.seq), _ZERO)).where(
+        _of_run(_releases)
+    ),
+    "release_by_key": sa.select(_releases.c.payload).where(
+        _of_run(_releases), _releases.c.kind == _b("kind"), _releases.c.key == _b("key")
+    ),
+    "since": sa.select(_releases.c.seq, _releases.c.kind, _releases.c.key, _releases.c.payload)
+    .where(_of_run(_releases), _releases.c.seq > _b("after"))
+    .order_by(_releases.c.seq),
+}
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """What the vault knows of one trial."""
+
+    role: str
+    step: int
+    slot: int
+    x: Array
+    state: str
+    value: float | None
+
+
+class Transaction:
+    """Statements on one run inside one open transaction; see :meth:`Vault.transaction`."""
+
+    def __init__(
+        self, cursor: Any, statements: Mapping[str, tuple[str, Any]], run_id: str
+    ) -> None:
+        self._cursor = cursor
+        self._statements = statements
+        self.run_id = run_id
+
+    def _run(self, name: str, **params: Any) -> Any:
+        text, positions = self._statements[name]
+        params["run_id"] = self.run_id
+        bound = params if positions is None else tuple([params[p] for p in positions])
+        return self._cursor.execute(text, bound)
+
+    def _all(self, name: str, **params: Any) -> list[tuple[Any, ...]]:
+        self._run(name, **params)
+        return list(self._cursor.fetchall())
+
+    def _one(self, name: str, **params: Any) -> tuple[Any, ...] | None:
+        rows = self._all(name, **params)
+        return rows[0] if rows else None
+
+    # Runs ---------------------------------------------------------------------------------
+
+    def run(self) -> tuple[str, dict[str, Any], dict[str, Any] | None] | None:
+        """Host key, settings and, once known, the frozen facts of the run."""
+        row = self._one("run")
+        if row is None:
+            return None
+        return row[0], json.loads(row[1]), json.loads(row[2]) if row[2] else None
+
+    def run_of_host(self, host_key: str) -> str | None:
+        """The run that a host key began, if any."""
+        row = self._one("run_by_host", host_key=host_key)
+        return None if row is None else str(row[0])
+
+    def new_run(self, host_key: str, settings: Mapping[str, Any]) -> None:
+        """Begins this transaction's run."""
+        self._run("new_run", host_key=host_key, settings=json.dumps(settings), frozen=None)
+
+    def freeze(self, frozen: Mapping[str, Any]) -> None:
+        """Fixes what is known from the first record vector on (n, space, plan)."""
+        self._run("freeze", new_frozen=json.dumps(frozen))
+
+    def mark(self, kind: str, text: str) -> None:
+        """Notes a fact about the run, once; marks are never removed."""
+        if self._one("has_mark", kind=kind, text=text[:512]) is None:
+            self._run("mark", kind=kind, text=text[:512])
+
+    def marks(self, kind: str) -> tuple[str, ...]:
+        """All marks of a kind, sorted."""
+        return tuple(sorted(text for k, text in self._all("marks") if k == kind))
+
+    # Trials -------------------------------------------------------------------------------
+
+    def trial(self, trial: str) -> TrialRow | None:
+        """One trial, or None."""
+        row = self._one("trial", trial=trial)
+        if row is None:
+            return None
+        return TrialRow(row[0], row[1], row[2], np.frombuffer(bytes(row[3])), row[4], row[5])
+
+    def new_trial(self, trial: str, role: str, step: int, slot: int, x: Array) -> None:
+        """Hands a slot to a trial."""
+        self._run(
+            "new_trial",
+            trial=trial,
+            role=role,
+            step=step,
+            slot=slot,
+            x=np.ascontiguousarray(x, dtype=float).tobytes(),
+            state="out",
+            value=None,
+        )
+
+    def step_trials(self, step: int) -> list[tuple[str, int, str]]:
+        """(trial, slot, state) of every trial of a step."""
+        return [(t, slot, state) for t, slot, state in self._all("step_trials", step=step)]
+
+    def done_points(self, step: int) -> tuple[list[str], list[Array]]:
+        """Trials of a step that are done, with the points they evaluated."""
+        rows = self._all("done_points", step=step)
+        return [r[0] for r in rows], [np.frombuffer(bytes(r[1])) for r in rows]
+
+    def finish(self, trial: str, x: Array, value: float) -> None:
+        """Marks a trial done, with the point it evaluated and the value it published."""
+        point = np.ascontiguousarray(x, dtype=float).tobytes()
+        self._run("finish", t=trial, new_x=point, new_value=value)
+
+    def fail(self, trial: str) -> None:
+        """Gives a trial's slot back, unless it is done."""
+        self._run("fail", t=trial)
+
+    def forget(self, trial: str) -> None:
+        """Removes a failed trial, so that it can be handed a slot again."""
+        self._run("forget", t=trial)
+
+    def count(self, state: str) -> int:
+        """Number of trials in a state."""
+        row = self._one("count", state=state)
+        return int(row[0]) if row else 0
+
+    def published(self) -> dict[str, tuple[str, int, float]]:
+        """(role, step, published value) of every trial that is done."""
+        return {t: (role, step, value) for t, role, step, value in self._all("all_trials")}
+
+    # Losses -------------------------------------------------------------------------------
+
+    def put_losses(self, trial: str, y: Array) -> None:
+        """Stores one value a record, shape (n,), in blocks."""
+        for block, start in enumerate(range(0, len(y), BLOCK)):
+            self._run("put", trial=trial, block=block, data=y[start : start + BLOCK].tobytes())
+
+    def blocks(self, trials: Sequence[str], n_records: int) -> Iterator[Array]:
+        """Record-major blocks of shape (n_block, m) over the given trials."""
+        for block in range(-(-n_records // BLOCK)):
+            columns = []
+            for trial in trials:
+                row = self._one("block", trial=trial, block=block)
+                if row is None:
+                    raise VaultError(f"The vault no longer holds the losses of trial {trial}.")
+                columns.append(np.frombuffer(bytes(row[0])))
+            yield np.stack(columns, axis=1)
+
+    def held(self) -> list[str]:
+        """Trials whose raw losses are in the vault."""
+        return sorted(row[0] for row in self._all("held"))
+
+    def drop_losses(self, trials: Sequence[str]) -> None:
+        """Deletes the raw losses of some trials."""
+        for trial in trials:
+            self._run("drop", trial=trial)
+
+    def purge(self) -> None:
+        """Deletes every raw loss of the run; ledger and releases stay."""
+        self._run("drop_all")
+
+    # Ledger and releases ------------------------------------------------------------------
+
+    def charge(self, charge: Charge) -> None:
+        """Writes a charge; the budget has been checked by the caller in this transaction."""
+        self._run(
+            "charge",
+            kind=charge.kind,
+            key=charge.key,
+            mu=charge.mu,
+            sensitivity=charge.sensitivity,
+            scale=charge.scale,
+            population=charge.population,
+        )
+
+    def charges(self) -> list[Charge]:
+        """The whole ledger of the run."""
+        return [Charge(*row) for row in self._all("charges")]
+
+    def spent_mu2(self, population: str) -> float:
+        """Sum of squared mu charged to a population."""
+        row = self._one("spent", population=population)
+        return float(row[0]) if row else 0.0
+
+    def last_seq(self) -> int:
+        """Sequence number of the latest release; 0 before the first."""
+        row = self._one("last_seq")
+        return int(row[0]) if row else 0
+
+    def release(self, seq: int, kind: str, key: str, payload: Mapping[str, Any]) -> None:
+        """Stores a release; a second one of the same kind and key violates the constraint."""
+        self._run("release", seq=seq, kind=kind, key=key, payload=json.dumps(payload))
+
+    def released(self, kind: str, key: str) -> dict[str, Any] | None:
+        """The stored release of a kind and key, if any."""
+        row = self._one("release_by_key", kind=kind, key=key)
+        return None if row is None else dict(json.loads(row[0]))
+
+    def releases_after(self, seq: int) -> list[tuple[int, str, str, dict[str, Any]]]:
+        """Releases in order, those with a larger sequence number than ``seq``."""
+        rows = self._all("since", after=seq)
+        return [(s, kind, key, json.loads(payload)) for s, kind, key, payload in rows]
+
+
+_MEMORY: weakref.WeakValueDictionary[str, Vault] = weakref.WeakValueDictionary()
+
+
+class Vault:
+    """A private store; open it with :func:`open_vault`.
+
+    Attributes:
+        handle: What a sampler or searcher may pickle: a URL, or the name of an in-memory vault.
+        vault_id: Identity of the store; a run knows in which store its ledger lies.
+    """
+
+    def __init__(self, url: str | None) -> None:
+        self.in_memory = url is None
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        if url is not None:
+            self._prepare_file(url)
+        self._engine = _make_engine(url)
+        self._is_sqlite = self._engine.dialect.name == "sqlite"
+        self._statements = {
+            name: _compile(statement, self._engine.dialect)
+            for name, statement in _STATEMENTS.items()
+        }
+        self.vault_id = self._create()
+        self.handle = f"memory:{self.vault_id}" if url is None else url
+
+    def __repr__(self) -> str:
+        return f"Vault({self._engine.url.render_as_string(hide_password=True)!r})"
+
+    def __reduce__(self) -> Any:
+        return open_vault, (self.handle,)
+
+    @staticmethod
+    def _prepare_file(url: str) -> None:
+        """Creates a SQLite file with mode 0600 before SQLite would with the umask's."""
+        parsed = sa.make_url(url)
+        path = parsed.database
+        if parsed.get_backend_name() != "sqlite" or not path or path.startswith("file:"):
+            return
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+                warnings.warn(
+                    f"The vault file {path} can be read by other users: chmod 600 it.",
+                    PrivacyWarning,
+                    stacklevel=2,
+                )
+        except OSError as error:
+            raise VaultError(
+                f"The vault file {path} cannot be created: {error.strerror}. Give a path in a "
+                "directory that this user may write."
+            ) from None
+
+    def _create(self) -> str:
+        for attempt in range(5):
+            try:
+                _metadata.create_all(self._engine)
+                return self._identify()
+            except (sa.exc.SQLAlchemyError, VaultError) as error:
+                if attempt == 4:
+                    raise VaultError(
+                        f"The vault cannot be opened for writing ({type(error).__name__}). Check "
+                        "that the database exists, is reachable, and that this user may write it."
+                    ) from None
+                time.sleep(0.1 * 2**attempt)  # another process may be creating the tables
+        raise VaultError("The vault cannot be opened.")
+
+    def _identify(self) -> str:
+        with self.transaction("") as tx:
+            row = tx._one("vault")
+        if row is not None:
+            return str(row[0])
+        with self._engine.begin() as connection:
+            if self._engine.dialect.name == "postgresql":
+                connection.execute(sa.text("LOCK TABLE privbo_vault IN EXCLUSIVE MODE"))
+            found = connection.execute(_STATEMENTS["vault"]).first()
+            if found is not None:
+                return str(found[0])
+            vault_id = uuid.uuid4().hex
+            connection.execute(sa.insert(_vault).values(vault_id=vault_id))
+            return vault_id
+
+    def _after_fork(self) -> None:
+        if self.in_memory:
+            raise VaultError(
+                "An in-memory vault cannot be shared with a child process. Give the sampler a "
+                "vault URL, for example vault='sqlite:///private.db'."
+            )
+        self._engine.dispose(close=False)
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    @contextmanager
+    def transaction(self, run_id: str) -> Iterator[Transaction]:
+        """One serialised transaction on a run: commits at the end, rolls back on any exception.
+
+        Raises:
+            VaultError: If the store cannot be read or written. Nothing is kept then.
+        """
+        if self._pid != os.getpid():
+            self._after_fork()
+        with self._lock:
+            connection = self._connect()
+            try:
+                cursor = connection.cursor()
+                if self._is_sqlite:
+                    cursor.execute("BEGIN IMMEDIATE")
+                tx = Transaction(cursor, self._statements, run_id)
+                if run_id and not self._is_sqlite:
+                    tx._run("lock")
+                    cursor.fetchall()
+                yield tx
+                connection.commit()
+            except BaseException as error:
+                self._roll_back(connection)
+                if isinstance(error, self._driver_error):
+                    raise VaultError(self._explain(error)) from None
+                raise
+            finally:
+                connection.close()
+
+    @property
+    def _driver_error(self) -> type[BaseException]:
+        return self._engine.dialect.loaded_dbapi.Error
+
+    def _connect(self) -> Any:
+        try:
+            return self._engine.raw_connection()
+        except (sa.exc.SQLAlchemyError, self._driver_error) as error:
+            raise VaultError(self._explain(error)) from None
+
+    @staticmethod
+    def _roll_back(connection: Any) -> None:
+        try:
+            connection.rollback()
+        except Exception:  # the connection is already gone, and with it the transaction
+            connection.invalidate()
+
+    def _explain(self, error: BaseException) -> str:
+        # SQLite's messages never quote values; other drivers' may, so only their type is told.
+        text = str(error) if self._is_sqlite else type(error).__name__
+        return f"The vault refused an operation ({text}). Nothing of it was kept."
+
+    def close(self) -> None:
+        """Closes every connection; an in-memory vault is gone then."""
+        self._engine.dispose()
+
+
+def _compile(statement: Any, dialect: Any) -> tuple[str, Any]:
+    """SQL text and parameter order (None for named parameters) for the driver's cursor."""
+    compiled = statement.compile(dialect=dialect)
+    return str(compiled), tuple(compiled.positiontup) if compiled.positional else None
+
+
+def _make_engine(url: str | None) -> sa.Engine:
+    if url is None:
+        engine = sa.create_engine(
+            "sqlite://",
+            poolclass=StaticPool,
+            connect_args={"check_same_thread": False},
+            hide_parameters=True,
+        )
+    else:
+        parsed = sa.make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            engine = sa.create_engine(
+                parsed, poolclass=NullPool, connect_args={"timeout": 60.0}, hide_parameters=True
+            )
+        else:
+            if parsed.drivername == "postgresql":
+                parsed = parsed.set(drivername="postgresql+psycopg")
+            engine = sa.create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _configure_sqlite)
+    return engine
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # BEGIN and COMMIT are ours
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA secure_delete=ON")
+    cursor.execute("PRAGMA temp_store=MEMORY")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()
+
+
+def open_vault(handle: str | None = None) -> Vault:
+    """Opens a vault.
+
+    Args:
+        handle: None or "memory" for a new one in this process, the ``handle`` of a living
+            in-memory vault, or a database URL.
+
+    Raises:
+        VaultError: If it cannot be opened or written, or was in memory and is gone.
+        ValueError: If the handle is not a URL that SQLAlchemy understands.
+
+    Example:
+        >>> vault = open_vault()
+        >>> open_vault(vault.handle) is vault
+        True
+    """
+    if handle is None or handle == "memory":
+        vault = Vault(None)
+        _MEMORY[vault.handle] = vault
+        return vault
+    if handle.startswith("memory:"):
+        living = _MEMORY.get(handle)
+        if living is None:
+            raise VaultError(
+                "The vault of this sampler was in the memory of a process or object that has "
+                "ended, and with it the ledger. Keep it on disk: vault='sqlite:///private.db'."
+            )
+        return living
+    try:
+        sa.make_url(handle)
+    except sa.exc.ArgumentError:
+        raise ValueError(
+            "vault must be None, 'memory' or a database URL such as 'sqlite:///private.db'."
+        ) from None
+    return Vault(handle)
