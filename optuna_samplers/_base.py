@@ -29,6 +29,7 @@ from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.session import Session
+from privbo_plugins.spaces import Space
 from privbo_plugins.vault import Vault, open_vault
 
 RUN_ATTR = "privbo:run"
@@ -50,8 +51,16 @@ class _StudyState:
         self.session = session
         self.intersection = IntersectionSearchSpace()
         self.relative: dict[str, BaseDistribution] | None = None
-        self.told: set[int] = set()
+        self.told: dict[str, float] = {}
         self.warned = False
+        self._distributions: dict[str, BaseDistribution] = {}
+        self._space: Space | None = None
+
+    def space_of(self, distributions: dict[str, BaseDistribution]) -> Space | None:
+        """The space of a trial; the same object as long as the distributions stay the same."""
+        if distributions != self._distributions or self._space is None:
+            self._distributions, self._space = dict(distributions), to_space(distributions)
+        return self._space
 
 
 class PrivateSampler(BaseSampler):
@@ -196,9 +205,10 @@ class PrivateSampler(BaseSampler):
         if not search_space:
             return {}
         session = self._state(study).session
-        full = to_space(self.infer_relative_search_space(study, trial) | search_space)
-        if session.space is None and full is not None:
-            session.set_space(full)
+        if session.space is None:
+            full = to_space(self.infer_relative_search_space(study, trial) | search_space)
+            if full is not None:
+                session.set_space(full)
         space = session.space
         if space is None or not set(search_space) <= set(space):
             return {}
@@ -230,7 +240,10 @@ class PrivateSampler(BaseSampler):
             session.fail(_key(trial))
             self._check_pruned(own, values)
             return
-        published = session.published_value(_key(trial))
+        key = _key(trial)
+        published = own.told.pop(key, None)
+        if published is None:
+            published = session.published_value(key)
         if published is None:
             self._take_plain(study, own, trial, values)
         elif values is not None and not _same(values[0], published):
@@ -325,16 +338,14 @@ class PrivateSampler(BaseSampler):
         study = trial.study
         frozen = study._storage.get_trial(trial._trial_id)
         own = self._state(study)
-        space = to_space(frozen.distributions)
+        space = own.space_of(frozen.distributions)
         if space is None:
             raise ValueError(
                 "The objective suggested no parameter that varies, so there is nothing to tune."
             )
-        value = own.session.tell(_key(frozen), frozen.params, space, losses)
-        own.told.add(frozen.number)
-        role = own.session.trial_role(_key(frozen))
-        if role is not None:
-            trial.set_user_attr(ROLE_ATTR, role[0] if role[1] < 0 else f"{role[0]} {role[1]}")
+        value, label = own.session.tell(_key(frozen), frozen.params, space, losses)
+        own.told[_key(frozen)] = value
+        trial.set_user_attr(ROLE_ATTR, label)
         return value
 
     def _evaluate(self, trial: optuna.Trial, objective: Objective) -> tuple[float, Any]:

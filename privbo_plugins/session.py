@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import FINAL, START, Proposal, Query, Release
+from privbo_plugins.algorithms.base import START, STEP, Proposal, Query, Release
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
@@ -115,6 +115,7 @@ class Session:
         self._mode: str | None = None
         self._n_records: int | None = None
         self._seq = 0
+        self._fresh: list[Release] = []
 
     # Opening --------------------------------------------------------------------------------
 
@@ -168,11 +169,17 @@ class Session:
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """A transaction; what it fixed in memory is forgotten with it if it fails."""
+        """A transaction; its releases are learnt once it is committed.
+
+        What it fixed in memory is forgotten with it if it fails.
+        """
         space, mode = self._space, self._mode
+        self._fresh = []
         try:
             with self.vault.transaction(self.run_id) as tx:
                 yield tx
+            for release in self._fresh:
+                self._learn(self._seq + 1, release)
         except BaseException:
             if space is not self._space or mode != self._mode:
                 self._space, self._mode, self._n_records, self._seq = space, None, None, 0
@@ -197,7 +204,7 @@ class Session:
         """
         with self._lock:
             if self._space is not None:
-                if self._space.to_dict() != space.to_dict():
+                if self._space != space:
                     raise SpaceChangedError(_space_changed(self._space, space))
                 return
             with self._transaction() as tx:
@@ -242,10 +249,11 @@ class Session:
                     raise SpaceChangedError(_space_changed(None, self._space))
                 self._make_algorithm(frozen["mode"], frozen["n_records"])
         for seq, kind, key, payload in tx.releases_after(self._seq):
-            self._known_algorithm().observe(
-                Release(kind, key, tuple(payload["values"]), payload["meta"])
-            )
-            self._seq = seq
+            self._learn(seq, Release(kind, key, tuple(payload["values"]), payload["meta"]))
+
+    def _learn(self, seq: int, release: Release) -> None:
+        self._known_algorithm().observe(release)
+        self._seq = seq
 
     def _known_space(self) -> Space:
         if self._space is None:
@@ -290,19 +298,19 @@ class Session:
                     row = tx.trial(trial)
                     if row is not None and row.state != "failed":
                         return Proposal(row.role, row.step, row.slot, row.x)
-                    algorithm = self._known_algorithm()
-                    rows = tx.step_trials(algorithm.phase[1])
-                    if not self._overdue(rows):
+                    if row is not None:  # the host runs a failed trial again under its name
+                        tx.forget(trial)
+                    rows = tx.step_trials(self._known_algorithm().phase[1])
+                    if not self._complete(rows):
                         return self._assign(tx, trial, rows)
                 self._settle()
 
-    def _overdue(self, rows: Iterable[tuple[str, int, str]]) -> bool:
-        """Whether a batch is complete that a crashed worker did not release."""
+    def _complete(self, rows: Iterable[tuple[str, int, str]]) -> bool:
+        """Whether the current step can be released (after a crash, by any worker)."""
         algorithm = self._known_algorithm()
-        if algorithm.phase[0] != "step" or algorithm.plan is None:
+        if algorithm.phase[0] != STEP or algorithm.plan is None:
             return False
-        done = sum(state == "done" for _, _, state in rows)
-        return algorithm.ready(done)
+        return algorithm.ready(sum(state == "done" for _, _, state in rows))
 
     def _assign(
         self, tx: Transaction, trial: str, rows: Iterable[tuple[str, int, str]]
@@ -310,7 +318,6 @@ class Session:
         taken = {slot for _, slot, state in rows if state != "failed"}
         slot = next(i for i in range(len(taken) + 1) if i not in taken)
         proposal = self._known_algorithm().propose(slot)
-        tx.forget(trial)  # a failed trial that the host runs again under the same name
         tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
         return proposal
 
@@ -324,7 +331,9 @@ class Session:
 
     # Telling --------------------------------------------------------------------------------
 
-    def tell(self, trial: str, params: Mapping[str, Any], space: Space, losses: Any) -> float:
+    def tell(
+        self, trial: str, params: Mapping[str, Any], space: Space, losses: Any
+    ) -> tuple[float, str]:
         """Takes a trial's per-record losses and returns what may be published of them.
 
         A trial that has been told before gets its stored release again, whatever is told now.
@@ -336,8 +345,9 @@ class Session:
             losses: One value a record, shape (n_records,).
 
         Returns:
-            The released value; a mean of earlier releases where the plan has no release left
-            for this trial.
+            The value to publish, and what it is: the trial's role and step, with ", carried"
+            where the plan has no release left for this trial and a mean of earlier releases
+            stands in.
 
         Raises:
             ValueError: If the vector is not usable; nothing is stored or charged then.
@@ -352,13 +362,13 @@ class Session:
                 self._sync(tx)
                 self._check_private(space)
                 self._freeze(tx, space, PRIVATE, len(y))
-                value, replayed = self._record(tx, trial, params, y)
-            if not replayed:
+                value, label, due = self._record(tx, trial, params, y)
+            if due:
                 self._settle()
             plan = self.plan
             if not began and plan is not None:
                 plan.warn_if_drowned()
-            return value
+            return value, label
 
     def tell_plain(
         self, trial: str, params: Mapping[str, Any], space: Space, value: float
@@ -371,13 +381,14 @@ class Session:
             with self._transaction() as tx:
                 tx.mark(UNPROTECTED, "trials returned plain floats instead of per-record losses")
                 self._sync(tx)
-                same = self._space is None or self._space.to_dict() == space.to_dict()
+                same = self._space is None or self._space == space
                 if self._mode == PRIVATE or not same:
                     tx.fail(trial)
                     return
                 self._freeze(tx, space, PLAIN, 1)
-                self._record(tx, trial, params, np.array([float(value)]))
-            self._settle()
+                _, _, due = self._record(tx, trial, params, np.array([float(value)]))
+            if due:
+                self._settle()
 
     def _check_private(self, space: Space) -> None:
         if self._mode == PLAIN:
@@ -385,12 +396,13 @@ class Session:
                 "This run began with plain floats and is unprotected; per-record losses cannot "
                 "make it private. Start a new study for them."
             )
-        if self._space is not None and self._space.to_dict() != space.to_dict():
+        if self._space is not None and self._space != space:
             raise SpaceChangedError(_space_changed(self._space, space))
 
     def _record(
         self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array
-    ) -> tuple[float, bool]:
+    ) -> tuple[float, str, bool]:
+        """Value to publish, what it is, and whether the current step is complete now."""
         if len(y) != self._n_records:
             raise ValueError(
                 f"Every trial must return one value for each of the same {self._n_records} "
@@ -398,22 +410,21 @@ class Session:
             )
         row = tx.trial(trial)
         if row is not None and row.state == "done":
-            return float(row.value if row.value is not None else math.nan), True
+            return _published(row.value), _label(row.role, row.step, False), False
         algorithm = self._known_algorithm()
         x = self._known_space().encode(params)
-        if row is None:
-            row_role, row_step = self._unasked(tx, trial, x)
-        else:
-            row_role, row_step = row.role, row.step
-        query = algorithm.value_query(trial, row_role, row_step, x)
+        role, step = self._unasked(tx, trial, x) if row is None else (row.role, row.step)
+        query = algorithm.value_query(trial, role, step, x)
         if query is None:
-            value = algorithm.carried_value(row_role, row_step)
+            value = algorithm.carried_value(role, step)
         else:
             value = self._release(tx, query, _blocks_of(y)).values[0]
-        if algorithm.wants_losses(row_role, row_step):
+        wanted = algorithm.wants_losses(role, step)
+        if wanted:
             tx.put_losses(trial, y)
         tx.finish(trial, x, value)
-        return value, False
+        due = wanted and self._complete(tx.step_trials(step))
+        return value, _label(role, step, query is None), due
 
     def _unasked(self, tx: Transaction, trial: str, x: Array) -> tuple[str, int]:
         """Role of a trial that the host chose: a start while the start is open, else outside."""
@@ -427,22 +438,20 @@ class Session:
     # Releasing ------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Releases every step whose batch is complete."""
-        while True:
-            with self._transaction() as tx:
-                self._sync(tx)
-                algorithm = self._known_algorithm()
-                role, step = algorithm.phase
-                if role != "step" or self._n_records is None:
-                    return
-                trials, X = tx.done_points(step)
-                queries = algorithm.step_queries(trials, X)
-                if not queries:
-                    return
-                for query in queries:
-                    self._release(tx, query, tx.blocks(query.trials, self._n_records))
+        """Releases the current step if its batch is complete, and deletes what it no longer needs."""
+        with self._transaction() as tx:
+            self._sync(tx)
+            algorithm = self._known_algorithm()
+            role, step = algorithm.phase
+            if role != STEP or self._n_records is None:
+                return
+            trials, X = tx.done_points(step)
+            queries = algorithm.step_queries(trials, X)
+            for query in queries:
+                self._release(tx, query, tx.blocks(query.trials, self._n_records))
+            if queries:
                 keep = {t for t, _ in algorithm.remembered_after(queries[-1])}
-                tx.drop_losses([t for t in tx.held() if t not in keep])
+                tx.drop_losses([t for t in queries[-1].trials if t not in keep])
 
     def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
         """Charge, draw, store; or the stored release."""
@@ -473,9 +482,9 @@ class Session:
         return self._noise.add_gaussian(exact, scale)
 
     def _store(self, tx: Transaction, release: Release) -> None:
-        last = tx.last_seq()
         payload = {"values": list(release.values), "meta": dict(release.meta)}
-        tx.release(last + 1, release.kind, release.key, payload)
+        tx.release(self._seq + 1 + len(self._fresh), release.kind, release.key, payload)
+        self._fresh.append(release)
 
     def charge_training(self, trial: str) -> None:
         """Charges one training to the training records, before it happens."""
@@ -508,12 +517,6 @@ class Session:
         """(role, step, published value) of every trial that was told."""
         with self._lock, self._transaction() as tx:
             return tx.published()
-
-    def trial_role(self, trial: str) -> tuple[str, int] | None:
-        """Role and step of a trial, if it is known."""
-        with self._lock, self._transaction() as tx:
-            row = tx.trial(trial)
-        return None if row is None else (row.role, row.step)
 
     def ledger(self) -> list[Charge]:
         """Every charge so far."""
@@ -633,6 +636,15 @@ def _training_notes(charges: Iterable[Charge], config: GIBOConfig) -> list[str]:
     ]
 
 
+def _published(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _label(role: str, step: int, carried: bool) -> str:
+    place = role if step < 0 else f"{role} {step}"
+    return f"{place}, carried" if carried else place
+
+
 def _blocks_of(y: Array) -> Iterable[Array]:
     for start in range(0, len(y), BLOCK):
         yield y[start : start + BLOCK, None]
@@ -678,6 +690,3 @@ def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) ->
             f"This run was begun with other settings ({told}). A budget cannot change under way: "
             "use the same settings, or start a new study."
         )
-
-
-__all__ = ["FINAL", "Session", "as_losses"]

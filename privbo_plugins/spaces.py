@@ -227,6 +227,13 @@ class Space(Mapping[str, Dimension]):
     def __repr__(self) -> str:
         return f"Space({self._dims!r})"
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Space) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
     @property
     def names(self) -> tuple[str, ...]:
         """Parameter names in coordinate order."""

@@ -181,9 +181,6 @@ _STATEMENTS: dict[str, Any] = {
         _of_run(_ledger), _ledger.c.population == _b("population")
     ),
     "release": sa.insert(_releases),
-    "last_seq": sa.select(sa.func.coalesce(sa.func.max(_releases.c.seq), _ZERO)).where(
-        _of_run(_releases)
-    ),
     "release_by_key": sa.select(_releases.c.payload).where(
         _of_run(_releases), _releases.c.kind == _b("kind"), _releases.c.key == _b("key")
     ),
@@ -367,13 +364,8 @@ class Transaction:
         row = self._one("spent", population=population)
         return float(row[0]) if row else 0.0
 
-    def last_seq(self) -> int:
-        """Sequence number of the latest release; 0 before the first."""
-        row = self._one("last_seq")
-        return int(row[0]) if row else 0
-
     def release(self, seq: int, kind: str, key: str, payload: Mapping[str, Any]) -> None:
-        """Stores a release; a second one of the same kind and key violates the constraint."""
+        """Stores a release; a second one of its number, or kind and key, violates a constraint."""
         self._run("release", seq=seq, kind=kind, key=key, payload=json.dumps(payload))
 
     def released(self, kind: str, key: str) -> dict[str, Any] | None:

@@ -248,6 +248,8 @@ class DPGIBO:
 
     def _snap_numeric(self, X: Array) -> Array:
         """Points as the host will evaluate them, numeric coordinates only."""
+        if not self.space.resolution.any() and self.space.d == len(self.space):
+            return np.asarray(np.clip(X, 0.0, 1.0))
         full = np.repeat(self._theta()[None], len(X), axis=0)
         full[:, self._numeric] = X
         return np.array([self.space.snap(x)[self._numeric] for x in full])

@@ -38,6 +38,7 @@ Array = NDArray[np.float64]
 _JITTER = 1e-10
 
 
+@lru_cache(maxsize=32)
 def simplex(d: int) -> Array:
     """Vertices of the regular simplex on the unit sphere, shape (d + 1, d)."""
     centred = np.eye(d + 1) - 1.0 / (d + 1)
