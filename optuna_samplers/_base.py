@@ -12,6 +12,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.session import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.vault import Vault, open_vault
+from privbo_plugins.visualization import History, write_report
 
 RUN_ATTR = "privbo:run"
 """Study attribute that remembers the run and its vault."""
@@ -420,6 +422,31 @@ class PrivateSampler(BaseSampler):
             if known is None or not _same(trial.value, known[2]):
                 session.mark_unprotected("the study holds values that were not released")
                 return
+
+    def history(self, study: Study) -> History:
+        """What the study has published, for :mod:`privbo_plugins.visualization`."""
+        return self._state(study).session.history()
+
+    def report(self, study: Study, path: str | Path) -> Path:
+        """Writes an HTML page with the guarantee, the recommendation and three pictures.
+
+        Args:
+            study: The study.
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        return write_report(
+            path,
+            self.history(study),
+            self.guarantee(study),
+            self.recommend(study),
+            title=f"Private tuning report: {study.study_name}",
+        )
 
     def purge(self, study: Study) -> None:
         """Deletes every raw loss of the study from the vault; ledger and releases stay."""

@@ -30,6 +30,7 @@ from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
 from privbo_plugins.spaces import Space
 from privbo_plugins.vault import BLOCK, Transaction, Vault
+from privbo_plugins.visualization import History
 
 Array = NDArray[np.float64]
 
@@ -438,7 +439,7 @@ class Session:
     # Releasing ------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Releases the current step if its batch is complete, and deletes what it no longer needs."""
+        """Releases the current step if its batch is complete, and deletes what it used."""
         with self._transaction() as tx:
             self._sync(tx)
             algorithm = self._known_algorithm()
@@ -551,12 +552,24 @@ class Session:
             self.refresh()
             return self._known_space().decode(self._known_algorithm().recommendation())
 
-    def centres(self) -> list[dict[str, Any]]:
-        """Parameters of theta_0 to the latest theta."""
+    def history(self) -> History:
+        """Everything the run has published, for pictures."""
         with self._lock:
             self.refresh()
-            space = self._known_space()
-            return [space.decode(x) for x in self._known_algorithm().state.path]
+            releases = self.releases()
+            mu = {(c.kind, c.key): c.mu for c in self.ledger()}
+            squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
+            values = [r for r in releases if r.kind == "value"]
+            space, path = self._known_space(), self._known_algorithm().state.path
+            return History(
+                values=[(r.meta["role"], r.meta["step"], r.values[0]) for r in values],
+                value_noise=0.0 if self.plan is None else self.plan.value_noise,
+                names=space.names,
+                path=np.array(path),
+                centres=[space.decode(x) for x in path],
+                spent=np.sqrt(squares).tolist(),
+                budget=self.config.mu,
+            )
 
     def guarantee(self) -> Guarantee:
         """What may be claimed for this run, from the ledger and the marks."""

@@ -81,6 +81,11 @@ def gdp_from_pure(epsilon: float) -> float:
     return float(-2.0 * ndtri(1.0 / (1.0 + math.exp(epsilon))))
 
 
+def pure_from_gdp(mu: float) -> float:
+    """The epsilon whose every mechanism is mu-GDP, the inverse of :func:`gdp_from_pure`."""
+    return float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
+
+
 @dataclass(frozen=True)
 class GaussianEvent:
     """A Gaussian release: mu-GDP, that is noise multiplier 1/mu."""

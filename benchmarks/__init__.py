@@ -1,0 +1,1 @@
+"""Benchmarks: fixed seeds, a JSON result and a picture each, the reference in the same run."""
