@@ -354,7 +354,7 @@ class PrivateSampler(BaseSampler):
         session = self._state(trial.study).session
 
         def declare(operation: str) -> None:
-            session.note(f"the caller declared values given to trial.{operation} public")
+            session.vouch(operation)
 
         losses, error = attempt(objective, GuardedTrial(trial, declare))
         if error is not None:
@@ -387,7 +387,7 @@ class PrivateSampler(BaseSampler):
         """The parameters that the releases recommend: theta_T, not the best noisy trial.
 
         Raises:
-            ValueError: If no start has been chosen yet.
+            ValueError: If nothing has been released yet.
         """
         own = self._state(study)
         if own.session.space is None:
@@ -414,8 +414,10 @@ class PrivateSampler(BaseSampler):
 
     def _audit_storage(self, study: Study, session: Session) -> None:
         """Marks the run if the study holds values that no release explains."""
-        published = session.published()
+        published, vouched = session.published(), session.vouched("report")
         for trial in study.get_trials(deepcopy=False):
+            if trial.intermediate_values and not vouched:
+                session.mark_unprotected("the study holds intermediate values nobody vouched for")
             if trial.state != TrialState.COMPLETE or trial.value is None:
                 continue
             known = published.get(_key(trial))

@@ -40,6 +40,7 @@ OUTSIDE, OUTSIDE_STEP = "outside", -2
 """Role and step of a trial that the plan did not ask for."""
 
 _ENDLESS = 10**9
+_VOUCHED = "the caller declared values given to trial.{} public"
 
 
 def as_losses(values: Any) -> Array:
@@ -508,6 +509,15 @@ class Session:
         with self._lock, self._transaction() as tx:
             tx.mark(NOTE, text)
 
+    def vouch(self, operation: str) -> None:
+        """Records that the caller declared what an operation was given to be public."""
+        self.note(_VOUCHED.format(operation))
+
+    def vouched(self, operation: str) -> bool:
+        """Whether :meth:`vouch` was called for an operation."""
+        with self._lock, self._transaction() as tx:
+            return _VOUCHED.format(operation) in tx.marks(NOTE)
+
     def published_value(self, trial: str) -> float | None:
         """What a trial may show in the host's storage; None if it was never told."""
         with self._lock, self._transaction() as tx:
@@ -546,7 +556,7 @@ class Session:
         """Parameters that the releases so far recommend.
 
         Raises:
-            ValueError: If no start has been chosen yet.
+            ValueError: If nothing has been released yet.
         """
         with self._lock:
             self.refresh()

@@ -467,17 +467,16 @@ class DPGIBO:
         return np.asarray(np.where(self._numeric, mean, path[-1]))
 
     def recommendation(self) -> Array:
-        """Theta of the latest release, shape (D,).
+        """Theta of the latest release, shape (D,); the best start so far before the first step.
 
         Raises:
-            ValueError: If no start has been chosen yet.
+            ValueError: If nothing has been released yet.
         """
-        if self.state.theta is None:
-            raise ValueError(
-                f"There is nothing to recommend yet: {len(self.state.starts)} of {self._K} start "
-                "points have been released."
-            )
-        return self.space.snap(self._theta())
+        if self.state.theta is not None:
+            return self.space.snap(self._theta())
+        if not self.state.starts:
+            raise ValueError("There is nothing to recommend yet: nothing has been released.")
+        return self.space.snap(np.array(self._best_start()))
 
     def _theta(self) -> Array:
         if self.state.theta is None:
