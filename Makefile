@@ -34,8 +34,8 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP)  ## quality and cost benchmarks, JSON and pictures in benchmarks/results
-	$(BIN)/python -m benchmarks.quality
-	$(BIN)/python -m benchmarks.cost
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.quality
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

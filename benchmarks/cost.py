@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import resource
 import subprocess
@@ -21,8 +20,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import optuna
@@ -137,7 +134,8 @@ def child(which: str) -> dict[str, Any]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = measure(sampler, d, n, limit)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return result | {"d": d, "n_records": n, "rss_before_mib": before / 1024, "peak_mib": after / 1024}
+    memory = {"rss_before_mib": before / 1024, "peak_mib": after / 1024}
+    return result | memory | {"d": d, "n_records": n}
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import time
 from collections.abc import Iterable
@@ -22,9 +21,6 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")  # two workers share two cores
 
 import numpy as np
 import optuna
@@ -151,7 +147,7 @@ def summarise(outcomes: list[Outcome]) -> list[dict[str, Any]]:
                 "worst_loss": float(max(o.loss for o in group)),
                 "median_excess": float(np.median(excess)),
                 "mean_excess": float(excess.mean()),
-                "se_excess": float(excess.std(ddof=1) / np.sqrt(len(group))) if len(group) > 1 else 0,
+                "se_excess": float(excess.std() / np.sqrt(max(1, len(group) - 1))),
                 "worst_excess": float(excess.max()),
             }
         )
@@ -160,10 +156,11 @@ def summarise(outcomes: list[Outcome]) -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]], optima: dict[str, float]) -> str:
     """The summary as text."""
-    lines = [f"{'problem':<16}{'arm':<9}{'mu':>5}{'trials':>8}{'median':>9}{'mean':>9}{'worst':>9}"]
+    columns = ("trials", "median", "mean", "worst")
+    lines = [f"{'problem':<16}{'arm':<9}{'mu':>5}" + "".join(f"{c:>9}" for c in columns)]
     for row in rows:
         lines.append(
-            f"{row['problem']:<16}{row['arm']:<9}{row['mu']:>5g}{row['trials']:>8.0f}"
+            f"{row['problem']:<16}{row['arm']:<9}{row['mu']:>5g}{row['trials']:>9.0f}"
             f"{row['median_excess']:>9.4f}{row['mean_excess']:>9.4f}{row['worst_excess']:>9.4f}"
         )
     known = ", ".join(f"{name} {value:.4f}" for name, value in optima.items())

@@ -89,7 +89,8 @@ def main() -> None:
     error, C, gamma = best_on_grid()
     print("\nNOT PRIVATE, shown because this is a demo on public data:")
     print(f"  true validation error of the recommendation: {losses(**recommended).mean():.4f}")
-    print(f"  best of a non-private grid of 165 points:    {error:.4f} (C={C:.3g}, gamma={gamma:.3g})")
+    print(f"  best of a non-private grid of 165 points:    {error:.4f}", end=" ")
+    print(f"(C={C:.3g}, gamma={gamma:.3g})")
     print("\nReport:", sampler.report(study, arguments.out / "demo-report.html"))
 
 

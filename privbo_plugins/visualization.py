@@ -99,7 +99,9 @@ def plot_budget(history: History) -> Figure:
     if np.isfinite(history.budget):
         figure.add_hline(y=history.budget, line_dash="dash", annotation_text="declared mu")
     return figure.update_layout(
-        title="Budget spent", xaxis_title="release", yaxis_title="mu (square root of summed squares)"
+        title="Budget spent",
+        xaxis_title="release",
+        yaxis_title="mu (square root of summed squares)",
     )
 
 
