@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -292,3 +292,11 @@ def digits_ard(seed: int = 0, n_train: int = 300, n_records: int = 1200) -> ArdK
         scale=0.5,
         seed=seed,
     )
+
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "svc-digits": SvcDigits,
+    "gp-ard-15": lambda: gp_ard(seed=1),
+    "digits-ard-64": lambda: digits_ard(seed=1),
+}
+"""Problems by name; the defaults of the sampler were chosen on data of other seeds."""

@@ -9,6 +9,7 @@ Samplers of several processes share nothing but the study and the vault.
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._guard import GuardedTrial, attempt
+from optuna_samplers._guard import GuardedTrial, attempt, public_name
 from optuna_samplers._space import to_space
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
@@ -102,7 +103,7 @@ class PrivateSampler(BaseSampler):
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
-        self._states: weakref.WeakKeyDictionary[Any, dict[str, _StudyState]] = (
+        self._states: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], _StudyState]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -121,18 +122,28 @@ class PrivateSampler(BaseSampler):
     # Sessions -------------------------------------------------------------------------------
 
     def _state(self, study: Study) -> _StudyState:
-        storage = study._storage
+        key = study.study_name, study._study_id
         with self._lock:
-            of_storage = self._states.setdefault(storage, {})
-            state = of_storage.get(study.study_name)
+            of_storage = self._states.setdefault(study._storage, {})
+            state = of_storage.get(key)
             if state is None:
-                state = of_storage[study.study_name] = _StudyState(self._open(study))
+                state = of_storage[key] = _StudyState(self._open(study))
             return state
+
+    def _forget_if_made_anew(self, study: Study, trial: FrozenTrial) -> None:
+        """A study deleted and made again may get its old number; then its attribute is gone."""
+        if trial.number == 0:
+            with self._lock:
+                own = self._states.get(study._storage, {}).get((study.study_name, study._study_id))
+                remembered = study.user_attrs.get(RUN_ATTR)
+                if own is not None and (remembered or {}).get("run") != own.session.run_id:
+                    del self._states[study._storage][study.study_name, study._study_id]
 
     def _open(self, study: Study) -> Session:
         _refuse_multi_objective(study, type(self).__name__)
         if self._vault is None:
             self._vault = open_vault(self._vault_handle)
+        _refuse_shared_database(study, self._vault)
         remembered = study.user_attrs.get(RUN_ATTR)
         if remembered is not None and remembered["vault"] != self._vault.vault_id:
             raise VaultError(
@@ -152,26 +163,33 @@ class PrivateSampler(BaseSampler):
         )
         if remembered is None:
             self._remember(study, session, self._vault.vault_id)
-        if self._search_space is not None:
-            space = to_space(self._search_space)
-            if space is not None:
-                session.set_space(space)
+        declared = self._search_space
+        if declared is None and remembered is not None:
+            declared = IntersectionSearchSpace().calculate(study)
+        space = None if declared is None else to_space(declared)
+        if space is not None and (self._search_space is not None or session.fits(space)):
+            session.set_space(space)
         return session
 
     @staticmethod
     def _remember(study: Study, session: Session, vault_id: str) -> None:
-        """Writes the run's identity into the study, unless the vault's run is somebody else's."""
-        if session.published():
-            again = study.user_attrs.get(RUN_ATTR)  # a quicker worker of the same study?
-            if again is None or again["run"] != session.run_id:
-                raise VaultError(
-                    "The vault already holds a run of an earlier study of this name, with "
-                    "releases that this study does not show. Give the study another name or "
-                    "another vault."
-                )
+        """Writes the run's identity into the study, or waits for the worker that began the run.
+
+        A run that was begun for another study of this name never shows up in this one.
+        """
+        if session.begun_here:
+            study.set_user_attr(RUN_ATTR, {"run": session.run_id, "vault": vault_id})
+            study.set_user_attr(GUARANTEE_ATTR, str(session.guarantee()))
             return
-        study.set_user_attr(RUN_ATTR, {"run": session.run_id, "vault": vault_id})
-        study.set_user_attr(GUARANTEE_ATTR, str(session.guarantee()))
+        for tries in range(8):
+            time.sleep(0.01 * 2**tries)
+            remembered = study.user_attrs.get(RUN_ATTR)
+            if remembered is not None and remembered["run"] == session.run_id:
+                return
+        raise VaultError(
+            "The vault already holds a run of another study of this name, with a ledger that this "
+            "study does not show. Give the study another name or another vault."
+        )
 
     # Optuna's hooks -------------------------------------------------------------------------
 
@@ -182,6 +200,7 @@ class PrivateSampler(BaseSampler):
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Charges the training that the trial is about to do, if a cost was declared."""
         _refuse_multi_objective(study, type(self).__name__)
+        self._forget_if_made_anew(study, trial)
         session = self._state(study).session
         if self._config.training_mu is not None:
             session.charge_training(_key(trial))
@@ -324,7 +343,7 @@ class PrivateSampler(BaseSampler):
         trial.study.tell(trial, value)
         return value
 
-    def _tell(self, trial: optuna.Trial, losses: Any) -> tuple[float, Exception | None]:
+    def _tell(self, trial: optuna.Trial, losses: Any) -> tuple[float, BaseException | None]:
         """(released value, None), or (nan, an error whose frames hold no private value)."""
         try:
             return self._tell_or_raise(trial, losses), None
@@ -332,8 +351,10 @@ class PrivateSampler(BaseSampler):
             return float("nan"), type(error)(str(error))
         except Warning as warning:  # warnings that the user turned into errors
             return float("nan"), type(warning)(str(warning))
-        except Exception as error:
-            name = type(error).__name__
+        except KeyboardInterrupt:
+            return float("nan"), KeyboardInterrupt()
+        except BaseException as error:
+            name = public_name(error)
             return float("nan"), PrivacyError(f"A release failed inside the engine ({name}).")
 
     def _tell_or_raise(self, trial: optuna.Trial, losses: Any) -> float:
@@ -499,6 +520,18 @@ def _key(trial: FrozenTrial) -> str:
 
 def _same(told: float, published: float) -> bool:
     return told == published or (np.isnan(told) and np.isnan(published))
+
+
+def _refuse_shared_database(study: Study, vault: Vault) -> None:
+    """A vault in the study's own database would be read by whoever reads the study."""
+    backend = getattr(study._storage, "_backend", study._storage)
+    url = getattr(backend, "url", None)
+    if isinstance(url, str) and vault.is_at(url):
+        raise VaultError(
+            "The vault and the study lie in the same database, so whoever reads the study could "
+            "read the raw losses. Give the vault a database of its own, for example "
+            "vault='sqlite:///private.db'."
+        )
 
 
 def _refuse_multi_objective(study: Study, name: str) -> None:

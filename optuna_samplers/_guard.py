@@ -127,10 +127,10 @@ def attempt(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple[Any, 
     except SystemExit as error:
         return None, SystemExit(error.code if isinstance(error.code, int) else 1)
     except BaseException as error:
-        return None, _withheld(_public_name(error))
+        return None, _withheld(public_name(error))
 
 
-def _public_name(error: BaseException) -> str:
+def public_name(error: BaseException) -> str:
     """The type's name if Python itself defines it; others might carry data."""
     kind = type(error)
     return kind.__name__ if getattr(builtins, kind.__name__, None) is kind else "an exception"

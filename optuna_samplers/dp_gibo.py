@@ -39,7 +39,7 @@ class DPGIBOSampler(PrivateSampler):
         lengthscale: In units of the unit cube.
         noise_ratio: Variance of one record's evaluation noise over the signal's. 0-1 losses jump,
             so the default is large.
-        step_rule: "adagrad-norm", "adagrad", "sgd" or "adam".
+        step_rule: "momentum", "adagrad", "adagrad-norm", "sgd" or "adam".
         step_size: In units of the unit cube; None plans it.
         memory: Points of earlier steps that are used again (-1: all). Their raw losses stay in
             the vault; with 0 a step's losses are deleted as soon as it is released.

@@ -111,6 +111,8 @@ class Session:
         self.vault, self.run_id, self.config = vault, run_id, config
         self.seed, self.maximize = seed, maximize
         self._noise = noise
+        self.begun_here = False
+        """True in the one session that began the run."""
         self._lock = threading.RLock()
         self._space: Space | None = None
         self._algorithm: DPGIBO | None = None
@@ -150,8 +152,9 @@ class Session:
         """
         settings = {"algorithm": DPGIBO.name, "config": config.to_dict(), "maximize": maximize}
         fresh = settings | {"seed": secrets.randbits(32) if seed is None else int(seed)}
+        begun_here = False
         if run_id is None:
-            run_id = _begin(vault, host_key, fresh)
+            run_id, begun_here = _begin(vault, host_key, fresh)
         with vault.transaction(run_id) as tx:
             known = tx.run()
         if known is None:
@@ -160,7 +163,7 @@ class Session:
                 "nothing can be released. Give the vault that it was begun with."
             )
         _check_same_settings(known[1], settings)
-        return cls(
+        session = cls(
             vault,
             run_id,
             config,
@@ -168,6 +171,8 @@ class Session:
             maximize=maximize,
             noise=noise or SecureNoise(),
         )
+        session.begun_here = begun_here
+        return session
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
@@ -197,6 +202,12 @@ class Session:
     def space(self) -> Space | None:
         """The search space, once known."""
         return self._space
+
+    def fits(self, space: Space) -> bool:
+        """Whether a space is the one the run was begun in (True if none is fixed yet)."""
+        with self._lock, self._transaction() as tx:
+            frozen = self._frozen(tx)
+        return frozen is None or frozen["space"] == space.to_dict()
 
     def set_space(self, space: Space) -> None:
         """Fixes the search space.
@@ -244,9 +255,11 @@ class Session:
 
     def _sync(self, tx: Transaction) -> None:
         """Brings the algorithm up to the committed releases."""
+        if self._space is None:
+            return  # a resumed run whose host has not told the space yet: nothing to learn with
         if self._mode is None:
             frozen = self._frozen(tx)
-            if frozen is not None and self._space is not None:
+            if frozen is not None:
                 if frozen["space"] != self._space.to_dict():
                     raise SpaceChangedError(_space_changed(None, self._space))
                 self._make_algorithm(frozen["mode"], frozen["n_records"])
@@ -478,10 +491,11 @@ class Session:
             tx.mark(UNPROTECTED, "the noise source is reproducible and meant for tests only")
 
     def _draw(self, query: Query, blocks: Iterable[Array], scale: float) -> Array:
-        exact = query.statistic(blocks)
+        with np.errstate(all="ignore"):  # a warning would tell that some record is extreme
+            exact = query.statistic(blocks)
         if self._mode == PLAIN or math.isinf(query.mu):
-            return exact
-        return self._noise.add_gaussian(exact, scale)
+            return exact + query.offset
+        return self._noise.add_gaussian(exact, scale) + query.offset
 
     def _store(self, tx: Transaction, release: Release) -> None:
         payload = {"values": list(release.values), "meta": dict(release.meta)}
@@ -569,7 +583,7 @@ class Session:
             releases = self.releases()
             mu = {(c.kind, c.key): c.mu for c in self.ledger()}
             squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
-            values = [r for r in releases if r.kind == "value"]
+            values = [r for r in releases if r.kind in ("value", "final")]
             space, path = self._known_space(), self._known_algorithm().state.path
             return History(
                 values=[(r.meta["role"], r.meta["step"], r.values[0]) for r in values],
@@ -587,6 +601,7 @@ class Session:
             self._sync(tx)
             charges, reasons = tx.charges(), list(tx.marks(UNPROTECTED))
             notes, failed = list(tx.marks(NOTE)), tx.count("failed")
+            frozen = self._frozen(tx) or {"mode": None, "n_records": None}
         if math.isinf(self.config.mu) and not reasons:
             reasons.append("mu is infinite, so no noise is added")
         if failed:
@@ -604,7 +619,7 @@ class Session:
             ),
             neighbours="replace-one (two data sets that differ in one validation record)",
             population="validation records",
-            n_records=self._n_records if self._mode == PRIVATE else None,
+            n_records=frozen["n_records"] if frozen["mode"] == PRIVATE else None,
             mu=self.config.mu,
             mu_spent=math.sqrt(math.fsum(c.mu**2 for c in validation)),
             n_releases=len(validation),
@@ -630,17 +645,17 @@ class Session:
         return parameters
 
 
-def _begin(vault: Vault, host_key: str, settings: Mapping[str, Any]) -> str:
-    """The run of a host key, begun if need be; two processes that begin it get the same."""
+def _begin(vault: Vault, host_key: str, settings: Mapping[str, Any]) -> tuple[str, bool]:
+    """The run of a host key, and whether it was begun here; only one caller begins it."""
     for last in (False, True):
         try:
             with vault.transaction("") as tx:
                 found = tx.run_of_host(host_key)
                 if found is not None:
-                    return found
+                    return found, False
                 tx.run_id = uuid.uuid4().hex
                 tx.new_run(host_key, settings)
-                return tx.run_id
+                return tx.run_id, True
         except VaultError:  # another process was quicker, or the vault fails for good
             if last:
                 raise
@@ -682,7 +697,8 @@ def _plain_config(config: GIBOConfig) -> GIBOConfig:
         n_steps=_ENDLESS,
         n_trials=None,
         value_share=max(config.value_share, 0.1),
-        n_starts=config.n_starts,
+        step_rule="adagrad-norm",  # shrinks by itself: a run without an end has no schedule
+        step_size=None,
     )
 
 

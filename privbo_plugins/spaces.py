@@ -32,6 +32,16 @@ def _check_range(kind: str, low: float, high: float, log: bool, step: float | No
         raise ValueError(f"{kind} needs step > 0, got step={step}.")
 
 
+def _position(value: float, low: float, high: float) -> float:
+    """Coordinate of a value; halves keep the widest ranges from overflowing."""
+    return (value / 2 - low / 2) / (high / 2 - low / 2)
+
+
+def _between(u: float, low: float, high: float) -> float:
+    """Value at a coordinate."""
+    return (1.0 - u) * low + u * high
+
+
 @dataclass(frozen=True)
 class Float:
     """A real parameter in ``[low, high]``.
@@ -72,16 +82,16 @@ class Float:
         if self.high == self.low:
             return 0.5
         if self.log:
-            return math.log(number / self.low) / math.log(self.high / self.low)
-        return (number - self.low) / (self.high - self.low)
+            return _position(math.log(number), math.log(self.low), math.log(self.high))
+        return _position(number, self.low, self.high)
 
     def decode(self, u: float) -> float:
         """Coordinate in [0, 1] to the value that is evaluated."""
         u = min(max(u, 0.0), 1.0)
         if self.log:
-            value = math.exp(math.log(self.low) + u * math.log(self.high / self.low))
+            value = math.exp(_between(u, math.log(self.low), math.log(self.high)))
         else:
-            value = self.low + u * (self.high - self.low)
+            value = _between(u, self.low, self.high)
         if self.step is not None:
             steps = math.floor((self.high - self.low) / self.step + 1e-9)
             value = self.low + min(round((value - self.low) / self.step), steps) * self.step
@@ -134,16 +144,16 @@ class Int:
         if self.high == self.low:
             return 0.5
         if self.log:
-            return math.log(number / self.low) / math.log(self.high / self.low)
-        return (number - self.low) / (self.high - self.low)
+            return _position(math.log(number), math.log(self.low), math.log(self.high))
+        return _position(number, self.low, self.high)
 
     def decode(self, u: float) -> int:
         """Coordinate in [0, 1] to the value that is evaluated."""
         u = min(max(u, 0.0), 1.0)
         if self.log:
-            value = math.exp(math.log(self.low) + u * math.log(self.high / self.low))
+            value = math.exp(_between(u, math.log(self.low), math.log(self.high)))
         else:
-            value = self.low + u * (self.high - self.low)
+            value = _between(u, self.low, self.high)
         steps = (self.high - self.low) // self.step
         return int(self.low + min(round((value - self.low) / self.step), steps) * self.step)
 
@@ -173,17 +183,30 @@ class Categorical:
 
     def encode(self, value: Any) -> float:
         """Choice to its index."""
-        for index, choice in enumerate(self.choices):
-            if choice is value or (type(choice) is type(value) and choice == value):
-                return float(index)
-        for index, choice in enumerate(self.choices):
-            if choice == value:
-                return float(index)
+        for alike in (_identical, _same_type_and_equal, _equal):
+            for index, choice in enumerate(self.choices):
+                if alike(choice, value):
+                    return float(index)
         raise ValueError(f"A value is none of the {len(self.choices)} declared choices.")
 
     def decode(self, u: float) -> Any:
         """Index to choice."""
         return self.choices[min(max(round(u), 0), len(self.choices) - 1)]
+
+
+def _identical(choice: Any, value: Any) -> bool:
+    return choice is value
+
+
+def _same_type_and_equal(choice: Any, value: Any) -> bool:
+    return type(choice) is type(value) and _equal(choice, value)
+
+
+def _equal(choice: Any, value: Any) -> bool:
+    try:
+        return bool(choice == value)
+    except Exception:  # arrays and the like have no single truth value
+        return False
 
 
 Dimension = Float | Int | Categorical

@@ -10,7 +10,8 @@ One implementation over SQLAlchemy serves three places:
 A release is charged, drawn and stored in one transaction, and a unique constraint on its kind and
 key makes two workers commit one release. Rows are read and written through the driver's own
 cursor with statements compiled once: SQLAlchemy's loggers, which print rows at DEBUG level, never
-see them. Deleted rows are overwritten (``secure_delete``), and SQLite keeps no temporary files.
+see them. SQLite overwrites deleted rows (``secure_delete``) and keeps no temporary files;
+PostgreSQL keeps them in its files and logs until it vacuums.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ BLOCK = 2**16
 
 _metadata = sa.MetaData()
 _vault = sa.Table(
-    "privbo_vault", _metadata, sa.Column("vault_id", sa.String(32), primary_key=True)
+    "privbo_vault",
+    _metadata,
+    sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),  # always 1: one identity
+    sa.Column("vault_id", sa.String(32), nullable=False),
 )
 _runs = sa.Table(
     "privbo_runs",
@@ -121,6 +125,7 @@ def _of_run(table: sa.Table) -> sa.ColumnElement[bool]:
 
 _STATEMENTS: dict[str, Any] = {
     "vault": sa.select(_vault.c.vault_id),
+    "identify": sa.insert(_vault),
     "run": sa.select(_runs.c.host_key, _runs.c.settings, _runs.c.frozen).where(_of_run(_runs)),
     "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == _b("host_key")),
     "lock": sa.select(_runs.c.run_id).where(_of_run(_runs)).with_for_update(),
@@ -448,19 +453,14 @@ class Vault:
         raise VaultError("The vault cannot be opened.")
 
     def _identify(self) -> str:
+        """The identity of the store; whoever opens it first gives it one."""
         with self.transaction("") as tx:
             row = tx._one("vault")
-        if row is not None:
-            return str(row[0])
-        with self._engine.begin() as connection:
-            if self._engine.dialect.name == "postgresql":
-                connection.execute(sa.text("LOCK TABLE privbo_vault IN EXCLUSIVE MODE"))
-            found = connection.execute(_STATEMENTS["vault"]).first()
-            if found is not None:
-                return str(found[0])
-            vault_id = uuid.uuid4().hex
-            connection.execute(sa.insert(_vault).values(vault_id=vault_id))
-            return vault_id
+            if row is None:
+                vault_id = uuid.uuid4().hex
+                tx._run("identify", one=1, vault_id=vault_id)
+                return vault_id
+        return str(row[0])
 
     def _after_fork(self) -> None:
         if self.in_memory:
@@ -523,9 +523,21 @@ class Vault:
         text = str(error) if self._is_sqlite else type(error).__name__
         return f"The vault refused an operation ({text}). Nothing of it was kept."
 
+    def is_at(self, url: str) -> bool:
+        """Whether a database URL leads to this vault's own database."""
+        return not self.in_memory and _place(self._engine.url) == _place(sa.make_url(url))
+
     def close(self) -> None:
         """Closes every connection; an in-memory vault is gone then."""
         self._engine.dispose()
+
+
+def _place(url: sa.URL) -> tuple[Any, ...]:
+    """What tells databases apart: the file, or server and name."""
+    if url.get_backend_name() == "sqlite":
+        path = (url.database or "").removeprefix("file:").split("?")[0]
+        return "sqlite", os.path.realpath(path)
+    return url.get_backend_name(), url.host or "localhost", url.port or 5432, url.database
 
 
 def _compile(statement: Any, dialect: Any) -> tuple[str, Any]:
@@ -549,12 +561,22 @@ def _make_engine(url: str | None) -> sa.Engine:
                 parsed, poolclass=NullPool, connect_args={"timeout": 60.0}, hide_parameters=True
             )
         else:
-            if parsed.drivername == "postgresql":
-                parsed = parsed.set(drivername="postgresql+psycopg")
-            engine = sa.create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
+            engine = _make_server_engine(parsed)
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "connect", _configure_sqlite)
     return engine
+
+
+def _make_server_engine(url: sa.URL) -> sa.Engine:
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    try:
+        return sa.create_engine(url, pool_pre_ping=True, hide_parameters=True)
+    except (ImportError, sa.exc.NoSuchModuleError):
+        raise VaultError(
+            f"No driver for a vault on {url.drivername!r} is installed. SQLite and PostgreSQL are "
+            "supported; the latter needs pip install 'privbo-plugins[postgres]'."
+        ) from None
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

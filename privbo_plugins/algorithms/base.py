@@ -45,7 +45,7 @@ class Release:
     """A noisy statistic that is public from now on.
 
     Attributes:
-        kind: "value", "gradient" or "norm".
+        kind: "value", "final", "gradient" or "norm".
         key: Which one of its kind.
         values: The noisy vector.
         meta: Public facts needed to learn from it.
@@ -68,6 +68,7 @@ class Query:
         sensitivity: L2 sensitivity under replace-one.
         mu: Gaussian DP parameter to spend on it.
         trials: Whose losses it reads, in the column order of the blocks.
+        offset: Public number added after the noise; the statistic is measured from it.
         meta: Public facts stored with the release.
     """
 
@@ -77,6 +78,7 @@ class Query:
     sensitivity: float
     mu: float
     trials: tuple[str, ...] = ()
+    offset: float = 0.0
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 

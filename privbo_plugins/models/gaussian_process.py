@@ -73,16 +73,16 @@ class GaussianProcess:
 
     def _extended(self, old: Array, X: Array) -> Array:
         C = self._gram(X)
-        if old.size == 0:
-            return np.asarray(cholesky(C, lower=True))
         if self.L is None:
             raise LinAlgError("the Gram matrix was singular before")
         m, b = len(old), len(X)
-        S = solve_triangular(self.L, self.kernel.k(old, X), lower=True)  # (m, b)
         L = np.zeros((m + b, m + b))
-        L[:m, :m], L[m:, :m] = self.L, S.T
-        L[m:, m:] = cholesky(C - S.T @ S, lower=True)
-        if np.min(np.diag(L)) ** 2 < _RANK_TOLERANCE * float(np.max(np.diag(C))):
+        if m:
+            S = solve_triangular(self.L, self.kernel.k(old, X), lower=True)  # (m, b)
+            L[:m, :m], L[m:, :m] = self.L, S.T
+            C = C - S.T @ S
+        L[m:, m:] = cholesky(C, lower=True)
+        if np.min(np.diag(L)) < np.sqrt(_RANK_TOLERANCE) * float(np.max(np.diag(L))):
             raise LinAlgError("numerically singular")
         return L
 

@@ -14,12 +14,14 @@ already in its noise multiplier, so no relation is ever passed on.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtri
+from scipy.special import log_ndtr, ndtri_exp
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -78,7 +80,7 @@ def gdp_from_pure(epsilon: float) -> float:
         >>> round(gdp_from_pure(0.807), 3)
         1.0
     """
-    return float(-2.0 * ndtri(1.0 / (1.0 + math.exp(epsilon))))
+    return float(-2.0 * ndtri_exp(-np.logaddexp(0.0, epsilon)))
 
 
 def pure_from_gdp(mu: float) -> float:
@@ -151,7 +153,8 @@ def compose_epsilon(events: Iterable[Event], delta: float) -> float:
         raise ValueError(f"delta must lie in (0, 1), got {delta}.")
     # One Gaussian of the composed mu is tighter and quicker than many.
     merged = [*rest, GaussianEvent(mu)] if mu > 0 else rest
-    total = _loss_distribution(merged[0])
-    for event in merged[1:]:
-        total = total.compose(_loss_distribution(event))
+    parts = [_loss_distribution(e).self_compose(k) for e, k in Counter(merged).items()]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.compose(part)
     return float(total.get_epsilon_for_delta(delta))

@@ -73,15 +73,23 @@ def _rescue_rows(G: Array, norms: Array, odd: NDArray[np.bool_]) -> tuple[Array,
 
 
 def clip_values(y: Array, low: float, high: float, worst: float) -> Array:
-    """Values clipped to [low, high]; NaN and infinities become the constant ``worst``.
+    """How far values lie above ``low``, clipped to [0, high - low].
+
+    Distances from the bound are returned, and released, because adding a bound far from zero
+    before the noise would round differently for neighbouring data sets.
 
     Args:
-        y: One value a record, shape (n,).
+        y: One value a record, any shape.
         low: Lower bound.
         high: Upper bound, > low.
-        worst: The constant, in [low, high].
+        worst: What NaN and infinities become, in [low, high].
+
+    Returns:
+        Shape of ``y``.
     """
-    return np.asarray(np.clip(np.where(np.isfinite(y), y, worst), low, high))
+    with np.errstate(all="ignore"):
+        above = np.where(np.isfinite(y), y, worst) - low
+        return np.asarray(np.clip(above, 0.0, high - low))
 
 
 def fixed_point_sum(values: Array, bound: float) -> IntArray:
@@ -89,7 +97,9 @@ def fixed_point_sum(values: Array, bound: float) -> IntArray:
 
     Rounding towards zero never lengthens a row, so a bound on norms holds for the integers.
     """
-    return np.asarray(np.trunc(values * (2.0**FRACTION_BITS / bound)).astype(np.int64).sum(0))
+    with np.errstate(all="ignore"):
+        units = np.trunc(values / bound * 2.0**FRACTION_BITS)
+    return np.asarray(units.astype(np.int64).sum(0))
 
 
 @dataclass
@@ -155,7 +165,7 @@ def mean_of_clipped_rows(blocks: Iterable[Array], B: float) -> Array:
 def mean_of_clipped_values(
     blocks: Iterable[Array], low: float, high: float, worst: float
 ) -> Array:
-    """Mean over records of values clipped to [low, high]; replace-one sensitivity (high-low)/n.
+    """Mean over records of :func:`clip_values`; replace-one sensitivity (high - low)/n.
 
     Args:
         blocks: Blocks of values, shape (n_block, 1) each.
@@ -164,12 +174,12 @@ def mean_of_clipped_values(
         worst: What NaN and infinities become.
 
     Returns:
-        Shape (1,).
+        Distance of the clipped mean from ``low``, shape (1,).
     """
     mean = BoundedMean(high - low)
     for y in blocks:
-        mean.add(clip_values(y, low, high, worst) - low)
-    return np.asarray(low + mean.result())
+        mean.add(clip_values(y, low, high, worst))
+    return mean.result()
 
 
 def fraction_within(blocks: Iterable[Array], B: float) -> Array:

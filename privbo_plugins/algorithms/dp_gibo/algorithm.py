@@ -38,7 +38,7 @@ from privbo_plugins.algorithms.base import FINAL, START, START_STEP, STEP, Propo
 from privbo_plugins.algorithms.dp_gibo import design
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import Plan, lengthscales, plan_starts
-from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
+from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
 from privbo_plugins.models.gaussian_process import GaussianProcess
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.mechanisms import (
@@ -49,6 +49,9 @@ from privbo_plugins.privacy.mechanisms import (
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
+
+_START_MARGIN = 2.0
+"""How clearly another start must beat the first, in units of the noise's expected best."""
 
 _NORM_QUANTILE = 0.8
 """Fraction of records that an adaptive norm aims to leave unclipped."""
@@ -279,12 +282,13 @@ class DPGIBO:
             return _plain_mean(blocks)
 
         return Query(
-            kind="value",
+            kind=FINAL if role == FINAL else "value",
             key=FINAL if role == FINAL else trial,
             statistic=statistic,
             sensitivity=(high - low) / plan.n_records,
             mu=plan.mu_value,
             trials=(trial,),
+            offset=low if private else 0.0,
             meta=meta,
         )
 
@@ -323,6 +327,8 @@ class DPGIBO:
 
     def remembered_after(self, gradient: Query) -> list[tuple[str, list[float]]]:
         """(trial, x) of the points whose losses are still needed after a gradient release."""
+        if gradient.meta["step"] + 1 == self._known_plan().n_steps:
+            return []
         return self._trimmed([*self.state.remembered, *gradient.meta["points"]])
 
     def step_queries(self, trials: Sequence[str], X: Sequence[Array]) -> list[Query]:
@@ -368,13 +374,14 @@ class DPGIBO:
 
     def _weights(self, X: Array, c: Array) -> Array:
         """W over the batch and the remembered points, shape (m, d)."""
-        n_old = len(self.state.remembered)
-        if self._gp is not None and len(self._gp.D) == n_old and self.config.memory == -1:
+        old = self._remembered_points()
+        n_old = len(old)
+        if self._gp is not None and n_old and np.array_equal(self._gp.D, old):
             gp = copy.copy(self._gp)  # the factor grows with the run instead of being made anew
         else:
             gp = GaussianProcess(self.kernel, self.config.noise_ratio)
             if n_old:
-                gp.append(self._remembered_points())
+                gp.append(old)
         gp.append(X)
         self._gp = gp
         W = gp.gradient_weights(c)
@@ -402,7 +409,7 @@ class DPGIBO:
         Raises:
             ValueError: If the kind is not one of this algorithm's.
         """
-        if release.kind == "value":
+        if release.kind in ("value", FINAL):
             self._observe_value(release)
         elif release.kind == "gradient":
             self._observe_gradient(release)
@@ -427,8 +434,18 @@ class DPGIBO:
             self.state.step_values.setdefault(str(release.meta["step"]), []).append(value)
 
     def _best_start(self) -> list[float]:
+        """The least released value; others must beat the first start by more than the noise.
+
+        The least of K equal values under noise lies about sqrt(2 ln K) standard deviations low,
+        and the first start is the centre (or the user's own guess).
+        """
         sign = -1.0 if self.maximize else 1.0
-        return min(self.state.starts, key=lambda start: sign * start[1])[0]
+        noise = 0.0 if self.plan is None else self.plan.value_noise
+        K = len(self.state.starts)
+        margin = _START_MARGIN * noise * math.sqrt(2.0 * math.log(max(K, 1)))
+        first, *others = [(sign * value, x) for x, value in self.state.starts]
+        best = min(others, key=lambda start: start[0], default=first)
+        return best[1] if best[0] + margin < first[0] else first[1]
 
     def _begin(self, theta: list[float]) -> None:
         self.state.theta = list(theta)
@@ -445,8 +462,9 @@ class DPGIBO:
         g[self._numeric] = release.values
         for index, value in release.meta["fixed"].items():
             theta[int(index)], g[int(index)] = value, 0.0
-        rule = STEP_RULES[self.config.step_rule]
-        state.rule, delta = rule(state.rule, g[self._numeric], plan.step_size)
+        name = self.config.step_rule
+        eta = scheduled(name, plan.step_size, state.step, plan.n_steps)
+        state.rule, delta = STEP_RULES[name](state.rule, g[self._numeric], eta)
         theta[self._numeric] = np.clip(theta[self._numeric] + delta, 0.0, 1.0)
         state.theta = theta.tolist()
         state.path.append(theta.tolist())

@@ -46,7 +46,7 @@ class GIBOConfig:
         kernel: "rbf", "matern52" or "polynomial2".
         lengthscale: In unit-cube units.
         noise_ratio: lambda, variance of one record's evaluation noise over the signal's.
-        step_rule: "adagrad-norm", "adagrad", "sgd" or "adam".
+        step_rule: "momentum", "adagrad", "adagrad-norm", "sgd" or "adam".
         step_size: eta in unit-cube units; None plans it.
         memory: Remembered points from earlier steps; -1 remembers all.
         centring: Subtract each record's mean before regressing.
@@ -69,12 +69,12 @@ class GIBOConfig:
     extra_values: int = 0
     clipping_norm: float | str = 1.0
     loss_bound: float | tuple[float, float] = 1.0
-    value_share: float = 0.2
+    value_share: float = 0.1
     norm_share: float = 0.05
     kernel: str = "rbf"
-    lengthscale: float = 0.25
+    lengthscale: float = 0.35
     noise_ratio: float = 0.01
-    step_rule: str = "adagrad-norm"
+    step_rule: str = "momentum"
     step_size: float | None = None
     memory: int = 0
     centring: bool = True

@@ -47,6 +47,16 @@ def adagrad_norm(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Arr
     return [[total]], -eta * np.sqrt(g.size) * g / (np.sqrt(total) + _TINY)
 
 
+def momentum(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
+    """-eta sqrt(d) m / |m| with m an average that halves the weight of each older gradient.
+
+    Only the direction of the released gradient is used: its length is mostly noise where privacy
+    is strong, and the unknown scale of the losses where it is not.
+    """
+    m = 0.5 * (np.asarray(state[0]) if state else np.zeros_like(g)) + 0.5 * g
+    return [m.tolist()], -eta * np.sqrt(g.size) * m / (np.sqrt(float(m @ m)) + _TINY)
+
+
 def adam(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
     """Adam with beta = (.9, .99) and bias correction (Kingma and Ba 2015)."""
     beta1, beta2 = 0.9, 0.99
@@ -58,9 +68,18 @@ def adam(state: RuleState, g: Array, eta: float) -> tuple[RuleState, Array]:
 
 
 STEP_RULES: dict[str, StepRule] = {
+    "momentum": momentum,
     "adagrad": adagrad,
     "adagrad-norm": adagrad_norm,
     "sgd": sgd,
     "adam": adam,
 }
 """Step rules by the name a user gives."""
+
+DECAYING = frozenset({"momentum", "sgd", "adam"})
+"""Rules whose steps do not shrink by themselves: eta falls linearly over the planned steps."""
+
+
+def scheduled(rule: str, eta: float, t: int, T: int) -> float:
+    """Step size of step t = 0 ... T - 1."""
+    return eta * (1.0 - t / T) if rule in DECAYING else eta

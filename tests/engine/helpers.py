@@ -1,0 +1,116 @@
+"""What several tests of the engine share: small spaces, losses and drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from privbo_plugins.algorithms.base import Query, Release
+from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
+from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.session import Session
+from privbo_plugins.spaces import Float, Space
+from privbo_plugins.vault import Vault, open_vault
+
+LossFunction = Callable[[np.ndarray], np.ndarray]
+
+
+def cube(d: int) -> Space:
+    """The unit cube itself as a space."""
+    return Space({f"x{j:02d}": Float(0.0, 1.0) for j in range(d)})
+
+
+def quadratic(n: int, d: int, seed: int, width: float = 0.2) -> tuple[LossFunction, np.ndarray]:
+    """Per-record losses |x - a_i|² / (2 d) with random a_i; also the minimiser of their mean."""
+    rng = np.random.default_rng(seed)
+    a = rng.uniform(0.3, 0.7, d) + rng.uniform(-width, width, (n, d))
+    return lambda x: ((x - a) ** 2).sum(1) / (2 * d), a.mean(0)
+
+
+def start(config: GIBOConfig, space: Space, n: int, seed: int = 0, **more: Any) -> DPGIBO:
+    """An algorithm with its plan."""
+    return DPGIBO(config, space, seed=seed, plan=make_plan(config, space, n), **more)
+
+
+def answer(query: Query, Y: np.ndarray, noise: Any = None) -> Release:
+    """Carries a query out on losses of shape (n, m); exact without a noise source."""
+    values = query.statistic([Y])
+    if noise is not None and np.isfinite(query.mu):
+        values = noise.add_gaussian(values, gaussian_scale(query.sensitivity, query.mu))
+    published = (values + query.offset).tolist()
+    return Release(query.kind, query.key, tuple(published), query.meta)
+
+
+def run_steps(
+    algorithm: DPGIBO,
+    losses: LossFunction,
+    noise: Any = None,
+    until: Callable[[DPGIBO], bool] = lambda a: a.phase[0] != "step",
+) -> list[np.ndarray]:
+    """Drives the steps of an algorithm without a session; returns the released gradients."""
+    archive: dict[str, np.ndarray] = {}
+    gradients = []
+    while not until(algorithm):
+        trials, X, slot = [], [], 0
+        while not algorithm.ready(slot):
+            proposal = algorithm.propose(slot)
+            name = f"{proposal.step}/{slot}"
+            archive[name] = losses(proposal.x)
+            trials.append(name)
+            X.append(proposal.x)
+            slot += 1
+        for query in algorithm.step_queries(trials, X):
+            Y = np.column_stack([archive[t] for t in query.trials])
+            release = answer(query, Y, noise)
+            algorithm.observe(release)
+            if query.kind == "gradient":
+                gradients.append(np.array(release.values))
+    return gradients
+
+
+def open_session(
+    config: GIBOConfig,
+    space: Space | None = None,
+    *,
+    vault: Vault | None = None,
+    maximize: bool = False,
+    noise: Any = None,
+    host_key: str = "run",
+    seed: int = 0,
+) -> Session:
+    """A session of a run, over a new in-memory vault unless one is given."""
+    session = Session.open(
+        vault or open_vault(),
+        host_key,
+        config,
+        maximize=maximize,
+        seed=seed,
+        noise=noise or InsecureNoise(0),
+    )
+    if space is not None:
+        session.set_space(space)
+    return session
+
+
+def tell(session: Session, trial: str, losses: LossFunction) -> float:
+    """One whole trial: ask, evaluate, tell."""
+    space = session.space
+    assert space is not None
+    x = session.ask(trial).x
+    return session.tell(trial, space.decode(x), space, losses(x))[0]
+
+
+def run_session(session: Session, losses: LossFunction, limit: int = 2000) -> list[float]:
+    """Trials until the plan is used up; the published values."""
+    values: list[float] = []
+    while not session.finished and len(values) < limit:
+        values.append(tell(session, f"t{len(values):04d}", losses))
+    return values
+
+
+def decoded(space: Space, params: dict[str, Any] | Sequence[float]) -> np.ndarray:
+    """Parameters as an array in coordinate order."""
+    return np.array([params[name] for name in space.names])  # type: ignore[call-overload]

@@ -1,0 +1,196 @@
+"""Budgets and epsilons against dp-accounting, trade-off functions and limits."""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from privbo_plugins.errors import BudgetExceededError
+from privbo_plugins.privacy.accountant import (
+    GaussianEvent,
+    PoissonGaussianEvent,
+    PureEvent,
+    compose_epsilon,
+    gdp_compose,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_from_pure,
+)
+from privbo_plugins.privacy.ledger import Charge, check_budget
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.3, 1.0, 4.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 3.0])
+def test_delta_is_the_hockey_stick_of_two_gaussians(mu: float, epsilon: float) -> None:
+    def positive_part(x: float) -> float:
+        return max(norm.pdf(x, mu) - math.exp(epsilon) * norm.pdf(x), 0.0)
+
+    kink = epsilon / mu + mu / 2
+    expected = quad(positive_part, kink, kink + 12, epsabs=1e-13)[0]
+    expected += quad(positive_part, kink + 12, kink + 40, epsabs=1e-13)[0]
+    assert gdp_delta(mu, epsilon) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=200)
+@given(mu=st.floats(1e-3, 20), log_delta=st.floats(-25, -0.5))
+def test_epsilon_inverts_delta_and_rounds_up(mu: float, log_delta: float) -> None:
+    delta = 10.0**log_delta
+    epsilon = gdp_epsilon(mu, delta)
+    assert gdp_delta(mu, epsilon) <= delta
+    if epsilon > 0:
+        assert gdp_delta(mu, max(epsilon * (1 - 1e-6) - 1e-8, 0.0)) > delta
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
+def test_epsilon_against_dp_accounting(mu: float, delta: float) -> None:
+    """The library's pessimistic discretisation lies just above the closed form."""
+    theirs = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
+    assert gdp_epsilon(mu, delta) == pytest.approx(
+        theirs.get_epsilon_for_delta(delta), rel=2e-3, abs=2e-4
+    )
+
+
+@settings(deadline=None)
+@given(a=st.floats(0.01, 5), b=st.floats(0.01, 5), eps=st.floats(0, 10))
+def test_delta_is_monotone(a: float, b: float, eps: float) -> None:
+    small, large = sorted((a, b))
+    assert gdp_delta(small, eps) <= gdp_delta(large, eps) * (1 + 1e-9)
+    assert gdp_delta(a, eps + 0.1) <= gdp_delta(a, eps)
+    assert 0 <= gdp_delta(a, eps) <= 1
+
+
+def test_limits_of_delta_and_epsilon() -> None:
+    assert gdp_delta(0.0, 0.0) == 0.0
+    assert gdp_delta(math.inf, 5.0) == 1.0
+    assert gdp_delta(1e-3, 100.0) == 0.0
+    assert gdp_delta(1.0, 0.0) == pytest.approx(2 * norm.cdf(0.5) - 1, rel=1e-12)
+    assert gdp_epsilon(math.inf, 1e-5) == math.inf
+    assert gdp_epsilon(0.0, 1e-5) == 0.0
+    assert gdp_epsilon(0.1, 0.5) == 0.0
+    for delta in (0.0, 1.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match="delta must lie in"):
+            gdp_epsilon(1.0, delta)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=20))
+def test_composition_is_the_norm(mus: list[float]) -> None:
+    assert gdp_compose(mus) == pytest.approx(np.linalg.norm(mus), rel=1e-12, abs=1e-150)
+    assert gdp_compose(mus) == gdp_compose(mus[::-1])
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 1.0, 3.0, 8.0])
+def test_pure_privacy_as_gaussian_is_sound_and_tight(epsilon: float) -> None:
+    """The Gaussian trade-off curve lies under that of randomised response and touches it."""
+    alpha = np.concatenate([np.logspace(-12, -1, 2000), np.linspace(0.1, 1, 4001)])
+    kink = 1 / (1 + math.exp(epsilon))
+    alpha = np.append(alpha, kink)
+    pure = np.maximum.reduce([
+        np.zeros_like(alpha),
+        1 - math.exp(epsilon) * alpha,
+        math.exp(-epsilon) * (1 - alpha),
+    ])  # fmt: skip
+    mu = gdp_from_pure(epsilon)
+    gaussian = norm.cdf(norm.isf(alpha) - mu)
+    assert np.all(gaussian <= pure + 1e-12)
+    tighter = norm.cdf(norm.isf(alpha) - 0.999 * mu)
+    assert np.any(tighter > pure)
+
+
+@pytest.mark.parametrize("epsilon", [30.0, 500.0, 1000.0])
+def test_pure_privacy_with_a_huge_epsilon_is_still_converted(epsilon: float) -> None:
+    """The tail of the normal has mu²/8 close to epsilon."""
+    mu = gdp_from_pure(epsilon)
+    assert mu == math.inf or mu**2 / 8 == pytest.approx(epsilon, rel=0.15)
+
+
+def test_mixed_events_against_dp_accounting() -> None:
+    events = [GaussianEvent(0.5), GaussianEvent(0.7), PureEvent(0.3), PureEvent(0.2)]
+    theirs = PLDAccountant()
+    theirs.compose(dp_accounting.GaussianDpEvent(1 / 0.5))
+    theirs.compose(dp_accounting.GaussianDpEvent(1 / 0.7))
+    theirs.compose(dp_accounting.LaplaceDpEvent(1 / 0.3))
+    theirs.compose(dp_accounting.LaplaceDpEvent(1 / 0.2))
+    for delta in (1e-3, 1e-6):
+        ours = compose_epsilon(events, delta)
+        assert ours >= theirs.get_epsilon(delta) - 1e-3  # Laplace is one pure mechanism of many
+        assert ours <= gdp_epsilon(gdp_compose([0.5, 0.7]), delta) + 0.5 + 1e-3
+
+
+def test_pure_events_alone_add_up_at_tiny_delta() -> None:
+    assert compose_epsilon([PureEvent(0.25)] * 4, 1e-12) == pytest.approx(1.0, abs=2e-3)
+
+
+def test_gaussian_events_alone_use_the_closed_form() -> None:
+    ours = compose_epsilon([GaussianEvent(0.6), GaussianEvent(0.8)], 1e-5)
+    assert ours == pytest.approx(gdp_epsilon(1.0, 1e-5), abs=1e-7)
+
+
+@pytest.mark.slow
+def test_subsampled_gaussians_against_dp_accounting() -> None:
+    """The federated setting q = .35, z = 1, T = 60, delta = 1/29: about 9.82."""
+    theirs = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    step = dp_accounting.PoissonSampledDpEvent(0.35, dp_accounting.GaussianDpEvent(1.0))
+    theirs.compose(step, 60)
+    ours = compose_epsilon([PoissonGaussianEvent(1.0, 0.35)] * 60, 1 / 29)
+    assert ours == pytest.approx(theirs.get_epsilon(1 / 29), rel=5e-3)
+    assert ours == pytest.approx(9.82, abs=0.05)
+
+
+def test_composing_nothing_or_at_no_delta_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one event"):
+        compose_epsilon([], 1e-5)
+    for events in ([PureEvent(1.0)], [GaussianEvent(1.0)]):
+        with pytest.raises(ValueError, match="delta must lie in"):
+            compose_epsilon(events, 0.0)
+
+
+# The ledger's rule --------------------------------------------------------------------------
+
+
+def charge(mu: float) -> Charge:
+    return Charge("value", "7", mu, 0.1, 0.1 / mu if mu else 0.0)
+
+
+def test_a_charge_that_fits_passes_and_one_that_does_not_is_refused() -> None:
+    check_budget(1.0, 0.0, charge(1.0))
+    check_budget(1.0, 0.75, charge(0.5))
+    check_budget(math.inf, 1e12, charge(1e6))
+    check_budget(math.inf, 0.0, charge(math.inf))
+    with pytest.raises(BudgetExceededError, match=r"value/7 needs mu=0.5, but .* mu=1 "):
+        check_budget(1.0, 0.76, charge(0.5))
+
+
+@pytest.mark.parametrize("mu", [math.nan, math.inf])
+def test_a_charge_that_is_no_number_never_passes(mu: float) -> None:
+    with pytest.raises(BudgetExceededError):
+        check_budget(1.0, 0.0, charge(mu))
+
+
+@settings(deadline=None)
+@given(
+    budget=st.floats(1e-6, 1e3),
+    shares=st.lists(st.floats(0.01, 1), min_size=1, max_size=300),
+)
+def test_an_even_plan_passes_at_the_float_edge_and_nothing_more_does(
+    budget: float, shares: list[float]
+) -> None:
+    """Rounding of the sum must not refuse the last planned release, nor admit a real excess."""
+    total, spent = math.fsum(shares), 0.0
+    for share in shares:
+        mu = budget * math.sqrt(share / total)
+        check_budget(budget, spent, charge(mu))
+        spent += mu**2
+    assert spent <= budget**2 * (1 + 1e-8)
+    with pytest.raises(BudgetExceededError):
+        check_budget(budget, spent, charge(budget * 1e-3))

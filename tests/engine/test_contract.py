@@ -1,0 +1,258 @@
+"""One contract for every algorithm that is listed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from privbo_plugins.algorithms import ALGORITHMS
+from privbo_plugins.algorithms.base import START, STEP, Release
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
+from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+
+from .helpers import answer
+
+N = 60
+SPACE = Space(
+    {
+        "a": Float(0.0, 1.0),
+        "b": Float(1e-3, 1e3, log=True),
+        "c": Int(1, 9),
+        "d": Categorical(("u", "v", "w")),
+        "e": Float(-1.0, 1.0, step=0.1),
+    }
+)
+NUMERIC = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 2.0)})
+
+
+def settings(name: str, **more: Any) -> dict[str, Any]:
+    """Explicit settings, small enough for a quick run."""
+    assert name == "dp-gibo"
+    return {"mu": 1.0, "n_steps": 3, "n_starts": 4, "clipping_norm": 1.0, "value_share": 0.3,
+            "lengthscale": 0.3, "noise_ratio": 0.01, "step_size": 0.2} | more  # fmt: skip
+
+
+def make(name: str, space: Space = SPACE, seed: int = 0, **more: Any) -> Any:
+    config = GIBOConfig(**settings(name, **more))
+    return ALGORITHMS[name](config, space, seed=seed, plan=make_plan(config, space, N))  # type: ignore[call-arg]
+
+
+class Driver:
+    """Plays the session: evaluates proposals, answers queries exactly or with test noise."""
+
+    def __init__(self, algorithm: Any, seed: int = 0) -> None:
+        self.algorithm = algorithm
+        self.noise = InsecureNoise(seed)
+        self.rng = np.random.default_rng(seed)
+        self.losses: dict[str, np.ndarray] = {}
+        self.batch: list[tuple[str, np.ndarray]] = []
+        self.proposals: list[tuple[str, int, int, bytes]] = []
+
+    def trial(self) -> None:
+        """One proposal, its value, and the step's releases if the batch is complete."""
+        role, step = self.algorithm.phase
+        if self.batch and not self.batch[0][0].startswith(f"{role}{step}/"):
+            self.batch = []
+        proposal = self.algorithm.propose(len(self.batch))
+        name = f"{role}{step}/{len(self.batch)}"
+        self.batch.append((name, proposal.x))
+        self.proposals.append((proposal.role, proposal.step, proposal.slot, proposal.x.tobytes()))
+        self.losses[name] = self.rng.uniform(size=N)
+        query = self.algorithm.value_query(name, role, step, proposal.x)
+        self.learn([] if query is None else [query])
+        if role == STEP:
+            names, X = zip(*self.batch, strict=True)
+            self.learn(self.algorithm.step_queries(names, X))
+
+    def learn(self, queries: list[Any]) -> None:
+        for query in queries:
+            Y = np.column_stack([self.losses[t] for t in query.trials])
+            release = answer(query, Y, self.noise)
+            meta = json.loads(json.dumps(release.meta))
+            self.algorithm.observe(Release(release.kind, release.key, release.values, meta))
+
+    def run(self, trials: int = 500) -> list[tuple[str, int, int, bytes]]:
+        for _ in range(trials):
+            if self.algorithm.finished:
+                break
+            self.trial()
+        return self.proposals
+
+
+each_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+variants = pytest.mark.parametrize(
+    "more",
+    [{}, {"memory": -1}, {"memory": 2}, {"clipping_norm": "adaptive"}, {"exact_centre": True},
+     {"n_starts": 0}, {"kernel": "matern52", "step_rule": "adam"}],
+    ids=str,
+)  # fmt: skip
+
+
+@each_algorithm
+@variants
+def test_proposing_is_deterministic_and_changes_nothing(name: str, more: dict[str, Any]) -> None:
+    driver = Driver(make(name, **more))
+    while not driver.algorithm.finished:
+        before = json.dumps(driver.algorithm.state_dict())
+        forwards = [driver.algorithm.propose(slot).x for slot in (0, 1, 7, 8)]
+        backwards = [driver.algorithm.propose(slot).x for slot in (8, 7, 1, 0)]
+        assert np.array_equal(forwards, backwards[::-1])
+        assert json.dumps(driver.algorithm.state_dict()) == before
+        driver.trial()
+
+
+@each_algorithm
+@variants
+def test_state_travels_in_json_and_goes_on_identically(name: str, more: dict[str, Any]) -> None:
+    for trials in (0, 3, 7, 12, 17):
+        one, two = Driver(make(name, **more)), None
+        one.run(trials)
+        two = copy.copy(one)
+        two.algorithm = make(name, **more)
+        two.algorithm.load_state_dict(json.loads(json.dumps(one.algorithm.state_dict())))
+        two.noise, two.rng = copy.deepcopy(one.noise), copy.deepcopy(one.rng)
+        two.losses, two.batch = dict(one.losses), list(one.batch)
+        one.proposals, two.proposals = [], []
+        assert one.run() == two.run()
+        assert one.algorithm.state_dict() == two.algorithm.state_dict()
+
+
+@each_algorithm
+def test_unknown_releases_are_refused(name: str) -> None:
+    algorithm = make(name)
+    with pytest.raises(ValueError, match="knows no release of kind 'nonsense'"):
+        algorithm.observe(Release("nonsense", "0", (0.0,), {}))
+
+
+@each_algorithm
+@variants
+def test_proposals_lie_in_the_space_as_the_host_evaluates_them(
+    name: str, more: dict[str, Any]
+) -> None:
+    driver = Driver(make(name, **more))
+    for *_, raw in driver.run():
+        x = np.frombuffer(raw)
+        params = SPACE.decode(x)
+        np.testing.assert_allclose(SPACE.encode(params), x, atol=1e-12)
+        for parameter, dim in SPACE.items():
+            if isinstance(dim, Categorical):
+                assert params[parameter] in dim.choices
+            else:
+                assert dim.low <= params[parameter] <= dim.high
+
+
+@each_algorithm
+def test_the_seed_decides_the_proposals(name: str) -> None:
+    runs = [Driver(make(name, NUMERIC, seed=seed)).run() for seed in (0, 0, 1)]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+@each_algorithm
+@variants
+def test_a_run_finishes_after_its_plan_and_recommends_a_point(
+    name: str, more: dict[str, Any]
+) -> None:
+    algorithm = make(name, **more)
+    assert not algorithm.finished
+    if algorithm.phase[0] == START:
+        with pytest.raises(ValueError, match="nothing to recommend yet"):
+            algorithm.recommendation()
+    driver = Driver(algorithm)
+    driver.run()
+    assert algorithm.finished
+    assert len(driver.proposals) == algorithm.plan.n_trials
+    x = algorithm.recommendation()
+    assert np.array_equal(SPACE.snap(x), SPACE.snap(SPACE.snap(x)))
+    assert np.all((x[SPACE.numeric] >= 0) & (x[SPACE.numeric] <= 1))
+
+
+@each_algorithm
+def test_queries_never_cost_more_than_the_plan(name: str) -> None:
+    driver = Driver(make(name, clipping_norm="adaptive"))
+    spent: list[float] = []
+    learn = driver.learn
+
+    def counted(queries: list[Any]) -> None:
+        spent.extend(query.mu**2 for query in queries)
+        learn(queries)
+
+    driver.learn = counted  # type: ignore[method-assign]
+    driver.run()
+    assert sum(spent) == pytest.approx(1.0, rel=1e-9)
+
+
+record = hnp.arrays(
+    float, 3, elements=st.sampled_from([0.0, 1.0, -1e3, 1e6, 1e308, np.nan, np.inf]) | st.floats()
+)
+
+
+@each_algorithm
+@settings_of_hypothesis(deadline=None, max_examples=150)
+@given(
+    new=record,
+    where=st.integers(0, 4),
+    seed=st.integers(0, 10**6),
+    maximize=st.booleans(),
+    more=st.sampled_from([{}, {"centring": False}, {"exact_centre": True}]),
+)
+@example(new=np.full(3, 1e6), where=0, seed=0, maximize=False, more={})
+def test_one_record_never_moves_a_statistic_more_than_its_sensitivity(
+    name: str,
+    new: np.ndarray,
+    where: int,
+    seed: int,
+    maximize: bool,
+    more: dict[str, Any],
+) -> None:
+    """Through everything done to the losses, for points as lopsided as a host may make them."""
+    more = more | {"n_starts": 0, "clipping_norm": "adaptive", "loss_bound": (0.5, 2.0)}
+    config, rng = GIBOConfig(**settings(name, **more)), np.random.default_rng(seed)
+    plan = make_plan(config, NUMERIC, 5)
+    engine = ALGORITHMS[name](config, NUMERIC, seed=0, plan=plan, maximize=maximize)  # type: ignore[call-arg]
+    X = list(rng.uniform(size=(3, 2)))
+    Y = rng.uniform(size=(5, 3))
+    other = Y.copy()
+    other[where] = new
+    queries = [(query, slice(None)) for query in engine.step_queries("abc", X)]
+    value = engine.value_query("a", STEP, 0, X[0])
+    assert value is not None
+    assert {query.kind for query, _ in queries} == {"gradient", "norm"}
+    for query, columns in [*queries, (value, slice(0, 1))]:
+        one, two = (query.statistic([data[:, columns]]) for data in (Y, other))
+        assert np.linalg.norm(one - two) <= query.sensitivity * SENSITIVITY_SLACK
+
+
+@each_algorithm
+@pytest.mark.parametrize("memory", [0, -1, 4])
+def test_making_queries_changes_nothing_that_is_learnt_later(name: str, memory: int) -> None:
+    """Queries that were never released (a lost transaction) leave no trace."""
+    steps = {"n_starts": 0, "memory": memory, "value_share": 0.0}
+    plain, tried = make(name, NUMERIC, **steps), make(name, NUMERIC, **steps)
+    rng, taken = np.random.default_rng(0), {}
+    for t in range(2):
+        slots = range(3)
+        X = [plain.propose(slot).x for slot in slots]
+        names = [f"{t}/{slot}" for slot in slots]
+        taken |= {n: rng.uniform(size=N) for n in names}
+        queries = []
+        for algorithm in (plain, tried):
+            (query,) = algorithm.step_queries(names, X)
+            queries.append(query)
+        tried.step_queries([f"lost{slot}" for slot in slots], [x * 0.9 for x in X])
+        Y = np.column_stack([taken[n] for n in queries[0].trials])
+        assert queries[0].trials == queries[1].trials
+        released = [answer(query, Y) for query in queries]
+        assert released[0].values == pytest.approx(released[1].values, abs=1e-9)
+        for algorithm in (plain, tried):
+            algorithm.observe(released[0])

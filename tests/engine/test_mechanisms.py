@@ -1,0 +1,319 @@
+"""Clipping, exact sums and noise: what every guarantee rests on."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose
+from scipy import stats
+
+from privbo_plugins.privacy import mechanisms
+from privbo_plugins.privacy.mechanisms import (
+    SENSITIVITY_SLACK,
+    BoundedMean,
+    clip_rows,
+    clip_values,
+    fixed_point_sum,
+    fraction_within,
+    gaussian_scale,
+    mean_of_clipped_rows,
+    mean_of_clipped_values,
+)
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+
+EXTREME = [np.nan, np.inf, -np.inf, 1e308, -1e308, 1e300, 1e-300, 5e-324, 0.0, -0.0]
+anything = st.sampled_from(EXTREME) | st.floats() | st.floats(-2, 2)
+norms = st.sampled_from([1e-6, 0.1, 0.3, 1.0, 3.0, 1e6]) | st.floats(1e-3, 1e3)
+
+
+def rows(least: int = 1, most: int = 12) -> st.SearchStrategy[np.ndarray]:
+    shape = st.tuples(st.integers(least, most), st.integers(1, 5))
+    return shape.flatmap(lambda s: hnp.arrays(float, s, elements=anything))
+
+
+def pairs(width: int | None = None) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
+    """Two data sets that differ in one record, both arbitrary."""
+
+    def neighbour(G: np.ndarray) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
+        def replaced(new: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            other = G.copy()
+            other[new[0]] = new[1]
+            return G, other
+
+        record = hnp.arrays(float, G.shape[1], elements=anything)
+        return st.tuples(st.integers(0, len(G) - 1), record).map(replaced)
+
+    shape = st.tuples(st.integers(1, 12), st.integers(1, 5) if width is None else st.just(width))
+    return shape.flatmap(lambda s: hnp.arrays(float, s, elements=anything)).flatmap(neighbour)
+
+
+def exact_norm(row: np.ndarray) -> float:
+    """Euclidean norm without overflow or underflow."""
+    return math.hypot(*row.tolist())
+
+
+# Clipping -----------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=300)
+@given(G=rows(), B=norms)
+@example(G=np.array([[1e300, 1e300], [1e308, -1e308], [3.0, 4.0]]), B=1.0)
+def test_clipped_rows_are_short_enough_and_keep_their_direction(G: np.ndarray, B: float) -> None:
+    for row, clipped in zip(G, clip_rows(G, B), strict=True):
+        assert exact_norm(clipped) <= B
+        if not np.isfinite(row).all():
+            assert np.all(clipped == 0)
+        elif exact_norm(row) <= B * (1 - 1e-9):
+            assert np.array_equal(clipped, row)
+        else:
+            unit = row / np.abs(row).max()
+            unit /= exact_norm(unit)
+            assert_allclose(clipped, B * unit, rtol=1e-9, atol=1e-12 * B)
+
+
+@given(G=rows())
+@settings(deadline=None)
+def test_clipping_leaves_its_argument_alone(G: np.ndarray) -> None:
+    before = G.copy()
+    clip_rows(G, 1.0)
+    assert np.array_equal(G, before, equal_nan=True)
+
+
+def test_an_infinite_norm_clips_nothing_but_what_is_not_finite() -> None:
+    G = np.array([[1e200, 1.0], [np.nan, 1.0], [3.0, 4.0]])
+    assert np.array_equal(clip_rows(G[[1, 2]], math.inf), [[0, 0], [3, 4]])
+
+
+@settings(deadline=None)
+@given(y=hnp.arrays(float, st.integers(1, 20), elements=anything), low=st.floats(-5, 5))
+def test_clipped_values_are_distances_from_the_lower_bound(y: np.ndarray, low: float) -> None:
+    clipped = clip_values(y, low, low + 1.5, low + 1.0)
+    for value, result in zip(y, clipped, strict=True):
+        inside = min(max(value, low), low + 1.5) if math.isfinite(value) else low + 1.0
+        assert 0 <= result <= (low + 1.5) - low
+        assert result == pytest.approx(inside - low, abs=1e-15)
+
+
+# Sensitivity --------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=500)
+@given(neighbours=pairs(), B=norms)
+def test_mean_of_rows_never_moves_more_than_its_sensitivity(
+    neighbours: tuple[np.ndarray, np.ndarray], B: float
+) -> None:
+    one, two = (mean_of_clipped_rows([G], B) for G in neighbours)
+    assert exact_norm(one - two) <= 2 * B / len(neighbours[0]) * SENSITIVITY_SLACK
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    neighbours=pairs(1),
+    low=st.floats(-10, 10),
+    width=st.sampled_from([0.01, 0.1, 1.0, 7.0]),
+    worst=st.floats(0, 1),
+)
+def test_mean_of_values_never_moves_more_than_its_sensitivity(
+    neighbours: tuple[np.ndarray, np.ndarray], low: float, width: float, worst: float
+) -> None:
+    high = low + width
+    constant = min(max(low + worst * width, low), high)
+    one, two = (mean_of_clipped_values([y], low, high, constant)[0] for y in neighbours)
+    assert abs(one - two) <= (high - low) / len(neighbours[0]) * SENSITIVITY_SLACK
+
+
+@settings(deadline=None, max_examples=300)
+@given(neighbours=pairs(), B=norms)
+def test_fraction_never_moves_more_than_its_sensitivity(
+    neighbours: tuple[np.ndarray, np.ndarray], B: float
+) -> None:
+    one, two = (fraction_within([G], B)[0] for G in neighbours)
+    assert abs(one - two) <= 1 / len(neighbours[0]) * SENSITIVITY_SLACK
+    assert 0 <= one <= 1
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_worst_pair_of_rows_reaches_the_sensitivity(sign: float) -> None:
+    n, B = 1000, 0.3
+    G = np.zeros((n, 2))
+    G[0] = sign * np.array([1e9, 0.0])
+    moved = mean_of_clipped_rows([G], B) - mean_of_clipped_rows([G * [-1, 1]], B)
+    assert np.linalg.norm(moved) == pytest.approx(2 * B / n, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [100, 12_345])
+def test_a_range_far_from_zero_does_not_widen_the_sensitivity(n: int) -> None:
+    """Rounding at 1e9 is coarse next to 1/n; it must not come on top of the sensitivity."""
+    low, high = 1e9, 1e9 + 1.0
+    rng = np.random.default_rng(0)
+    excess = []
+    for _ in range(200):
+        y = low + rng.uniform(size=(n, 1))
+        y[0], other = low, y.copy()
+        other[0] = high
+        one, two = (mean_of_clipped_values([v], low, high, high)[0] for v in (y, other))
+        excess.append(abs(one - two) / ((high - low) / n * SENSITIVITY_SLACK))
+    assert max(excess) <= 1.0
+
+
+@settings(deadline=None, max_examples=300)
+@given(G=rows(), B=norms)
+@example(G=np.array([[0.6, 0.8], [1 / 3, 2 / 3]]), B=1.0)
+def test_rounding_to_integers_never_lengthens_a_row(G: np.ndarray, B: float) -> None:
+    for row in clip_rows(G, B):
+        units = fixed_point_sum(row[None], B)
+        exact = row / B * 2.0**mechanisms.FRACTION_BITS
+        assert np.all(np.abs(units) <= np.abs(exact))
+        assert np.all(np.abs(units - exact) < 1)
+        assert sum(int(u) ** 2 for u in units) <= 4**mechanisms.FRACTION_BITS
+
+
+# Sums ---------------------------------------------------------------------------------------
+
+
+def statistics(G: np.ndarray) -> dict[str, Callable[[list[np.ndarray]], np.ndarray]]:
+    return {
+        "rows": lambda blocks: mean_of_clipped_rows(blocks, 0.7),
+        "values": lambda blocks: mean_of_clipped_values([b[:, :1] for b in blocks], -1, 2, 2),
+        "fraction": lambda blocks: fraction_within(blocks, 0.7),
+    }
+
+
+@settings(deadline=None, max_examples=200)
+@given(G=rows(2, 30), data=st.data())
+def test_order_and_blocks_do_not_matter_to_the_last_bit(
+    G: np.ndarray, data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(len(G))))
+    cuts = sorted(data.draw(st.lists(st.integers(1, len(G) - 1), max_size=5, unique=True)))
+    for statistic in statistics(G).values():
+        whole = statistic([G])
+        split = statistic(np.split(G[list(order)], cuts))
+        assert whole.tobytes() == split.tobytes()
+
+
+def test_many_records_in_odd_blocks_to_the_last_bit() -> None:
+    G = np.random.default_rng(0).normal(size=(50_001, 7))
+    for statistic in statistics(G).values():
+        split = statistic(np.array_split(G[::-1], 77))
+        assert statistic([G]).tobytes() == split.tobytes()
+
+
+def test_means_agree_with_a_high_precision_sum() -> None:
+    G = np.random.default_rng(1).normal(size=(1000, 3))
+    clipped = G / np.maximum(np.linalg.norm(G, axis=1, keepdims=True), 1.0)
+    expected = [math.fsum(column) / 1000 for column in clipped.T]
+    assert_allclose(mean_of_clipped_rows([G], 1.0), expected, atol=1e-10)
+    y = np.random.default_rng(2).normal(size=(1000, 1))
+    mean = math.fsum(np.clip(y[:, 0], -0.5, 1.5) + 0.5) / 1000
+    assert_allclose(mean_of_clipped_values([y], -0.5, 1.5, 1.5), [mean], atol=1e-10)
+    within = sum(np.linalg.norm(g) <= 1.3 for g in G) / 1000
+    assert_allclose(fraction_within([G], 1.3), [within], atol=1e-10)
+
+
+def test_too_many_records_are_refused_before_a_sum_could_overflow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert mechanisms.MAX_RECORDS * 2**mechanisms.FRACTION_BITS < 2**63
+    monkeypatch.setattr(mechanisms, "MAX_RECORDS", 10)
+    mean = BoundedMean(1.0)
+    mean.add(np.ones((6, 1)))
+    with pytest.raises(ValueError, match="At most 10 records"):
+        mean.add(np.ones((6, 1)))
+    with pytest.raises(ValueError, match="no records"):
+        BoundedMean(1.0).result()
+
+
+@pytest.mark.parametrize("attitude", ["warn", "raise"])
+@settings(deadline=None)
+@given(G=rows(), B=norms)
+@example(G=np.array([[5e-324]]), B=0.3)
+def test_extreme_records_raise_no_warning(attitude: str, G: np.ndarray, B: float) -> None:
+    """A warning would tell that a record is extreme, whatever the caller asked of numpy."""
+    with np.errstate(all=attitude):
+        mean_of_clipped_rows([G], B)
+        mean_of_clipped_values([G[:, :1]], 0.0, 1.0, 1.0)
+        fraction_within([G], B)
+
+
+def test_gaussian_scale() -> None:
+    assert gaussian_scale(2.0, 0.5) == pytest.approx(4.0, rel=1e-5)
+    assert gaussian_scale(2.0, 0.5) > 4.0
+    assert gaussian_scale(2.0, math.inf) == 0.0
+
+
+# Noise --------------------------------------------------------------------------------------
+
+
+def test_secure_noise_is_the_gaussian_that_was_asked_for() -> None:
+    """20000 draws: mean, standard deviation and Kolmogorov-Smirnov, false alarm 3e-9 in all."""
+    n, scale, shift = 20_000, 0.37, 5.0
+    draws = SecureNoise().add_gaussian(np.full(n, shift), scale) - shift
+    alarm = 1e-9
+    assert abs(draws.mean()) < stats.norm.isf(alarm / 2) * scale / math.sqrt(n)
+    low, high = stats.chi2.ppf([alarm / 2, 1 - alarm / 2], n)
+    assert low < (draws**2).sum() / scale**2 < high
+    assert stats.kstest(draws / scale, "norm").pvalue > alarm
+
+
+def test_coordinates_of_secure_noise_are_independent() -> None:
+    """Correlation of neighbours over 10000 pairs; false alarm 1e-9."""
+    draws = SecureNoise().add_gaussian(np.zeros(20_000), 1.0)
+    r = float((draws[::2] * draws[1::2]).mean())
+    assert abs(r) < stats.norm.isf(0.5e-9) / math.sqrt(10_000)
+
+
+def test_secure_noise_never_repeats_whatever_is_seeded() -> None:
+    noise, drawn = SecureNoise(), []
+    for _ in range(50):
+        np.random.seed(0)  # noqa: NPY002 - the legacy seed must not reach the noise
+        random.seed(0)
+        drawn.append(noise.add_gaussian(np.zeros(2), 1.0).tobytes())
+        drawn.append(SecureNoise().add_gaussian(np.zeros(2), 1.0).tobytes())
+    assert len(set(drawn)) == 100
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_secure_noise_refuses_what_is_not_finite(value: float) -> None:
+    with pytest.raises(ValueError, match="clip before noise"):
+        SecureNoise().add_gaussian(np.array([0.0, value]), 1.0)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+def test_secure_noise_refuses_senseless_scales(scale: float) -> None:
+    with pytest.raises(ValueError, match="noise scale"):
+        SecureNoise().add_gaussian(np.zeros(2), scale)
+
+
+def test_secure_noise_pickles_without_any_state() -> None:
+    noise = SecureNoise()
+    fresh = pickle.dumps(noise)
+    noise.add_gaussian(np.zeros(3), 1.0)
+    assert pickle.dumps(noise) == fresh
+    copies = [pickle.loads(fresh).add_gaussian(np.zeros(3), 1.0).tobytes() for _ in range(2)]
+    assert copies[0] != copies[1]
+    assert pickle.loads(fresh).secure
+
+
+def test_many_scales_do_not_pile_up() -> None:
+    noise = SecureNoise()
+    for j in range(1, 140):
+        assert noise.add_gaussian(np.zeros(1), float(j)).shape == (1,)
+    assert len(noise._measurements) <= 64
+
+
+def test_insecure_noise_is_reproducible_and_says_so() -> None:
+    value = np.arange(4.0)
+    one, two = (InsecureNoise(7).add_gaussian(value, 2.0) for _ in range(2))
+    assert np.array_equal(one, two)
+    assert np.array_equal(one, value + 2.0 * np.random.default_rng(7).standard_normal(4))
+    assert not np.array_equal(one, InsecureNoise(8).add_gaussian(value, 2.0))
+    assert (InsecureNoise(7).secure, SecureNoise().secure) == (False, True)

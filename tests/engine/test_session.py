@@ -1,0 +1,730 @@
+"""Whole runs: what is charged, published, replayed, kept and refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    PrivacyError,
+    SpaceChangedError,
+    VaultError,
+)
+from privbo_plugins.models.kernels import RBF
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.session import Session, as_losses
+from privbo_plugins.spaces import Categorical, Float, Space
+from privbo_plugins.vault import open_vault
+
+from .helpers import cube, decoded, open_session, quadratic, run_session, tell
+
+pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+N = 40
+
+
+def config(**more: Any) -> GIBOConfig:
+    return GIBOConfig(
+        **{"mu": 1.0, "n_steps": 3, "n_starts": 2, "clipping_norm": 0.5, "value_share": 0.3,
+           "lengthscale": 0.3, "noise_ratio": 0.01, "step_size": 0.15} | more
+    )  # fmt: skip
+
+
+def spent(session: Session) -> float:
+    return math.sqrt(math.fsum(c.mu**2 for c in session.ledger() if c.population == "validation"))
+
+
+def keys(session: Session) -> list[tuple[str, str]]:
+    return [(c.kind, c.key) for c in session.ledger()]
+
+
+def check_books(session: Session) -> None:
+    """Every release charged once, every charge released once, all within the budget."""
+    released = [(r.kind, r.key) for r in session.releases()]
+    charged = Counter(keys(session))
+    assert max(charged.values(), default=0) <= 1
+    assert Counter(released) == charged
+    assert spent(session) <= session.config.mu * (1 + 1e-9)
+
+
+# A whole run --------------------------------------------------------------------------------
+
+
+def test_a_whole_run_finds_the_minimum_and_spends_exactly_its_budget() -> None:
+    losses, best = quadratic(3000, 2, 0)
+    session = open_session(config(mu=8.0, n_steps=12, n_starts=3), cube(2))
+    values = run_session(session, losses)
+    assert session.plan is not None
+    assert len(values) == session.plan.n_trials == 3 + 12 * 3 + 1
+    assert session.finished
+    assert spent(session) == pytest.approx(8.0, rel=1e-9)
+    check_books(session)
+    assert_allclose(decoded(cube(2), session.recommendation()), best, atol=0.1)
+    assert values[-1] == pytest.approx(losses(best).mean(), abs=0.05)
+
+
+def test_what_is_published_is_what_was_released() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(config(), cube(2))
+    values = run_session(session, losses)
+    released = {r.key: r.values[0] for r in session.releases() if r.kind in ("value", "final")}
+    names = [f"t{i:04d}" for i in range(len(values))]
+    assert [session.published_value(t) for t in names] == values
+    assert [released[t] for t in names[:-1]] == values[:-1]
+    assert released["final"] == values[-1]
+    assert {t: v for t, (_, _, v) in session.published().items()} == dict(
+        zip(names, values, strict=True)
+    )
+
+
+def test_released_values_are_the_clipped_mean_plus_the_planned_noise() -> None:
+    """The exact statistic is known here, so the noise that was added shows: 5 sd, alarm 1e-5."""
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(config(n_steps=30, loss_bound=0.02), cube(2))
+    values, exact = [], []
+    while not session.finished:
+        x = session.ask(f"t{len(values)}").x
+        exact.append(np.clip(losses(x), 0, 0.02).mean())
+        values.append(session.tell(f"t{len(values)}", cube(2).decode(x), cube(2), losses(x))[0])
+    assert session.plan is not None
+    noise = (np.array(values) - exact) / session.plan.value_noise
+    # The plan's own noise: (C/n) sqrt(M) / mu_v.
+    expected = 0.02 / N * math.sqrt(len(values) / 0.3)
+    assert session.plan.value_noise == pytest.approx(expected, rel=1e-5)
+    assert 0.6 < noise.std() < 1.4
+    assert abs(noise.mean()) < 5 / math.sqrt(len(values))
+
+
+def test_gradients_carry_the_published_formula_of_noise() -> None:
+    session = open_session(config(n_steps=7, mu=0.6), cube(2))
+    run_session(session, quadratic(N, 2, 0)[0])
+    gradients = [c for c in session.ledger() if c.kind == "gradient"]
+    assert len(gradients) == 7
+    for c in gradients:
+        assert c.sensitivity == pytest.approx(2 * 0.5 / N)
+        assert c.scale == pytest.approx(
+            2 * 0.5 * math.sqrt(7) / (N * 0.6 * math.sqrt(0.7)), rel=1e-5
+        )
+
+
+def test_guarantee_of_a_run_with_secure_noise_and_with_test_noise() -> None:
+    losses, _ = quadratic(N, 1, 0)
+    private = open_session(config(), cube(1), noise=SecureNoise())
+    run_session(private, losses)
+    told = private.guarantee()
+    assert told.protected
+    assert told.mu == 1.0
+    assert told.mu_spent == pytest.approx(1.0)
+    assert told.n_records == N
+    assert told.n_releases == len(private.ledger())
+    seeded = open_session(config(), cube(1), noise=InsecureNoise(0))
+    assert seeded.guarantee().protected
+    tell(seeded, "a", losses)
+    assert not seeded.guarantee().protected
+    assert "reproducible" in str(seeded.guarantee())
+
+
+# Replay -------------------------------------------------------------------------------------
+
+
+def test_a_trial_told_again_gets_its_release_again_and_costs_nothing() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(config(), cube(2), noise=SecureNoise())
+    for i in range(6):
+        value = tell(session, f"t{i}", losses)
+        before, releases = keys(session), len(session.releases())
+        for other in (losses(np.zeros(2)), np.full(N, np.nan), losses(np.ones(2)) + 5):
+            again = session.tell(f"t{i}", {"x00": 0.1, "x01": 0.2}, cube(2), other)[0]
+            assert again == value
+        assert keys(session) == before
+        assert len(session.releases()) == releases
+
+
+def test_a_trial_that_asks_again_gets_its_point_again() -> None:
+    session = open_session(config(), cube(2))
+    first = session.ask("a")
+    assert np.array_equal(session.ask("a").x, first.x)
+    assert session.ask("b").slot == 1
+    tell(session, "a", quadratic(N, 2, 0)[0])
+    assert np.array_equal(session.ask("a").x, first.x)
+
+
+def in_turn(*functions: Any) -> Any:
+    """Each call goes to the next function."""
+    rest = iter(functions)
+    return lambda value, scale: next(rest)(value, scale)
+
+
+def test_an_interrupted_release_is_made_anew_and_charged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(config(), cube(2), noise=SecureNoise())
+    for i in range(4):
+        tell(session, f"t{i}", losses)
+    x = session.ask("t4").x
+    real = session._noise.add_gaussian
+
+    def crash(value: np.ndarray, scale: float) -> np.ndarray:
+        raise KeyboardInterrupt
+
+    before = keys(session)
+    for broken in ("value", "gradient"):
+        monkeypatch.setattr(session._noise, "add_gaussian", crash)
+        if broken == "gradient":  # the value passes, then the step is interrupted
+            monkeypatch.setattr(session._noise, "add_gaussian", in_turn(real, crash))
+        with pytest.raises(KeyboardInterrupt):
+            session.tell("t4", cube(2).decode(x), cube(2), losses(x))
+    assert len(keys(session)) == len(before) + 1
+    monkeypatch.setattr(session._noise, "add_gaussian", real)
+    session.ask("t5")  # any worker makes the overdue release
+    assert ("gradient", "0") in keys(session)
+    check_books(session)
+
+
+# What is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("losses", "message"),
+    [
+        (np.ones(N - 1), f"same {N} validation records, got {N - 1}"),
+        (np.ones(N + 1), f"same {N} validation records, got {N + 1}"),
+        (np.ones((N, 1)), "shape"),
+        (np.ones((2, N)), "shape"),
+        ([], "non-empty"),
+        (0.5, "single number"),
+        (np.float64(0.5), "single number"),
+        (["Jane Doe"] * N, "real numbers"),
+        (np.array(["Jane Doe"] * N, dtype=object), "real numbers"),
+        ([[1.0], [1.0, 2.0]], "real numbers"),
+        (np.ones(N) + 1j, "real numbers"),
+        ({"Jane": 1.0}, "real numbers"),
+        (object(), "real numbers"),
+        (np.array(["2020-01-01"] * N, dtype="datetime64[D]"), "real numbers"),
+    ],
+)
+def test_unusable_losses_are_refused_and_nothing_is_charged(losses: Any, message: str) -> None:
+    session = open_session(config(), cube(1))
+    tell(session, "first", quadratic(N, 1, 0)[0])
+    x = session.ask("second").x
+    before = keys(session)
+    with pytest.raises(ValueError, match=message) as caught:
+        session.tell("second", cube(1).decode(x), cube(1), losses)
+    assert "Jane" not in str(caught.value)
+    assert keys(session) == before
+    assert session.published_value("second") is None
+    assert tell(session, "second", quadratic(N, 1, 0)[0]) is not None
+
+
+def test_a_refused_first_vector_does_not_fix_the_number_of_records() -> None:
+    session = open_session(config(), cube(1))
+    with pytest.raises(ValueError, match="shape"):
+        session.tell("a", {"x00": 0.5}, cube(1), np.ones((3, 3)))
+    with pytest.raises(KeyError):
+        session.tell("a", {"other": 0.5}, cube(1), np.ones(7))
+    assert session.plan is None
+    tell(session, "a", quadratic(N, 1, 0)[0])
+    assert session.plan is not None
+    assert session.plan.n_records == N
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e308, -1e308])
+def test_records_that_are_not_finite_pass_and_stay_bounded(odd: float) -> None:
+    session = open_session(config(mu=1e6), cube(2))
+    values = run_session(session, lambda _: np.full(N, odd))
+    worst = 0.0 if odd == -1e308 else 1.0
+    assert values == pytest.approx([worst] * len(values), abs=1e-3)
+    check_books(session)
+    for release in session.releases():
+        assert np.isfinite(release.values).all()
+
+
+def test_lists_and_integers_and_booleans_are_losses_too() -> None:
+    for given_losses in ([1, 0, 1], (True, False, True), np.array([1, 0, 1], dtype=np.int8)):
+        assert np.array_equal(as_losses(given_losses), [1.0, 0.0, 1.0])
+
+
+def test_another_space_is_refused() -> None:
+    session = open_session(config(), cube(1))
+    losses, _ = quadratic(N, 1, 0)
+    tell(session, "a", losses)
+    wider = Space({"x00": Float(0.0, 2.0)})
+    with pytest.raises(SpaceChangedError):
+        session.tell("b", {"x00": 0.5}, wider, np.ones(N))
+    with pytest.raises(SpaceChangedError):
+        session.set_space(wider)
+    assert len(session.ledger()) == 1
+    late = open_session(config(), vault=session.vault)
+    with pytest.raises(SpaceChangedError):
+        late.set_space(wider)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"mu": 2.0}, "mu=1.0 then and 2.0 now"), ({"n_steps": 9}, "n_steps"),
+     ({"clipping_norm": math.inf, "mu": math.inf}, "mu"), ({"memory": 3}, "memory")],
+)  # fmt: skip
+def test_a_run_cannot_be_joined_with_other_settings(change: dict[str, Any], told: str) -> None:
+    vault = open_vault()
+    open_session(config(), vault=vault)
+    with pytest.raises(ValueError, match=told):
+        open_session(config(**change), vault=vault)
+    with pytest.raises(ValueError, match="direction"):
+        open_session(config(), vault=vault, maximize=True)
+    assert open_session(config(), vault=vault, seed=99).seed == 0
+    assert open_session(config(**change), vault=vault, host_key="another").config.mu > 0
+
+
+def test_a_run_of_another_vault_is_refused() -> None:
+    session = open_session(config())
+    with pytest.raises(VaultError, match="begun with another vault"):
+        Session.open(open_vault(), "run", config(), maximize=False, run_id=session.run_id)
+
+
+def test_plain_floats_never_mix_with_private_runs() -> None:
+    losses, _ = quadratic(N, 1, 0)
+    private = open_session(config(), cube(1), noise=SecureNoise())
+    tell(private, "a", losses)
+    private.ask("b")
+    private.tell_plain("b", {"x00": 0.5}, cube(1), 0.123)
+    assert not private.guarantee().protected
+    assert private.published_value("b") is None
+    plain = open_session(config(), cube(1))
+    plain.ask("a")
+    plain.tell_plain("a", {"x00": 0.5}, cube(1), 0.123)
+    with pytest.raises(PrivacyError, match="began with plain floats"):
+        plain.tell("b", {"x00": 0.5}, cube(1), losses(np.array([0.5])))
+    assert not plain.guarantee().protected
+    assert plain.guarantee().epsilon(1e-5) == math.inf
+
+
+def test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn() -> None:
+    from privbo_plugins.privacy.ledger import Charge
+
+    session = open_session(config(), cube(1))
+    with session.vault.transaction(session.run_id) as tx:
+        tx.charge(Charge("value", "elsewhere", 1.0, 1.0, 1.0))
+    drawn = []
+    session._noise.add_gaussian = lambda v, _: drawn.append(v) or v  # type: ignore[method-assign]
+    x = session.ask("a").x
+    with pytest.raises(BudgetExceededError):
+        session.tell("a", cube(1).decode(x), cube(1), np.ones(N))
+    assert drawn == []
+    assert session.releases() == []
+    assert session.published_value("a") is None
+    assert session.plan is None
+
+
+# Slots --------------------------------------------------------------------------------------
+
+
+def test_failed_trials_give_their_slots_back() -> None:
+    session = open_session(config(n_starts=3), cube(1))
+    points = {t: session.ask(t) for t in "abc"}
+    session.fail("b", note="a remark")
+    assert session.ask("d").slot == points["b"].slot
+    assert np.array_equal(session.ask("d").x, points["b"].x)
+    assert session.ask("b").slot == 3
+    told = session.guarantee()
+    assert "a remark" in told.notes
+    tell(session, "a", quadratic(N, 1, 0)[0])
+    session.fail("a")
+    assert session.published_value("a") is not None
+
+
+def test_a_run_with_failures_still_ends_within_budget() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session, i = open_session(config(), cube(2)), 0
+    while not session.finished:
+        session.ask(f"t{i}")
+        if i % 3 == 0:
+            session.fail(f"t{i}")
+        else:
+            tell(session, f"t{i}", losses)
+        i += 1
+    check_books(session)
+    assert spent(session) == pytest.approx(1.0)
+    assert "failed or were pruned" in " ".join(session.guarantee().notes)
+
+
+def test_extra_trials_beyond_a_batch_inform_the_step_and_cost_nothing() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(config(n_starts=0), cube(2))
+    proposals = [session.ask(f"t{i}") for i in range(5)]
+    assert [p.slot for p in proposals] == [0, 1, 2, 3, 4]
+    assert len({p.x.tobytes() for p in proposals}) == 5
+    for i in (3, 4, 0):
+        tell(session, f"t{i}", losses)
+    assert ("gradient", "0") in keys(session)
+    late = session.tell("t1", cube(2).decode(proposals[1].x), cube(2), losses(proposals[1].x))
+    assert late[1].endswith("carried")
+    released = {r.key: r.values[0] for r in session.releases() if r.kind == "value"}
+    assert "t1" not in released
+    assert late[0] == pytest.approx(np.mean([released[t] for t in ("t3", "t4", "t0")]))
+    assert session.held_losses() == []
+    check_books(session)
+
+
+def test_trials_that_nobody_asked_for_use_the_reserve_and_then_carry_values() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(config(n_starts=1, extra_values=2), cube(2))
+    tell(session, "start", losses)
+    for i in range(4):
+        params = {"x00": 0.1 * i, "x01": 0.2}
+        value, label = session.tell(f"own{i}", params, cube(2), losses(np.array([0.1 * i, 0.2])))
+        assert label == ("outside" if i < 2 else "outside, carried")
+        assert math.isfinite(value)
+    assert session.held_losses() == []
+    run_session(session, losses)
+    check_books(session)
+    assert spent(session) == pytest.approx(1.0)
+
+
+def test_trials_after_the_end_are_answered_and_cost_nothing() -> None:
+    losses, _ = quadratic(N, 1, 0)
+    session = open_session(config(), cube(1))
+    values, before = run_session(session, losses), keys(session)
+    for i in range(3):
+        assert tell(session, f"late{i}", losses) == values[-1]
+    assert keys(session) == before
+
+
+@pytest.mark.parametrize("name", ["final", "0", "gradient", "x" * 100, "é∞"])
+def test_no_name_of_a_trial_can_get_in_the_way_of_the_run(name: str) -> None:
+    losses, _ = quadratic(N, 1, 0)
+    session = open_session(config(), cube(1))
+    tell(session, name, losses)
+    run_session(session, losses, limit=60)
+    assert session.finished
+    check_books(session)
+
+
+# Interleavings ------------------------------------------------------------------------------
+
+actions = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(["ask", "tell", "tell", "tell", "fail", "again", "own", "join"]),
+        st.integers(0, 30),
+    ),
+    min_size=20,
+    max_size=120,
+)
+
+
+class Crowd:
+    """Several sessions of one run, and what each trial was first told."""
+
+    def __init__(self, sessions: int, settings_of_run: GIBOConfig) -> None:
+        self.vault = open_vault()
+        self.config, self.space = settings_of_run, cube(2)
+        self.sessions = [self.join(i) for i in range(sessions)]
+        self.losses, _ = quadratic(N, 2, 0)
+        self.first: dict[str, float] = {}
+        self.out: list[str] = []
+
+    def join(self, seed: int) -> Session:
+        return open_session(
+            self.config, self.space, vault=self.vault, noise=InsecureNoise(seed), seed=seed
+        )
+
+    def act(self, index: int, action: str, pick: int) -> None:
+        session = self.sessions[index % len(self.sessions)]
+        getattr(self, action)(session, pick)
+
+    def join_again(self, session: Session, pick: int) -> None:
+        self.sessions[self.sessions.index(session)] = self.join(pick)
+
+    def ask(self, session: Session, pick: int) -> str:
+        trial = f"t{len(self.out)}"
+        self.out.append(trial)
+        proposal = session.ask(trial)
+        latecomer = self.join(0)  # knows nothing but what is stored
+        latecomer.refresh()
+        assert latecomer._algorithm is not None
+        assert latecomer._algorithm.phase == (proposal.role, proposal.step)
+        return trial
+
+    def tell(self, session: Session, pick: int) -> None:
+        open_trials = [t for t in self.out if t not in self.first]
+        trial = open_trials[pick % len(open_trials)] if open_trials else self.ask(session, pick)
+        self.first[trial] = tell(session, trial, self.losses)
+
+    def fail(self, session: Session, pick: int) -> None:
+        if self.out:
+            session.fail(self.out[pick % len(self.out)])
+
+    def again(self, session: Session, pick: int) -> None:
+        if self.first:
+            trial = list(self.first)[pick % len(self.first)]
+            other = np.random.default_rng(pick).normal(size=N)
+            value, _ = session.tell(trial, {"x00": 0.1, "x01": 0.9}, self.space, other)
+            assert value == self.first[trial]
+
+    def own(self, session: Session, pick: int) -> None:
+        trial = f"own{len(self.first)}-{pick}"
+        x = np.random.default_rng(pick).uniform(size=2)
+        losses = self.losses(x)
+        self.first[trial] = session.tell(trial, self.space.decode(x), self.space, losses)[0]
+
+    def check(self) -> None:
+        states = []
+        for session in self.sessions:
+            session.refresh()
+            check_books(session)
+            algorithm = session._algorithm
+            assert algorithm is not None
+            states.append(json.dumps(algorithm.state_dict()))
+        assert len(set(states)) == 1
+        assert {t: v for t, (*_, v) in self.sessions[0].published().items()} == self.first
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    sessions=st.integers(1, 3),
+    script=actions,
+    more=st.sampled_from(
+        [{}, {"memory": -1}, {"memory": 2}, {"extra_values": 2}, {"clipping_norm": "adaptive"},
+         {"value_share": 0.0, "n_starts": 0}]
+    ),
+)  # fmt: skip
+def test_the_budget_holds_whatever_happens(
+    sessions: int, script: list[tuple[int, str, int]], more: dict[str, Any]
+) -> None:
+    crowd = Crowd(sessions, config(n_steps=2, **more))
+    for step, (index, action, pick) in enumerate(script):
+        crowd.act(index, "join_again" if action == "join" else action, pick)
+        if step % 10 == 0:
+            crowd.check()
+    crowd.check()
+
+
+@pytest.mark.parametrize("where", ["one-session", "a-session-each", "file"])
+def test_threads_share_one_budget(where: str, tmp_path: Path) -> None:
+    vault = open_vault(f"sqlite:///{tmp_path}/private.db" if where == "file" else None)
+    losses, _ = quadratic(N, 2, 0)
+    first = open_session(config(n_steps=4), cube(2), vault=vault)
+    errors: list[BaseException] = []
+
+    def work(index: int) -> None:
+        session = first if where == "one-session" else open_session(
+            config(n_steps=4), cube(2), vault=vault, noise=InsecureNoise(index)
+        )  # fmt: skip
+        try:
+            for i in range(15):
+                tell(session, f"w{index}-{i}", losses)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    first.refresh()
+    assert first.finished
+    check_books(first)
+    assert spent(first) == pytest.approx(1.0)
+    assert len(first.published()) == 45
+
+
+# Extensions ---------------------------------------------------------------------------------
+
+
+def test_declared_training_is_added_up_apart_from_the_budget() -> None:
+    losses, _ = quadratic(N, 1, 0)
+    session = open_session(config(training_mu=0.5), cube(1), noise=SecureNoise())
+    for i in range(4):
+        session.charge_training(f"t{i}")
+        tell(session, f"t{i}", losses)
+    session.charge_training("t3")  # a retry trains again and pays again
+    training = [c for c in session.ledger() if c.population == "training"]
+    assert [c.mu for c in training] == [0.5] * 5
+    assert spent(session) <= 1.0
+    told = session.guarantee()
+    assert told.protected
+    assert "5 trainings declared 0.5-GDP each compose to 1.118-GDP" in " ".join(told.notes)
+    free = open_session(config(), cube(1))
+    free.charge_training("a")
+    assert free.ledger() == []
+
+
+def test_an_adaptive_norm_stays_in_budget_and_follows_the_gradients() -> None:
+    """Gradients are about .02 long: the norm must come down from 1 without overspending."""
+    losses, _ = quadratic(2000, 2, 0)
+    session = open_session(
+        config(clipping_norm="adaptive", n_steps=10, norm_share=0.1, n_starts=0, mu=5.0), cube(2)
+    )
+    run_session(session, lambda x: 0.1 * losses(x))
+    check_books(session)
+    assert spent(session) == pytest.approx(5.0)
+    kinds = Counter(kind for kind, _ in keys(session))
+    assert (kinds["norm"], kinds["gradient"]) == (10, 10)
+    gradients = [c for c in session.ledger() if c.kind == "gradient"]
+    by_step = sorted(gradients, key=lambda c: int(c.key))
+    assert by_step[0].sensitivity == pytest.approx(2 * 1.0 / 2000)
+    assert by_step[-1].sensitivity < 0.5 * by_step[0].sensitivity
+    for c in by_step:
+        assert c.scale * c.mu >= c.sensitivity
+
+
+@pytest.mark.parametrize(("memory", "kept"), [(0, 0), (1, 1), (4, 4), (-1, None)])
+def test_only_remembered_points_keep_their_losses(memory: int, kept: int | None) -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session, i = open_session(config(n_starts=1, n_steps=4, memory=memory), cube(2)), 0
+    while not session.finished:
+        tell(session, f"t{i}", losses)
+        i += 1
+        steps_done = sum(kind == "gradient" for kind, _ in keys(session))
+        if (i - 1) % 3 == 0:  # a step has just been released
+            expected = 3 * steps_done if kept is None else min(kept, 3 * steps_done)
+            assert len(session.held_losses()) == expected
+    session.purge()
+    assert session.held_losses() == []
+    check_books(session)
+
+
+def test_value_trials_never_leave_losses_behind() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(config(n_starts=3), cube(2))
+    for i in range(3):
+        tell(session, f"s{i}", losses)
+        assert session.held_losses() == []
+
+
+def test_a_straggler_of_an_old_step_leaves_no_losses_behind() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(config(n_starts=0), cube(2))
+    slow = session.ask("slow")
+    for i in range(3):
+        tell(session, f"t{i}", losses)
+    assert ("gradient", "0") in keys(session)
+    session.tell("slow", cube(2).decode(slow.x), cube(2), losses(slow.x))
+    assert session.held_losses() == []
+
+
+@pytest.mark.parametrize("more", [{}, {"clipping_norm": "adaptive"}, {"memory": -1}])
+def test_maximising_equals_minimising_the_negative_with_the_same_noise(
+    more: dict[str, Any],
+) -> None:
+    """Values are mirrored, so only their noise differs; one start leaves the path alone."""
+    losses, _ = quadratic(N, 2, 0)
+    low = open_session(config(n_starts=1, loss_bound=(0.0, 1.0), **more), cube(2))
+    high = open_session(config(n_starts=1, loss_bound=(-1.0, 0.0), **more), cube(2), maximize=True)
+    run_session(low, losses)
+    run_session(high, lambda x: -losses(x))
+    one, two = low.releases(), high.releases()
+    for a, b in zip(one, two, strict=True):
+        if a.kind not in ("value", "final"):
+            assert_allclose(a.values, b.values, atol=1e-9)
+    assert_allclose(
+        decoded(cube(2), low.recommendation()), decoded(cube(2), high.recommendation()), atol=1e-9
+    )
+
+
+def test_maximising_picks_the_best_start() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    for maximize, sign in ((False, 1.0), (True, -1.0)):
+        bound = (-1.0, 1.0)
+        session = open_session(
+            config(n_starts=6, mu=1e6, loss_bound=bound), cube(2), maximize=maximize
+        )
+        tried = {}
+        for i in range(6):
+            x = session.ask(f"s{i}").x
+            tried[tuple(x)] = losses(x).mean()
+            tell(session, f"s{i}", lambda z, sign=sign: sign * losses(z))
+        assert tuple(decoded(cube(2), session.recommendation())) == min(tried, key=tried.get)
+
+
+def plain_gibo(
+    losses: Any, theta: np.ndarray, points: list[np.ndarray], scale: float, lam: float, eta: float
+) -> np.ndarray:
+    """GIBO by hand: dense regression of the mean loss at the given designs, plain descent."""
+    kernel, path = RBF(scale), [theta]
+    for X in points:
+        y = np.array([losses(x).mean() for x in X])
+        y = y - y.mean()
+        c = X.mean(0)  # a simplex is centred at the point it informs
+        g = kernel.jacobian(X, c).T @ np.linalg.solve(kernel.k(X, X) + lam * np.eye(len(X)), y)
+        path.append(np.clip(path[-1] - eta * g, 0.0, 1.0))
+    return np.array(path)
+
+
+def test_without_privacy_the_run_is_plain_gibo() -> None:
+    losses, _ = quadratic(N, 2, 0)
+    session = open_session(
+        config(mu=math.inf, n_starts=1, n_steps=6, clipping_norm=math.inf, step_rule="sgd",
+               step_size=0.8, value_share=0.2), cube(2)
+    )  # fmt: skip
+    points: dict[int, list[np.ndarray]] = {}
+    i = 0
+    while not session.finished:
+        proposal = session.ask(f"t{i}")
+        if proposal.role == "step":
+            points.setdefault(proposal.step, []).append(proposal.x)
+        value = tell(session, f"t{i}", losses)
+        assert value == pytest.approx(losses(proposal.x).mean(), rel=1e-12)
+        i += 1
+    designs = [np.array(points[t]) for t in range(6)]
+    path = plain_gibo(losses, np.full(2, 0.5), designs, 0.3, 0.01, 0.8)
+    assert_allclose([decoded(cube(2), c) for c in session.history().centres], path, atol=1e-9)
+    assert not session.guarantee().protected
+
+
+def test_a_space_of_choices_alone_is_searched_by_values() -> None:
+    space = Space({"c": Categorical(("bad", "good", "worse"))})
+    cost = {"bad": 0.5, "good": 0.1, "worse": 0.9}
+    session = open_session(config(n_starts=12, mu=50.0), space)
+    run_session(session, lambda x: np.full(N, cost[space.decode(x)["c"]]))
+    assert session.recommendation() == {"c": "good"}
+    assert spent(session) == pytest.approx(50.0)
+    assert session.held_losses() == []
+    check_books(session)
+
+
+def test_nothing_secret_is_in_what_the_host_may_store() -> None:
+    """Raw losses are recognisable numbers; no release, plan or guarantee text repeats them."""
+    secret = np.linspace(0.123456789, 0.987654321, N)
+    session = open_session(config(memory=-1), cube(2), noise=SecureNoise())
+    run_session(session, lambda x: np.roll(secret, int(100 * x[0])))
+    texts = [str(session.guarantee()), str(session.plan), repr(session.releases()),
+             repr(session.published()), json.dumps(session._algorithm.state_dict())]  # fmt: skip
+    for value in secret:
+        assert all(repr(float(value))[:12] not in text for text in texts)
+
+
+@pytest.mark.parametrize("mu", [1e9, math.inf])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_range_away_from_zero_is_published_in_the_users_units(mu: float, maximize: bool) -> None:
+    """The noise is too small to see: what is published is the clipped mean itself."""
+    clipping = math.inf if math.isinf(mu) else 0.5
+    session = open_session(
+        config(mu=mu, loss_bound=(-30.0, -10.0), clipping_norm=clipping),
+        cube(1),
+        maximize=maximize,
+    )
+    y = np.linspace(-29.0, -11.0, N)
+    values = run_session(session, lambda _: y)
+    assert values == pytest.approx([-20.0] * len(values), abs=1e-3)
+
+
+def test_values_that_are_not_finite_count_as_the_worst_of_the_range() -> None:
+    for maximize, worst in ((False, -10.0), (True, -30.0)):
+        session = open_session(
+            config(mu=1e9, loss_bound=(-30.0, -10.0)), cube(1), maximize=maximize
+        )
+        assert tell(session, "a", lambda _: np.full(N, np.nan)) == pytest.approx(worst, abs=1e-3)

@@ -1,0 +1,239 @@
+"""Search spaces: encoding, rounding to what the host evaluates, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+
+unit = st.floats(0, 1)
+bounds = st.tuples(st.floats(-1e6, 1e6), st.floats(1e-2, 1e6)).map(lambda b: (b[0], b[0] + b[1]))
+positive = st.tuples(st.floats(1e-12, 1e6), st.floats(1.001, 1e9)).map(
+    lambda b: (b[0], b[0] * b[1])
+)
+floats = bounds.map(lambda b: Float(*b))
+log_floats = positive.map(lambda b: Float(*b, log=True))
+stepped_floats = st.builds(
+    lambda low, step, k, rest: Float(low, low + step * (k + rest), step=step),
+    st.integers(-1000, 1000).map(float),
+    st.sampled_from([0.1, 0.25, 0.3, 1.0, 2.5]),
+    st.integers(1, 300),
+    st.sampled_from([0.0, 0.4, 0.9]),
+)
+ints = st.tuples(st.integers(-1000, 1000), st.integers(0, 3000)).map(lambda b: Int(b[0], sum(b)))
+stepped_ints = st.builds(
+    lambda low, step, k, rest: Int(low, low + step * k + rest % step, step=step),
+    st.integers(-1000, 1000),
+    st.integers(1, 17),
+    st.integers(0, 200),
+    st.integers(0, 16),
+)
+log_ints = st.tuples(st.integers(1, 1000), st.integers(1, 10**5)).map(
+    lambda b: Int(b[0], sum(b), log=True)
+)
+CHOICES = (1, True, 1.0, None, "1", [1, 2], {"a": 1}, (1, 2), 0, False)
+categoricals = st.lists(st.sampled_from(range(len(CHOICES))), min_size=1, unique=True).map(
+    lambda picked: Categorical(tuple(CHOICES[i] for i in picked))
+)
+numeric = st.one_of(floats, log_floats, stepped_floats, ints, stepped_ints, log_ints)
+dimensions = st.one_of(numeric, categoricals)
+
+
+def same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and a == b
+
+
+@settings(deadline=None)
+@given(dim=floats | log_floats, u=unit)
+def test_continuous_values_round_trip(dim: Float, u: float) -> None:
+    value = dim.decode(u)
+    assert dim.low <= value <= dim.high
+    back = dim.decode(dim.encode(value))
+    assert back == pytest.approx(value, rel=1e-9, abs=1e-9 * max(abs(dim.low), abs(dim.high)))
+
+
+@settings(deadline=None)
+@given(dim=floats, u=unit)
+def test_linear_scale_against_its_formula(dim: Float, u: float) -> None:
+    size = max(abs(dim.low), abs(dim.high))
+    expected = dim.low + u * (dim.high - dim.low)
+    assert dim.decode(u) == pytest.approx(expected, abs=1e-12 * size)
+
+
+@settings(deadline=None)
+@given(dim=log_floats, u=unit)
+def test_log_scale_against_its_formula(dim: Float, u: float) -> None:
+    assert dim.decode(u) == pytest.approx(dim.low ** (1 - u) * dim.high**u, rel=1e-9)
+
+
+@settings(deadline=None)
+@given(dim=stepped_floats, u=unit)
+def test_stepped_floats_take_the_nearest_grid_value(dim: Float, u: float) -> None:
+    assert dim.step is not None
+    count = math.floor((dim.high - dim.low) / dim.step + 1e-9)
+    grid = np.minimum(dim.low + np.arange(count + 1) * dim.step, dim.high)
+    target, value = dim.low + u * (dim.high - dim.low), dim.decode(u)
+    assert np.abs(grid - value).min() <= 1e-9 * max(1.0, abs(dim.high))
+    assert abs(value - target) <= np.abs(grid - target).min() + 1e-9 * max(1.0, abs(dim.high))
+    assert same(dim.decode(dim.encode(value)), value)
+
+
+@settings(deadline=None)
+@given(dim=st.one_of(ints, stepped_ints, log_ints), data=st.data())
+def test_every_integer_on_the_grid_round_trips(dim: Int, data: st.DataObject) -> None:
+    value = data.draw(st.sampled_from(range(dim.low, dim.high + 1, dim.step)))
+    u = dim.encode(value)
+    assert 0 <= u <= 1
+    assert same(dim.decode(u), value)
+
+
+@settings(deadline=None)
+@given(dim=st.one_of(ints, stepped_ints, log_ints), u=unit)
+def test_integers_take_the_nearest_grid_value(dim: Int, u: float) -> None:
+    target = dim.low ** (1 - u) * dim.high**u if dim.log else dim.low + u * (dim.high - dim.low)
+    grid = np.arange(dim.low, dim.high + 1, dim.step)
+    value = dim.decode(u)
+    assert type(value) is int
+    assert value in grid
+    assert abs(value - target) <= np.abs(grid - target).min() + 1e-6 * max(1, abs(dim.high))
+
+
+@settings(deadline=None)
+@given(dim=categoricals)
+def test_choices_round_trip_by_identity_of_type_and_value(dim: Categorical) -> None:
+    for index, choice in enumerate(dim.choices):
+        assert dim.encode(choice) == index
+        assert same(dim.decode(float(index)), choice)
+
+
+def test_choices_that_compare_equal_are_told_apart() -> None:
+    dim = Categorical((1, True, 1.0, None, [1], {"a": 2}))
+    assert [dim.encode(v) for v in (1, True, 1.0, None, [1], {"a": 2})] == [0, 1, 2, 3, 4, 5]
+    assert [dim.encode(v) for v in (np.int64(1), 1 + 0j)] == [0, 0]
+    assert same(Categorical((2.0, "x")).decode(0.0), 2.0)
+    assert Categorical((2.0, "x")).encode(2) == 0
+
+
+def test_array_choices_are_found_by_identity() -> None:
+    first, second = np.arange(3), np.arange(3) + 1
+    assert Categorical((first, second)).encode(second) == 1.0
+
+
+def test_an_unknown_choice_is_refused_without_quoting_it() -> None:
+    with pytest.raises(ValueError, match="none of the 2 declared choices") as caught:
+        Categorical(("a", "b")).encode("Jane Doe")
+    assert "Jane" not in str(caught.value)
+
+
+@settings(deadline=None)
+@given(dims=st.lists(dimensions, min_size=1, max_size=5), data=st.data())
+def test_snap_is_idempotent_and_evaluates_to_itself(dims: list[Any], data: st.DataObject) -> None:
+    space = Space({f"p{i}": dim for i, dim in enumerate(dims)})
+    x = np.array([data.draw(unit if dim.numeric else st.floats(0, len(dim.choices) - 1))
+                  for dim in dims])  # fmt: skip
+    once = space.snap(x)
+    assert_allclose(space.snap(once), once, atol=1e-7)
+    assert np.all(once[space.numeric] >= 0)
+    assert np.all(once[space.numeric] <= 1)
+    for name, dim in space.items():
+        if isinstance(dim, Int | Categorical) or dim.step is not None:
+            assert same(space.decode(once)[name], space.decode(x)[name])
+
+
+@settings(deadline=None)
+@given(dim=numeric, u=st.floats(allow_nan=False, allow_infinity=False, min_value=-5, max_value=6))
+def test_coordinates_outside_the_cube_are_projected(dim: Float | Int, u: float) -> None:
+    assert dim.decode(u) == dim.decode(min(max(u, 0.0), 1.0))
+
+
+@settings(deadline=None)
+@given(dim=numeric, beyond=st.floats(0, 1e9))
+def test_values_outside_the_range_are_projected(dim: Float | Int, beyond: float) -> None:
+    assume(dim.high > dim.low)
+    assert dim.encode(dim.high + beyond) == pytest.approx(1.0)
+    assert dim.encode(dim.low - beyond) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_constant_dimensions_stay_constant() -> None:
+    for dim in (Float(2.0, 2.0), Int(3, 3), Float(2.0, 2.0, log=True), Float(2, 2, step=0.5)):
+        assert dim.encode(dim.low) == 0.5
+        assert dim.resolution == 0.0
+        assert {dim.decode(u) for u in (0.0, 0.3, 1.0)} == {dim.low}
+
+
+@pytest.mark.parametrize(
+    ("dim", "expected"),
+    [
+        (Float(0, 4), 0.0),
+        (Float(0, 4, step=1.0), 0.25),
+        (Int(0, 10, step=2), 0.2),
+        (Int(1, 8, log=True), 1 / 3),
+        (Categorical(("a", "b")), 0.0),
+    ],
+)
+def test_resolution_is_the_widest_gap_of_the_grid(dim: Any, expected: float) -> None:
+    assert dim.resolution == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Float(1, 0), "low <= high"),
+        (lambda: Float(0, math.inf), "finite"),
+        (lambda: Float(math.nan, 1), "finite"),
+        (lambda: Float(0, 1, log=True), "low > 0"),
+        (lambda: Float(1, 2, log=True, step=0.1), "both"),
+        (lambda: Float(0, 1, step=0), "step > 0"),
+        (lambda: Float(0, 1, step=math.inf), "step > 0"),
+        (lambda: Int(2, 1), "low <= high"),
+        (lambda: Int(0, 5, log=True), "low > 0"),
+        (lambda: Int(0, 5, step=0), "step >= 1"),
+        (lambda: Int(1, 5, log=True, step=2), "both"),
+        (lambda: Categorical(()), "at least one choice"),
+        (lambda: Space({}), "at least one parameter"),
+    ],
+)
+def test_senseless_dimensions_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_space_orders_names_so_that_every_process_agrees() -> None:
+    a, b = Float(0, 1), Categorical(("u", "v"))
+    one, two = Space({"b": b, "a": a}), Space({"a": a, "b": b})
+    assert one.names == two.names == ("a", "b")
+    assert list(one.numeric) == [True, False]
+    assert (one.d, len(one)) == (1, 2)
+    assert one.to_dict() == two.to_dict()
+
+
+def test_description_travels_in_json_and_tells_spaces_apart() -> None:
+    spaces = [
+        Space({"x": dim})
+        for dim in (
+            Float(0, 1), Float(0, 2), Float(0, 1, step=0.5), Float(0.5, 1, log=True), Int(0, 1),
+            Categorical((0, 1)), Categorical((0, True)), Categorical(([1], None)),
+        )
+    ]  # fmt: skip
+    described = [json.loads(json.dumps(s.to_dict())) for s in spaces]
+    assert [s.to_dict() for s in spaces] == described
+    assert len({json.dumps(d) for d in described}) == len(spaces)
+
+
+def test_a_missing_parameter_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Space({"x": Float(0, 1), "y": Float(0, 1)}).encode({"x": 0.5})
+
+
+@pytest.mark.parametrize("dim", [Float(1e-300, 1e300, log=True), Float(-1e308, 1e308)])
+def test_ranges_whose_width_overflows_still_round_trip(dim: Float) -> None:
+    for u in (0.0, 0.25, 0.75, 1.0):
+        assert dim.encode(dim.decode(u)) == pytest.approx(u, abs=1e-9)

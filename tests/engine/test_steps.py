@@ -1,0 +1,125 @@
+"""Step rules against references written down by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
+
+GRADIENTS = np.random.default_rng(0).normal(size=(7, 3)) * [1.0, 0.1, 3.0]
+ETA = 0.3
+
+
+def run(name: str, gradients: np.ndarray, eta: float = ETA) -> np.ndarray:
+    state, moves = [], []
+    for g in gradients:
+        state, delta = STEP_RULES[name](state, g, eta)
+        moves.append(delta)
+    return np.array(moves)
+
+
+def by_hand_sgd() -> list[list[float]]:
+    return [[-ETA * float(x) for x in g] for g in GRADIENTS]
+
+
+def by_hand_adagrad() -> list[list[float]]:
+    moves = []
+    for t in range(len(GRADIENTS)):
+        squares = [sum(float(GRADIENTS[s][j]) ** 2 for s in range(t + 1)) for j in range(3)]
+        moves.append([-ETA * float(GRADIENTS[t][j]) / math.sqrt(squares[j]) for j in range(3)])
+    return moves
+
+
+def by_hand_adagrad_norm() -> list[list[float]]:
+    moves = []
+    for t in range(len(GRADIENTS)):
+        total = sum(float(GRADIENTS[s][j]) ** 2 for s in range(t + 1) for j in range(3))
+        scale = ETA * math.sqrt(3) / math.sqrt(total)
+        moves.append([-scale * float(x) for x in GRADIENTS[t]])
+    return moves
+
+
+def by_hand_adam() -> list[list[float]]:
+    """Sums written out: m_t = (1-b) Σ b^(t-s) g_s, with both bias corrections."""
+    moves = []
+    for t in range(1, len(GRADIENTS) + 1):
+        move = []
+        for j in range(3):
+            history = [float(g[j]) for g in GRADIENTS[:t]]
+            m = sum(0.1 * 0.9 ** (t - 1 - s) * x for s, x in enumerate(history))
+            v = sum(0.01 * 0.99 ** (t - 1 - s) * x * x for s, x in enumerate(history))
+            move.append(-ETA * m / (1 - 0.9**t) / math.sqrt(v / (1 - 0.99**t)))
+        moves.append(move)
+    return moves
+
+
+BY_HAND = {
+    "sgd": by_hand_sgd,
+    "adagrad": by_hand_adagrad,
+    "adagrad-norm": by_hand_adagrad_norm,
+    "adam": by_hand_adam,
+}
+
+
+@pytest.mark.parametrize("name", STEP_RULES)
+def test_rule_against_its_reference(name: str) -> None:
+    assert_allclose(run(name, GRADIENTS), BY_HAND[name](), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", STEP_RULES)
+def test_state_survives_json_after_every_step(name: str) -> None:
+    state, moves = [], []
+    for g in GRADIENTS:
+        state, delta = STEP_RULES[name](json.loads(json.dumps(state)), g, ETA)
+        moves.append(delta)
+    assert np.array_equal(moves, run(name, GRADIENTS))
+
+
+@pytest.mark.parametrize("name", STEP_RULES)
+def test_rule_leaves_its_arguments_alone(name: str) -> None:
+    state, _ = STEP_RULES[name]([], GRADIENTS[0], ETA)
+    before, g = json.dumps(state), GRADIENTS[1].copy()
+    STEP_RULES[name](state, g, ETA)
+    assert json.dumps(state) == before
+    assert np.array_equal(g, GRADIENTS[1])
+
+
+@pytest.mark.parametrize("name", STEP_RULES)
+def test_a_zero_gradient_moves_nowhere_and_stays_finite(name: str) -> None:
+    assert np.array_equal(run(name, np.zeros((3, 2))), np.zeros((3, 2)))
+
+
+@settings(deadline=None)
+@given(
+    name=st.sampled_from(["adagrad", "adagrad-norm", "adam"]),
+    g=st.lists(st.floats(0.01, 100) | st.floats(-100, -0.01), min_size=1, max_size=5),
+    scale=st.floats(0.1, 10),
+)
+def test_adaptive_rules_do_not_care_for_the_scale_of_gradients(
+    name: str, g: list[float], scale: float
+) -> None:
+    gradients = np.outer([1.0, -0.5, 0.25], g)
+    assert_allclose(run(name, gradients), run(name, scale * gradients), rtol=1e-6)
+
+
+def is_long(v: list[float]) -> bool:
+    return bool(np.linalg.norm(v) > 0.1)
+
+
+@settings(deadline=None)
+@given(
+    g=st.lists(st.floats(-100, 100), min_size=1, max_size=6).filter(
+        lambda v: np.hypot.reduce(v) > 0.1
+    )
+)
+def test_the_first_adaptive_step_has_the_length_of_the_step_size(g: list[float]) -> None:
+    first = run("adagrad-norm", np.array([g]))[0]
+    assert np.linalg.norm(first) == pytest.approx(ETA * math.sqrt(len(g)), rel=1e-6)
+    assert np.all(np.abs(run("adagrad", np.array([g]))[0]) <= ETA * (1 + 1e-9))

@@ -1,0 +1,490 @@
+"""The vault: transactions, secrecy of what was deleted, and several workers."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import pickle
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privbo_plugins import vault as vault_module
+from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
+from privbo_plugins.vault import Transaction, Vault, open_vault
+
+SECRET = np.array([0.123456789012345, 2.718281828459045, -9.87654321e-5] * 400)
+"""Values whose eight bytes would not turn up by chance."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "private.db"
+
+
+@pytest.fixture(params=["memory", "file", "postgres"])
+def vault(request: pytest.FixtureRequest, path: Path) -> Iterator[Vault]:
+    if request.param == "postgres":
+        opened = open_vault(request.getfixturevalue("postgres_database"))
+    else:
+        opened = open_vault(None if request.param == "memory" else f"sqlite:///{path}")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["file", "postgres"])
+def url(request: pytest.FixtureRequest, path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_database"))
+    return f"sqlite:///{path}"
+
+
+def begin(vault: Vault, run_id: str = "run") -> Vault:
+    with vault.transaction(run_id) as tx:
+        tx.new_run(f"host-{run_id}", {"a": 1})
+    return vault
+
+
+def put(vault: Vault, trial: str, y: np.ndarray, run_id: str = "run") -> None:
+    with vault.transaction(run_id) as tx:
+        tx.put_losses(trial, y)
+
+
+def last_seq(tx: Transaction) -> int:
+    return max((seq for seq, *_ in tx.releases_after(0)), default=0)
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
+
+
+def traces(folder: Path, y: np.ndarray) -> int:
+    """How many distinct values of y have their float64 bytes somewhere in the folder's files."""
+    content = everything_in(folder)
+    return sum(v.tobytes() in content for v in np.unique(y))
+
+
+# Runs and first writes ----------------------------------------------------------------------
+
+
+def test_a_run_keeps_its_settings_and_frozen_facts(vault: Vault) -> None:
+    begin(vault)
+    with vault.transaction("run") as tx:
+        assert tx.run() == ("host-run", {"a": 1}, None)
+        tx.freeze({"n": 7})
+    with vault.transaction("run") as tx:
+        assert tx.run() == ("host-run", {"a": 1}, {"n": 7})
+        assert tx.run_of_host("host-run") == "run"
+        assert tx.run_of_host("other") is None
+    with vault.transaction("nobody") as tx:
+        assert tx.run() is None
+
+
+def test_the_first_run_of_a_host_key_wins(vault: Vault) -> None:
+    begin(vault)
+    with pytest.raises(VaultError), vault.transaction("second") as tx:
+        tx.new_run("host-run", {"a": 2})
+    with vault.transaction("run") as tx:
+        assert tx.run_of_host("host-run") == "run"
+        assert tx.run() == ("host-run", {"a": 1}, None)
+
+
+def test_the_first_losses_of_a_trial_win(vault: Vault) -> None:
+    put(begin(vault), "t", SECRET)
+    with pytest.raises(VaultError):
+        put(vault, "t", SECRET + 1)
+    with vault.transaction("run") as tx:
+        assert np.array_equal(next(tx.blocks(["t"], len(SECRET)))[:, 0], SECRET)
+
+
+def test_a_release_of_a_kind_and_key_is_stored_once(vault: Vault) -> None:
+    begin(vault)
+    with vault.transaction("run") as tx:
+        tx.release(1, "value", "7", {"values": [0.5]})
+    with pytest.raises(VaultError), vault.transaction("run") as tx:
+        tx.release(2, "value", "7", {"values": [0.6]})
+    with pytest.raises(VaultError), vault.transaction("run") as tx:
+        tx.release(1, "value", "8", {"values": [0.6]})
+    with vault.transaction("run") as tx:
+        tx.release(2, "gradient", "7", {"values": [1.0]})
+        assert tx.released("value", "7") == {"values": [0.5]}
+        assert tx.released("value", "9") is None
+        assert last_seq(tx) == 2
+        assert [r[:3] for r in tx.releases_after(1)] == [(2, "gradient", "7")]
+
+
+def test_a_charge_is_written_once_and_populations_add_up_apart(vault: Vault) -> None:
+    begin(vault)
+    with vault.transaction("run") as tx:
+        tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
+        tx.charge(Charge("value", "2", 0.4, 0.1, 0.2))
+        tx.charge(Charge("training", "1", 5.0, 0.0, 0.0, TRAINING))
+    with pytest.raises(VaultError), vault.transaction("run") as tx:
+        tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
+    with vault.transaction("run") as tx:
+        assert tx.spent_mu2(VALIDATION) == pytest.approx(0.25)
+        assert tx.spent_mu2(TRAINING) == pytest.approx(25.0)
+        assert sorted(c.key for c in tx.charges()) == ["1", "1", "2"]
+    with vault.transaction("another") as tx:
+        assert tx.spent_mu2(VALIDATION) == 0.0
+        assert last_seq(tx) == 0
+
+
+def test_the_life_of_a_trial(vault: Vault) -> None:
+    begin(vault)
+    x = np.array([0.25, 1 / 3])
+    with vault.transaction("run") as tx:
+        tx.new_trial("a", "step", 3, 0, x)
+        tx.new_trial("b", "step", 3, 1, x)
+        tx.fail("b")
+        tx.finish("a", x + 0.1, 0.5)
+        tx.fail("a")  # too late: it is done
+        assert sorted(tx.step_trials(3)) == [("a", 0, "done"), ("b", 1, "failed")]
+        row = tx.trial("a")
+        assert row is not None
+        assert (row.role, row.step, row.slot, row.state, row.value) == ("step", 3, 0, "done", 0.5)
+        assert np.array_equal(row.x, x + 0.1)
+        assert tx.done_points(3)[0] == ["a"]
+        assert (tx.count("done"), tx.count("failed"), tx.count("out")) == (1, 1, 0)
+        tx.forget("a")  # only failed trials are forgotten
+        tx.forget("b")
+        assert tx.trial("b") is None
+        assert tx.trial("a") is not None
+        assert tx.published() == {"a": ("step", 3, 0.5)}
+
+
+def test_marks_are_kept_once_and_by_kind(vault: Vault) -> None:
+    begin(vault)
+    with vault.transaction("run") as tx:
+        for text in ("b", "a", "b"):
+            tx.mark("note", text)
+        tx.mark("unprotected", "c" * 600)
+        assert tx.marks("note") == ("a", "b")
+        assert tx.marks("unprotected") == ("c" * 512,)
+
+
+# Losses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 9, 10, 11, 35])
+def test_losses_stream_in_blocks(vault: Vault, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vault_module, "BLOCK", 10)
+    Y = np.random.default_rng(0).normal(size=(n, 2))
+    Y[0, 0] = np.nan
+    for j, trial in enumerate(("u", "v")):
+        put(begin(vault, "run") if j == 0 else vault, trial, Y[:, j])
+    with vault.transaction("run") as tx:
+        blocks = list(tx.blocks(["v", "u"], n))
+        assert [len(b) for b in blocks] == [min(10, n - s) for s in range(0, n, 10)]
+        assert np.array_equal(np.vstack(blocks), Y[:, ::-1], equal_nan=True)
+        assert tx.held() == ["u", "v"]
+        tx.drop_losses(["u"])
+        assert tx.held() == ["v"]
+        with pytest.raises(VaultError, match="no longer holds the losses of trial u"):
+            list(tx.blocks(["v", "u"], n))
+        tx.purge()
+        assert tx.held() == []
+
+
+def test_purging_one_run_leaves_the_others(vault: Vault) -> None:
+    for run in ("run", "other"):
+        put(begin(vault, run), "t", SECRET, run)
+    with vault.transaction("run") as tx:
+        tx.purge()
+    with vault.transaction("other") as tx:
+        assert tx.held() == ["t"]
+
+
+@pytest.mark.parametrize("how", ["drop", "purge"])
+def test_nothing_of_deleted_losses_stays_in_the_file(path: Path, how: str) -> None:
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    for j in range(5):
+        put(vault, f"t{j}", SECRET + j)
+    assert traces(path.parent, SECRET) == len(np.unique(SECRET))
+    with vault.transaction("run") as tx:
+        if how == "purge":
+            tx.purge()
+        else:
+            tx.drop_losses([f"t{j}" for j in range(5)])
+    assert [traces(path.parent, SECRET + j) for j in range(5)] == [0] * 5
+    vault.close()
+    assert traces(path.parent, SECRET) == 0
+
+
+def test_deleting_some_losses_leaves_exactly_the_others(path: Path) -> None:
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    for j in range(4):
+        put(vault, f"t{j}", SECRET + j)
+    with vault.transaction("run") as tx:
+        tx.drop_losses(["t1", "t3"])
+    full = len(np.unique(SECRET))
+    assert [traces(path.parent, SECRET + j) for j in range(4)] == [full, 0, full, 0]
+
+
+class Interrupted(BaseException):
+    """Stands for a crash: not an Exception."""
+
+
+@pytest.mark.parametrize("error", [ValueError, Interrupted])
+def test_a_rolled_back_transaction_keeps_nothing(
+    vault: Vault, path: Path, error: type[BaseException]
+) -> None:
+    begin(vault)
+    with pytest.raises(error), vault.transaction("run") as tx:  # noqa: PT012
+        tx.put_losses("t", SECRET)
+        tx.new_trial("t", "step", 0, 0, SECRET[:2])
+        tx.charge(Charge("value", "t", 0.1, 1.0, 1.0))
+        tx.release(1, "value", "t", {})
+        raise error
+    with vault.transaction("run") as tx:
+        assert tx.held() == []
+        assert tx.charges() == []
+        assert tx.trial("t") is None
+        assert last_seq(tx) == 0
+    if path.exists():
+        assert traces(path.parent, SECRET) == 0
+
+
+def test_losses_are_gone_from_a_file_that_another_process_opens_later(path: Path) -> None:
+    first = begin(open_vault(f"sqlite:///{path}"))
+    put(first, "t", SECRET)
+    first.close()
+    second = open_vault(f"sqlite:///{path}")
+    assert second.vault_id == first.vault_id
+    with second.transaction("run") as tx:
+        assert tx.held() == ["t"]
+        tx.purge()
+    second.close()
+    assert traces(path.parent, SECRET) == 0
+
+
+# Files --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_a_new_file_is_readable_by_its_owner_alone(path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        open_vault(f"sqlite:///{path}").close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_file_that_others_can_read_gives_a_warning(path: Path, mode: int) -> None:
+    open_vault(f"sqlite:///{path}").close()
+    path.chmod(mode)
+    with pytest.warns(PrivacyWarning, match="chmod 600"):
+        open_vault(f"sqlite:///{path}").close()
+    path.chmod(0o600)
+    open_vault(f"sqlite:///{path}").close()  # a warning would be an error here
+
+
+def test_a_journal_left_by_a_transaction_is_not_readable_by_others(path: Path) -> None:
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    with vault.transaction("run") as tx:
+        tx.put_losses("t", SECRET)
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
+    assert len(modes) == 2
+    assert set(modes.values()) == {0o600}
+
+
+@pytest.fixture(params=["missing-folder", "folder", "text", "read-only", "no-server", "no-driver"])
+def unusable(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    (tmp_path / "folder").mkdir()
+    text, ro = tmp_path / "text", tmp_path / "ro.db"
+    text.write_text("Jane Doe," * 500)
+    text.chmod(0o600)
+    open_vault(f"sqlite:///{ro}").close()
+    ro.chmod(0o600)
+    return {
+        "missing-folder": f"sqlite:///{tmp_path}/missing/private.db",
+        "folder": f"sqlite:///{tmp_path}/folder",
+        "text": f"sqlite:///{text}",
+        "read-only": f"sqlite:///file:{ro}?mode=ro&uri=true",
+        "no-server": "postgresql://nobody:hunter2@127.0.0.1:1/none",
+        "no-driver": "nosuchdb://host/db",
+    }[request.param]
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_an_unusable_vault_is_a_vault_error_without_its_contents(
+    unusable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
+    with pytest.raises((VaultError, ValueError)) as caught:
+        begin(open_vault(unusable))
+    if not unusable.startswith("nosuchdb"):
+        assert caught.type is VaultError
+    assert "Jane" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("handle", ["", "nonsense", "private.db", "://"])
+def test_what_is_no_url_is_refused(handle: str) -> None:
+    with pytest.raises(ValueError, match="vault must be None"):
+        open_vault(handle)
+
+
+def test_a_password_never_shows_in_the_representation(postgres_database: str) -> None:
+    vault = open_vault(postgres_database.replace("tests@", "tests:hunter2@"))
+    assert "hunter2" not in repr(vault)
+    vault.close()
+
+
+# Handles ------------------------------------------------------------------------------------
+
+
+def test_a_handle_of_a_memory_vault_finds_it_while_it_lives() -> None:
+    vault = begin(open_vault())
+    put(vault, "t", SECRET)
+    assert open_vault(vault.handle) is vault
+    assert pickle.loads(pickle.dumps(vault)) is vault
+    assert open_vault("memory") is not vault
+    pickled = pickle.dumps(vault)
+    assert SECRET[:1].tobytes() not in pickled
+    assert len(pickled) < 500
+    del vault
+    gc.collect()
+    with pytest.raises(VaultError, match="with it the ledger"):
+        pickle.loads(pickled)
+
+
+def test_a_pickled_vault_opens_the_same_store(url: str) -> None:
+    vault = begin(open_vault(url))
+    put(vault, "t", SECRET)
+    pickled = pickle.dumps(vault)
+    assert SECRET[:1].tobytes() not in pickled
+    copy = pickle.loads(pickled)
+    assert copy.vault_id == vault.vault_id
+    with copy.transaction("run") as tx:
+        assert tx.held() == ["t"]
+    for opened in (vault, copy):
+        opened.close()
+
+
+def test_a_child_process_cannot_use_a_memory_vault(monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = begin(open_vault())
+    monkeypatch.setattr(vault_module.os, "getpid", lambda: -1)
+    with (
+        pytest.raises(VaultError, match="cannot be shared with a child"),
+        vault.transaction("run"),
+    ):
+        pass
+
+
+def test_a_child_process_of_a_file_vault_opens_its_own_connections(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = begin(open_vault(url))
+    put(vault, "t", SECRET)
+    lock, pool_of_parent = vault._lock, vault._engine.pool
+    monkeypatch.setattr(vault_module.os, "getpid", lambda: -1)
+    with vault.transaction("run") as tx:
+        assert tx.held() == ["t"]
+    assert vault._lock is not lock
+    assert vault._engine.pool is not pool_of_parent
+    vault.close()
+    pool_of_parent.dispose()
+
+
+# Several workers ----------------------------------------------------------------------------
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(count)
+
+    def guarded(index: int) -> None:
+        try:
+            barrier.wait()
+            work(index)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def next_release(vault: Vault) -> None:
+    """Reads, then writes what it read plus one: two at a time would collide."""
+    with vault.transaction("run") as tx:
+        last = last_seq(tx)
+        spent = tx.spent_mu2(VALIDATION)
+        assert spent == pytest.approx(last * 0.01)
+        tx.charge(Charge("value", str(last), 0.1, 1.0, 1.0))
+        tx.release(last + 1, "value", str(last), {"spent": spent})
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one-vault", "a-vault-each"])
+def test_threads_hammering_one_store_are_serialised(url: str, shared: bool) -> None:
+    first = begin(open_vault(url))
+    vaults = [first if shared else open_vault(url) for _ in range(4)]
+    errors = in_threads(4, lambda i: [next_release(vaults[i]) for _ in range(10)] and None)
+    assert errors == []
+    with first.transaction("run") as tx:
+        assert last_seq(tx) == 40
+        assert [r[0] for r in tx.releases_after(0)] == list(range(1, 41))
+    for vault in {id(v): v for v in (first, *vaults)}.values():
+        vault.close()
+
+
+def test_threads_share_a_memory_vault() -> None:
+    vault = begin(open_vault())
+    assert in_threads(4, lambda _: [next_release(vault) for _ in range(25)] and None) == []
+    with vault.transaction("run") as tx:
+        assert last_seq(tx) == 100
+
+
+def test_several_workers_that_create_a_store_agree_on_its_identity(url: str) -> None:
+    opened: list[Vault] = []
+    assert in_threads(5, lambda _: opened.append(open_vault(url))) == []
+    assert len({vault.vault_id for vault in opened}) == 1
+    for vault in opened:
+        vault.close()
+
+
+# Logs ---------------------------------------------------------------------------------------
+
+
+def test_no_log_record_carries_data(vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="sqlalchemy"), caplog.at_level(logging.DEBUG):
+        logging.getLogger("sqlalchemy.engine").setLevel(logging.DEBUG)
+        logging.getLogger("sqlalchemy.pool").setLevel(logging.DEBUG)
+        put(begin(vault), "t", np.full(3, 0.123456789))
+        with pytest.raises(VaultError) as caught:
+            put(vault, "t", np.full(3, 0.123456789))
+        with vault.transaction("run") as tx:
+            list(tx.blocks(["t"], 3))
+            tx.new_trial("trial-77", "step", 0, 0, np.full(2, 0.123456789))
+            tx.finish("trial-77", np.full(2, 0.123456789), 0.987654321)
+            tx.purge()
+    text = caplog.text + str(caught.value)
+    needle = np.float64(0.123456789).tobytes()
+    for trace in ("0.98765", "0.12345", "trial-77", repr(needle)[2:-1], needle.hex()):
+        assert trace not in text
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_an_engine_echoed_by_the_user_prints_no_data(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loggers work and stay silent about rows: the schema's own statements do show."""
+    with caplog.at_level(logging.DEBUG, logger="sqlalchemy.engine"):
+        vault = begin(open_vault(f"sqlite:///{path}"))
+        put(vault, "t", np.full(3, 0.123456789))
+    assert "CREATE TABLE" in caplog.text
+    assert "host-run" not in caplog.text
+    assert repr(np.float64(0.123456789).tobytes())[2:-1] not in caplog.text
