@@ -16,6 +16,7 @@ import argparse
 import json
 import platform
 import time
+import warnings
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -31,6 +32,7 @@ from tqdm import tqdm
 from benchmarks.problems import PROBLEMS, Problem
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.baselines import noisy_argmin, random_points
+from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.mechanisms import clip_values
 from privbo_plugins.spaces import Float, Space
 
@@ -71,6 +73,7 @@ def make(name: str) -> Problem:
 def run(task: Task) -> Outcome:
     """Runs one arm once."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore", UtilityWarning)  # mu = .1 drowns on purpose
     problem, start = make(task.problem), time.perf_counter()
     if task.arm == "random":
         params, n_trials = _random_search(problem, task)

@@ -177,15 +177,15 @@ class PrivateSampler(BaseSampler):
 
         A run that was begun for another study of this name never shows up in this one.
         """
-        if session.begun_here:
-            study.set_user_attr(RUN_ATTR, {"run": session.run_id, "vault": vault_id})
-            study.set_user_attr(GUARANTEE_ATTR, str(session.guarantee()))
-            return
-        for tries in range(8):
+        for tries in range(0 if session.begun_here else 8):
             time.sleep(0.01 * 2**tries)
             remembered = study.user_attrs.get(RUN_ATTR)
             if remembered is not None and remembered["run"] == session.run_id:
                 return
+        if session.begun_here or not session.claimed():  # whoever began it died before telling
+            study.set_user_attr(RUN_ATTR, {"run": session.run_id, "vault": vault_id})
+            session.claim()
+            return
         raise VaultError(
             "The vault already holds a run of another study of this name, with a ledger that this "
             "study does not show. Give the study another name or another vault."
@@ -199,6 +199,7 @@ class PrivateSampler(BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Charges the training that the trial is about to do, if a cost was declared."""
+        study = _whole(study)
         _refuse_multi_objective(study, type(self).__name__)
         self._forget_if_made_anew(study, trial)
         session = self._state(study).session
@@ -209,6 +210,7 @@ class PrivateSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """The declared space, or what all completed trials have in common."""
+        study = _whole(study)
         _refuse_multi_objective(study, type(self).__name__)
         if self._search_space is not None:
             return {n: d for n, d in self._search_space.items() if not d.single()}
@@ -222,6 +224,7 @@ class PrivateSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The next point of the plan, restricted to the names that Optuna asks for."""
+        study = _whole(study)
         _refuse_multi_objective(study, type(self).__name__)
         if not search_space:
             return {}
@@ -244,6 +247,7 @@ class PrivateSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """A random draw, before the space is known."""
+        study = _whole(study)
         _refuse_multi_objective(study, type(self).__name__)
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
@@ -255,6 +259,7 @@ class PrivateSampler(BaseSampler):
         values: Sequence[float] | None,
     ) -> None:
         """Checks what is about to be stored, and stops the study when the plan is used up."""
+        study = _whole(study)
         own = self._state(study)
         session = own.session
         if state != TrialState.COMPLETE:
@@ -262,7 +267,7 @@ class PrivateSampler(BaseSampler):
             self._check_pruned(own, values)
             return
         key = _key(trial)
-        published = own.told.pop(key, None)
+        published = own.told.get(key)
         if published is None:
             published = session.published_value(key)
         if published is None:
@@ -294,14 +299,18 @@ class PrivateSampler(BaseSampler):
         own.session.mark_unprotected(reason)
         if not own.warned:
             own.warned = True
-            study.set_user_attr(GUARANTEE_ATTR, str(own.session.guarantee()))
+            self._show_guarantee(study, own.session.guarantee())
             warnings.warn(
                 f"Nothing is protected: {reason}. {fix}".strip(), PrivacyWarning, stacklevel=2
             )
 
     @staticmethod
-    def _finish(study: Study, session: Session) -> None:
-        study.set_user_attr(GUARANTEE_ATTR, str(session.guarantee()))
+    def _show_guarantee(study: Study, guarantee: Guarantee) -> None:
+        if study.user_attrs.get(GUARANTEE_ATTR) != str(guarantee):
+            study.set_user_attr(GUARANTEE_ATTR, str(guarantee))
+
+    def _finish(self, study: Study, session: Session) -> None:
+        self._show_guarantee(study, session.guarantee())
         try:
             study.stop()
         except RuntimeError:  # ask/tell has no loop to stop; Optuna raises after storing
@@ -367,8 +376,13 @@ class PrivateSampler(BaseSampler):
                 "The objective suggested no parameter that varies, so there is nothing to tune."
             )
         value, label = own.session.tell(_key(frozen), frozen.params, space, losses)
+        first = not own.told
         own.told[_key(frozen)] = value
         trial.set_user_attr(ROLE_ATTR, label)
+        if own.session.finished:
+            self._finish(study, own.session)
+        elif first:
+            self._show_guarantee(study, own.session.guarantee())
         return value
 
     def _evaluate(self, trial: optuna.Trial, objective: Objective) -> tuple[float, Any]:
@@ -417,8 +431,8 @@ class PrivateSampler(BaseSampler):
                 raise ValueError("There is nothing to recommend yet: no trial has completed.")
             own.session.set_space(common)
         constants: dict[str, Any] = {}
-        for trial in study.get_trials(deepcopy=False)[-1:]:
-            constants = {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            constants |= {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
         return constants | own.session.recommendation()
 
     def finished(self, study: Study) -> bool:
@@ -431,7 +445,9 @@ class PrivateSampler(BaseSampler):
         """What may be claimed for this study, after comparing its storage with the ledger."""
         session = self._state(study).session
         self._audit_storage(study, session)
-        return session.guarantee()
+        guarantee = session.guarantee()
+        self._show_guarantee(study, guarantee)
+        return guarantee
 
     def _audit_storage(self, study: Study, session: Session) -> None:
         """Marks the run if the study holds values that no release explains."""
@@ -516,6 +532,11 @@ class PrivateObjective:
 def _key(trial: FrozenTrial) -> str:
     """The vault's name of a trial; a retry keeps the name of the trial that it repeats."""
     return str(trial.system_attrs.get("failed_trial", trial.number))
+
+
+def _whole(study: Study) -> Study:
+    """The study behind the view of one bracket that HyperbandPruner hands to samplers."""
+    return getattr(study, "_study", study)
 
 
 def _same(told: float, published: float) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import optuna
 from optuna.exceptions import TrialPruned
 
-from privbo_plugins.errors import ObjectiveFailedError, PrivacyError
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, VaultError
 
 _PASSED_ON = frozenset(
     {
@@ -69,13 +69,28 @@ class GuardedTrial:
     def __init__(self, trial: optuna.Trial, declare: Callable[[str], None]) -> None:
         self._trial = trial
         self._declare = declare
+        self.suggest_error: BaseException | None = None
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("suggest_") and name in _PASSED_ON:
+            return self._suggesting(getattr(self._trial, name))
         if name in _PASSED_ON:
             return getattr(self._trial, name)
         if name.startswith("__"):
             raise AttributeError(name)
         raise GuardedTrialError(name if name in _WHY else "storage")
+
+    def _suggesting(self, suggest: Callable[..., Any]) -> Callable[..., Any]:
+        """Remembers what a suggestion raised: it names parameters and ranges, which are public."""
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return suggest(*args, **kwargs)
+            except Exception as error:
+                self.suggest_error = error
+                raise
+
+        return wrapped
 
     def __repr__(self) -> str:
         return f"GuardedTrial(number={self._trial.number})"
@@ -127,7 +142,16 @@ def attempt(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple[Any, 
     except SystemExit as error:
         return None, SystemExit(error.code if isinstance(error.code, int) else 1)
     except BaseException as error:
+        if error is trial.suggest_error:
+            return None, _suggest_failed(error)
         return None, _withheld(public_name(error))
+
+
+def _suggest_failed(error: BaseException) -> Exception:
+    for kind in (VaultError, PrivacyError):
+        if isinstance(error, kind):
+            return kind(str(error))
+    return ValueError(f"A suggestion failed: {error}")
 
 
 def public_name(error: BaseException) -> str:

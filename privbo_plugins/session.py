@@ -34,7 +34,7 @@ from privbo_plugins.visualization import History
 
 Array = NDArray[np.float64]
 
-UNPROTECTED, NOTE = "unprotected", "note"
+UNPROTECTED, NOTE, _CLAIMED = "unprotected", "note", "claimed"
 PRIVATE, PLAIN = "private", "plain"
 OUTSIDE, OUTSIDE_STEP = "outside", -2
 """Role and step of a trial that the plan did not ask for."""
@@ -172,6 +172,8 @@ class Session:
             noise=noise or SecureNoise(),
         )
         session.begun_here = begun_here
+        if not session._noise.secure:
+            session.mark_unprotected("the noise source is reproducible and meant for tests only")
         return session
 
     @contextmanager
@@ -330,7 +332,7 @@ class Session:
     def _assign(
         self, tx: Transaction, trial: str, rows: Iterable[tuple[str, int, str]]
     ) -> Proposal:
-        taken = {slot for _, slot, state in rows if state != "failed"}
+        taken = {slot for _, slot, state in rows if state in ("out", "done")}
         slot = next(i for i in range(len(taken) + 1) if i not in taken)
         proposal = self._known_algorithm().propose(slot)
         tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
@@ -461,7 +463,11 @@ class Session:
             if role != STEP or self._n_records is None:
                 return
             trials, X = tx.done_points(step)
-            queries = algorithm.step_queries(trials, X)
+            held = set(tx.held())
+            gone = [t for t in trials if t not in held]
+            for trial in gone:  # purged under way: their slots are evaluated again
+                tx.reopen(trial)
+            queries = [] if gone else algorithm.step_queries(trials, X, held)
             for query in queries:
                 self._release(tx, query, tx.blocks(query.trials, self._n_records))
             if queries:
@@ -487,7 +493,7 @@ class Session:
         tx.charge(charge)
         if math.isinf(query.mu):
             tx.mark(UNPROTECTED, "mu is infinite, so no noise is added")
-        elif not self._noise.secure:
+        elif not self._noise.secure:  # a session may be handed another source later
             tx.mark(UNPROTECTED, "the noise source is reproducible and meant for tests only")
 
     def _draw(self, query: Query, blocks: Iterable[Array], scale: float) -> Array:
@@ -510,6 +516,16 @@ class Session:
         with self._lock, self._transaction() as tx:
             key = f"{trial}/{uuid.uuid4().hex[:12]}"
             tx.charge(Charge("training", key, mu, 0.0, 0.0, TRAINING))
+
+    def claim(self) -> None:
+        """Records that the host has remembered the run."""
+        with self._lock, self._transaction() as tx:
+            tx.mark(_CLAIMED, "by the host")
+
+    def claimed(self) -> bool:
+        """Whether :meth:`claim` was called by anyone."""
+        with self._lock, self._transaction() as tx:
+            return bool(tx.marks(_CLAIMED))
 
     # Looking --------------------------------------------------------------------------------
 
@@ -536,7 +552,7 @@ class Session:
         """What a trial may show in the host's storage; None if it was never told."""
         with self._lock, self._transaction() as tx:
             row = tx.trial(trial)
-        return row.value if row is not None and row.state == "done" else None
+        return None if row is None else row.value
 
     def published(self) -> dict[str, tuple[str, int, float]]:
         """(role, step, published value) of every trial that was told."""

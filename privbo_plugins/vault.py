@@ -115,6 +115,7 @@ def _b(name: str) -> sa.BindParameter[Any]:
 # Constants are written into the text: only what the caller passes is a parameter.
 _DONE: sa.ColumnElement[str] = sa.literal_column("'done'")
 _OUT: sa.ColumnElement[str] = sa.literal_column("'out'")
+_GONE: sa.ColumnElement[str] = sa.literal_column("'gone'")
 _FAILED: sa.ColumnElement[str] = sa.literal_column("'failed'")
 _ZERO: sa.ColumnElement[float] = sa.literal_column("0.0", sa.Double)
 
@@ -157,6 +158,9 @@ _STATEMENTS: dict[str, Any] = {
     "fail": sa.update(_trials)
     .where(_of_run(_trials), _trials.c.trial == _b("t"), _trials.c.state == _OUT)
     .values(state=_FAILED),
+    "reopen": sa.update(_trials)
+    .where(_of_run(_trials), _trials.c.trial == _b("t"))
+    .values(state=_GONE),
     "forget": sa.delete(_trials).where(
         _of_run(_trials), _trials.c.trial == _b("t"), _trials.c.state == _FAILED
     ),
@@ -165,7 +169,7 @@ _STATEMENTS: dict[str, Any] = {
     .where(_of_run(_trials), _trials.c.state == _b("state")),
     "all_trials": sa.select(
         _trials.c.trial, _trials.c.role, _trials.c.step, _trials.c.value
-    ).where(_of_run(_trials), _trials.c.state == _DONE),
+    ).where(_of_run(_trials), _trials.c.value.is_not(None)),
     "put": sa.insert(_losses),
     "block": sa.select(_losses.c.data).where(
         _of_run(_losses), _losses.c.trial == _b("trial"), _losses.c.block == _b("block")
@@ -301,6 +305,10 @@ class Transaction:
     def fail(self, trial: str) -> None:
         """Gives a trial's slot back, unless it is done."""
         self._run("fail", t=trial)
+
+    def reopen(self, trial: str) -> None:
+        """Gives the slot of a done trial back, because its losses are gone."""
+        self._run("reopen", t=trial)
 
     def forget(self, trial: str) -> None:
         """Removes a failed trial, so that it can be handed a slot again."""
@@ -604,6 +612,11 @@ def open_vault(handle: str | None = None) -> Vault:
         >>> open_vault(vault.handle) is vault
         True
     """
+    if not isinstance(handle, str | None):
+        raise ValueError(
+            "vault must be None, 'memory' or a database URL such as 'sqlite:///private.db', got a "
+            f"{type(handle).__name__}."
+        )
     if handle is None or handle == "memory":
         vault = Vault(None)
         _MEMORY[vault.handle] = vault

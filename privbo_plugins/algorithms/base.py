@@ -7,7 +7,7 @@ a private statistic; the session that owns the vault, the ledger and the noise c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -109,8 +109,13 @@ class Algorithm(Protocol):
         """What to release of one trial's own losses, or None."""
         ...
 
-    def step_queries(self, trials: Sequence[str], X: Sequence[Array]) -> list[Query]:
-        """What to release once these trials of the current step are done; [] if too early."""
+    def step_queries(
+        self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None
+    ) -> list[Query]:
+        """What to release once these trials of the current step are done; [] if too early.
+
+        ``held`` names the trials whose losses still exist; None means all.
+        """
         ...
 
     def recommendation(self) -> Array:

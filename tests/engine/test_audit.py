@@ -119,7 +119,7 @@ def gradient_query() -> tuple[Query, np.ndarray, np.ndarray]:
     X = [engine.propose(slot).x for slot in range(5)]
     Y = np.random.default_rng(0).uniform(size=(N, 5))
     (query,) = engine.step_queries(list("abcde"), X)
-    W = engine._weights(np.array(X), engine._batch().centre)
+    W = engine._weights(np.array(X), np.empty((0, 4)), engine._batch().centre)
     Y[0] = 1.5 * np.ones(4) @ np.linalg.pinv(W)
     other = Y.copy()
     other[0] = -Y[0]

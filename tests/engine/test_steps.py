@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
+from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
 
 GRADIENTS = np.random.default_rng(0).normal(size=(7, 3)) * [1.0, 0.1, 3.0]
 ETA = 0.3
@@ -60,7 +60,24 @@ def by_hand_adam() -> list[list[float]]:
     return moves
 
 
+def by_hand_momentum() -> list[list[float]]:
+    """The direction of the sum of all gradients, each older one at half the weight."""
+    moves = []
+    for t in range(len(GRADIENTS)):
+        m = [sum(0.5 ** (t - s) * float(GRADIENTS[s][j]) for s in range(t + 1)) for j in range(3)]
+        length = math.sqrt(sum(x * x for x in m))
+        moves.append([-ETA * math.sqrt(3) * x / length for x in m])
+    return moves
+
+
+def test_only_the_momentum_rule_slows_down() -> None:
+    assert [scheduled("momentum", 1.0, t, 4) for t in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    for name in set(STEP_RULES) - {"momentum"}:
+        assert [scheduled(name, 1.0, t, 4) for t in range(4)] == [1.0] * 4
+
+
 BY_HAND = {
+    "momentum": by_hand_momentum,
     "sgd": by_hand_sgd,
     "adagrad": by_hand_adagrad,
     "adagrad-norm": by_hand_adagrad_norm,

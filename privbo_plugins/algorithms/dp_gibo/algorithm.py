@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -211,7 +211,7 @@ class DPGIBO:
 
     def _make_batch(self) -> _Batch:
         theta = self._theta()[self._numeric]
-        old = self._remembered_points()
+        old = self._points_of(self.state.remembered)
         b = self._batch_size(theta, old)
         rng = np.random.default_rng([self.seed, self.state.step])
         offsets = self._offsets(b, rng)
@@ -257,8 +257,8 @@ class DPGIBO:
         full[:, self._numeric] = X
         return np.array([self.space.snap(x)[self._numeric] for x in full])
 
-    def _remembered_points(self) -> Array:
-        points = [np.asarray(x)[self._numeric] for _, x in self.state.remembered]
+    def _points_of(self, remembered: Sequence[tuple[str, list[float]]]) -> Array:
+        points = [np.asarray(x)[self._numeric] for _, x in remembered]
         return np.array(points) if points else np.empty((0, self.space.d))
 
     # What to release ------------------------------------------------------------------------
@@ -331,15 +331,18 @@ class DPGIBO:
             return []
         return self._trimmed([*self.state.remembered, *gradient.meta["points"]])
 
-    def step_queries(self, trials: Sequence[str], X: Sequence[Array]) -> list[Query]:
+    def step_queries(
+        self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None
+    ) -> list[Query]:
         """The gradient (and the running quantile) once a batch of the current step is done."""
         if self.phase[0] != STEP or not self.ready(len(trials)):
             return []
         plan, t = self._known_plan(), self.state.step
         points = np.array(X)
         c, fixed = self._centre(points[:, self._numeric])
-        W = self._weights(points[:, self._numeric], c)  # paper, line 7
-        columns = (*trials, *(trial for trial, _ in self.state.remembered))
+        old = [(t, x) for t, x in self.state.remembered if held is None or t in held]
+        W = self._weights(points[:, self._numeric], self._points_of(old), c)  # paper, line 7
+        columns = (*trials, *(trial for trial, _ in old))
         B = self.state.B
         meta = {"step": t, "fixed": fixed, "points": self._to_remember(trials, points)}
         gradient = Query(
@@ -372,9 +375,8 @@ class DPGIBO:
         indices = np.flatnonzero(self._numeric)
         return c, {str(indices[j]): float(X[0, j]) for j in np.flatnonzero(held)}
 
-    def _weights(self, X: Array, c: Array) -> Array:
+    def _weights(self, X: Array, old: Array, c: Array) -> Array:
         """W over the batch and the remembered points, shape (m, d)."""
-        old = self._remembered_points()
         n_old = len(old)
         if self._gp is not None and n_old and np.array_equal(self._gp.D, old):
             gp = copy.copy(self._gp)  # the factor grows with the run instead of being made anew

@@ -18,6 +18,11 @@ def _positive(name: str, value: Any, allow_inf: bool = False) -> None:
         raise ValueError(f"{name} must be a positive number, got {value!r}.")
 
 
+def _within(name: str, value: Any, end: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < end:
+        raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
+
+
 def _count(name: str, value: Any, least: int) -> None:
     if value is not None and not (
         isinstance(value, int) and not isinstance(value, bool) and value >= least
@@ -92,8 +97,7 @@ class GIBOConfig:
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
         _positive("lengthscale", self.lengthscale)
-        if not (0 <= self.noise_ratio < math.inf):
-            raise ValueError(f"noise_ratio must be >= 0 and finite, got {self.noise_ratio}.")
+        _within("noise_ratio", self.noise_ratio, math.inf)
 
     def _check_counts(self) -> None:
         _count("n_steps", self.n_steps, 1)
@@ -115,8 +119,7 @@ class GIBOConfig:
                 f"got {self.loss_bound!r}."
             )
         for name in ("value_share", "norm_share", "average"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}.")
+            _within(name, getattr(self, name), 1.0)
         if self.value_share + (self.norm_share if self.adaptive else 0) >= 1:
             raise ValueError("value_share and norm_share together must stay below 1.")
         if self.value_share == 0 and self.n_starts not in (None, 0):

@@ -76,8 +76,8 @@ STEP_RULES: dict[str, StepRule] = {
 }
 """Step rules by the name a user gives."""
 
-DECAYING = frozenset({"momentum", "sgd", "adam"})
-"""Rules whose steps do not shrink by themselves: eta falls linearly over the planned steps."""
+DECAYING = frozenset({"momentum"})
+"""Rules that ignore the gradient's length: eta falls linearly over the planned steps."""
 
 
 def scheduled(rule: str, eta: float, t: int, T: int) -> float:

@@ -1,0 +1,213 @@
+"""A worker that kills itself in the middle of a release, and one that resumes after it.
+
+Functions are run in child processes by test_crash.py. Draws are counted in a file that is
+written, and synced, before each draw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from runs import broad, make_sampler, squares
+
+from optuna_samplers import DPGIBOSampler
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.session import Session
+from privbo_plugins.vault import Vault
+
+SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}
+
+POINTS = (
+    "before charge",
+    "after charge",
+    "after draw",
+    "after store",
+    "before commit",
+    "after commit",
+    "before publish",
+    "after publish",
+)
+
+
+def _append(path: Path, line: Any) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class CountingNoise:
+    """Secure noise that writes down each draw before it makes it, and its outcome after."""
+
+    secure = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._noise = folder, SecureNoise()
+        self.label: tuple[str, str] = ("", "")
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        _append(self._folder / "draws", self.label)
+        noisy = self._noise.add_gaussian(value, scale)
+        _append(self._folder / "outcomes", [*self.label, noisy.tolist()])
+        return noisy
+
+
+class Killer:
+    """Kills the process at one point of one release.
+
+    Args:
+        point: One of :data:`POINTS`; None never kills.
+        kind: Of the release.
+        key: Of the release; None for the release number ``nth`` of its kind in this process.
+        nth: See ``key``.
+    """
+
+    def __init__(self, point: str | None, kind: str, key: str | None, nth: int = 0) -> None:
+        self.point, self.kind, self.key, self.nth = point, kind, key, nth
+        self.stored = self.committed = False
+        self._seen: dict[str, int] = {}
+
+    def strike(self, point: str) -> None:
+        if point == self.point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def meant(self, point: str, kind: str, key: str) -> bool:
+        if broad(kind) != self.kind or self.point is None:
+            return False
+        if self.key is not None:
+            return key == self.key
+        self._seen[point] = self._seen.get(point, -1) + 1
+        return self._seen[point] == self.nth
+
+    def at(self, point: str, release: Any) -> None:
+        if self.meant(point, release.kind, release.key):
+            self.strike(point)
+
+    def install(self, noise: CountingNoise) -> None:
+        """Puts the points into the engine and the adapter of this process."""
+        self._install_before_store(noise)
+        self._install_from_store()
+
+    def _install_before_store(self, noise: CountingNoise) -> None:
+        charge, draw = Session._charge, Session._draw
+
+        def _charge(session: Session, tx: Any, query: Any, scale: float) -> None:
+            self.at("before charge", query)
+            charge(session, tx, query, scale)
+            self.at("after charge", query)
+
+        def _draw(session: Session, query: Any, blocks: Any, scale: float) -> Any:
+            noise.label = (broad(query.kind), query.key)
+            noisy = draw(session, query, blocks, scale)
+            self.at("after draw", query)
+            return noisy
+
+        Session._charge, Session._draw = _charge, _draw  # type: ignore[method-assign]
+
+    def _install_from_store(self) -> None:
+        store, transaction = Session._store, Vault.transaction
+        after_trial = DPGIBOSampler.after_trial
+
+        def _store(session: Session, tx: Any, release: Any) -> None:
+            store(session, tx, release)
+            if self.meant("after store", release.kind, release.key):
+                self.stored = True
+                self.strike("after store")
+
+        @contextmanager
+        def _transaction(vault: Vault, run_id: str) -> Iterator[Any]:
+            with transaction(vault, run_id) as tx:
+                yield tx
+                if self.stored:
+                    self.strike("before commit")
+            if self.stored:
+                self.committed = True
+                self.strike("after commit")
+
+        def _after_trial(sampler: DPGIBOSampler, *args: Any) -> None:
+            if self.committed:
+                self.strike("before publish")
+            after_trial(sampler, *args)
+
+        Session._store, Vault.transaction = _store, _transaction  # type: ignore[method-assign]
+        DPGIBOSampler.after_trial = _after_trial  # type: ignore[method-assign]
+
+
+def _open(folder: Path, killer: Killer) -> tuple[DPGIBOSampler, optuna.Study]:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    noise = CountingNoise(folder)
+    killer.install(noise)
+    sampler = make_sampler(
+        batch_size=2, search_space=SPACE, vault=f"sqlite:///{folder}/vault.db", noise=noise
+    )
+    storage = f"sqlite:///{folder}/study.db"
+    study = optuna.create_study(
+        storage=storage, study_name="s", sampler=sampler, load_if_exists=True
+    )
+    return sampler, study
+
+
+def crash(folder: Path, point: str, kind: str, key: str | None, nth: int = 0) -> None:
+    """Runs the study until the point is reached; returns only if it never is."""
+    killer = Killer(point, kind, key, nth)
+    sampler, study = _open(folder, killer)
+    _recover(sampler, study)
+
+    def published(study: optuna.Study, trial: Any) -> None:
+        if killer.committed:
+            killer.strike("after publish")
+
+    study.optimize(sampler.private(squares), callbacks=[published])
+
+
+def crash_at_attribute(folder: Path, attribute: str) -> None:
+    """Kills the process when the study is about to store one of its attributes."""
+    sampler, study = _open(folder, Killer(None, "", None))
+    set_user_attr = optuna.Study.set_user_attr
+
+    def fatal(study: optuna.Study, key: str, value: Any) -> None:
+        if key == attribute:
+            os.kill(os.getpid(), signal.SIGKILL)
+        set_user_attr(study, key, value)
+
+    optuna.Study.set_user_attr = fatal  # type: ignore[method-assign]
+    study.optimize(sampler.private(squares))
+
+
+def _recover(sampler: DPGIBOSampler, study: optuna.Study) -> list[int]:
+    """Replays what is released, and retries the rest as Optuna's heartbeat does."""
+    replayed = sampler.replay(study)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
+    for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+        study._storage.set_trial_state_values(trial._trial_id, optuna.trial.TrialState.FAIL)
+        retry(study, study._storage.get_trial(trial._trial_id))
+    return replayed
+
+
+def finish(folder: Path) -> None:
+    """Resumes in this process, runs to the end and writes what the study shows."""
+    sampler, study = _open(folder, Killer(None, "", None))
+    replayed = _recover(sampler, study)
+    replayed_values = [study.trials[number].value for number in replayed]
+    if not sampler.finished(study):
+        study.optimize(sampler.private(squares))
+    shown = {
+        "replayed": replayed,
+        "replayed_values": replayed_values,
+        "finished": sampler.finished(study),
+        "protected": sampler.guarantee(study).protected,
+        "mu_spent": sampler.guarantee(study).mu_spent,
+        "recommended": sampler.recommend(study),
+    }
+    (folder / "shown.json").write_text(json.dumps(shown))

@@ -1,0 +1,95 @@
+"""Workers that test_processes.py runs in child processes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+from runs import make_sampler, plane
+
+from optuna_samplers import DPGIBOSampler
+
+
+def open_storage(kind: str, folder: Path | str) -> optuna.storages.BaseStorage:
+    """SQLite file, journal file, or the database at a URL."""
+    if kind == "journal":
+        backend = optuna.storages.journal.JournalFileBackend(f"{folder}/study.log")
+        return optuna.storages.JournalStorage(backend)
+    url = f"sqlite:///{folder}/study.db" if kind == "sqlite" else str(folder)
+    timeout = {"connect_args": {"timeout": 60.0}} if kind == "sqlite" else {}
+    return optuna.storages.RDBStorage(url, engine_kwargs=timeout)
+
+
+def slow_plane(trial: Any) -> Any:
+    """Lets the workers' trials overlap."""
+    losses = plane(trial)
+    time.sleep(0.01)
+    return losses
+
+
+def shown(sampler: DPGIBOSampler, study: optuna.Study) -> dict[str, Any]:
+    """What a worker believes when it is done."""
+    recommended = sampler.recommend(study)
+    return {
+        "recommended": recommended,
+        "finished": sampler.finished(study),
+        "releases": [list(r.values) for r in sampler._state(study).session.releases()],
+        "state": sampler._state(study).session._known_algorithm().state_dict(),
+        "protected": sampler.guarantee(study).protected,
+        "run": study.user_attrs["privbo:run"]["run"],
+    }
+
+
+def work(name: str, kind: str, where: str, vault: str, out: str, settings: dict[str, Any]) -> None:
+    """Joins a study, works to the end and writes what it believes."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    n_trials = settings.pop("n_trials_now", None)
+    sampler = make_sampler(vault=vault, **settings)
+    study = optuna.create_study(
+        storage=open_storage(kind, where), study_name="s", sampler=sampler, load_if_exists=True
+    )
+    study.optimize(sampler.private(slow_plane), n_trials=n_trials)
+    Path(out, f"shown-{name}.json").write_text(json.dumps(shown(sampler, study)))
+
+
+def resume_without_vault(storage: str, out: str) -> None:
+    """Resumes with a new in-memory vault, and writes the error."""
+    sampler = make_sampler()
+    study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
+    _write_error(lambda: study.optimize(sampler.private(plane), n_trials=1), out)
+
+
+def resume_pickled(storage: str, pickled: bytes, out: str) -> None:
+    """Resumes with a pickled sampler whose in-memory vault stayed behind."""
+    sampler = pickle.loads(pickled)
+    study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
+    _write_error(lambda: study.optimize(sampler.private(plane), n_trials=1), out)
+
+
+def _write_error(run: Any, out: str) -> None:
+    try:
+        run()
+    except Exception as error:
+        Path(out).write_text(json.dumps([type(error).__name__, str(error)]))
+    else:
+        Path(out).write_text(json.dumps(["nothing", ""]))
+
+
+def candidates(seed: int, out: str) -> None:
+    """Writes the first candidates of a seeded sampler."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space = {
+        "x": optuna.distributions.FloatDistribution(0, 1),
+        "y": optuna.distributions.FloatDistribution(-2, 2),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler = make_sampler(n_starts=8, seed=seed, search_space=space)
+        study = optuna.create_study(sampler=sampler)
+        points = [study.ask(space).params for _ in range(5)]
+    Path(out).write_text(json.dumps(points))

@@ -1,0 +1,389 @@
+"""What is refused, in which words, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from leaks import Scanner, exception_leaks
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState
+from runs import RECORDS, make_sampler, squares
+
+from optuna_samplers import DPGIBOSampler
+from privbo_plugins.errors import PrivacyWarning, VaultError
+
+# Settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mu", [0, -1, -0.0, math.nan, -math.inf, "1", True, None, [1], 1j])
+def test_mu_must_be_a_positive_number(mu: Any) -> None:
+    with pytest.raises(ValueError, match="mu must be a positive number, got") as raised:
+        DPGIBOSampler(mu)
+    assert repr(mu) in str(raised.value)
+
+
+BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"clipping_norm": 0}, r"clipping_norm must be .*positive.* got 0"),
+    ({"clipping_norm": -1.0}, r"clipping_norm must be .*positive.* got -1"),
+    ({"clipping_norm": math.nan}, r"clipping_norm must be .*positive.* got nan"),
+    ({"clipping_norm": math.inf}, r"clipping_norm must be .*positive.* got inf"),
+    ({"clipping_norm": "adaptiv"}, r"clipping_norm must be .*got 'adaptiv'"),
+    ({"loss_bound": 0}, r"loss_bound must be a positive number"),
+    ({"loss_bound": (1, 0)}, r"loss_bound must be .*low < high, got \(1, 0\)"),
+    ({"loss_bound": (0, math.inf)}, r"loss_bound must be"),
+    ({"loss_bound": (0, 1, 2)}, r"loss_bound needs two numbers"),
+    ({"n_steps": 0}, r"n_steps must be an integer >= 1 or None, got 0"),
+    ({"n_steps": 2.5}, r"n_steps must be an integer >= 1 or None, got 2.5"),
+    ({"n_steps": True}, r"n_steps must be an integer >= 1 or None, got True"),
+    ({"n_trials": 1}, r"n_trials must be an integer >= 2"),
+    ({"n_starts": -1}, r"n_starts must be an integer >= 0"),
+    ({"batch_size": 0}, r"batch_size must be an integer >= 1"),
+    ({"batch_size": 2, "tolerance": 0.1}, r"batch_size or tolerance, not both"),
+    ({"value_share": 1.0}, r"value_share must lie in \[0, 1\), got 1"),
+    ({"value_share": 0.0, "n_starts": 3}, r"n_starts=3 needs released values"),
+    ({"lengthscale": 0}, r"lengthscale must be a positive number, got 0"),
+    ({"lengthscale": "long"}, r"lengthscale must be a positive number, got 'long'"),
+    ({"noise_ratio": -1}, r"noise_ratio must lie"),
+    ({"step_size": 0}, r"step_size must be a positive number"),
+    ({"training_mu": -1}, r"training_mu must be a positive number"),
+    ({"kernel": "rfb"}, r"kernel must be one of .*'rbf'.*got 'rfb'"),
+    ({"step_rule": "adagrat"}, r"step_rule must be one of .*'adagrad'.*got 'adagrat'"),
+    ({"search_space": {}}, r"search_space must hold at least one parameter that varies"),
+    ({"search_space": {"x": FloatDistribution(1, 1)}}, r"at least one parameter that varies"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DPGIBOSampler(1.0, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"value_share": "half"}, {"noise_ratio": "low"}, {"loss_bound": "1"}, {"memory": "all"}],
+)
+def test_settings_of_the_wrong_type_are_refused_by_name(settings: dict[str, Any]) -> None:
+    [name] = settings
+    with pytest.raises((ValueError, TypeError), match=name):
+        DPGIBOSampler(1.0, **settings)
+
+
+# Vaults ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vault", ["private.db", "/tmp/private.db", "", "sqlite//x", "a b c"])
+def test_a_vault_that_is_no_url_is_refused(vault: str) -> None:
+    with pytest.raises(ValueError, match="database URL such as 'sqlite:///"):
+        DPGIBOSampler(1.0, vault=vault)
+
+
+def test_a_vault_with_an_unknown_driver_is_refused() -> None:
+    with pytest.raises((ValueError, VaultError), match="vault"):
+        DPGIBOSampler(1.0, vault="oracel://host/db")
+
+
+@pytest.mark.parametrize("vault", [5, Path("private.db"), b"sqlite://"])
+def test_a_vault_of_another_type_is_refused(vault: Any) -> None:
+    with pytest.raises(
+        (ValueError, TypeError), match="vault must be None, 'memory' or a database"
+    ):
+        DPGIBOSampler(1.0, vault=vault)
+
+
+def test_a_vault_in_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(VaultError, match=r"cannot be created: No such file.*Give a path"):
+        DPGIBOSampler(1.0, vault=f"sqlite:///{tmp_path}/missing/vault.db")
+
+
+def test_a_vault_that_is_a_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with pytest.raises(VaultError, match="vault"):
+        DPGIBOSampler(1.0, vault=f"sqlite:///{tmp_path}")
+
+
+def test_a_vault_that_is_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("these are notes and no database, in many words " * 100)
+    path.chmod(0o600)
+    with pytest.raises(VaultError, match="vault"):
+        DPGIBOSampler(1.0, vault=f"sqlite:///{path}")
+    assert "notes" in path.read_text()
+
+
+def test_a_vault_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "vault.db"
+    DPGIBOSampler(1.0, vault=f"sqlite:///{path}")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    with pytest.warns(PrivacyWarning, match="chmod 600"):
+        DPGIBOSampler(1.0, vault=f"sqlite:///{path}")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(VaultError, match="directory that this user may write"):
+            DPGIBOSampler(1.0, vault=f"sqlite:///{tmp_path}/vault.db")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_vault_that_becomes_read_only_loses_nothing(tmp_path: Path) -> None:
+    """A transaction that cannot be written keeps nothing, and the trial can be told later."""
+    scanner = Scanner()
+    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=2)
+    charges = sampler._state(study).session.ledger()
+    trial = study.ask()
+    trial.suggest_float("x", 0, 1)
+    losses = np.random.default_rng().uniform(0.11, 0.99, len(RECORDS))
+    scanner.add_vector("losses", losses)
+    connect = sampler._vault._connect
+
+    def read_only() -> Any:
+        connection = connect()
+        connection.cursor().execute("PRAGMA query_only=ON")
+        return connection
+
+    sampler._vault._connect = read_only  # type: ignore[method-assign]
+    with pytest.raises(VaultError, match="Nothing of it was kept") as raised:
+        sampler.tell_private(trial, losses)
+    assert exception_leaks(raised.value, scanner) == []
+    del sampler._vault._connect
+    assert sampler._state(study).session.ledger() == charges
+    assert study.trials[2].state == TrialState.RUNNING
+    sampler.tell_private(trial, losses)
+    study.optimize(sampler.private(squares))
+    assert sampler.finished(study)
+    assert sampler.guarantee(study).protected
+
+
+# Losses ---------------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
+    "scalar": (lambda y: float(y.mean()), r"single number\. Return the vector"),
+    "numpy scalar": (lambda y: y.mean(), r"single number\. Return the vector"),
+    "0-d array": (lambda y: np.array(y.mean()), r"single number\. Return the vector"),
+    "too short": (lambda y: y[:-1], "same 120 validation records, got 119"),
+    "too long": (lambda y: np.r_[y, y[0]], "same 120 validation records, got 121"),
+    "2-d": (lambda y: y.reshape(2, -1), r"shape \(n_records,\), got shape \(2, 60\)"),
+    "column": (lambda y: y[:, None], r"shape \(n_records,\), got shape \(120, 1\)"),
+    "empty": (lambda y: y[:0], r"non-empty vector"),
+    "empty list": (lambda _: [], r"non-empty vector"),
+    "none": (lambda _: None, r"one value per validation record|real numbers"),
+    "string": (lambda y: str(y.tolist()), "real numbers"),
+    "strings": (lambda y: [str(v) for v in y], "real numbers"),
+    "complex": (lambda y: y + 0j, "real numbers"),
+    "dict": (lambda y: {"losses": y}, "real numbers|one value per validation record"),
+    "ragged": (lambda y: [[v] * (i % 2 + 1) for i, v in enumerate(y)], "real numbers"),
+    "dates": (lambda y: (1e9 * y).astype("datetime64[s]"), "real numbers"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG.values(), ids=WRONG.keys())
+def test_losses_of_a_wrong_kind_are_refused_and_nothing_is_lost(
+    wrong: Callable[[np.ndarray], Any], message: str
+) -> None:
+    scanner = Scanner()
+    bad = {2}
+
+    def objective(trial: Any) -> Any:
+        y = squares(trial)
+        if trial.number in bad:
+            y = np.random.default_rng().uniform(0.11, 0.99, len(RECORDS))
+            scanner.add_vector("losses", y)
+            return wrong(y)
+        return y
+
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(objective), n_trials=2)
+    charges = sampler._state(study).session.ledger()
+    with pytest.raises(ValueError, match=message) as raised:
+        study.optimize(sampler.private(objective), n_trials=1)
+    assert exception_leaks(raised.value, scanner) == []
+    assert study.trials[2].state == TrialState.FAIL
+    assert sampler._state(study).session.ledger() == charges
+    study.optimize(sampler.private(objective))
+    assert sampler.finished(study)
+    assert len(sampler._state(study).session.ledger()) == 9
+    assert sampler.guarantee(study).protected
+
+
+@pytest.mark.parametrize("first", ["scalar", "empty", "2-d", "strings"])
+def test_a_wrong_first_vector_does_not_fix_the_number_of_records(first: str) -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    with pytest.raises(ValueError, match="record"):
+        study.optimize(sampler.private(lambda t: WRONG[first][0](squares(t))), n_trials=1)
+    assert sampler._state(study).session.ledger() == []
+    study.optimize(sampler.private(squares))
+    assert sampler.guarantee(study).n_records == len(RECORDS)
+    assert sampler.finished(study)
+
+
+def _with_odd(y: np.ndarray, odd: float, many: bool) -> np.ndarray:
+    y = y.copy()
+    y[: len(y) if many else 5] = odd
+    return y
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324])
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_odd_losses_become_a_constant_and_the_run_goes_on(
+    odd: float, many: bool, direction: str
+) -> None:
+    """No error, no warning (all are errors here), nothing of the released value is odd."""
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler, direction=direction)
+    with np.errstate(all="raise"):  # a user's setting must not make data visible
+        study.optimize(sampler.private(lambda t: _with_odd(squares(t), odd, many)))
+    assert len(study.trials) == 7
+    assert {t.state for t in study.trials} == {TrialState.COMPLETE}
+    # The clipped mean lies in [0, 1]; noise of 10 standard deviations has chance 1e-23.
+    s = sampler.plan({"x": FloatDistribution(0, 1)}, len(RECORDS)).value_noise
+    assert all(-10 * s < t.value < 1 + 10 * s for t in study.trials)
+    assert sampler.guarantee(study).protected
+
+
+def test_nan_counts_as_the_worst_value() -> None:
+    for direction, worst in (("minimize", 1.0), ("maximize", 0.0)):
+        sampler = make_sampler(mu=1000.0)
+        study = optuna.create_study(sampler=sampler, direction=direction)
+        study.optimize(sampler.private(lambda t: squares(t) * math.nan), n_trials=2)
+        # Noise has sd (1/120) sqrt(7) / (1000 sqrt(.2)), below 1e-4: .01 is 100 of them.
+        assert study.trials[0].value == pytest.approx(worst, abs=0.01)
+
+
+LIKE_VECTORS: dict[str, Callable[[np.ndarray], Any]] = {
+    "list": lambda y: y.tolist(),
+    "tuple": lambda y: tuple(y),
+    "float32": lambda y: y.astype(np.float32),
+    "integers": lambda y: (y > 0.1).astype(int),
+    "booleans": lambda y: y > 0.1,
+    "read-only": lambda y: np.frombuffer(y.tobytes()),
+    "big-endian": lambda y: y.astype(">f8"),
+    "strided": lambda y: np.repeat(y, 2)[::2],
+    "objects": lambda y: y.astype(object),
+}
+
+
+@pytest.mark.parametrize("convert", LIKE_VECTORS.values(), ids=LIKE_VECTORS.keys())
+def test_everything_like_a_vector_is_taken(convert: Callable[[np.ndarray], Any]) -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(lambda t: convert(squares(t))))
+    assert sampler.finished(study)
+
+
+# Spaces ---------------------------------------------------------------------------------------
+
+
+def test_an_objective_that_suggests_nothing() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    for bad in (lambda _: RECORDS, lambda t: RECORDS + t.suggest_float("x", 0.5, 0.5)):
+        with pytest.raises(ValueError, match="suggested no parameter that varies"):
+            study.optimize(sampler.private(bad), n_trials=1)
+    assert sampler._state(study).session.ledger() == []
+    study.optimize(sampler.private(squares))
+    assert sampler.finished(study)
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "another range": lambda t: (t.suggest_float("x", 0.0, 2.0) - RECORDS) ** 2,
+    "another scale": lambda t: (t.suggest_float("x", 1e-3, 1.0, log=True) - RECORDS) ** 2,
+    "a step": lambda t: (t.suggest_float("x", 0.0, 1.0, step=0.5) - RECORDS) ** 2,
+    "one more": lambda t: squares(t) + 0.1 * t.suggest_float("y", 0.0, 1.0),
+    "another name": lambda t: (t.suggest_float("z", 0.0, 1.0) - RECORDS) ** 2,
+    "a choice more": lambda t: squares(t) + 0.1 * (t.suggest_categorical("c", "ab") == "a"),
+}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_space_that_changes_is_refused(change: Callable[[Any], Any], declared: bool) -> None:
+    space = {"x": FloatDistribution(0, 1)} if declared else None
+    sampler = make_sampler(search_space=space)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=3)
+    charges = sampler._state(study).session.ledger()
+    for _ in range(2):
+        with pytest.raises(
+            ValueError, match=r"search space of a private study.*start a new study|different log"
+        ):
+            study.optimize(sampler.private(change), n_trials=1)
+    assert study.trials[-1].state == TrialState.FAIL
+    assert sampler._state(study).session.ledger() == charges
+    study.optimize(sampler.private(squares))
+    assert sampler.finished(study)
+    assert len(sampler._state(study).session.ledger()) == 9
+    assert sampler.guarantee(study).protected
+
+
+def test_a_parameter_that_goes_missing_is_refused() -> None:
+    def both(trial: Any) -> np.ndarray:
+        return squares(trial) + 0.1 * trial.suggest_float("y", 0.0, 1.0)
+
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(both), n_trials=3)
+    with pytest.raises(ValueError, match=r"over x, y.*another one over x"):
+        study.optimize(sampler.private(squares), n_trials=1)
+    study.optimize(sampler.private(both))
+    assert sampler.finished(study)
+
+
+def test_errors_while_suggesting_say_what_is_wrong() -> None:
+    """They name public facts only: neither Optuna's rule nor the vault's state is withheld."""
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=2)
+    session = sampler._state(study).session
+
+    def refuses(trial: str) -> Any:
+        raise VaultError("The vault refused an operation (disk full). Nothing of it was kept.")
+
+    session.ask = refuses  # type: ignore[method-assign]
+    with pytest.raises(VaultError, match="disk full"):
+        study.optimize(sampler.private(squares), n_trials=1)
+    del session.ask
+    study.optimize(sampler.private(squares))
+    assert sampler.finished(study)
+
+
+def test_several_objectives_are_refused() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
+    with pytest.raises(ValueError, match="DPGIBOSampler tunes one objective; this study has 2"):
+        study.optimize(sampler.private(squares), n_trials=1)
+
+
+def test_too_few_trials_for_a_step() -> None:
+    sampler = DPGIBOSampler(1.0, n_trials=4, n_starts=2)
+    study = optuna.create_study(sampler=sampler)
+    with pytest.raises(ValueError, match="at least 5 are needed"):
+        study.optimize(sampler.private(squares), n_trials=1)
+    assert sampler._state(study).session.ledger() == []
+
+
+def test_purging_in_the_middle_of_a_batch_does_not_end_the_run() -> None:
+    sampler = make_sampler(batch_size=3)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=4)
+    assert sampler._state(study).session.held_losses()
+    sampler.purge(study)
+    study.optimize(sampler.private(squares), n_trials=30)
+    assert sampler.finished(study)
+    assert sampler.guarantee(study).protected

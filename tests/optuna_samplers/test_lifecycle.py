@@ -1,0 +1,707 @@
+"""A private study from the first trial to the recommendation, and every way to leave the path."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import process_worker
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+from runs import RECORDS, make_sampler, plane, squares, vault_facts
+
+from optuna_samplers import DPGIBOSampler
+from privbo_plugins.errors import PrivacyError, PrivacyWarning
+from privbo_plugins.privacy.noise import InsecureNoise
+
+PLANNED = 7  # trials of make_sampler() on one parameter: 2 + 2 * 2 + 1
+RELEASES = PLANNED + 2
+
+
+def study_of(sampler: Any, **arguments: Any) -> optuna.Study:
+    return optuna.create_study(sampler=sampler, **arguments)
+
+
+def ledger(sampler: DPGIBOSampler, study: optuna.Study) -> list[Any]:
+    return sampler._state(study).session.ledger()
+
+
+def ask(study: optuna.Study) -> optuna.Trial:
+    trial = study.ask()
+    trial.suggest_float("x", 0, 1)
+    return trial
+
+
+# End to end -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_private_study_finds_the_optimum_in_both_directions(direction: str) -> None:
+    sign = 1 if direction == "minimize" else -1
+    sampler = make_sampler(mu=50.0, n_steps=8, loss_bound=(0, 1) if sign == 1 else (-1, 0))
+    study = study_of(sampler, direction=direction)
+    study.optimize(sampler.private(lambda trial: sign * squares(trial)))
+    assert len(study.trials) == 2 + 8 * 2 + 1
+    # A start is at most .35 away, and at mu=50 noise is below .01 of a step: no luck is needed.
+    assert abs(sampler.recommend(study)["x"] - RECORDS.mean()) < 0.15
+    assert sampler.guarantee(study).protected
+    final = study.trials[-1]
+    assert final.user_attrs["privbo:role"] == "final 8"
+    assert final.params == sampler.recommend(study)
+
+
+def test_the_study_stops_with_its_plan_and_then_replays_the_last_value() -> None:
+    calls = []
+
+    def objective(trial: Any) -> np.ndarray:
+        calls.append(trial.number)
+        return squares(trial)
+
+    sampler = make_sampler()
+    study = study_of(sampler)
+    study.optimize(sampler.private(objective), n_trials=100)
+    assert len(study.trials) == PLANNED
+    charges, value = ledger(sampler, study), study.trials[-1].value
+    assert len(charges) == RELEASES
+    assert math.fsum(c.mu**2 for c in charges) == pytest.approx(1.0)
+    for again in range(1, 3):
+        study.optimize(sampler.private(objective), n_trials=100)
+        assert len(study.trials) == PLANNED + again
+        assert study.trials[-1].value == value
+        assert study.trials[-1].params == sampler.recommend(study)
+        assert study.trials[-1].user_attrs["privbo:role"].endswith("carried")
+    assert ledger(sampler, study) == charges
+    assert sampler.guarantee(study).protected
+
+
+def test_the_values_are_noisy_and_never_the_raw_mean() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares))
+    noise = [t.value - float(np.mean((t.params["x"] - RECORDS) ** 2)) for t in study.trials]
+    assert min(abs(e) for e in noise) > 0
+    # 7 draws of sd s: their root mean square is in (.1 s, 2.4 s) but for 1 run in 10^5.
+    s = sampler.plan({"x": FloatDistribution(0, 1)}, len(RECORDS)).value_noise
+    assert 0.1 * s < float(np.sqrt(np.mean(np.square(noise)))) < 2.4 * s
+
+
+def test_the_trial_limit_is_respected() -> None:
+    sampler = DPGIBOSampler(1.0, n_trials=12, n_starts=3, seed=0)
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares))
+    assert 8 <= len(study.trials) <= 12
+    sampler = make_sampler()
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares), n_trials=3)
+    assert len(study.trials) == 3
+    assert not sampler.finished(study)
+
+
+def test_the_plan_says_what_the_run_does() -> None:
+    sampler = make_sampler()
+    plan = sampler.plan({"x": FloatDistribution(0, 1)}, len(RECORDS))
+    assert plan.n_trials == PLANNED
+    assert f"{PLANNED} trials" in str(plan)
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares))
+    scales = {c.kind: c.scale for c in ledger(sampler, study)}
+    assert scales["value"] == pytest.approx(plan.value_noise)
+    assert scales["gradient"] == pytest.approx(plan.gradient_noise)
+
+
+# Ask and tell ---------------------------------------------------------------------------------
+
+
+def test_ask_and_tell() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    trials = 0
+    while trials == 0 or not sampler.finished(study):
+        trial = ask(study)
+        value = sampler.tell_private(trial, squares(trial))
+        assert study.trials[trial.number].value == value
+        trials += 1
+    assert trials == PLANNED
+    assert len(ledger(sampler, study)) == RELEASES
+    assert sampler.guarantee(study).protected
+
+
+def test_an_error_of_tell_private_leaves_the_trial_running_and_tellable() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    first = ask(study)
+    with pytest.raises(ValueError, match="single number"):
+        sampler.tell_private(first, 0.5)
+    assert ledger(sampler, study) == []
+    sampler.tell_private(first, squares(first))
+    second = ask(study)
+    with pytest.raises(ValueError, match="same 120"):
+        sampler.tell_private(second, squares(second)[1:])
+    assert study.trials[1].state == TrialState.RUNNING
+    assert len(ledger(sampler, study)) == 1
+    value = sampler.tell_private(second, squares(second))
+    assert study.trials[1].value == value
+    assert len(ledger(sampler, study)) == 2
+
+
+def test_telling_twice_draws_once() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    trial = ask(study)
+    private = sampler.private(squares)
+    values = {private(trial) for _ in range(3)}
+    assert len(values) == 1
+    assert len(ledger(sampler, study)) == 1
+    study.tell(trial, values.pop())
+    assert sampler.guarantee(study).protected
+
+
+# Other trials ---------------------------------------------------------------------------------
+
+
+def test_enqueued_trials_before_and_during_the_run() -> None:
+    sampler = make_sampler(extra_values=1)
+    study = study_of(sampler)
+    study.enqueue_trial({"x": 0.25})
+    study.optimize(sampler.private(squares), n_trials=3)
+    assert study.trials[0].params == {"x": 0.25}
+    assert study.trials[0].user_attrs["privbo:role"] == "start"
+    study.enqueue_trial({"x": 0.75})
+    study.enqueue_trial({"x": 0.9})
+    study.optimize(sampler.private(squares))
+    extra, carried = study.trials[3:5]
+    assert extra.params == {"x": 0.75}
+    assert extra.user_attrs["privbo:role"] == "outside"
+    assert carried.user_attrs["privbo:role"] == "outside, carried"
+    assert len(study.trials) == PLANNED + 2
+    assert len(ledger(sampler, study)) == RELEASES + 1
+    assert sampler.guarantee(study).protected
+    assert sampler.guarantee(study).mu_spent <= 1 + 1e-9
+
+
+def test_a_partially_fixed_parameter_stays_where_it_is() -> None:
+    sampler = make_sampler(mu=50.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        fixed = optuna.samplers.PartialFixedSampler({"y": 0.5}, sampler)
+    study = study_of(fixed)
+    study.optimize(sampler.private(plane))
+    assert {trial.params["y"] for trial in study.trials} == {0.5}
+    assert len({trial.params["x"] for trial in study.trials}) > 6
+    assert sampler.recommend(study)["y"] == pytest.approx(0.5)
+    assert sampler.guarantee(study).protected
+
+
+def test_failing_and_pruned_trials_give_their_place_back() -> None:
+    def objective(trial: Any) -> np.ndarray:
+        y = squares(trial)
+        if trial.number % 3 == 1:
+            raise ValueError("no luck")
+        if trial.number % 5 == 3:
+            raise optuna.TrialPruned
+        return y
+
+    sampler = make_sampler()
+    study = study_of(sampler)
+    study.optimize(sampler.private(objective), catch=(RuntimeError,))
+    states = [t.state for t in study.trials]
+    assert states.count(TrialState.COMPLETE) == PLANNED
+    assert {TrialState.FAIL, TrialState.PRUNED} <= set(states)
+    assert len(ledger(sampler, study)) == RELEASES
+    guarantee = sampler.guarantee(study)
+    assert guarantee.protected
+    lost = len(states) - PLANNED
+    assert any(f"{lost} trial(s) failed or were pruned" in note for note in guarantee.notes)
+
+
+def test_a_failed_trial_is_tried_again_at_the_same_point() -> None:
+    fails = iter([False, False, False, True])
+
+    def objective(trial: Any) -> np.ndarray:
+        y = squares(trial)
+        if next(fails, False):
+            raise ValueError
+        return y
+
+    sampler = make_sampler(search_space={"x": FloatDistribution(0, 1)})
+    study = study_of(sampler)
+    study.optimize(sampler.private(objective), catch=(RuntimeError,), n_trials=5)
+    assert study.trials[3].state == TrialState.FAIL
+    assert study.trials[4].params == study.trials[3].params
+
+
+def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
+    """What the heartbeat does for a worker that died: once before its release, once after."""
+    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
+    study = study_of(sampler, storage=f"sqlite:///{tmp_path}/study.db")
+    study.optimize(sampler.private(squares), n_trials=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
+    unreleased, released = ask(study), ask(study)
+    value = sampler.private(squares)(released)
+    for trial in (unreleased, released):
+        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        retry(study, study.trials[trial.number])
+    study.optimize(sampler.private(squares))
+    retried = {t.system_attrs.get("failed_trial"): t for t in study.trials}
+    assert retried[released.number].value == value
+    assert retried[unreleased.number].params == unreleased.params
+    facts = vault_facts(tmp_path / "vault.db")
+    assert len(facts["ledger"]) == RELEASES
+    assert sampler.guarantee(study).protected
+
+
+def test_hyperband_and_other_pruners_do_not_matter() -> None:
+    for pruner in (optuna.pruners.HyperbandPruner(), optuna.pruners.MedianPruner()):
+        sampler = make_sampler()
+        study = study_of(sampler, pruner=pruner)
+        study.optimize(sampler.private(squares))
+        assert len(study.trials) == PLANNED
+        assert sampler.guarantee(study).protected
+
+
+def test_hyperband_with_public_reports() -> None:
+    def objective(trial: Any) -> np.ndarray:
+        y = squares(trial)
+        for step in range(4):
+            trial.report(float(step), step, public=True)
+            if trial.should_prune(public=True):
+                raise optuna.TrialPruned
+        return y
+
+    sampler = make_sampler()
+    study = study_of(sampler, pruner=optuna.pruners.HyperbandPruner(1, 4, 2))
+    study.optimize(sampler.private(objective), n_trials=60)
+    assert sampler.finished(study)
+    assert any("trial.report" in note for note in sampler.guarantee(study).notes)
+
+
+# Leaving the guarantee ------------------------------------------------------------------------
+
+
+def mean_of_squares(trial: Any) -> float:
+    return float(np.mean(squares(trial)))
+
+
+def test_plain_floats_are_searched_but_not_protected() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    with pytest.warns(PrivacyWarning, match=r"sampler\.private"):
+        study.optimize(mean_of_squares, n_trials=40)
+    assert len(study.trials) == 40
+    assert abs(sampler.recommend(study)["x"] - RECORDS.mean()) < 0.15
+    guarantee = sampler.guarantee(study)
+    assert not guarantee.protected
+    assert guarantee.epsilon(1e-5) == math.inf
+    assert "NOT PROTECTED" in str(guarantee)
+    assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
+
+
+def test_private_then_plain() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares), n_trials=3)
+    charges = ledger(sampler, study)
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        study.optimize(mean_of_squares, n_trials=2)
+    assert ledger(sampler, study) == charges
+    study.optimize(sampler.private(squares))
+    assert sampler.finished(study)
+    assert len(ledger(sampler, study)) == RELEASES
+    assert not sampler.guarantee(study).protected
+    assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
+
+
+def test_plain_then_private() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        study.optimize(mean_of_squares, n_trials=2)
+    with pytest.raises(PrivacyError, match="Start a new study"):
+        study.optimize(sampler.private(squares), n_trials=1)
+    assert ledger(sampler, study) == []
+    assert not sampler.guarantee(study).protected
+    study.optimize(mean_of_squares, n_trials=2)
+    assert study.trials[-1].state == TrialState.COMPLETE
+
+
+def test_telling_another_value_than_released_is_noticed() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    trial = ask(study)
+    value = sampler.private(squares)(trial)
+    with pytest.warns(PrivacyWarning, match="another value than released"):
+        study.tell(trial, value + 0.5)
+    assert not sampler.guarantee(study).protected
+
+
+def test_a_foreign_value_in_the_study_is_noticed() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares), n_trials=3)
+    assert sampler.guarantee(study).protected
+    study.add_trial(
+        optuna.trial.create_trial(
+            params={"x": 0.3}, distributions={"x": FloatDistribution(0, 1)}, value=0.25
+        )
+    )
+    guarantee = sampler.guarantee(study)
+    assert not guarantee.protected
+    assert "not released" in guarantee.reasons[0]
+    assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
+
+
+def test_injected_noise_is_never_called_private() -> None:
+    sampler = make_sampler(noise=InsecureNoise(0))
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares), n_trials=2)
+    assert not sampler.guarantee(study).protected
+    assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
+    study.optimize(sampler.private(squares))
+    assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
+
+
+def test_no_privacy_is_called_none() -> None:
+    sampler = make_sampler(mu=math.inf)
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares))
+    assert not sampler.guarantee(study).protected
+    assert "mu is infinite" in str(sampler.guarantee(study))
+    for trial in study.trials:
+        assert trial.value == pytest.approx(mean_of_squares(trial), rel=1e-9)
+
+
+# Seeds and copies -----------------------------------------------------------------------------
+
+
+def starts(seed: int | None, n: int = 5, **settings: Any) -> list[dict[str, Any]]:
+    sampler = make_sampler(n_starts=8, seed=seed, **settings)
+    study = study_of(sampler)
+    study.optimize(sampler.private(plane), n_trials=n)
+    return [trial.params for trial in study.trials]
+
+
+def test_one_seed_gives_the_same_candidates_and_other_noise() -> None:
+    assert starts(1) == starts(1)
+    assert starts(1) != starts(2)
+    assert starts(None) != starts(None)
+    values = []
+    for _ in range(2):
+        sampler = make_sampler(seed=1)
+        study = study_of(sampler)
+        study.optimize(sampler.private(plane), n_trials=1)
+        values.append(study.trials[0].value)
+    assert values[0] != values[1]
+
+
+def test_reseeding_changes_independent_draws_only() -> None:
+    space = {"x": FloatDistribution(0, 1)}
+    first = []
+    for reseed in (False, False, True):
+        sampler = make_sampler(search_space=space)
+        study = study_of(sampler)
+        if reseed:
+            sampler.reseed_rng()
+        trial = study.ask()
+        first.append((trial.suggest_float("x", 0, 1), trial.suggest_float("other", 0, 1)))
+    assert first[0] == first[1]
+    assert first[0][0] == first[2][0]
+    assert first[0][1] != first[2][1]
+
+
+def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    found = []
+    for i in range(2):
+        out = str(tmp_path / f"{i}.json")
+        child = context.Process(target=process_worker.candidates, args=(4, out))
+        child.start()
+        child.join(60)
+        found.append(json.loads(Path(out).read_text()))
+    process_worker.candidates(4, str(tmp_path / "here.json"))
+    assert found[0] == found[1] == json.loads((tmp_path / "here.json").read_text())
+    process_worker.candidates(5, str(tmp_path / "other.json"))
+    assert found[0] != json.loads((tmp_path / "other.json").read_text())
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_a_pickled_sampler_goes_on_in_the_same_process(place: str, tmp_path: Path) -> None:
+    vault = f"sqlite:///{tmp_path}/vault.db" if place == "file" else None
+    sampler = make_sampler(vault=vault)
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares), n_trials=3)
+    charges = ledger(sampler, study)
+    copy, whole = pickle.loads(pickle.dumps(sampler)), pickle.loads(pickle.dumps(study))
+    assert type(whole.sampler) is DPGIBOSampler
+    study.sampler = copy
+    study.optimize(copy.private(squares))
+    assert copy.finished(study)
+    assert set(charges) < set(ledger(copy, study))
+    assert len(ledger(copy, study)) == RELEASES
+    assert copy.guarantee(study).protected
+
+
+def test_a_pickle_holds_neither_noise_nor_vault(tmp_path: Path) -> None:
+    sampler = make_sampler(noise=InsecureNoise(12345), vault=f"sqlite:///{tmp_path}/vault.db")
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares), n_trials=3)
+    for pickled in (pickle.dumps(sampler), pickle.dumps(study)):
+        for word in (b"Noise", b"privbo_plugins.vault", b"Session", b"sqlalchemy"):
+            assert word not in pickled
+        assert b"vault.db" in pickled  # the handle is
+    assert pickle.loads(pickle.dumps(sampler))._noise is None
+
+
+# What users read ------------------------------------------------------------------------------
+
+
+def test_the_guarantee_says_everything() -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+    before = study_of(make_sampler())
+    study.optimize(sampler.private(squares))
+    text = str(sampler.guarantee(study))
+    for part in ("1-GDP", "mu = 1", "replace-one", "validation records", "n = 120", "epsilon",
+                 "delta", "Not covered", "training records", "Gaussian"):  # fmt: skip
+        assert part in text, part
+    assert study.user_attrs["privbo:guarantee"] == text
+    assert set(study.user_attrs["privbo:run"]) == {"run", "vault"}
+    assert before.user_attrs == {}
+    assert sampler.guarantee(study).mu_spent == pytest.approx(1.0)
+
+
+def test_the_recommendation_is_theta_and_not_the_best_noisy_trial() -> None:
+    sampler = make_sampler(mu=0.2)
+    study = study_of(sampler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        study.optimize(sampler.private(squares))
+    assert sampler.recommend(study) == study.trials[-1].params
+    assert study.best_trial.value == min(t.value for t in study.trials)
+
+
+def test_nothing_to_recommend_yet() -> None:
+    sampler = make_sampler(n_starts=4)
+    study = study_of(sampler)
+    with pytest.raises(ValueError, match="nothing to recommend yet"):
+        sampler.recommend(study)
+    study.optimize(sampler.private(squares), n_trials=2)
+    assert sampler.recommend(study) in [trial.params for trial in study.trials]
+
+
+# The guarded trial ----------------------------------------------------------------------------
+
+CLOSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "report": (lambda t: t.report(0.5, 1), "intermediate values"),
+    "should_prune": (lambda t: t.should_prune(), "validation records"),
+    "set_user_attr": (lambda t: t.set_user_attr("a", 1), "user attributes"),
+    "set_constraint": (lambda t: t.set_constraint("c", 1.0), "constraint"),
+    "study": (lambda t: t.study, "storage"),
+    "storage": (lambda t: t.storage, "storage"),
+    "set_system_attr": (lambda t: t.set_system_attr("a", 1), "storage"),
+    "_trial_id": (lambda t: t._trial_id, "storage"),
+    "truthy public": (lambda t: t.report(0.5, 1, public=1), "intermediate values"),
+}
+
+
+@pytest.mark.parametrize(("use", "why"), CLOSED.values(), ids=CLOSED.keys())
+def test_a_private_objective_cannot_write_into_the_study(
+    use: Callable[[Any], Any], why: str
+) -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+
+    def objective(trial: Any) -> np.ndarray:
+        y = squares(trial)
+        use(trial)
+        return y
+
+    with pytest.raises(PrivacyError, match="closed to a private objective") as raised:
+        study.optimize(sampler.private(objective), n_trials=1)
+    assert why in str(raised.value)
+    trial = study.trials[0]
+    assert trial.state == TrialState.FAIL
+    assert (trial.user_attrs, trial.intermediate_values, trial.constraints) == ({}, {}, {})
+    assert ledger(sampler, study) == []
+    study.optimize(sampler.private(squares), n_trials=1)
+    assert study.trials[1].state == TrialState.COMPLETE
+    assert sampler.guarantee(study).protected
+
+
+OPEN: dict[str, Callable[[Any], Any]] = {
+    "report": lambda t: t.report(0.5, 1, public=True),
+    "should_prune": lambda t: t.should_prune(public=True),
+    "set_user_attr": lambda t: t.set_user_attr("a", 1, public=True),
+    "set_constraint": lambda t: t.set_constraint("c", 1.0, public=True),
+}
+
+
+@pytest.mark.parametrize("operation", OPEN)
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_public_values_pass_and_are_noted(operation: str) -> None:
+    sampler = make_sampler()
+    study = study_of(sampler)
+
+    def objective(trial: Any) -> np.ndarray:
+        y = squares(trial)
+        OPEN[operation](trial)
+        return y
+
+    study.optimize(sampler.private(objective))
+    assert sampler.finished(study)
+    guarantee = sampler.guarantee(study)
+    assert guarantee.protected
+    assert f"trial.{operation}" in " ".join(guarantee.notes)
+    assert f"trial.{operation}" in str(guarantee)
+    expected = {"report": {1: 0.5}}.get(operation, {})
+    assert study.trials[0].intermediate_values == expected
+    assert ("a" in study.trials[0].user_attrs) == (operation == "set_user_attr")
+
+
+def test_the_guarded_trial_passes_on_what_is_harmless() -> None:
+    seen: dict[str, Any] = {}
+
+    def objective(trial: Any) -> np.ndarray:
+        x = trial.suggest_float("x", 0.0, 1.0)
+        seen.update(
+            number=trial.number,
+            params=trial.params,
+            distributions=trial.distributions,
+            started=trial.datetime_start,
+            relative=trial.relative_params,
+            attributes=trial.user_attrs,
+            text=repr(trial),
+            kinds=(
+                trial.suggest_int("k", 1, 9, log=True),
+                trial.suggest_categorical("c", ["a", "b"]),
+                trial.suggest_float("f", 0, 1, step=0.25),
+            ),
+        )
+        return (x - RECORDS) ** 2
+
+    sampler = make_sampler()
+    study = study_of(sampler)
+    study.optimize(sampler.private(objective), n_trials=1)
+    assert seen["number"] == 0
+    assert seen["params"] == {"x": study.trials[0].params["x"]}
+    assert list(seen["distributions"]) == ["x"]
+    assert seen["started"] is not None
+    assert seen["text"] == "GuardedTrial(number=0)"
+    assert seen["kinds"] == tuple(study.trials[0].params[name] for name in "kcf")
+
+
+# Spaces ---------------------------------------------------------------------------------------
+
+
+def mixed(trial: Any) -> np.ndarray:
+    kernel = trial.suggest_categorical("kernel", ["rbf", "poly", None])
+    degree = trial.suggest_int("degree", 1, 9, step=2)
+    units = trial.suggest_int("units", 4, 256, log=True)
+    rate = trial.suggest_float("rate", 1e-5, 1e-1, log=True)
+    share = trial.suggest_float("share", 0, 1, step=0.1)
+    constant = trial.suggest_float("constant", 0.5, 0.5)
+    only = trial.suggest_categorical("only", ["this"])
+    assert (constant, only) == (0.5, "this")
+    distance = (
+        0.3 * (kernel != "poly")
+        + ((degree - 5) / 8) ** 2
+        + (math.log(units / 32) / 4) ** 2
+        + (math.log10(rate) + 3) ** 2 / 16
+        + (share - 0.3) ** 2
+    )
+    return np.clip(distance / 2 + 0.1 * RECORDS, 0, 1)
+
+
+MIXED_SPACE = {
+    "kernel": CategoricalDistribution(["rbf", "poly", None]),
+    "degree": IntDistribution(1, 9, step=2),
+    "units": IntDistribution(4, 256, log=True),
+    "rate": FloatDistribution(1e-5, 1e-1, log=True),
+    "share": FloatDistribution(0, 1, step=0.1),
+    "constant": FloatDistribution(0.5, 0.5),
+    "only": CategoricalDistribution(["this"]),
+}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_mixed_space(declared: bool) -> None:
+    sampler = make_sampler(
+        mu=100.0, n_starts=6, n_steps=3, search_space=MIXED_SPACE if declared else None
+    )
+    study = study_of(sampler)
+    study.optimize(sampler.private(mixed))
+    assert len(study.trials) == 6 + 3 * 5 + 1
+    for trial in study.trials:
+        assert all(MIXED_SPACE[n]._contains(MIXED_SPACE[n].to_internal_repr(v))
+                   for n, v in trial.params.items())  # fmt: skip
+        assert type(trial.params["degree"]) is int
+        assert type(trial.params["rate"]) is float
+    frozen = {t.params["kernel"] for t in study.trials[6:]}
+    assert len(frozen) == 1  # the category of the chosen start
+    assert sampler.recommend(study) == study.trials[-1].params
+    assert sampler.guarantee(study).protected
+
+
+def test_a_space_without_numbers() -> None:
+    sampler = make_sampler(mu=100.0, n_starts=8, n_steps=None)
+    study = study_of(sampler)
+    study.optimize(
+        sampler.private(
+            lambda t: 0.5 * RECORDS + 0.3 * (t.suggest_categorical("c", ["a", "b"]) == "a")
+        )
+    )
+    assert len(study.trials) == 9
+    assert sampler.recommend(study) == {"c": "b"}  # wrong only if 8 draws miss "b": 2^-8, seeded
+    assert sampler.guarantee(study).protected
+
+
+def test_single_valued_parameters_are_recommended_too() -> None:
+    def objective(trial: Any) -> np.ndarray:
+        if trial.number == 7:
+            raise ValueError
+        trial.suggest_float("constant", 0.5, 0.5)
+        return squares(trial)
+
+    sampler = make_sampler()
+    study = study_of(sampler)
+    study.optimize(sampler.private(objective))
+    assert set(sampler.recommend(study)) == {"x", "constant"}
+    study.optimize(sampler.private(objective), n_trials=1, catch=(RuntimeError,))
+    assert set(sampler.recommend(study)) == {"x", "constant"}
+
+
+def test_adaptive_norm_memory_and_tolerance_run_through() -> None:
+    for settings in (
+        {"clipping_norm": "adaptive"},
+        {"memory": -1},
+        {"memory": 3},
+        {"kernel": "matern52", "step_rule": "adam"},
+        {"kernel": "polynomial2", "step_rule": "sgd"},
+        {"value_share": 0.0, "n_starts": 0},
+    ):
+        sampler = make_sampler(mu=5.0, **settings)
+        study = study_of(sampler)
+        study.optimize(sampler.private(plane), n_trials=30)
+        assert sampler.finished(study) or "value_share" in settings
+        guarantee = sampler.guarantee(study)
+        assert guarantee.protected
+        assert guarantee.mu_spent == pytest.approx(5.0), settings
+
+
+def test_training_costs_are_added_up() -> None:
+    sampler = make_sampler(training_mu=0.5)
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares), n_trials=4)
+    guarantee = sampler.guarantee(study)
+    assert any("4 trainings" in n and "1-GDP" in n for n in guarantee.notes)
+    assert guarantee.mu_spent < 1

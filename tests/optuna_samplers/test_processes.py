@@ -1,0 +1,388 @@
+"""Several workers, and workers that come back later: one ledger, one run."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import optuna
+import process_worker
+import pytest
+from runs import broad, make_sampler, plane, rows, squares, vault_facts
+
+from optuna_samplers import DPGIBOSampler
+from privbo_plugins.errors import VaultError
+from privbo_plugins.vault import open_vault
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+
+N_WORKERS = 4
+PLAN = {"n_starts": 3, "n_steps": 3, "batch_size": 3}
+N_VALUES, N_STEPS = 3 + 3 * 3 + 1, 3
+
+
+def in_children(work: Callable[..., None], *argument_lists: tuple[Any, ...]) -> list[int | None]:
+    children = [_CONTEXT.Process(target=work, args=arguments) for arguments in argument_lists]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(120)
+    return [child.exitcode for child in children]
+
+
+def check_ledger(ledger: list[tuple[str, str, float]], n_values: int = N_VALUES) -> None:
+    """Each release once, all that was planned, and nothing beyond the budget."""
+    assert set(Counter((kind, key) for kind, key, _ in ledger).values()) == {1}
+    kinds = Counter(broad(kind) for kind, _, _ in ledger)
+    assert kinds == {"value": n_values, "gradient": N_STEPS}
+    assert sum(mu**2 for *_, mu in ledger) == pytest.approx(1.0, rel=1e-6)
+
+
+def check_slots(trials: list[tuple[Any, ...]], extras: int) -> None:
+    """No slot of a step is handed out twice, and no more points than workers can hold."""
+    slots = Counter((step, slot) for _, _, step, slot, state, _ in trials if state != "failed")
+    assert set(slots.values()) == {1}
+    for step in range(N_STEPS):
+        assert 3 <= sum(1 for s, _ in slots if s == step) <= 3 + extras
+
+
+def check_study(study: optuna.Study, published: dict[str, float]) -> None:
+    complete = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    assert {str(t.number): t.value for t in complete} == published
+    steps = [t for t in complete if t.user_attrs["privbo:role"].startswith("step")]
+    points = Counter(tuple(sorted(t.params.items())) for t in steps)
+    assert len(points) >= N_STEPS * 3
+    assert set(points.values()) == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+@pytest.mark.parametrize("known", ["space declared", "space found"])
+def test_several_processes_share_one_study(kind: str, known: str, tmp_path: Path) -> None:
+    vault = f"sqlite:///{tmp_path}/vault.db"
+    settings: dict[str, Any] = dict(PLAN)
+    if known == "space declared":
+        settings["search_space"] = {
+            "x": optuna.distributions.FloatDistribution(0, 1),
+            "y": optuna.distributions.FloatDistribution(-2, 2),
+        }
+    storage = process_worker.open_storage(kind, tmp_path)
+    optuna.create_study(storage=storage, study_name="s")
+    jobs = [
+        (f"{i}", kind, str(tmp_path), vault, str(tmp_path), dict(settings))
+        for i in range(N_WORKERS)
+    ]
+    assert in_children(process_worker.work, *jobs) == [0] * N_WORKERS
+
+    facts = vault_facts(tmp_path / "vault.db")
+    check_ledger(facts["ledger"])
+    check_slots(facts["trials"], extras=N_WORKERS)
+    assert facts["held"] == []
+    study = optuna.load_study(study_name="s", storage=storage)
+    check_study(study, facts["published"])
+    beliefs = [json.loads((tmp_path / f"shown-{i}.json").read_text()) for i in range(N_WORKERS)]
+    assert all(belief == beliefs[0] for belief in beliefs)
+    assert beliefs[0]["finished"]
+    assert beliefs[0]["protected"]
+
+
+@pytest.mark.slow
+def test_several_processes_share_a_postgresql_database(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    try:
+        url = request.getfixturevalue("postgres_database")
+    except pytest.FixtureLookupError:
+        pytest.skip("no PostgreSQL server for tests")
+    with second_database(url) as vault, closing_storage(url) as storage:
+        optuna.create_study(storage=storage, study_name="s")
+        jobs = [
+            (f"{i}", "postgresql", url, vault, str(tmp_path), dict(PLAN)) for i in range(N_WORKERS)
+        ]
+        assert in_children(process_worker.work, *jobs) == [0] * N_WORKERS
+        sampler = make_sampler(vault=vault, **PLAN)
+        try:
+            study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
+            belief = json.loads(json.dumps(process_worker.shown(sampler, study)))
+            for i in range(N_WORKERS):
+                assert json.loads((tmp_path / f"shown-{i}.json").read_text()) == belief
+            session = sampler._state(study).session
+            check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
+            published = session.published().items()
+            check_study(study, {name: value for name, (_, _, value) in published})
+        finally:
+            sampler._vault.close()
+
+
+@contextmanager
+def second_database(url: str) -> Iterator[str]:
+    """A database beside the given one: a vault may not lie in the study's own."""
+    psycopg = pytest.importorskip("psycopg")
+    server, name = url.replace("+psycopg", ""), f"{url.rsplit('/', 1)[1]}_vault"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+        yield f"{url}_vault"
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def closing_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
+    storage = optuna.storages.RDBStorage(url)
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def test_workers_that_open_a_new_vault_at_once_open_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that took another identity for the vault's could not join the run."""
+    barrier, uuid4 = threading.Barrier(8), uuid.uuid4
+
+    def slow() -> uuid.UUID:
+        time.sleep(0.05)  # so that the others come before this one is stored
+        return uuid4()
+
+    monkeypatch.setattr(uuid, "uuid4", slow)
+
+    def identity(_: int) -> str:
+        barrier.wait()
+        return open_vault(f"sqlite:///{tmp_path}/vault.db").vault_id
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(identity, range(8)))) == 1
+    assert len(rows(tmp_path / "vault.db", "SELECT vault_id FROM privbo_vault")) == 1
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_threads_share_one_sampler(place: str, tmp_path: Path) -> None:
+    vault = f"sqlite:///{tmp_path}/vault.db" if place == "file" else None
+    sampler = make_sampler(vault=vault, **PLAN)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(process_worker.slow_plane), n_jobs=N_WORKERS)
+    assert sampler.finished(study)
+    session = sampler._state(study).session
+    check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
+    published = session.published()
+    check_study(study, {name: value for name, (_, _, value) in published.items()})
+    steps = Counter(step for role, step, _ in published.values() if role == "step")
+    assert set(steps) == set(range(N_STEPS))
+    assert all(3 <= count <= 3 + N_WORKERS for count in steps.values())
+    assert session.held_losses() == []
+    assert sampler.guarantee(study).protected
+    if place == "file":
+        check_slots(vault_facts(tmp_path / "vault.db")["trials"], extras=N_WORKERS)
+
+
+def test_extra_values_pay_for_points_beyond_a_batch(tmp_path: Path) -> None:
+    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db", extra_values=4, **PLAN)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(process_worker.slow_plane), n_jobs=N_WORKERS)
+    facts = vault_facts(tmp_path / "vault.db")
+    values = sum(kind == "value" for kind, _, _ in facts["ledger"])
+    assert N_VALUES <= values <= N_VALUES + 4
+    assert sum(mu**2 for *_, mu in facts["ledger"]) <= 1 + 1e-9
+    labels = [t.user_attrs["privbo:role"] for t in study.trials if t.value is not None]
+    assert sum("carried" not in label for label in labels) == values
+
+
+# Coming back ----------------------------------------------------------------------------------
+
+
+def _begin(folder: Path, **settings: Any) -> tuple[DPGIBOSampler, optuna.Study]:
+    sampler = make_sampler(**({"vault": f"sqlite:///{folder}/vault.db"} | settings))
+    study = optuna.create_study(
+        storage=f"sqlite:///{folder}/study.db",
+        study_name="s",
+        sampler=sampler,
+        load_if_exists=True,
+    )
+    return sampler, study
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_in_another_process(tmp_path: Path) -> None:
+    job = ("sqlite", str(tmp_path), f"sqlite:///{tmp_path}/vault.db", str(tmp_path))
+    settings = {**PLAN, "seed": 5, "n_trials_now": 5}
+    sampler, study = _begin(tmp_path, **PLAN, seed=5)
+    study.optimize(sampler.private(plane), n_trials=4)
+    before = vault_facts(tmp_path / "vault.db")
+    values = [trial.value for trial in study.trials]
+
+    assert in_children(process_worker.work, ("a", *job, dict(settings))) == [0]
+    between = vault_facts(tmp_path / "vault.db")
+    assert len(study.trials) == 9
+    assert in_children(process_worker.work, ("b", *job, settings | {"n_trials_now": None})) == [0]
+    after = vault_facts(tmp_path / "vault.db")
+
+    assert [trial.value for trial in study.trials][:4] == values
+    assert set(before["ledger"]) < set(between["ledger"]) < set(after["ledger"])
+    assert before["releases"].items() <= after["releases"].items()
+    check_ledger(after["ledger"])
+    assert len(study.trials) == N_VALUES
+    beliefs = [json.loads((tmp_path / f"shown-{n}.json").read_text()) for n in "ab"]
+    assert [b["run"] for b in beliefs] == [study.user_attrs["privbo:run"]["run"]] * 2
+    assert [b["finished"] for b in beliefs] == [False, True]
+
+
+def test_a_resumed_run_evaluates_the_same_points_as_an_uninterrupted_one(tmp_path: Path) -> None:
+    """Where theta has not moved yet: start points and the plan depend on the seed alone."""
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    settings = {"n_starts": 6, "n_steps": 1, "seed": 9}
+    sampler, study = _begin(tmp_path / "a", **settings)
+    study.optimize(sampler.private(plane), n_trials=6)
+    points = [trial.params for trial in study.trials]
+    for _ in range(6):
+        sampler, study = _begin(tmp_path / "b", **settings)
+        study.optimize(sampler.private(plane), n_trials=1)
+    assert [trial.params for trial in study.trials] == points
+
+
+READERS: dict[str, Callable[[DPGIBOSampler, optuna.Study], Any]] = {
+    "guarantee": lambda sampler, study: sampler.guarantee(study).protected,
+    "finished": lambda sampler, study: sampler.finished(study),
+    "recommend": lambda sampler, study: sampler.recommend(study),
+    "replay": lambda sampler, study: sampler.replay(study),
+    "purge": lambda sampler, study: sampler.purge(study),
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
+def test_a_new_sampler_can_read_a_study_at_once(
+    reader: Callable[[DPGIBOSampler, optuna.Study], Any], tmp_path: Path
+) -> None:
+    """Before any trial has told it the search space."""
+    sampler, study = _begin(tmp_path)
+    study.optimize(sampler.private(plane))
+    sampler, study = _begin(tmp_path)
+    assert reader(sampler, study) in (True, [], None) or set(reader(sampler, study)) == {"x", "y"}
+
+
+@pytest.mark.parametrize("ending", ["fails", "is pruned", "suggests by itself"])
+def test_the_first_trial_of_a_resumed_study_may_go_its_own_way(
+    ending: str, tmp_path: Path
+) -> None:
+    """A trial that ends before it asks the sampler, and one whose parameters were enqueued."""
+    sampler, study = _begin(tmp_path)
+    study.optimize(sampler.private(plane), n_trials=4)
+    sampler, study = _begin(tmp_path)
+
+    def objective(trial: Any) -> Any:
+        if ending == "fails":
+            raise ValueError
+        if ending == "is pruned":
+            raise optuna.TrialPruned
+        return plane(trial)
+
+    if ending == "suggests by itself":
+        study.enqueue_trial({"x": 0.5, "y": 0.5})
+    study.optimize(sampler.private(objective), n_trials=1, catch=(RuntimeError,))
+    state = {"fails": "FAIL", "is pruned": "PRUNED", "suggests by itself": "COMPLETE"}[ending]
+    assert study.trials[-1].state.name == state
+    study.optimize(sampler.private(plane))
+    assert sampler.finished(study)
+
+
+@pytest.mark.slow
+def test_resuming_without_the_vault_names_the_remedy(tmp_path: Path) -> None:
+    sampler, study = _begin(tmp_path, vault=None)
+    study.optimize(sampler.private(plane), n_trials=3)
+    storage, out = f"sqlite:///{tmp_path}/study.db", str(tmp_path / "error.json")
+    assert in_children(process_worker.resume_without_vault, (storage, out)) == [0]
+    kind, message = json.loads(Path(out).read_text())
+    assert kind == "VaultError"
+    assert "vault='sqlite:///" in message
+    pickled = pickle.dumps(sampler)
+    assert in_children(process_worker.resume_pickled, (storage, pickled, out)) == [0]
+    kind, message = json.loads(Path(out).read_text())
+    assert kind == "VaultError"
+    assert "vault='sqlite:///" in message
+    study.optimize(sampler.private(plane), n_trials=1)  # the process that holds it goes on
+    assert sum(trial.value is not None for trial in study.trials) == 4
+    assert sampler.guarantee(study).protected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("mu", 2.0), ("clipping_norm", 0.5), ("n_steps", 9), ("loss_bound", 3.0)]
+)
+def test_other_settings_are_refused_on_resume(name: str, value: Any, tmp_path: Path) -> None:
+    sampler, study = _begin(tmp_path)
+    study.optimize(sampler.private(plane), n_trials=3)
+    ledger = vault_facts(tmp_path / "vault.db")["ledger"]
+    other, same_study = _begin(tmp_path, **{name: value})
+    with pytest.raises(ValueError, match=rf"{name}=.* then and {value} now"):
+        same_study.optimize(other.private(plane), n_trials=1)
+    assert vault_facts(tmp_path / "vault.db")["ledger"] == ledger
+    study.optimize(sampler.private(plane), n_trials=1)
+    assert study.trials[-1].value is not None
+
+
+@pytest.mark.parametrize(
+    ("who", "storage"),
+    [
+        ("a new sampler", "sqlite"),
+        ("the same sampler", "sqlite"),
+        ("the same sampler", "journal"),
+        ("the same sampler", "memory"),
+    ],
+)
+def test_a_study_made_anew_under_an_old_name_is_refused(
+    who: str, storage: str, tmp_path: Path
+) -> None:
+    """Its trials would be answered with the values of the old study's."""
+    vault = f"sqlite:///{tmp_path}/vault.db"
+    opened: Any = (
+        optuna.storages.InMemoryStorage()
+        if storage == "memory"
+        else process_worker.open_storage(storage, tmp_path)
+    )
+    sampler = make_sampler(vault=vault)
+    study = optuna.create_study(storage=opened, study_name="s", sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=3)
+    ledger = vault_facts(tmp_path / "vault.db")["ledger"]
+    optuna.delete_study(study_name="s", storage=opened)
+    if who == "a new sampler":
+        sampler = make_sampler(vault=vault)
+    study = optuna.create_study(storage=opened, study_name="s", sampler=sampler)
+    with pytest.raises(VaultError, match="another name or another vault"):
+        study.optimize(sampler.private(squares), n_trials=1)
+    assert vault_facts(tmp_path / "vault.db")["ledger"] == ledger
+
+
+def test_two_studies_of_one_name_in_two_storages_do_not_share_a_run(tmp_path: Path) -> None:
+    vault = f"sqlite:///{tmp_path}/vault.db"
+    pairs = []
+    for _ in range(2):  # both are open before either has released anything
+        sampler = make_sampler(vault=vault)
+        study = optuna.create_study(study_name="s", sampler=sampler)
+        with suppress(VaultError):  # the second may be refused
+            pairs.append((sampler, study, study.ask()))
+    values = []
+    for sampler, _, trial in pairs:
+        trial.suggest_float("x", 0, 1)
+        values.append(sampler.tell_private(trial, squares(trial)))
+    assert len(values) == len(set(values))
+    assert values
+
+
+def test_one_vault_serves_many_studies(tmp_path: Path) -> None:
+    vault = f"sqlite:///{tmp_path}/vault.db"
+    for name in ("a", "b"):
+        sampler = make_sampler(vault=vault)
+        study = optuna.create_study(study_name=name, sampler=sampler)
+        study.optimize(sampler.private(squares))
+        assert sampler.guarantee(study).mu_spent == pytest.approx(1.0)
+        assert sampler.guarantee(study).protected
