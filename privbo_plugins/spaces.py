@@ -32,13 +32,21 @@ def _check_range(kind: str, low: float, high: float, log: bool, step: float | No
         raise ValueError(f"{kind} needs step > 0, got step={step}.")
 
 
-def _position(value: float, low: float, high: float) -> float:
-    """Coordinate of a value; halves keep the widest ranges from overflowing."""
-    return (value / 2 - low / 2) / (high / 2 - low / 2)
+def _position(value: Any, low: float, high: float, log: bool) -> float:
+    """Coordinate of a value projected on the range; halves keep the widest from overflowing."""
+    number = min(max(float(value), low), high)
+    if high == low:
+        return 0.5
+    if log:
+        number, low, high = math.log(number), math.log(low), math.log(high)
+    return (number / 2 - low / 2) / (high / 2 - low / 2)
 
 
-def _between(u: float, low: float, high: float) -> float:
-    """Value at a coordinate."""
+def _between(u: float, low: float, high: float, log: bool) -> float:
+    """Value at a coordinate, which is projected on [0, 1]."""
+    u = min(max(u, 0.0), 1.0)
+    if log:
+        return math.exp(_between(u, math.log(low), math.log(high), False))
     return (1.0 - u) * low + u * high
 
 
@@ -78,20 +86,11 @@ class Float:
 
     def encode(self, value: Any) -> float:
         """Value to coordinate; values outside the range are projected on it."""
-        number = min(max(float(value), self.low), self.high)
-        if self.high == self.low:
-            return 0.5
-        if self.log:
-            return _position(math.log(number), math.log(self.low), math.log(self.high))
-        return _position(number, self.low, self.high)
+        return _position(value, self.low, self.high, self.log)
 
     def decode(self, u: float) -> float:
         """Coordinate in [0, 1] to the value that is evaluated."""
-        u = min(max(u, 0.0), 1.0)
-        if self.log:
-            value = math.exp(_between(u, math.log(self.low), math.log(self.high)))
-        else:
-            value = _between(u, self.low, self.high)
+        value = _between(u, self.low, self.high, self.log)
         if self.step is not None:
             steps = math.floor((self.high - self.low) / self.step + 1e-9)
             value = self.low + min(round((value - self.low) / self.step), steps) * self.step
@@ -140,20 +139,11 @@ class Int:
 
     def encode(self, value: Any) -> float:
         """Value to coordinate; values outside the range are projected on it."""
-        number = min(max(float(value), self.low), self.high)
-        if self.high == self.low:
-            return 0.5
-        if self.log:
-            return _position(math.log(number), math.log(self.low), math.log(self.high))
-        return _position(number, self.low, self.high)
+        return _position(value, self.low, self.high, self.log)
 
     def decode(self, u: float) -> int:
         """Coordinate in [0, 1] to the value that is evaluated."""
-        u = min(max(u, 0.0), 1.0)
-        if self.log:
-            value = math.exp(_between(u, math.log(self.low), math.log(self.high)))
-        else:
-            value = _between(u, self.low, self.high)
+        value = _between(u, self.low, self.high, self.log)
         steps = (self.high - self.low) // self.step
         return int(self.low + min(round((value - self.low) / self.step), steps) * self.step)
 
