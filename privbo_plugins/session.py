@@ -12,7 +12,6 @@ import math
 import secrets
 import threading
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -73,11 +72,10 @@ def as_losses(values: Any) -> Array:
 
 def _quietly_as_array(values: Any) -> Array | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            array = np.asarray(values)
-            if array.dtype.kind not in "biufO":
-                return None
+        array = np.asarray(values)
+        if array.dtype.kind not in "biufO":
+            return None
+        with np.errstate(all="ignore"):
             return np.array(array, dtype=np.float64)
     except Exception:  # its text may quote the data
         return None

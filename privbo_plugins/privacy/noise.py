@@ -8,6 +8,7 @@ explicitly, and whatever was released with it is reported as unprotected for eve
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -73,11 +74,18 @@ class SecureNoise:
 
 
 def _measurement(size: int, scale: float) -> Any:
+    import opendp.prelude as dp
+
+    return dp.m.make_gaussian(*_input_space(size), scale, k=grid_exponent(scale))
+
+
+@lru_cache(maxsize=64)
+def _input_space(size: int) -> tuple[Any, Any]:
     import opendp.prelude as dp  # a second to import: not before noise is needed
 
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=size)
-    return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale, k=grid_exponent(scale))
+    return domain, dp.l2_distance(T=float)
 
 
 def grid_exponent(scale: float) -> int:
