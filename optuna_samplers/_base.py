@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import sqlalchemy
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.search_space import IntersectionSearchSpace
@@ -44,6 +45,11 @@ GUARANTEE_ATTR = "privbo:guarantee"
 ROLE_ATTR = "privbo:role"
 """Trial attribute: what the trial was for, and whether its value is a release of its own."""
 
+_WRAP = (
+    "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
+    "returns one value per validation record."
+)
+
 Objective = Callable[[Any], Any]
 
 
@@ -54,6 +60,8 @@ class _StudyState:
         self.session = session
         self.intersection = IntersectionSearchSpace()
         self.relative: dict[str, BaseDistribution] | None = None
+        self.entered: set[str] = set()
+        self.charged: set[str] = set()
         self.told: dict[str, float] = {}
         self.warned = False
         self._distributions: dict[str, BaseDistribution] = {}
@@ -130,14 +138,27 @@ class PrivateSampler(BaseSampler):
                 state = of_storage[key] = _StudyState(self._open(study))
             return state
 
-    def _forget_if_made_anew(self, study: Study, trial: FrozenTrial) -> None:
-        """A study deleted and made again may get its old number; then its attribute is gone."""
-        if trial.number == 0:
+    def _current(self, study: Study) -> _StudyState:
+        """The state, after making sure that the study still belongs to this run.
+
+        A study deleted and made again may get its old number; then its attribute is gone. Two
+        samplers with vaults of their own may have begun a new study at once; then one of them
+        finds the other's run remembered, and stops before it releases anything more.
+        """
+        own = self._state(study)
+        remembered = study.user_attrs.get(RUN_ATTR)
+        if remembered is None:
             with self._lock:
-                own = self._states.get(study._storage, {}).get((study.study_name, study._study_id))
-                remembered = study.user_attrs.get(RUN_ATTR)
-                if own is not None and (remembered or {}).get("run") != own.session.run_id:
-                    del self._states[study._storage][study.study_name, study._study_id]
+                self._states[study._storage].pop((study.study_name, study._study_id), None)
+            return self._state(study)
+        if remembered["run"] != own.session.run_id:
+            own.session.mark_unprotected("another sampler with another vault works on this study")
+            raise VaultError(
+                "Another sampler began this study at the same time with a vault of its own, so "
+                "two ledgers would pay for one study. Give all workers the same vault URL and "
+                "start a new study."
+            )
+        return own
 
     def _open(self, study: Study) -> Session:
         _refuse_multi_objective(study, type(self).__name__)
@@ -201,10 +222,13 @@ class PrivateSampler(BaseSampler):
         """Charges the training that the trial is about to do, if a cost was declared."""
         study = _whole(study)
         _refuse_multi_objective(study, type(self).__name__)
-        self._forget_if_made_anew(study, trial)
-        session = self._state(study).session
-        if self._config.training_mu is not None:
-            session.charge_training(_key(trial))
+        self._charge_training(self._current(study), _key(trial))
+
+    def _charge_training(self, own: _StudyState, key: str) -> None:
+        """Once a trial, also where another sampler than this one began the trial."""
+        if self._config.training_mu is not None and key not in own.charged:
+            own.charged.add(key)
+            own.session.charge_training(key)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -262,11 +286,12 @@ class PrivateSampler(BaseSampler):
         study = _whole(study)
         own = self._state(study)
         session = own.session
-        if state != TrialState.COMPLETE:
-            session.fail(_key(trial))
-            self._check_pruned(own, values)
-            return
         key = _key(trial)
+        if state != TrialState.COMPLETE:
+            session.fail(key)
+            if key not in own.entered:
+                self._notice_outside(study, own)
+            return
         published = own.told.get(key)
         if published is None:
             published = session.published_value(key)
@@ -277,9 +302,13 @@ class PrivateSampler(BaseSampler):
         if session.finished:
             self._finish(study, session)
 
-    def _check_pruned(self, own: _StudyState, values: Sequence[float] | None) -> None:
-        if values is not None:
-            own.session.note("a pruned trial stores its last intermediate value")
+    def _notice_outside(self, study: Study, own: _StudyState) -> None:
+        """A trial ended that no private objective evaluated: who knows what it has logged."""
+        if study._thread_local.in_optimize_loop:
+            reason = "trials ran outside sampler.private"
+            self._expose(study, own, reason, _WRAP)
+        else:
+            own.session.note("trials were ended by study.tell, without losses")
 
     def _take_plain(
         self, study: Study, own: _StudyState, trial: FrozenTrial, values: Sequence[float] | None
@@ -291,8 +320,7 @@ class PrivateSampler(BaseSampler):
             study,
             own,
             "trials returned plain floats instead of per-record losses",
-            "Wrap the objective: study.optimize(sampler.private(objective)) with an objective "
-            "that returns one value per validation record.",
+            _WRAP,
         )
 
     def _expose(self, study: Study, own: _StudyState, reason: str, fix: str = "") -> None:
@@ -323,7 +351,9 @@ class PrivateSampler(BaseSampler):
 
         Args:
             objective: From a guarded trial to a vector of shape (n_records,): losses to
-                minimise or scores to maximise, in the study's direction.
+                minimise or scores to maximise, in the study's direction. Entry i must belong to
+                the same record in every trial and on every worker; return NaN for a record that
+                cannot be scored.
 
         Returns:
             An objective for ``study.optimize`` that returns the released value. The vector
@@ -336,7 +366,8 @@ class PrivateSampler(BaseSampler):
 
         Args:
             trial: From ``study.ask()``.
-            losses: One value per validation record, shape (n_records,).
+            losses: One value per validation record, shape (n_records,); entry i belongs to the
+                same record in every trial.
 
         Returns:
             The released value.
@@ -368,8 +399,10 @@ class PrivateSampler(BaseSampler):
 
     def _tell_or_raise(self, trial: optuna.Trial, losses: Any) -> float:
         study = trial.study
-        frozen = study._storage.get_trial(trial._trial_id)
-        own = self._state(study)
+        frozen = _frozen(trial)
+        own = self._current(study)
+        own.entered.add(_key(frozen))
+        self._charge_training(own, _key(frozen))
         space = own.space_of(frozen.distributions)
         if space is None:
             raise ValueError(
@@ -386,15 +419,18 @@ class PrivateSampler(BaseSampler):
         return value
 
     def _evaluate(self, trial: optuna.Trial, objective: Objective) -> tuple[float, Any]:
-        session = self._state(trial.study).session
-
-        def declare(operation: str) -> None:
-            session.vouch(operation)
-
-        losses, error = attempt(objective, GuardedTrial(trial, declare))
+        own, key = self._state(trial.study), _key(_frozen(trial))
+        own.entered.add(key)
+        self._charge_training(own, key)
+        losses, error = attempt(objective, self.guarded(trial))
         if error is not None:
             return float("nan"), error
         return self._tell(trial, losses)
+
+    def guarded(self, trial: optuna.Trial) -> GuardedTrial:
+        """The trial as a private objective sees it, for ask/tell: outputs need ``public=True``."""
+        own, key = self._state(trial.study), _key(_frozen(trial))
+        return GuardedTrial(trial, lambda operation: own.session.vouch(operation, key))
 
     # What the user reads --------------------------------------------------------------------
 
@@ -451,10 +487,13 @@ class PrivateSampler(BaseSampler):
 
     def _audit_storage(self, study: Study, session: Session) -> None:
         """Marks the run if the study holds values that no release explains."""
-        published, vouched = session.published(), session.vouched("report")
+        published, vouched = session.published(), session.vouched()
         for trial in study.get_trials(deepcopy=False):
-            if trial.intermediate_values and not vouched:
-                session.mark_unprotected("the study holds intermediate values nobody vouched for")
+            for operation in _outputs(trial):
+                if f"{operation}/{_key(trial)}" not in vouched:
+                    session.mark_unprotected(
+                        f"the study holds {operation} data nobody vouched for"
+                    )
             if trial.state != TrialState.COMPLETE or trial.value is None:
                 continue
             known = published.get(_key(trial))
@@ -534,6 +573,22 @@ def _key(trial: FrozenTrial) -> str:
     return str(trial.system_attrs.get("failed_trial", trial.number))
 
 
+def _frozen(trial: optuna.Trial) -> FrozenTrial:
+    return trial.study._storage.get_trial(trial._trial_id)
+
+
+def _outputs(trial: FrozenTrial) -> list[str]:
+    """Operations that must have put something into a trial besides parameters and value."""
+    found = []
+    if trial.intermediate_values:
+        found.append("report")
+    if any(not name.startswith("privbo:") for name in trial.user_attrs):
+        found.append("set_user_attr")
+    if trial.constraints:
+        found.append("set_constraint")
+    return found
+
+
 def _whole(study: Study) -> Study:
     """The study behind the view of one bracket that HyperbandPruner hands to samplers."""
     return getattr(study, "_study", study)
@@ -546,8 +601,8 @@ def _same(told: float, published: float) -> bool:
 def _refuse_shared_database(study: Study, vault: Vault) -> None:
     """A vault in the study's own database would be read by whoever reads the study."""
     backend = getattr(study._storage, "_backend", study._storage)
-    url = getattr(backend, "url", None)
-    if isinstance(url, str) and vault.is_at(url):
+    engine = getattr(backend, "engine", None)
+    if isinstance(engine, sqlalchemy.Engine) and vault.lies_in(engine):
         raise VaultError(
             "The vault and the study lie in the same database, so whoever reads the study could "
             "read the raw losses. Give the vault a database of its own, for example "

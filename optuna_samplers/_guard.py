@@ -9,7 +9,12 @@ from typing import Any
 import optuna
 from optuna.exceptions import TrialPruned
 
-from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, VaultError
+from privbo_plugins.errors import (
+    ObjectiveFailedError,
+    PrivacyError,
+    SpaceChangedError,
+    VaultError,
+)
 
 _PASSED_ON = frozenset(
     {
@@ -23,13 +28,13 @@ _PASSED_ON = frozenset(
         "params",
         "distributions",
         "datetime_start",
-        "relative_params",
         "user_attrs",
-        "constraints",
     }
 )
 
 _WHY = {
+    "relative_params": "it is Optuna's own live dictionary",
+    "constraints": "constraint values are stored and shown by the dashboard",
     "report": "intermediate values are stored and drawn by the dashboard",
     "should_prune": "a decision that depends on validation records tells something of them",
     "set_user_attr": "user attributes are stored and shown by the dashboard",
@@ -39,19 +44,21 @@ _WHY = {
 }
 
 
+_VOUCHABLE = frozenset({"report", "should_prune", "set_user_attr", "set_constraint"})
+
+
 class GuardedTrialError(PrivacyError):
     """A private objective tried something that would bypass the guarantee."""
 
     def __init__(self, operation: str) -> None:
         self.operation = operation if operation in _WHY else "storage"
-        super().__init__(
-            f"trial.{self.operation} is closed to a private objective: "
-            f"{_WHY[self.operation]}. If what you pass is public (it depends on no validation "
-            f"record), say so: trial.{self.operation}(..., public=True)."
-            if self.operation not in ("study", "storage")
-            else f"trial.{self.operation} is closed to a private objective: "
-            f"{_WHY[self.operation]}."
-        )
+        text = f"trial.{self.operation} is closed to a private objective: {_WHY[self.operation]}."
+        if self.operation in _VOUCHABLE:
+            text += (
+                " If what you pass is public (it depends on no validation record), say so: "
+                f"trial.{self.operation}(..., public=True)."
+            )
+        super().__init__(text)
 
 
 class GuardedTrial:
@@ -70,24 +77,25 @@ class GuardedTrial:
         self._trial = trial
         self._declare = declare
         self.suggest_error: BaseException | None = None
+        self.suggestion = ""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("suggest_") and name in _PASSED_ON:
-            return self._suggesting(getattr(self._trial, name))
+            return self._suggesting(name, getattr(self._trial, name))
         if name in _PASSED_ON:
             return getattr(self._trial, name)
         if name.startswith("__"):
             raise AttributeError(name)
         raise GuardedTrialError(name if name in _WHY else "storage")
 
-    def _suggesting(self, suggest: Callable[..., Any]) -> Callable[..., Any]:
-        """Remembers what a suggestion raised: it names parameters and ranges, which are public."""
+    def _suggesting(self, method: str, suggest: Callable[..., Any]) -> Callable[..., Any]:
+        """Remembers which suggestion raised what, so that it is not taken for the objective's."""
 
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(name: str, *args: Any, **kwargs: Any) -> Any:
             try:
-                return suggest(*args, **kwargs)
+                return suggest(name, *args, **kwargs)
             except Exception as error:
-                self.suggest_error = error
+                self.suggest_error, self.suggestion = error, f"trial.{method}({name!r}, ...)"
                 raise
 
         return wrapped
@@ -139,19 +147,25 @@ def attempt(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple[Any, 
         return None, GuardedTrialError(str(error.operation))
     except KeyboardInterrupt:
         return None, KeyboardInterrupt()
-    except SystemExit as error:
-        return None, SystemExit(error.code if isinstance(error.code, int) else 1)
+    except SystemExit:
+        return None, SystemExit(1)
     except BaseException as error:
         if error is trial.suggest_error:
-            return None, _suggest_failed(error)
+            return None, _suggest_failed(error, trial.suggestion)
         return None, _withheld(public_name(error))
 
 
-def _suggest_failed(error: BaseException) -> Exception:
-    for kind in (VaultError, PrivacyError):
+def _suggest_failed(error: BaseException, suggestion: str) -> Exception:
+    """The engine's own errors pass; Optuna's quote bounds, which may have come from the data."""
+    for kind in (VaultError, PrivacyError, SpaceChangedError):
         if isinstance(error, kind):
             return kind(str(error))
-    return ValueError(f"A suggestion failed: {error}")
+    return ValueError(
+        f"{suggestion} was refused: its range or choices make no sense, or differ from those of "
+        "earlier trials (or from another call in this trial). Every trial must suggest the same "
+        "parameters with the same ranges; the bounds are not repeated here, because Optuna logs "
+        "this text."
+    )
 
 
 def public_name(error: BaseException) -> str:

@@ -38,6 +38,7 @@ PRIVATE, PLAIN = "private", "plain"
 OUTSIDE, OUTSIDE_STEP = "outside", -2
 """Role and step of a trial that the plan did not ask for."""
 
+_VOUCHED_FOR = "vouched"
 _ENDLESS = 10**9
 _VOUCHED = "the caller declared values given to trial.{} public"
 
@@ -64,8 +65,8 @@ def as_losses(values: Any) -> Array:
         )
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
-            f"Per-record losses must be a non-empty vector of shape (n_records,), got shape "
-            f"{array.shape}."
+            "Per-record losses must be a non-empty vector of shape (n_records,), got an array of "
+            f"{array.ndim} dimension(s){' without entries' if array.size == 0 else ''}."
         )
     return array
 
@@ -75,9 +76,22 @@ def _quietly_as_array(values: Any) -> Array | None:
         array = np.asarray(values)
         if array.dtype.kind not in "biufO":
             return None
+        if array.dtype.kind == "O" and array.ndim == 1:
+            numbers = [_number(entry) for entry in array]
+            if all(number is None for number in numbers):
+                return None
+            array = np.array([math.nan if number is None else number for number in numbers])
         with np.errstate(all="ignore"):
             return np.array(array, dtype=np.float64)
     except Exception:  # its text may quote the data
+        return None
+
+
+def _number(entry: Any) -> float | None:
+    """One record's value, or None; a single odd record must not fail the trial."""
+    try:
+        return float(entry)
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -170,7 +184,7 @@ class Session:
             noise=noise or SecureNoise(),
         )
         session.begun_here = begun_here
-        if not session._noise.secure:
+        if type(session._noise) is not SecureNoise:
             session.mark_unprotected("the noise source is reproducible and meant for tests only")
         return session
 
@@ -375,8 +389,11 @@ class Session:
             began = self._mode is not None
             with self._transaction() as tx:
                 self._sync(tx)
-                self._check_private(space)
+                self._check_space(space)
+                if self._mode is None and self._frozen(tx) is None:
+                    _check_first(y)
                 self._freeze(tx, space, PRIVATE, len(y))
+                self._check_private()
                 value, label, due = self._record(tx, trial, params, y)
             if due:
                 self._settle()
@@ -393,26 +410,30 @@ class Session:
         A trial of a private run that returns a plain float is marked and otherwise ignored.
         """
         with self._lock:
+            # In a transaction of its own: whatever fails below, the mark stays.
+            self.mark_unprotected("trials returned plain floats instead of per-record losses")
             with self._transaction() as tx:
-                tx.mark(UNPROTECTED, "trials returned plain floats instead of per-record losses")
                 self._sync(tx)
                 same = self._space is None or self._space == space
-                if self._mode == PRIVATE or not same:
+                if same and self._mode != PRIVATE:
+                    self._freeze(tx, space, PLAIN, 1)
+                if not same or self._mode == PRIVATE:
                     tx.fail(trial)
                     return
-                self._freeze(tx, space, PLAIN, 1)
                 _, _, due = self._record(tx, trial, params, np.array([float(value)]))
             if due:
                 self._settle()
 
-    def _check_private(self, space: Space) -> None:
+    def _check_space(self, space: Space) -> None:
+        if self._space is not None and self._space != space:
+            raise SpaceChangedError(_space_changed(self._space, space))
+
+    def _check_private(self) -> None:
         if self._mode == PLAIN:
             raise PrivacyError(
                 "This run began with plain floats and is unprotected; per-record losses cannot "
                 "make it private. Start a new study for them."
             )
-        if self._space is not None and self._space != space:
-            raise SpaceChangedError(_space_changed(self._space, space))
 
     def _record(
         self, tx: Transaction, trial: str, params: Mapping[str, Any], y: Array
@@ -421,7 +442,9 @@ class Session:
         if len(y) != self._n_records:
             raise ValueError(
                 f"Every trial must return one value for each of the same {self._n_records} "
-                f"validation records, got {len(y)}. Nothing was stored or charged."
+                "validation records, in the same order; this vector has another length. Return "
+                "NaN for a record that cannot be scored instead of dropping it. Nothing was "
+                "stored or charged."
             )
         row = tx.trial(trial)
         if row is not None and row.state == "done":
@@ -491,7 +514,7 @@ class Session:
         tx.charge(charge)
         if math.isinf(query.mu):
             tx.mark(UNPROTECTED, "mu is infinite, so no noise is added")
-        elif not self._noise.secure:  # a session may be handed another source later
+        elif type(self._noise) is not SecureNoise:  # a session may be handed another source later
             tx.mark(UNPROTECTED, "the noise source is reproducible and meant for tests only")
 
     def _draw(self, query: Query, blocks: Iterable[Array], scale: float) -> Array:
@@ -537,14 +560,16 @@ class Session:
         with self._lock, self._transaction() as tx:
             tx.mark(NOTE, text)
 
-    def vouch(self, operation: str) -> None:
-        """Records that the caller declared what an operation was given to be public."""
-        self.note(_VOUCHED.format(operation))
-
-    def vouched(self, operation: str) -> bool:
-        """Whether :meth:`vouch` was called for an operation."""
+    def vouch(self, operation: str, trial: str) -> None:
+        """Records that the caller declared what an operation of a trial was given public."""
         with self._lock, self._transaction() as tx:
-            return _VOUCHED.format(operation) in tx.marks(NOTE)
+            tx.mark(NOTE, _VOUCHED.format(operation))
+            tx.mark(_VOUCHED_FOR, f"{operation}/{trial}")
+
+    def vouched(self) -> frozenset[str]:
+        """What was declared public, as operation/trial."""
+        with self._lock, self._transaction() as tx:
+            return frozenset(tx.marks(_VOUCHED_FOR))
 
     def published_value(self, trial: str) -> float | None:
         """What a trial may show in the host's storage; None if it was never told."""
@@ -686,6 +711,15 @@ def _training_notes(charges: Iterable[Charge], config: GIBOConfig) -> list[str]:
         f"compose to {total:.4g}-GDP for the training records, if the training is what was "
         "declared"
     ]
+
+
+def _check_first(y: Array) -> None:
+    if len(y) == 1:
+        raise ValueError(
+            "The first vector has one entry, so there would be one validation record: this looks "
+            "like an average. Return one value per validation record, before averaging. Nothing "
+            "was stored or charged."
+        )
 
 
 def _published(value: float | None) -> float:

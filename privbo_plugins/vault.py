@@ -429,7 +429,7 @@ class Vault:
         """Creates a SQLite file with mode 0600 before SQLite would with the umask's."""
         parsed = sa.make_url(url)
         path = parsed.database
-        if parsed.get_backend_name() != "sqlite" or not path or path.startswith("file:"):
+        if parsed.get_backend_name() != "sqlite" or not path:
             return
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -531,21 +531,16 @@ class Vault:
         text = str(error) if self._is_sqlite else type(error).__name__
         return f"The vault refused an operation ({text}). Nothing of it was kept."
 
-    def is_at(self, url: str) -> bool:
-        """Whether a database URL leads to this vault's own database."""
-        return not self.in_memory and _place(self._engine.url) == _place(sa.make_url(url))
+    def lies_in(self, engine: sa.Engine) -> bool:
+        """Whether another engine, however its URL is spelt, sees this vault's own tables."""
+        if self.in_memory or not sa.inspect(engine).has_table(_vault.name):
+            return False
+        with engine.connect() as connection:
+            return connection.execute(sa.select(_vault.c.vault_id)).scalar() == self.vault_id
 
     def close(self) -> None:
         """Closes every connection; an in-memory vault is gone then."""
         self._engine.dispose()
-
-
-def _place(url: sa.URL) -> tuple[Any, ...]:
-    """What tells databases apart: the file, or server and name."""
-    if url.get_backend_name() == "sqlite":
-        path = (url.database or "").removeprefix("file:").split("?")[0]
-        return "sqlite", os.path.realpath(path)
-    return url.get_backend_name(), url.host or "localhost", url.port or 5432, url.database
 
 
 def _compile(statement: Any, dialect: Any) -> tuple[str, Any]:
@@ -630,9 +625,19 @@ def open_vault(handle: str | None = None) -> Vault:
             )
         return living
     try:
-        sa.make_url(handle)
+        url = sa.make_url(handle)
     except sa.exc.ArgumentError:
         raise ValueError(
             "vault must be None, 'memory' or a database URL such as 'sqlite:///private.db'."
         ) from None
+    if url.get_backend_name() == "sqlite":
+        _check_sqlite_path(url.database or "")
     return Vault(handle)
+
+
+def _check_sqlite_path(path: str) -> None:
+    if not path or path.startswith((":", "file:")):
+        raise ValueError(
+            "A SQLite vault needs a plain path, such as vault='sqlite:///private.db', so that it "
+            "can be created for this user alone; None keeps the vault in memory."
+        )

@@ -14,6 +14,9 @@ NOT_COVERED_TUNER = (
     "cross-validation losses, where one record both trains and validates",
     "objectives in which one record's loss depends on another validation record (early stopping, "
     "threshold or temperature selection, target scaling, batch statistics)",
+    "runs in which row i is not the same record in every trial and on every worker (a shuffled "
+    "loader, a split drawn anew, dropped rows)",
+    "names, ranges, choices and constants given to suggest_*, which are stored as they are",
     "run times, and whether a trial fails or is pruned",
     "what the objective itself prints, logs or writes",
     "other studies on the same records: their mu add up as squares",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_GRID_BITS = 40
+_GRID_BITS = 60
 
 
 class NoiseSource(Protocol):
@@ -89,10 +89,10 @@ def _input_space(size: int) -> tuple[Any, Any]:
 
 
 def grid_exponent(scale: float) -> int:
-    """log2 of the grid width: 2**-40 standard deviations.
+    """log2 of the grid width: 2**-60 standard deviations.
 
     The default grid of 2**-1074 triples the cost of a draw. Rounding the input to this one adds
-    at most sqrt(d) 2**-40 standard deviations to the sensitivity, which the slack of
+    at most sqrt(d) 2**-60 standard deviations to the sensitivity, which the slack of
     :func:`privbo_plugins.privacy.mechanisms.gaussian_scale` covers.
     """
     return math.floor(math.log2(scale)) - _GRID_BITS

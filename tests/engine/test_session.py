@@ -197,8 +197,8 @@ def test_an_interrupted_release_is_made_anew_and_charged_once(
 @pytest.mark.parametrize(
     ("losses", "message"),
     [
-        (np.ones(N - 1), f"same {N} validation records, got {N - 1}"),
-        (np.ones(N + 1), f"same {N} validation records, got {N + 1}"),
+        (np.ones(N - 1), "another length"),
+        (np.ones(N + 1), "another length"),
         (np.ones((N, 1)), "shape"),
         (np.ones((2, N)), "shape"),
         ([], "non-empty"),

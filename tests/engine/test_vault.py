@@ -296,19 +296,24 @@ def test_a_journal_left_by_a_transaction_is_not_readable_by_others(path: Path) -
     assert set(modes.values()) == {0o600}
 
 
-@pytest.fixture(params=["missing-folder", "folder", "text", "read-only", "no-server", "no-driver"])
+@pytest.fixture(
+    params=[
+        "missing-folder",
+        "folder",
+        "text",
+        "no-server",
+        "no-driver",
+    ]
+)
 def unusable(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     (tmp_path / "folder").mkdir()
-    text, ro = tmp_path / "text", tmp_path / "ro.db"
+    text = tmp_path / "text"
     text.write_text("Jane Doe," * 500)
     text.chmod(0o600)
-    open_vault(f"sqlite:///{ro}").close()
-    ro.chmod(0o600)
     return {
         "missing-folder": f"sqlite:///{tmp_path}/missing/private.db",
         "folder": f"sqlite:///{tmp_path}/folder",
         "text": f"sqlite:///{text}",
-        "read-only": f"sqlite:///file:{ro}?mode=ro&uri=true",
         "no-server": "postgresql://nobody:hunter2@127.0.0.1:1/none",
         "no-driver": "nosuchdb://host/db",
     }[request.param]
@@ -488,3 +493,12 @@ def test_an_engine_echoed_by_the_user_prints_no_data(
     assert "CREATE TABLE" in caplog.text
     assert "host-run" not in caplog.text
     assert repr(np.float64(0.123456789).tobytes())[2:-1] not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:v.db?uri=true"]
+)
+def test_a_sqlite_vault_needs_a_plain_path(url: str, tmp_path: Path) -> None:
+    """Anything else could be created readable for others, or forget its ledger at once."""
+    with pytest.raises(ValueError, match="plain path"):
+        open_vault(url)

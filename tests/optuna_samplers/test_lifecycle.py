@@ -578,7 +578,6 @@ def test_the_guarded_trial_passes_on_what_is_harmless() -> None:
             params=trial.params,
             distributions=trial.distributions,
             started=trial.datetime_start,
-            relative=trial.relative_params,
             attributes=trial.user_attrs,
             text=repr(trial),
             kinds=(

@@ -11,6 +11,9 @@ from privbo_plugins.models.kernels import KERNELS, Kernel
 
 ADAPTIVE = "adaptive"
 
+_SMALLEST = 1e-100
+"""Bounds below it would underflow inside the mechanisms."""
+
 
 def _positive(name: str, value: Any, allow_inf: bool = False) -> None:
     fine = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
@@ -112,8 +115,12 @@ class GIBOConfig:
     def _check_bounds(self) -> None:
         if self.clipping_norm != ADAPTIVE:
             _positive("clipping_norm", self.clipping_norm, allow_inf=math.isinf(self.mu))
+            if float(self.clipping_norm) < _SMALLEST:
+                raise ValueError(
+                    f"clipping_norm must be >= {_SMALLEST}, got {self.clipping_norm}."
+                )
         low, high = self.value_range
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        if not (math.isfinite(high - low) and high - low >= _SMALLEST):
             raise ValueError(
                 f"loss_bound must be a positive number or (low, high) with low < high, "
                 f"got {self.loss_bound!r}."
