@@ -33,9 +33,9 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## quality and cost benchmarks, JSON and pictures in benchmarks/results
+bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.quality
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

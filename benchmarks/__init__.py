@@ -1,1 +1,1 @@
-"""Benchmarks: fixed seeds, a JSON result and a picture each, the reference in the same run."""
+"""Benchmarks: fixed seeds, a JSON result, and the reference beside it."""

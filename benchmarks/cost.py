@@ -2,8 +2,8 @@
 
 Part 1 compares with TPESampler in the same process: d = 5 and 20, 1000 records, 50 to 400 trials.
 Part 2 is the size of the paper's SVM experiment (d = 103, n = 9000, b = 104, T = 20) with a
-synthetic loss, so that only the sampler is timed. Part 3 shows that memory does not grow with the
-run: a million records, d = 10, 200 trials.
+synthetic loss, so that only the sampler is timed. Part 3 takes a million records, d = 10 and 200
+trials, and reports the peak memory.
 
     python -m benchmarks.cost [--parts 1 2 3]
 """

@@ -187,6 +187,11 @@ class PrivateSampler(BaseSampler):
         declared = self._search_space
         if declared is None and remembered is not None:
             declared = IntersectionSearchSpace().calculate(study)
+        reasons = session.guarantee().reasons
+        if reasons and remembered is None:
+            warnings.warn(
+                f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning, stacklevel=2
+            )
         space = None if declared is None else to_space(declared)
         if space is not None and (self._search_space is not None or session.fits(space)):
             session.set_space(space)

@@ -40,7 +40,7 @@ _WHY = {
     "set_user_attr": "user attributes are stored and shown by the dashboard",
     "set_constraint": "constraint values are stored and shown by the dashboard",
     "study": "through the study everything in its storage can be written",
-    "storage": "through the storage everything can be written",
+    "storage": "through the storage, or another attribute, everything can be written",
 }
 
 

@@ -21,12 +21,13 @@ class DPGIBOSampler(PrivateSampler):
 
     Args:
         mu: Total Gaussian DP parameter, > 0; ``math.inf`` is GIBO without privacy.
-        n_steps: Gradient steps T; None plans them from n_records, d, mu and ``n_trials``.
+        n_steps: Gradient steps T; None for 25, or as many as ``n_trials`` allows.
         n_trials: The most trials you want to run, for planning.
         batch_size: Trials a step; None for d + 1.
         tolerance: Instead of ``batch_size``: the trace of the gradient's posterior covariance
             that the fewest points should reach (unit-cube units; it starts at d / lengthscale²).
-        n_starts: Start points, the centre first; None plans them.
+        n_starts: Start points K, the centre first; None for 16 (20 where nothing is numeric), at
+            most a quarter of ``n_trials``.
         extra_values: Releases kept for trials outside the plan: enqueued ones, and points
             beyond a batch that parallel workers evaluate. Others show a mean of released values.
         clipping_norm: Largest norm B of one record's gradient (losses over the unit cube);

@@ -20,7 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import START, STEP, Proposal, Query, Release
+from privbo_plugins.algorithms.base import (
+    OUTSIDE,
+    OUTSIDE_STEP,
+    START,
+    STEP,
+    Proposal,
+    Query,
+    Release,
+)
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
@@ -35,9 +43,6 @@ Array = NDArray[np.float64]
 
 UNPROTECTED, NOTE, _CLAIMED = "unprotected", "note", "claimed"
 PRIVATE, PLAIN = "private", "plain"
-OUTSIDE, OUTSIDE_STEP = "outside", -2
-"""Role and step of a trial that the plan did not ask for."""
-
 _VOUCHED_FOR = "vouched"
 _ENDLESS = 10**9
 _VOUCHED = "the caller declared values given to trial.{} public"
@@ -350,13 +355,11 @@ class Session:
         tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
         return proposal
 
-    def fail(self, trial: str, note: str | None = None) -> None:
+    def fail(self, trial: str) -> None:
         """Gives the slot of a trial back that failed or was pruned."""
         with self._lock, self._transaction() as tx:
             self._sync(tx)
             tx.fail(trial)
-            if note:
-                tx.mark(NOTE, note)
 
     # Telling --------------------------------------------------------------------------------
 
@@ -678,7 +681,11 @@ class Session:
             parameters |= {
                 "T": plan.n_steps,
                 "b": plan.batch_size,
-                "gradient_noise": plan.gradient_noise,
+                "gradient_noise": (
+                    "2B sqrt(T)/(n mu_g) with B adaptive"
+                    if self.config.adaptive
+                    else plan.gradient_noise
+                ),
                 "value_noise": plan.value_noise,
             }
         return parameters

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.algorithms.base import FINAL, OUTSIDE, START, STEP
 from privbo_plugins.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-_COLOURS = {"start": "#7f7f7f", "step": "#1f77b4", "final": "#d62728"}
+_COLOURS = {START: "#7f7f7f", STEP: "#1f77b4", OUTSIDE: "#2ca02c", FINAL: "#d62728"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def plot_values(history: History) -> Figure:
             error_y={"type": "constant", "value": history.value_noise, "thickness": 0.6},
             mode="markers",
             name=role,
-            marker={"color": colour, "size": 10 if role == "final" else 6},
+            marker={"color": colour, "size": 10 if role == FINAL else 6},
         )
     return figure.update_layout(
         title="Released values (clipped mean plus noise; bars: one standard deviation)",

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-START, STEP, FINAL = "start", "step", "final"
-"""Roles of a trial: chooses the start, informs a step, evaluates the recommendation."""
+START, STEP, FINAL, OUTSIDE = "start", "step", "final", "outside"
+"""Roles of a trial: chooses the start, informs a step, evaluates the recommendation, or was not
+asked for by the plan."""
 
-START_STEP = -1
-"""The step number of start trials."""
+START_STEP, OUTSIDE_STEP = -1, -2
+"""The step numbers of start trials and of trials outside the plan."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,18 @@ class Algorithm(Protocol):
 
         ``held`` names the trials whose losses still exist; None means all.
         """
+        ...
+
+    def ready(self, n_done: int) -> bool:
+        """Whether so many evaluated points complete the batch of the current step."""
+        ...
+
+    def carried_value(self, role: str, step: int) -> float:
+        """What a trial without a release of its own publishes: earlier releases only."""
+        ...
+
+    def wants_losses(self, role: str, step: int) -> bool:
+        """Whether a trial's losses are still needed once its value is released."""
         ...
 
     def recommendation(self) -> Array:

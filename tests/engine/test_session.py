@@ -331,7 +331,8 @@ def test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn() -> Non
 def test_failed_trials_give_their_slots_back() -> None:
     session = open_session(config(n_starts=3), cube(1))
     points = {t: session.ask(t) for t in "abc"}
-    session.fail("b", note="a remark")
+    session.fail("b")
+    session.note("a remark")
     assert session.ask("d").slot == points["b"].slot
     assert np.array_equal(session.ask("d").x, points["b"].x)
     assert session.ask("b").slot == 3

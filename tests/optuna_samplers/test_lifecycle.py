@@ -361,6 +361,7 @@ def test_a_foreign_value_in_the_study_is_noticed() -> None:
     assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
 
 
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
 def test_injected_noise_is_never_called_private() -> None:
     sampler = make_sampler(noise=InsecureNoise(0))
     study = study_of(sampler)
@@ -371,6 +372,7 @@ def test_injected_noise_is_never_called_private() -> None:
     assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
 
 
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
 def test_no_privacy_is_called_none() -> None:
     sampler = make_sampler(mu=math.inf)
     study = study_of(sampler)
@@ -451,6 +453,7 @@ def test_a_pickled_sampler_goes_on_in_the_same_process(place: str, tmp_path: Pat
     assert copy.guarantee(study).protected
 
 
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
 def test_a_pickle_holds_neither_noise_nor_vault(tmp_path: Path) -> None:
     sampler = make_sampler(noise=InsecureNoise(12345), vault=f"sqlite:///{tmp_path}/vault.db")
     study = study_of(sampler)

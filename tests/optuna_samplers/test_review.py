@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from runs import make_sampler
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
-from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 
 RECORDS = np.random.default_rng(0).normal(0.6, 0.1, 120)
 SECRET = float(RECORDS[0])
@@ -203,6 +203,7 @@ def test_odd_entries_of_an_object_array_become_a_constant() -> None:
     assert all(t.state == TrialState.COMPLETE for t in study.trials)
 
 
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
 def test_a_source_that_only_says_it_is_secure_is_not_believed() -> None:
     class Silent(SecureNoise):
         def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
@@ -232,3 +233,12 @@ def test_the_guarantee_names_what_cannot_be_checked() -> None:
     text = str(go_on(sampler, study))
     assert "not the same record in every trial" in text
     assert "given to suggest_*" in text
+
+
+@pytest.mark.parametrize("settings", [{"mu": float("inf")}, {"noise": InsecureNoise(0)}])
+def test_a_run_without_a_guarantee_says_so_at_its_first_trial(settings: dict[str, Any]) -> None:
+    sampler = make_sampler(**settings)
+    study = optuna.create_study(sampler=sampler)
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        study.ask()
+    assert "NOT PROTECTED" in str(sampler.guarantee(study))

@@ -71,7 +71,7 @@ class GIBOState:
         B: Clipping norm of the next gradient.
         rule: State of the step rule.
         starts: (x, value) of the start points that count.
-        step_values: Released values of the current step, then of older ones, by step.
+        step_values: Step (as text) to its released values, in order of release.
         extras: Value releases drawn from the reserve.
         final: The released value at the recommendation, if made.
         remembered: (trial, x) of remembered points, oldest first.
@@ -225,7 +225,7 @@ class DPGIBO:
         return _Batch(theta, self._snap_numeric(X))
 
     def _batch_size(self, theta: Array, old: Array) -> int:
-        """B of the plan, or with a tolerance and memory the fewest points that reach it."""
+        """The plan's b, or with a tolerance and memory the fewest points that reach it."""
         planned = self.space.d + 1 if self.plan is None else self.plan.batch_size
         if self.config.tolerance is None or len(old) == 0:
             return planned
@@ -340,7 +340,7 @@ class DPGIBO:
         plan, t = self._known_plan(), self.state.step
         points = np.array(X)
         c, fixed = self._centre(points[:, self._numeric])
-        old = [(t, x) for t, x in self.state.remembered if held is None or t in held]
+        old = [p for p in self.state.remembered if held is None or p[0] in held]
         W = self._weights(points[:, self._numeric], self._points_of(old), c)  # paper, line 7
         columns = (*trials, *(trial for trial, _ in old))
         B = self.state.B
@@ -417,8 +417,8 @@ class DPGIBO:
             self._observe_gradient(release)
         elif release.kind == "norm":
             # Andrew et al. 2021, eq. 2: geometric updates towards a quantile.
-            low = _NORM_RATE * (release.values[0] - _NORM_QUANTILE)
-            self.state.B *= math.exp(-min(max(low, -1.0), 1.0))
+            excess = _NORM_RATE * (release.values[0] - _NORM_QUANTILE)
+            self.state.B *= math.exp(-min(max(excess, -1.0), 1.0))
         else:
             raise ValueError(f"DP-GIBO knows no release of kind {release.kind!r}.")
 
@@ -444,7 +444,7 @@ class DPGIBO:
         sign = -1.0 if self.maximize else 1.0
         noise = 0.0 if self.plan is None else self.plan.value_noise
         K = len(self.state.starts)
-        margin = _START_MARGIN * noise * math.sqrt(2.0 * math.log(max(K, 1)))
+        margin = _START_MARGIN * noise * math.sqrt(2.0 * math.log(K))
         first, *others = [(sign * value, x) for x, value in self.state.starts]
         best = min(others, key=lambda start: start[0], default=first)
         return best[1] if best[0] + margin < first[0] else first[1]
@@ -472,8 +472,9 @@ class DPGIBO:
         state.path.append(theta.tolist())
         state.remembered = self._trimmed([*state.remembered, *release.meta["points"]])
         state.step += 1
-        if state.step == plan.n_steps:
+        if state.step == plan.n_steps and plan.average > 0:
             state.theta = self._averaged().tolist()
+            state.path.append(state.theta)  # the recommendation belongs to the picture
 
     def _trimmed(self, points: list[Any]) -> list[tuple[str, list[float]]]:
         keep = points if self.config.memory < 0 else points[-self.config.memory :]

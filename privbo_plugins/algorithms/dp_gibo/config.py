@@ -26,11 +26,11 @@ def _within(name: str, value: Any, end: float) -> None:
         raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
 
 
-def _count(name: str, value: Any, least: int) -> None:
-    if value is not None and not (
-        isinstance(value, int) and not isinstance(value, bool) and value >= least
-    ):
-        raise ValueError(f"{name} must be an integer >= {least} or None, got {value!r}.")
+def _count(name: str, value: Any, least: int, optional: bool = True) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not whole and not (optional and value is None):
+        also = " or None" if optional else ""
+        raise ValueError(f"{name} must be an integer >= {least}{also}, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class GIBOConfig:
 
     Args:
         mu: Total Gaussian DP parameter of the run; infinity for GIBO without privacy.
-        n_steps: Steps T; None plans them.
+        n_steps: Steps T; None for 25, or as many as n_trials allows.
         n_trials: The user's trial limit for planning; None for no limit.
         batch_size: Points a step, b; None for d + 1.
         tolerance: Instead of a batch size, the gradient trace to reach with the fewest points.
@@ -60,7 +60,7 @@ class GIBOConfig:
         centring: Subtract each record's mean before regressing.
         exact_centre: Estimate the gradient at theta itself from points optimised inside the
             cube, instead of moving the design inwards at the boundary.
-        random_start: Start uniformly at random instead of at the centre (only for K = 0).
+        random_start: The first start is a random point instead of the centre.
         average: Fraction of the last iterates averaged into the recommendation; 0 for theta_T.
         training_mu: Gaussian DP parameter that one trial's training costs the training records.
 
@@ -107,13 +107,24 @@ class GIBOConfig:
         _count("n_trials", self.n_trials, 2)
         _count("batch_size", self.batch_size, 1)
         _count("n_starts", self.n_starts, 0)
-        _count("extra_values", self.extra_values, 0)
-        _count("memory", self.memory, -1)
+        _count("extra_values", self.extra_values, 0, optional=False)
+        _count("memory", self.memory, -1, optional=False)
         if self.batch_size is not None and self.tolerance is not None:
-            raise ValueError("Give batch_size or tolerance, not both.")
+            raise ValueError(
+                f"Give batch_size or tolerance, not both: got {self.batch_size} and "
+                f"{self.tolerance}."
+            )
+        for name in ("centring", "exact_centre", "random_start"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
 
     def _check_bounds(self) -> None:
-        if self.clipping_norm != ADAPTIVE:
+        if isinstance(self.clipping_norm, str) and not self.adaptive:
+            raise ValueError(
+                f"clipping_norm must be a positive number or 'adaptive', got "
+                f"{self.clipping_norm!r}."
+            )
+        if not isinstance(self.clipping_norm, str):
             _positive("clipping_norm", self.clipping_norm, allow_inf=math.isinf(self.mu))
             if float(self.clipping_norm) < _SMALLEST:
                 raise ValueError(
@@ -150,7 +161,7 @@ class GIBOConfig:
     def value_range(self) -> tuple[float, float]:
         """(low, high) that values are clipped to before they are released."""
         if isinstance(self.loss_bound, tuple | list):
-            if len(self.loss_bound) != 2:
+            if len(self.loss_bound) != 2 or any(isinstance(b, str) for b in self.loss_bound):
                 raise ValueError(f"loss_bound needs two numbers, got {self.loss_bound!r}.")
             return float(self.loss_bound[0]), float(self.loss_bound[1])
         _positive("loss_bound", self.loss_bound)

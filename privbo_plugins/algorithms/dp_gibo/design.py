@@ -93,7 +93,7 @@ def has_closed_form(kernel: Kernel, d: int, b: int) -> bool:
 
 
 def structured_directions(d: int, b: int, rng: np.random.Generator) -> Array:
-    """B unit directions: a simplex, pairs, or as much of them as b allows; shape (b, d)."""
+    """A simplex, pairs, or as many of these unit directions as b allows; shape (b, d)."""
     if b == d + 1:
         return np.asarray(simplex(d) @ rotation(d, rng))
     if b <= d:

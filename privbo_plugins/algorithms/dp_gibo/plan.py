@@ -56,7 +56,7 @@ class Plan:
     """What a run will do and what each release costs.
 
     Attributes:
-        n_records: n; None before the first vector (then nothing has a price yet).
+        n_records: n.
         d: Numeric coordinates.
         n_starts: K.
         n_steps: T.
@@ -66,7 +66,7 @@ class Plan:
         mu_gradient: Spent on each gradient.
         mu_value: Spent on each value; 0 if values are not released.
         mu_norm: Spent on each update of an adaptive norm; 0 otherwise.
-        gradient_noise: Standard deviation a coordinate of a released gradient.
+        gradient_noise: Standard deviation a coordinate of a released gradient, at the first B.
         value_noise: Standard deviation of a released value.
         clipping_norm: B at the start.
         step_size: eta, unit-cube units.
@@ -91,8 +91,8 @@ class Plan:
 
     @property
     def n_trials(self) -> int:
-        """Planned trials, K + T b + 1."""
-        return self.n_starts + self.n_steps * self.batch_size + 1
+        """Planned trials, K + T b + 1; without released values nobody evaluates the last one."""
+        return self.n_starts + self.n_steps * self.batch_size + (self.n_values > 0)
 
     @property
     def noise_norm(self) -> float:
@@ -126,14 +126,17 @@ class Plan:
             f"noise of sd {self.gradient_noise:.3g} a coordinate ({self.noise_norm:.2f} clipping "
             f"norms long, mu={self.mu_gradient:.3g})"
         )
+        last = [
+            "  1 trial at the recommendation",
+            f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
+            f"(mu={self.mu_value:.3g})",
+        ]
         lines = [
             f"DP-GIBO plan: {self.n_trials} trials, n={self.n_records} records, d={self.d}, "
             f"mu={self.mu:g} in total",
             f"  {self.n_starts} start points",
             steps,
-            "  1 trial at the recommendation",
-            f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
-            f"(mu={self.mu_value:.3g})",
+            *(last if self.n_values else ["  no released values"]),
         ]
         if self.drowned:
             lines.append("  WARNING: the noise is likely to drown the signal")
@@ -207,11 +210,14 @@ def plan_steps(config: GIBOConfig, d: int, b: int, K: int) -> int:
     """
     if d == 0:
         return 0
-    if config.n_steps is not None:
-        return config.n_steps
-    T = _STEPS
-    if config.n_trials is not None:
-        T = min(T, (config.n_trials - K - 1) // b)
+    T = _STEPS if config.n_steps is None else config.n_steps
+    room = T if config.n_trials is None else (config.n_trials - K - 1) // b
+    if config.n_steps is not None and T > room:
+        raise ValueError(
+            f"n_steps={T} and n_trials={config.n_trials} exclude each other: {K + T * b + 1} "
+            "trials are needed. Lower n_steps or raise n_trials."
+        )
+    T = min(T, room)
     if T < 1:
         raise ValueError(
             f"n_trials={config.n_trials} leaves no room for one step of {b} trials after {K} "
@@ -243,7 +249,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
     private = not math.isinf(config.mu)
     M = K + T * b + 1 + config.extra_values if config.value_share > 0 else 0
     norm_share = config.norm_share if config.adaptive and T > 0 else 0.0
-    value_share = config.value_share if T > 0 else 1.0 - norm_share
+    value_share = config.value_share if T > 0 else 1.0
     mu_value = config.mu * math.sqrt(value_share / M) if M else 0.0
     mu_norm = config.mu * math.sqrt(norm_share / T) if norm_share else 0.0
     mu_gradient = config.mu * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
