@@ -20,10 +20,10 @@ _GRID_BITS = 60
 
 
 class NoiseSource(Protocol):
-    """Adds Gaussian noise to a vector."""
+    """Adds Gaussian noise to a vector.
 
-    secure: bool
-    """True if the noise may carry a privacy claim."""
+    A privacy claim is made for :class:`SecureNoise` itself and nothing else, not even a subclass.
+    """
 
     def add_gaussian(self, value: Array, scale: float) -> Array:
         """``value + N(0, scale² I)`` for a finite ``value`` of shape (d,), ``scale`` >= 0."""
@@ -43,8 +43,6 @@ class SecureNoise:
         >>> SecureNoise().add_gaussian(np.zeros(3), 1.0).shape
         (3,)
     """
-
-    secure = True
 
     def __init__(self) -> None:
         self._measurements: dict[tuple[int, float], Any] = {}
@@ -105,11 +103,9 @@ class InsecureNoise:
         seed: Anything ``numpy.random.default_rng`` takes.
 
     Example:
-        >>> InsecureNoise(0).secure
-        False
+        >>> InsecureNoise(0).add_gaussian(np.zeros(2), 0.0)
+        array([0., 0.])
     """
-
-    secure = False
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)

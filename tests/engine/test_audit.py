@@ -90,8 +90,6 @@ class HalfNoise(SecureNoise):
 class SeededNoise:
     """Mutant: every run starts from the same seed."""
 
-    secure = True
-
     def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
         return InsecureNoise(0).add_gaussian(value, scale)
 

@@ -128,6 +128,15 @@ def test_bounds_of_a_refused_suggestion_are_not_logged(caplog: pytest.LogCapture
     assert f"{SECRET:.6f}"[:8] not in caplog.text
 
 
+def refuses_to_share(sampler: Any, storage: optuna.storages.RDBStorage) -> None:
+    try:
+        study = optuna.create_study(storage=storage, sampler=sampler)
+        with pytest.raises(VaultError, match="same database"):
+            study.optimize(sampler.private(squares), n_trials=1)
+    finally:
+        storage.engine.dispose()
+
+
 @pytest.mark.parametrize(
     "spelling", ["sqlite:///{}", "sqlite:///{0}?timeout=5", "sqlite:///file:{}?uri=true"]
 )
@@ -137,12 +146,7 @@ def test_no_spelling_hides_that_vault_and_study_share_a_database(
     path = tmp_path / "study.db"
     sampler = make_sampler(vault=f"sqlite:///{path}")
     storage = optuna.storages.RDBStorage(spelling.format(path))
-    try:
-        study = optuna.create_study(storage=storage, sampler=sampler)
-        with pytest.raises(VaultError, match="same database"):
-            study.optimize(sampler.private(squares), n_trials=1)
-    finally:
-        storage.engine.dispose()
+    refuses_to_share(sampler, storage)
 
 
 def test_a_hard_link_does_not_hide_it_either(tmp_path: Path) -> None:
@@ -150,12 +154,7 @@ def test_a_hard_link_does_not_hide_it_either(tmp_path: Path) -> None:
     (tmp_path / "vault.db").hardlink_to(tmp_path / "study.db")
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db")
-    try:
-        study = optuna.create_study(storage=storage, sampler=sampler)
-        with pytest.raises(VaultError, match="same database"):
-            study.optimize(sampler.private(squares), n_trials=1)
-    finally:
-        storage.engine.dispose()
+    refuses_to_share(sampler, storage)
 
 
 def test_two_vaults_that_begin_a_study_at_once_do_not_both_spend() -> None:
