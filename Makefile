@@ -8,6 +8,7 @@ STAMP = $(VENV)/.installed
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
+	@echo "Installing into $(VENV); this takes a minute."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'

@@ -74,7 +74,9 @@ def main() -> None:
         vault=f"sqlite:///{arguments.out / 'demo-private.db'}",
     )
     plan = sampler.plan(SPACE, n_records=len(y_valid))
-    print(plan, end="\n\n")
+    print(plan)
+    print("Released values carry that noise and may be negative; ignore 'Best value' below.")
+    print("demo.db and demo-report.html may be shared, demo-private.db may not.", end="\n\n")
     study = optuna.create_study(
         study_name="demo", storage=f"sqlite:///{arguments.out / 'demo.db'}", sampler=sampler
     )

@@ -312,6 +312,8 @@ class PrivateSampler(BaseSampler):
         if study._thread_local.in_optimize_loop:
             reason = "trials ran outside sampler.private"
             self._expose(study, own, reason, _WRAP)
+            if not own.session.plain:
+                study.stop()  # a forgotten wrapper would fail, and log a vector, for ever
         else:
             own.session.note("trials were ended by study.tell, without losses")
 

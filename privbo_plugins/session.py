@@ -307,6 +307,11 @@ class Session:
         return self._algorithm.plan
 
     @property
+    def plain(self) -> bool:
+        """Whether this is a run of plain floats, for which nothing is claimed."""
+        return self._mode == PLAIN
+
+    @property
     def finished(self) -> bool:
         """True once the plan of a private run is used up (as of the last ask or tell)."""
         return self._mode == PRIVATE and self._known_algorithm().finished
@@ -656,8 +661,9 @@ class Session:
             protected=not reasons,
             mechanism=(
                 "Gaussian noise from the operating system's entropy on means of per-record "
-                "gradients clipped in L2 norm, and on means of clipped values; every release is "
-                "post-processed only"
+                "gradients clipped in L2 norm, on means of clipped values"
+                + (", on fractions of records within the norm" if self.config.adaptive else "")
+                + "; every release is post-processed only"
             ),
             neighbours="replace-one (two data sets that differ in one validation record)",
             population="validation records",
@@ -763,7 +769,8 @@ def _space_changed(old: Space | None, new: Space) -> str:
         f"The search space of a private study{known} is fixed by its first trial (or by "
         f"search_space=); this trial evaluated another one over {', '.join(new.names)}. Every "
         "trial must suggest the same parameters with the same ranges. Nothing was stored or "
-        "charged; start a new study for a new space."
+        "charged; start a new study for a new space (on the same records its mu adds to this "
+        "one's: squares add up)."
     )
 
 
@@ -782,5 +789,6 @@ def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) ->
         )
         raise ValueError(
             f"This run was begun with other settings ({told}). A budget cannot change under way: "
-            "use the same settings, or start a new study."
+            "use the same settings, or start a new study (on the same records its mu adds to this "
+            "one's: squares add up)."
         )

@@ -104,7 +104,8 @@ class Guarantee:
             f"Everything this run publishes is {_short(self.mu)}-GDP (Gaussian differential "
             f"privacy, mu = {_short(self.mu)}; rho = {_short(self.rho)} zero-concentrated DP "
             f"exactly, mu-GDP up to the noise library's grid; epsilon = "
-            f"{self.epsilon(delta):.2f} at delta = {delta:.0e}) for the {self.population}{size}. "
+            f"{_round_up(self.epsilon(delta)):.2f} at delta = {delta:.0e}) for the "
+            f"{self.population}{size}. "
             f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
             f"Parameters: {settings or 'none'}. Spent so far: mu = {_short(self.mu_spent)} in "
             f"{self.n_releases} releases; the run cannot spend more than mu = {_short(self.mu)}. "
@@ -116,6 +117,11 @@ class Guarantee:
         """A power of ten below 1/n: the customary delta for n records."""
         n = self.n_records or 10**5
         return float(10.0 ** -math.ceil(math.log10(10 * n)))
+
+
+def _round_up(value: float) -> float:
+    """To two decimals, never below the value."""
+    return math.ceil(value * 100) / 100 if math.isfinite(value) else value
 
 
 def _short(value: Any) -> str:

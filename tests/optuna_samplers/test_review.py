@@ -66,6 +66,14 @@ def test_a_forgotten_wrapper_is_noticed_whatever_the_trial_came_to(bare: Any) ->
     assert "outside sampler.private" in str(guarantee)
 
 
+def test_a_forgotten_wrapper_stops_the_study_at_once() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    with pytest.warns(PrivacyWarning, match="sampler.private"):
+        study.optimize(bare_vector, n_trials=50)
+    assert len(study.trials) == 1
+
+
 def test_one_declaration_does_not_vouch_for_other_trials() -> None:
     def public(trial: Any) -> np.ndarray:
         trial.report(1.0, 0, public=True)
