@@ -205,8 +205,8 @@ def fresh_trace(config: GIBOConfig, space: Space, b: int) -> float:
 def plan_steps(config: GIBOConfig, d: int, b: int, K: int) -> int:
     """T: as given, or the default within the trial limit.
 
-    The steps keep the direction of a released gradient and average it, so more and noisier steps
-    cost nothing even under strong privacy; fewer were measured to be worse down to mu = .1.
+    The default steps keep the direction of the released gradients and average it, so T does not
+    shrink with mu: the noise of many steps averages out.
     """
     if d == 0:
         return 0
