@@ -8,12 +8,14 @@ Samplers of several processes share nothing but the study and the vault.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -25,12 +27,13 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._guard import GuardedTrial, attempt, public_name
+from optuna_samplers._guard import GuardedTrial, attempt_trial
 from optuna_samplers._space import to_space
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.scrub import public_name
 from privbo_plugins.session import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.vault import Vault, open_vault
@@ -49,6 +52,8 @@ _WRAP = (
     "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
     "returns one value per validation record."
 )
+
+_OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
 
 Objective = Callable[[Any], Any]
 
@@ -227,6 +232,7 @@ class PrivateSampler(BaseSampler):
         """Charges the training that the trial is about to do, if a cost was declared."""
         study = _whole(study)
         _refuse_multi_objective(study, type(self).__name__)
+        _refuse_optuna_search(type(self).__name__)
         self._charge_training(self._current(study), _key(trial))
 
     def _charge_training(self, own: _StudyState, key: str) -> None:
@@ -429,7 +435,7 @@ class PrivateSampler(BaseSampler):
         own, key = self._state(trial.study), _key(_frozen(trial))
         own.entered.add(key)
         self._charge_training(own, key)
-        losses, error = attempt(objective, self.guarded(trial))
+        losses, error = attempt_trial(objective, self.guarded(trial))
         if error is not None:
             return float("nan"), error
         return self._tell(trial, losses)
@@ -614,6 +620,22 @@ def _refuse_shared_database(study: Study, vault: Vault) -> None:
             "The vault and the study lie in the same database, so whoever reads the study could "
             "read the raw losses. Give the vault a database of its own, for example "
             "vault='sqlite:///private.db'."
+        )
+
+
+def _refuse_optuna_search(name: str) -> None:
+    """Ray Tune's OptunaSearch tells plain floats, so nothing could be claimed for its trials."""
+    if _OPTUNA_SEARCH not in sys.modules:
+        return
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != _OPTUNA_SEARCH:
+        frame = frame.f_back
+    if frame is not None:
+        raise PrivacyError(
+            f"{name} cannot protect anything inside Ray Tune's OptunaSearch, which gives it the "
+            "averages that trials have already reported. Use the searcher of the same algorithm: "
+            f"from raytune_searchers import {name.removesuffix('Sampler')}Search; "
+            "tune.Tuner(search.private(trainable), ...). No trial has been run."
         )
 
 

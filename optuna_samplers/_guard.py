@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable
 from typing import Any
 
 import optuna
 from optuna.exceptions import TrialPruned
 
-from privbo_plugins.errors import (
-    ObjectiveFailedError,
-    PrivacyError,
-    SpaceChangedError,
-    VaultError,
-)
+from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.scrub import attempt
 
 _PASSED_ON = frozenset(
     {
@@ -129,30 +124,19 @@ class GuardedTrial:
         self._trial.set_constraint(key, value)
 
 
-_LOSSES, _PRUNED, _INTERRUPTED, _EXIT, _GUARD, _FAILED = range(6)
+def attempt_trial(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple[Any, Any]:
+    """(result, None), or (None, the exception to raise instead of what the objective raised)."""
 
-
-def attempt(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple[Any, Any]:
-    """(result, None), or (None, the exception to raise instead of what the objective raised).
-
-    The original exception, its text, its traceback and the frames it holds are dropped here;
-    the new one is raised by the caller outside of any ``except`` block, so that neither
-    ``__context__`` nor a log handler that prints local variables can reach them.
-    """
-    try:
-        return objective(trial), None
-    except TrialPruned:
-        return None, TrialPruned("The objective pruned this trial.")
-    except GuardedTrialError as error:
-        return None, GuardedTrialError(str(error.operation))
-    except KeyboardInterrupt:
-        return None, KeyboardInterrupt()
-    except SystemExit:
-        return None, SystemExit(1)
-    except BaseException as error:
+    def translate(error: BaseException) -> BaseException | None:
+        if isinstance(error, TrialPruned):
+            return TrialPruned("The objective pruned this trial.")
+        if isinstance(error, GuardedTrialError):
+            return GuardedTrialError(str(error.operation))
         if error is trial.suggest_error:
-            return None, _suggest_failed(error, trial.suggestion)
-        return None, _withheld(public_name(error))
+            return _suggest_failed(error, trial.suggestion)
+        return None
+
+    return attempt(lambda: objective(trial), translate)
 
 
 def _suggest_failed(error: BaseException, suggestion: str) -> Exception:
@@ -165,18 +149,4 @@ def _suggest_failed(error: BaseException, suggestion: str) -> Exception:
         "earlier trials (or from another call in this trial). Every trial must suggest the same "
         "parameters with the same ranges; the bounds are not repeated here, because Optuna logs "
         "this text."
-    )
-
-
-def public_name(error: BaseException) -> str:
-    """The type's name if Python itself defines it; others might carry data."""
-    kind = type(error)
-    return kind.__name__ if getattr(builtins, kind.__name__, None) is kind else "an exception"
-
-
-def _withheld(name: str) -> ObjectiveFailedError:
-    return ObjectiveFailedError(
-        f"The private objective raised {name}. Its message and traceback are withheld, because "
-        "exception texts quote data and Optuna logs them; call the objective directly, outside "
-        "the study, to see them."
     )

@@ -12,7 +12,7 @@ import math
 import secrets
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -41,11 +41,11 @@ from privbo_plugins.visualization import History
 
 Array = NDArray[np.float64]
 
-UNPROTECTED, NOTE, _CLAIMED = "unprotected", "note", "claimed"
+UNPROTECTED, NOTE, _CLAIMED, _ENTERED = "unprotected", "note", "claimed", "entered"
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
 _ENDLESS = 10**9
-_VOUCHED = "the caller declared values given to trial.{} public"
+_VOUCHED = "the caller declared values given to {} public"
 
 
 def as_losses(values: Any) -> Array:
@@ -330,6 +330,19 @@ class Session:
             PrivacyError: If the search space is not known yet.
             VaultError: If the vault fails.
         """
+        proposal = self._ask(trial, beyond=True)
+        if proposal is None:
+            raise PrivacyError("The run had no point to propose.")
+        return proposal
+
+    def ask_planned(self, trial: str) -> Proposal | None:
+        """As :meth:`ask`, but None while every place of the current step is taken.
+
+        For hosts that can wait: the plan then needs no more trials than it says.
+        """
+        return self._ask(trial, beyond=False)
+
+    def _ask(self, trial: str, *, beyond: bool) -> Proposal | None:
         with self._lock:
             while True:
                 with self._transaction() as tx:
@@ -337,12 +350,18 @@ class Session:
                     row = tx.trial(trial)
                     if row is not None and row.state != "failed":
                         return Proposal(row.role, row.step, row.slot, row.x)
-                    if row is not None:  # the host runs a failed trial again under its name
-                        tx.forget(trial)
                     rows = tx.step_trials(self._known_algorithm().phase[1])
                     if not self._complete(rows):
+                        if not beyond and not self._has_room(rows):
+                            return None
+                        if row is not None:  # the host runs a failed trial again under its name
+                            tx.forget(trial)
                         return self._assign(tx, trial, rows)
                 self._settle()
+
+    def _has_room(self, rows: Iterable[tuple[str, int, str]]) -> bool:
+        taken = sum(state in ("out", "done") for _, _, state in rows)
+        return taken < self._known_algorithm().room
 
     def _complete(self, rows: Iterable[tuple[str, int, str]]) -> bool:
         """Whether the current step can be released (after a crash, by any worker)."""
@@ -359,6 +378,16 @@ class Session:
         proposal = self._known_algorithm().propose(slot)
         tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
         return proposal
+
+    def place(self, trial: str, x: Array) -> None:
+        """Enters a trial at a point that the host chose, shape (D,), before it is told.
+
+        It counts as a start while the start is open, and as outside the plan afterwards.
+        """
+        with self._lock, self._transaction() as tx:
+            self._sync(tx)
+            if tx.trial(trial) is None:
+                self._unasked(tx, trial, self._known_space().snap(x))
 
     def fail(self, trial: str) -> None:
         """Gives the slot of a trial back that failed or was pruned."""
@@ -537,14 +566,48 @@ class Session:
         tx.release(self._seq + 1 + len(self._fresh), release.kind, release.key, payload)
         self._fresh.append(release)
 
-    def charge_training(self, trial: str) -> None:
-        """Charges one training to the training records, before it happens."""
+    def charge_training(self, trial: str, attempt: str | None = None) -> None:
+        """Charges one training to the training records, before it happens.
+
+        Args:
+            trial: The trial's key.
+            attempt: Names this attempt, so that saying it again charges nothing; None is new.
+        """
         mu = self.config.training_mu
         if mu is None:
             return
+        key = f"{trial}/{attempt or uuid.uuid4().hex[:12]}"
         with self._lock, self._transaction() as tx:
-            key = f"{trial}/{uuid.uuid4().hex[:12]}"
-            tx.charge(Charge("training", key, mu, 0.0, 0.0, TRAINING))
+            if attempt is None or all(charge.key != key for charge in tx.charges()):
+                tx.charge(Charge("training", key, mu, 0.0, 0.0, TRAINING))
+
+    def enter(self, trial: str) -> tuple[float | None, Array | None]:
+        """Records that a trial runs in the private channel.
+
+        Returns:
+            Its stored value if it was told before, and the point it was handed, if any.
+        """
+        with self._lock, self._transaction() as tx:
+            tx.mark(_ENTERED, trial)
+            row = tx.trial(trial)
+        return (None, None) if row is None else (row.value, row.x)
+
+    def entered(self) -> frozenset[str]:
+        """Trials that :meth:`enter` was called for."""
+        with self._lock, self._transaction() as tx:
+            return frozenset(tx.marks(_ENTERED))
+
+    def give_back(self, living: Collection[str]) -> list[str]:
+        """Gives back the slots of trials that the host no longer knows; returns their keys.
+
+        Args:
+            living: Trials that are still expected to tell.
+        """
+        with self._lock, self._transaction() as tx:
+            lost = [trial for trial in tx.out() if trial not in living]
+            for trial in lost:
+                tx.fail(trial)
+        return lost
 
     def claim(self) -> None:
         """Records that the host has remembered the run."""
@@ -642,11 +705,15 @@ class Session:
                 budget=self.config.mu,
             )
 
-    def guarantee(self) -> Guarantee:
-        """What may be claimed for this run, from the ledger and the marks."""
+    def guarantee(self, reasons: Sequence[str] = ()) -> Guarantee:
+        """What may be claimed for this run, from the ledger and the marks.
+
+        Args:
+            reasons: Why the host says that nothing may be claimed at the moment.
+        """
         with self._lock, self._transaction() as tx:
             self._sync(tx)
-            charges, reasons = tx.charges(), list(tx.marks(UNPROTECTED))
+            charges, reasons = tx.charges(), [*tx.marks(UNPROTECTED), *reasons]
             notes, failed = list(tx.marks(NOTE)), tx.count("failed")
             frozen = self._frozen(tx) or {"mode": None, "n_records": None}
         if math.isinf(self.config.mu) and not reasons:

@@ -26,8 +26,6 @@ def _check_range(kind: str, low: float, high: float, log: bool, step: float | No
         raise ValueError(f"{kind} needs low <= high, got low={low}, high={high}.")
     if log and low <= 0:
         raise ValueError(f"{kind} on a log scale needs low > 0, got low={low}.")
-    if log and step is not None:
-        raise ValueError(f"{kind} cannot have both log=True and a step, got step={step}.")
     if step is not None and not (math.isfinite(step) and step > 0):
         raise ValueError(f"{kind} needs step > 0, got step={step}.")
 
@@ -40,6 +38,15 @@ def _position(value: Any, low: float, high: float, log: bool) -> float:
     if log:
         number, low, high = math.log(number), math.log(low), math.log(high)
     return (number / 2 - low / 2) / (high / 2 - low / 2)
+
+
+def _widest_gap(low: float, high: float, log: bool, step: float) -> float:
+    """Widest distance of two neighbouring grid values in the unit cube; 0 for a single one."""
+    if high == low:
+        return 0.0
+    if log:
+        return math.log((low + step) / low) / math.log(high / low)
+    return step / (high - low)
 
 
 def _between(u: float, low: float, high: float, log: bool) -> float:
@@ -58,7 +65,7 @@ class Float:
         low: Smallest value.
         high: Largest value.
         log: Work on the logarithm; needs ``low > 0``.
-        step: Only ``low + k * step`` is ever evaluated.
+        step: Only ``low + k * step`` is ever evaluated, on either scale.
 
     Raises:
         ValueError: If the range, the scale or the step makes no sense.
@@ -79,10 +86,8 @@ class Float:
 
     @property
     def resolution(self) -> float:
-        """Distance of two neighbouring values in the unit cube; 0 if continuous."""
-        if self.step is None or self.high == self.low:
-            return 0.0
-        return self.step / (self.high - self.low)
+        """Widest distance of two neighbouring values in the unit cube; 0 if continuous."""
+        return 0.0 if self.step is None else _widest_gap(self.low, self.high, self.log, self.step)
 
     def encode(self, value: Any) -> float:
         """Value to coordinate; values outside the range are projected on it."""
@@ -105,7 +110,7 @@ class Int:
         low: Smallest value.
         high: Largest value.
         log: Work on the logarithm; needs ``low >= 1``.
-        step: Only ``low + k * step`` is ever evaluated.
+        step: Only ``low + k * step`` is ever evaluated, on either scale.
 
     Raises:
         ValueError: If the range, the scale or the step makes no sense.
@@ -125,17 +130,11 @@ class Int:
         _check_range("Int", self.low, self.high, self.log, None)
         if self.step < 1:
             raise ValueError(f"Int needs step >= 1, got step={self.step}.")
-        if self.log and self.step != 1:
-            raise ValueError(f"Int cannot have both log=True and a step, got step={self.step}.")
 
     @property
     def resolution(self) -> float:
         """Widest distance of two neighbouring values in the unit cube."""
-        if self.high == self.low:
-            return 0.0
-        if self.log:
-            return math.log((self.low + 1) / self.low) / math.log(self.high / self.low)
-        return self.step / (self.high - self.low)
+        return _widest_gap(self.low, self.high, self.log, self.step)
 
     def encode(self, value: Any) -> float:
         """Value to coordinate; values outside the range are projected on it."""

@@ -5,7 +5,8 @@ One implementation over SQLAlchemy serves three places:
 
 - ``None`` or ``"memory"``: inside this process, gone with it;
 - ``sqlite:///path``: a file, created with mode 0600, for processes of one machine;
-- ``postgresql://...``: for several machines.
+- ``postgresql://...``: for several machines;
+- ``env:NAME``: the URL that an environment variable holds, so that no pickle carries a password.
 
 A release is charged, drawn and stored in one transaction, and a unique constraint on its kind and
 key makes two workers commit one release. Rows are read and written through the driver's own
@@ -167,6 +168,7 @@ _STATEMENTS: dict[str, Any] = {
     "count": sa.select(sa.func.count())
     .select_from(_trials)
     .where(_of_run(_trials), _trials.c.state == _b("state")),
+    "out": sa.select(_trials.c.trial).where(_of_run(_trials), _trials.c.state == _OUT),
     "all_trials": sa.select(
         _trials.c.trial, _trials.c.role, _trials.c.step, _trials.c.value
     ).where(_of_run(_trials), _trials.c.value.is_not(None)),
@@ -313,6 +315,10 @@ class Transaction:
     def forget(self, trial: str) -> None:
         """Removes a failed trial, so that it can be handed a slot again."""
         self._run("forget", t=trial)
+
+    def out(self) -> list[str]:
+        """Trials that hold a slot and have not been told."""
+        return sorted(row[0] for row in self._all("out"))
 
     def count(self, state: str) -> int:
         """Number of trials in a state."""
@@ -596,7 +602,8 @@ def open_vault(handle: str | None = None) -> Vault:
 
     Args:
         handle: None or "memory" for a new one in this process, the ``handle`` of a living
-            in-memory vault, or a database URL.
+            in-memory vault, a database URL, or ``env:NAME`` for the URL in an environment
+            variable.
 
     Raises:
         VaultError: If it cannot be opened or written, or was in memory and is gone.
@@ -624,15 +631,36 @@ def open_vault(handle: str | None = None) -> Vault:
                 "ended, and with it the ledger. Keep it on disk: vault='sqlite:///private.db'."
             )
         return living
+    vault = Vault(resolve_url(handle).render_as_string(hide_password=False))
+    vault.handle = handle
+    return vault
+
+
+def resolve_url(handle: str) -> sa.URL:
+    """The database URL behind a handle.
+
+    Raises:
+        ValueError: If it is none, or names an environment variable that is not set. The text
+            never repeats the URL, which may hold a password.
+    """
+    text = handle
+    if handle.startswith("env:"):
+        text = os.environ.get(handle.removeprefix("env:"), "")
+        if not text:
+            raise ValueError(
+                f"vault={handle!r} takes its URL from the environment variable "
+                f"{handle.removeprefix('env:')!r}, which is not set in this process."
+            )
     try:
-        url = sa.make_url(handle)
+        url = sa.make_url(text)
     except sa.exc.ArgumentError:
         raise ValueError(
-            "vault must be None, 'memory' or a database URL such as 'sqlite:///private.db'."
+            "vault must be None, 'memory', a database URL such as 'sqlite:///private.db', or "
+            "'env:NAME' for the URL in an environment variable."
         ) from None
     if url.get_backend_name() == "sqlite":
         _check_sqlite_path(url.database or "")
-    return Vault(handle)
+    return url
 
 
 def _check_sqlite_path(path: str) -> None:

@@ -98,6 +98,11 @@ class Algorithm(Protocol):
         """True once the plan is used up."""
         ...
 
+    @property
+    def room(self) -> int:
+        """How many evaluations the plan has in the current step."""
+        ...
+
     def propose(self, slot: int) -> Proposal:
         """The point of a slot of the current step; slots beyond the batch are extra points."""
         ...

@@ -190,13 +190,11 @@ def test_resolution_is_the_widest_gap_of_the_grid(dim: Any, expected: float) -> 
         (lambda: Float(0, math.inf), "finite"),
         (lambda: Float(math.nan, 1), "finite"),
         (lambda: Float(0, 1, log=True), "low > 0"),
-        (lambda: Float(1, 2, log=True, step=0.1), "both"),
         (lambda: Float(0, 1, step=0), "step > 0"),
         (lambda: Float(0, 1, step=math.inf), "step > 0"),
         (lambda: Int(2, 1), "low <= high"),
         (lambda: Int(0, 5, log=True), "low > 0"),
         (lambda: Int(0, 5, step=0), "step >= 1"),
-        (lambda: Int(1, 5, log=True, step=2), "both"),
         (lambda: Categorical(()), "at least one choice"),
         (lambda: Space({}), "at least one parameter"),
     ],
@@ -204,6 +202,24 @@ def test_resolution_is_the_widest_gap_of_the_grid(dim: Any, expected: float) -> 
 def test_senseless_dimensions_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("dim", "grid"),
+    [
+        (Float(0.5, 3.0, log=True, step=0.5), [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]),
+        (Int(3, 24, log=True, step=3), list(range(3, 25, 3))),
+    ],
+)
+def test_a_step_on_a_log_scale_visits_its_grid_and_nothing_else(dim: Any, grid: list[Any]) -> None:
+    visited = {dim.decode(u) for u in np.linspace(0, 1, 2001)}
+    assert sorted(visited) == grid
+    assert [dim.decode(dim.encode(value)) for value in grid] == grid
+    assert dim.encode(grid[1]) == pytest.approx(
+        math.log(grid[1] / grid[0]) / math.log(grid[-1] / grid[0])
+    )
+    gaps = np.diff([dim.encode(value) for value in grid])
+    assert dim.resolution == pytest.approx(gaps.max())
 
 
 def test_space_orders_names_so_that_every_process_agrees() -> None:

@@ -155,6 +155,14 @@ class DPGIBO:
             return False
         return self.state.final is not None or self.config.value_share == 0
 
+    @property
+    def room(self) -> int:
+        """How many evaluations the plan has in the current step."""
+        role = self.phase[0]
+        if role == START:
+            return self._K
+        return len(self._batch().X) if role == STEP else 1
+
     def propose(self, slot: int) -> Proposal:
         """The point of a slot of the current step; slots beyond the batch are extra points."""
         role, step = self.phase

@@ -1,0 +1,85 @@
+"""What may be told of somebody else's failure.
+
+Exception texts, tracebacks and the frames they hold quote data, and every host logs them. So the
+code that touches records runs here: what it raises is dropped, and a fixed text takes its place.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import TypeVar
+
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    ObjectiveFailedError,
+    PrivacyError,
+    SpaceChangedError,
+    VaultError,
+)
+
+T = TypeVar("T")
+
+OWN_ERRORS: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (BudgetExceededError, PrivacyError, SpaceChangedError, VaultError, ValueError)
+}
+"""Errors of the engine by name, the narrower ones first; their texts hold no private value."""
+
+
+def attempt(
+    call: Callable[[], T], translate: Callable[[BaseException], BaseException | None]
+) -> tuple[T | None, BaseException | None]:
+    """(result, None), or (None, the exception to raise instead of what the call raised).
+
+    The original exception, its text, its traceback and the frames it holds are dropped here; the
+    new one must be raised outside of any ``except`` block, so that neither ``__context__`` nor a
+    log handler that prints local variables can reach them.
+
+    Args:
+        call: The user's code.
+        translate: A replacement that may be told, or None for "withheld". It must not return
+            the exception it is given.
+
+    Example:
+        >>> attempt(lambda: int("Jane Doe"), lambda error: None)[1].__class__.__name__
+        'ObjectiveFailedError'
+    """
+    try:
+        return call(), None
+    except KeyboardInterrupt:
+        return None, KeyboardInterrupt()
+    except SystemExit:
+        return None, SystemExit(1)
+    except BaseException as error:
+        return None, translate(error) or withheld(public_name(error))
+
+
+def public_name(error: BaseException) -> str:
+    """The type's name if Python itself defines it; others might carry data."""
+    kind = type(error)
+    return kind.__name__ if getattr(builtins, kind.__name__, None) is kind else "an exception"
+
+
+def withheld(name: str) -> ObjectiveFailedError:
+    """What is raised instead of an objective's own exception."""
+    return ObjectiveFailedError(
+        f"The private objective raised {name}. Its message and traceback are withheld, because "
+        "exception texts quote data and the host logs them; call the objective directly, outside "
+        "the study or experiment, to see them."
+    )
+
+
+def own_error(error: BaseException) -> tuple[str, str]:
+    """Name and text of an engine error; of any other only a type that Python defines.
+
+    Example:
+        >>> own_error(VaultError("The vault is gone."))
+        ('VaultError', 'The vault is gone.')
+        >>> own_error(IndexError("record 7"))
+        ('PrivacyError', 'A release failed inside the engine (IndexError).')
+    """
+    for name, kind in OWN_ERRORS.items():
+        if type(error) is kind:
+            return name, str(error)
+    return "PrivacyError", f"A release failed inside the engine ({public_name(error)})."

@@ -1,0 +1,674 @@
+"""Lifecycle of a private searcher: Tune's hooks on one side, a vault's host on the other.
+
+Order of Tune's calls: building a ``Tuner`` pickles the searcher; ``set_search_properties`` when it
+is fitted; then ``suggest``, ``on_trial_result`` (not if a scheduler stops the trial) and
+``on_trial_complete`` for every trial, and ``save`` now and then. ``Tuner.restore`` unpickles the
+searcher, sets its properties again and calls ``restore`` with the last file that ``save`` wrote,
+if there was one: what the driver knew after that is lost, what the vault knows is not.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import ray
+import ray.cloudpickle as cloudpickle
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from ray.tune.result import (
+    AUTO_RESULT_KEYS,
+    DEFAULT_METRIC,
+    DONE,
+    EXPERIMENT_TAG,
+    SHOULD_CHECKPOINT,
+    TRIAL_ID,
+)
+from ray.tune.search import Searcher
+
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.vault import open_vault, resolve_url
+from privbo_plugins.visualization import History, write_report
+from raytune_searchers import _host
+from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
+from raytune_searchers._trainable import Trainable, make_private
+
+Array = NDArray[np.float64]
+
+_WRAP = (
+    "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that returns "
+    "one value per validation record."
+)
+
+_NOTE = (
+    "whoever can run code on the cluster, or read the vault's database, can read the raw losses "
+    "that the vault holds"
+)
+
+_FINISHED = str(Searcher.FINISHED)
+
+_HOPELESS = 10
+"""So many failures in a row end the search: without num_samples nothing else would."""
+
+_OURS = frozenset(
+    {*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID, "experiment_id"}
+) - {"episodes_total", "timesteps_total"}
+"""Keys that Tune itself fills in."""
+
+
+class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
+    """Base of the searchers that tune on per-record values under central privacy.
+
+    Args:
+        config: Settings of the engine's algorithm.
+        metric: Under which name trials report; None takes ``TuneConfig``'s.
+        mode: "min" or "max"; None takes ``TuneConfig``'s.
+        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
+        points_to_evaluate: Configurations to evaluate first.
+        max_concurrent: The most trials that may be out at once; None for no limit.
+        fill_idle: Hand out points beyond a batch instead of waiting for it.
+        seed: Drives candidates, never noise.
+        vault: None for the memory of an actor, or a database URL.
+        run: Name of the run in the vault.
+        noise: Test injection only; a run with it is reported as unprotected.
+
+    Raises:
+        ValueError: For an argument outside its range, or a vault URL with a password.
+        VaultError: If the vault's database cannot be opened.
+    """
+
+    def __init__(
+        self,
+        config: GIBOConfig,
+        *,
+        metric: str | None = None,
+        mode: str | None = None,
+        search_space: Mapping[str, Any] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int | None = None,
+        fill_idle: bool = False,
+        seed: int | None = None,
+        vault: str | None = None,
+        run: str | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        _check_target(type(self).__name__, metric, mode)
+        super().__init__(metric=metric, mode=mode)
+        self._metric: str | None = metric
+        self._mode: str | None = mode
+        self._config, self._seed = config, seed
+        self._param_space: dict[str, Any] = dict(search_space or {})
+        self._space: TuneSpace | None = to_space(self._param_space)
+        if search_space is not None and self._space is None:
+            raise ValueError("search_space must hold at least one parameter that varies.")
+        self._points = _checked_points(points_to_evaluate)
+        self._limit, self._fill_idle = _checked_limit(max_concurrent), bool(fill_idle)
+        self._run = _checked_run(run)
+        self._handle = _checked_handle(vault)
+        self._vault_id = None if self._handle is None else _identify(self._handle)
+        self._live: dict[str, Array] = {}
+        self._failed_outside = 0
+        self._exposed: set[str] = set()
+        self._last: dict[str, Any] | None = None
+        self._attach(may_begin=True, noise=noise)
+
+    # State ----------------------------------------------------------------------------------
+
+    @property
+    def _actor_name(self) -> str:
+        where = "memory" if self._vault_id is None or self._handle is None else self._vault_id[:8]
+        return f"{where}/{self._run}"
+
+    def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
+        """What belongs to this process and is never pickled."""
+        self._anchor = _host.anchor(self._actor_name, may_begin=may_begin, noise=noise)
+        self._channel: _host.Channel | None = None
+        self._here: set[str] = set()
+        self._failed_in_a_row = 0
+        self._reconcile = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A handle, public settings and released state: no vault contents and no noise source."""
+        state = self.__dict__.copy()
+        for name in ("_anchor", "_channel", "_here", "_failed_in_a_row", "_reconcile"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._attach()
+
+    def get_state(self) -> dict[str, Any]:
+        """As :meth:`__getstate__`."""
+        return self.__getstate__()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_state` gave, of this or an earlier process."""
+        anchor = self._anchor  # keeps an embedded vault alive while the anchor is looked up
+        self.__setstate__(state)
+        del anchor
+
+    def save(self, checkpoint_path: str) -> None:
+        """Writes the public state; Tune calls it now and then."""
+        if self._channel is not None:
+            try:
+                self._last = self._channel.call("report", self._failed_outside)
+            except (VaultError, PrivacyError):  # the last one stays, and says so when it is read
+                pass
+        Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
+        self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
+
+    @classmethod
+    def from_experiment(cls, path: str | Path) -> Self:
+        """The search of an earlier experiment, to restore or to read it.
+
+        Args:
+            path: The experiment's local folder, as for ``Tuner.restore``.
+
+        Returns:
+            A search of the same run: ``Tuner.restore(path, search.private(trainable))`` goes on
+            with it, and ``search.guarantee()`` reads its ledger.
+
+        Raises:
+            ValueError: If the folder holds no private search of this class.
+        """
+        folder = Path(path)
+        found = cls.__new__(cls)
+        if sorted(folder.glob(cls.CKPT_FILE_TMPL.format("*"))):
+            found.restore_from_dir(str(folder))
+            return found
+        if (folder / "tuner.pkl").exists():
+            state = cloudpickle.loads((folder / "tuner.pkl").read_bytes())
+            search = state["_tune_config"].search_alg
+            search = getattr(search, "searcher", search)
+            if isinstance(search, cls):
+                return search
+        raise ValueError(
+            f"{folder} holds no experiment of {cls.__name__}: give the folder that Tuner.restore "
+            "takes."
+        )
+
+    # Tune's hooks ---------------------------------------------------------------------------
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        """Takes what the Tuner knows; False if it holds another space than the search's own."""
+        _check_target(type(self).__name__, metric, mode)
+        space = to_space(config)
+        if None not in (space, self._space) and space.public != self._space.public:  # type: ignore[union-attr]
+            return False
+        self._metric, self._mode = metric or self._metric, mode or self._mode
+        if self._metric is None and self._mode is not None:
+            self._metric = DEFAULT_METRIC
+        self._param_space = {**self._param_space, **config}
+        self._space = space or self._space
+        self._config = self._planned(int(spec.get("num_samples") or -1))
+        self._channel, self._reconcile = None, True
+        return True
+
+    def _planned(self, num_samples: int) -> GIBOConfig:
+        """Settings that fit the number of trials that Tune will run, where none were given."""
+        config, space = self._config, self._space
+        given = config.n_trials is not None or config.n_steps is not None
+        if num_samples < 0 or given or space is None:
+            return config
+        try:
+            fitting = replace(config, n_trials=num_samples)
+            make_plan(fitting, space.space, 1000)
+        except ValueError:
+            warnings.warn(
+                f"num_samples={num_samples} is less than the smallest plan over "
+                f"{len(space.space)} parameters: the run will end before it. num_samples=-1 "
+                "runs until the plan is used up.",
+                UtilityWarning,
+                stacklevel=2,
+            )
+            return config
+        return fitting
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
+        self._limit = _checked_limit(max_concurrent)
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The next configuration, ``FINISHED``, or None while a batch or the limit is out.
+
+        Raises:
+            RuntimeError: If metric, mode or search space are not known.
+            VaultError: If the vault is gone.
+        """
+        space = self._ready()
+        if trial_id in self._live:
+            return space.suggestion(self._live[trial_id])
+        if self._failed_in_a_row >= _HOPELESS:
+            return _FINISHED
+        if self._limit is not None and len(self._here) >= self._limit:
+            return None
+        answer, x = self._next(trial_id, space)
+        if x is None:
+            return _FINISHED if answer == "finished" else None
+        self._live[trial_id] = x
+        self._here.add(trial_id)
+        return space.suggestion(x)
+
+    def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
+        if self._points and not self._call("finished"):
+            x = space.checked_point(self._points[0])
+            self._call("place", trial_id, x)
+            del self._points[0]
+            return "ask", x
+        answer, x = self._call("ask", trial_id, self._fill_idle)
+        return answer, x
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Looks at what was reported: keys that nobody vouched for unprotect the run."""
+        if trial_id in self._live:
+            self._here.add(trial_id)
+        if _foreign(result, self._metric):
+            self._audit_keys(result, self._call("verdict", trial_id))
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Looks at what is shown of a trial, and gives its slot back if it was never told."""
+        x = self._live.pop(trial_id, None)
+        self._here.discard(trial_id)
+        self._ready()
+        self._count_failure(error)
+        verdict = self._call("verdict", trial_id)
+        self._audit_keys(result, verdict)
+        value = None if result is None else result.get(str(self._metric))
+        if verdict.published is not None:
+            if value is not None and not _same(value, verdict.published):
+                self._expose("a trial reported another value than was released")
+        elif verdict.entered or not isinstance(value, int | float):
+            self._give_up(trial_id, value, verdict, error)
+        else:
+            self._take_plain(trial_id, x, result or {}, float(value))
+        self._issue_warnings()
+
+    def _count_failure(self, error: bool) -> None:
+        self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
+        if self._failed_in_a_row == _HOPELESS:
+            warnings.warn(
+                f"{_HOPELESS} trials failed one after another, so the search ends. Ray shows how "
+                "in error.txt of each; what a private trainable raises is withheld there: call "
+                "the function itself with one config to see it.",
+                UtilityWarning,
+                stacklevel=2,
+            )
+
+    def _give_up(self, trial_id: str, value: Any, verdict: _host.Verdict, error: bool) -> None:
+        """A trial ended without telling: it failed, or a scheduler stopped it."""
+        if value is not None and not _is_nan(value):
+            self._expose("a trial reported a value that was not released")
+        if error and not verdict.entered:  # unless others show that the trainable is wrapped
+            self._failed_outside += 1
+        self._call("fail", trial_id)
+
+    def _take_plain(
+        self, trial_id: str, x: Array | None, result: Mapping[str, Any], value: float
+    ) -> None:
+        self._expose("trials returned plain floats instead of per-record losses", _WRAP)
+        if x is None:
+            x = self._told_point(result)
+        if x is None or not math.isfinite(value):
+            self._call("fail", trial_id)
+        else:
+            self._call("tell_plain", trial_id, x, value)
+
+    def _told_point(self, result: Mapping[str, Any]) -> Array | None:
+        """Where a trial was that this search did not suggest: one that Tune made anew."""
+        space = self._ready()
+        try:
+            return space.encode_flat({name: result[f"config/{name}"] for name in space.space})
+        except (KeyError, ValueError):
+            return None
+
+    def add_evaluated_point(self, *_args: Any, **_kwargs: Any) -> None:
+        """Refused: a value from elsewhere is not a release of this run."""
+        raise PrivacyError(
+            f"{type(self).__name__} learns from its own releases only; a value from elsewhere has "
+            "no noise and no charge. Have the point evaluated: points_to_evaluate=[...]."
+        )
+
+    def _audit_keys(self, result: Mapping[str, Any] | None, verdict: _host.Verdict) -> None:
+        for name in _foreign(result or {}, self._metric):
+            if f"report_public({name})" not in verdict.vouched:
+                self._expose("results hold values under other names than the search's metric")
+                return
+
+    def _expose(self, reason: str, fix: str = "") -> None:
+        self._call("mark_unprotected", reason)
+        if reason not in self._exposed:
+            self._exposed.add(reason)
+            text = f"Nothing is protected: {reason}. {fix}".strip()
+            warnings.warn(text, PrivacyWarning, stacklevel=2)
+
+    # The vault ------------------------------------------------------------------------------
+
+    def _ready(self) -> TuneSpace:
+        """The space, once everything is known that a run needs.
+
+        Raises:
+            RuntimeError: If something is not.
+        """
+        if self._space is None:
+            raise RuntimeError(
+                f"{type(self).__name__} has no search space: pass param_space= to the Tuner, or "
+                "search_space= to the search, with at least one Tune domain such as "
+                "tune.uniform(0, 1)."
+            )
+        if self._metric is None or self._mode is None:
+            raise RuntimeError(
+                f"{type(self).__name__} needs metric= and mode= (here or in TuneConfig), got "
+                f"metric={self._metric!r} and mode={self._mode!r}."
+            )
+        return self._space
+
+    def _call(self, operation: str, *args: Any) -> Any:
+        return self._open().call(operation, *args)
+
+    def _open(self) -> _host.Channel:
+        if self._channel is None:
+            self._channel = self._connect()
+        if self._reconcile:
+            self._reconcile = False
+            self._channel.call("give_back", frozenset(self._live))
+        return self._channel
+
+    def _connect(self) -> _host.Channel:
+        space = self._ready()
+        settings = _host.RunSettings(
+            self._run,
+            self._config,
+            self._mode == "max",
+            self._seed,
+            str(self._metric),
+            space.public,
+            cloudpickle.dumps(space),
+        )
+        url = None if self._handle is None else _private_url(self._handle)
+        if url is not None and not ray.is_initialized():
+            channel = _host.local_channel(settings, url)
+        else:
+            channel = _host.driver_channel(self._anchor, settings, url)
+        vault_id, reasons = channel.call("join", settings)
+        if self._vault_id not in (None, vault_id):
+            raise VaultError(_host.LOST)
+        if reasons and self._last is None:
+            self._issue("PrivacyWarning", f"Nothing is protected: {'; '.join(reasons)}.")
+        self._vault_id = vault_id
+        channel.call("note", _NOTE)
+        return channel
+
+    def _issue_warnings(self) -> None:
+        for kind, text in self._call("told_warnings"):
+            self._issue(kind, text)
+
+    @staticmethod
+    def _issue(kind: str, text: str) -> None:
+        category = PrivacyWarning if kind == "PrivacyWarning" else UtilityWarning
+        warnings.warn(text, category, stacklevel=3)
+
+    # What the user writes and reads ---------------------------------------------------------
+
+    def private(self, trainable: Trainable) -> Trainable:
+        """Wraps a function trainable that returns one value per validation record.
+
+        Args:
+            trainable: From a config to a vector of shape (n_records,): losses to minimise or
+                scores to maximise, by the search's mode. Entry i must belong to the same record
+                in every trial and on every worker; return NaN for a record that cannot be
+                scored. Load the records inside the function: what it captures, Ray keeps in the
+                cluster's memory, where any process can read it.
+
+        Returns:
+            A trainable for ``tune.Tuner`` that reports the released value under the search's
+            metric, and nothing else. The vector itself goes to the vault.
+
+        Raises:
+            ValueError: If it is a class, a generator or no function.
+        """
+        return make_private(trainable, self._actor_name)
+
+    def plan(self, param_space: Mapping[str, Any], n_records: int) -> Plan:
+        """What a run over this space and so many records would do and cost.
+
+        Args:
+            param_space: Tune domains.
+            n_records: Number of validation records.
+
+        Returns:
+            The plan; printing it shows trials, releases and noise.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        space = to_space(param_space)
+        if space is None:
+            raise ValueError("param_space must hold at least one parameter that varies.")
+        plan = make_plan(self._config, space.space, n_records)
+        plan.warn_if_drowned()
+        return plan
+
+    def _report(self) -> dict[str, Any]:
+        """The vault's public report, or the last one that was saved if the vault has ended."""
+        try:
+            self._last = self._call("report", self._failed_outside)
+        except VaultError:
+            if self._last is None:
+                raise
+            guarantee = self._last["guarantee"]
+            note = "the vault has ended; this is what it showed at the search's last checkpoint"
+            if note not in guarantee.notes:
+                ended = replace(guarantee, notes=(*guarantee.notes, note))
+                self._last = {**self._last, "guarantee": ended}
+        return self._last
+
+    def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The config that the releases recommend: theta_T, not the best noisy trial.
+
+        Args:
+            param_space: The Tuner's own, needed only where constants or choices are objects
+                (functions, classes): Tune hides them from searchers.
+
+        Returns:
+            A config as a trial gets it, constants included.
+
+        Raises:
+            ValueError: If nothing has been released yet, or objects are hidden.
+        """
+        x = self._report()["recommendation"]
+        if x is None:
+            raise ValueError("There is nothing to recommend yet: nothing has been released.")
+        known, own = self._ready(), dict(self._param_space if param_space is None else param_space)
+        space = known if param_space is None else to_space(own)
+        if space is None or space.space.names != known.space.names:
+            raise ValueError("param_space is not the one that this search was run with.")
+        config = _merged(own, space.suggestion(x))
+        if holds_placeholder(config):
+            raise ValueError(
+                "The search space holds objects that Tune hides from searchers: pass it again, "
+                "search.recommend(param_space)."
+            )
+        return config
+
+    def guarantee(self, results: Iterable[Any] = ()) -> Guarantee:
+        """What may be claimed for this run.
+
+        Args:
+            results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
+                once more; what passed through this search was compared on the way.
+        """
+        report = self._report()
+        for result in results:
+            self._audit_stored(dict(result.metrics or {}), report)
+        return self._report()["guarantee"]  # type: ignore[no-any-return]
+
+    def _audit_stored(self, metrics: dict[str, Any], report: Mapping[str, Any]) -> None:
+        trial, value = metrics.get(TRIAL_ID), metrics.get(str(self._metric))
+        mark = f"/{trial}"
+        vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
+        self._audit_keys(metrics, _host.Verdict(None, True, vouched))
+        known = report["published"].get(trial)
+        unknown = known is None and value is not None and not _is_nan(value)
+        if unknown or (known is not None and value is not None and not _same(value, known)):
+            self._expose("the results hold values that were not released")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the plan is used up."""
+        return bool(self._report()["finished"])
+
+    def history(self) -> History:
+        """What the run has published, for :mod:`privbo_plugins.visualization`."""
+        return self._report()["history"]  # type: ignore[no-any-return]
+
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page with the guarantee, the recommendation and three pictures.
+
+        Args:
+            path: Where to write.
+            results: As for :meth:`guarantee`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        guarantee = self.guarantee(results)
+        return write_report(
+            path,
+            self.history(),
+            guarantee,
+            self.recommend(),
+            title=f"Private tuning report: {self._run}",
+        )
+
+    def purge(self) -> None:
+        """Deletes every raw loss of the run from the vault; ledger and releases stay."""
+        self._call("purge")
+
+    def close(self) -> None:
+        """Ends the vault's actor; a vault in memory is gone then, one in a database is not.
+
+        The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
+        """
+        self._report()
+        self._anchor.end()
+        self._channel = None
+
+
+def _check_target(name: str, metric: Any, mode: Any) -> None:
+    if isinstance(metric, list | tuple) or isinstance(mode, list | tuple):
+        raise ValueError(f"{name} tunes one metric; this search was given several.")
+    if mode not in (None, "min", "max"):
+        raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
+    if metric is not None and (not isinstance(metric, str) or not metric):
+        raise ValueError(f"metric must be a name, got {metric!r}.")
+    if metric in _OURS:
+        raise ValueError(f"metric may not be {metric!r}, which Tune fills in itself.")
+
+
+def _checked_points(points: Any) -> list[dict[str, Any]]:
+    points = [] if points is None else points
+    if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
+        raise ValueError(
+            "points_to_evaluate must be a list of dictionaries, each with a value for every "
+            "parameter of the search space."
+        )
+    return [dict(point) for point in points]
+
+
+def _checked_limit(limit: Any) -> int | None:
+    whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1
+    if limit is not None and not whole:
+        raise ValueError(f"max_concurrent must be an integer >= 1 or None, got {limit!r}.")
+    return None if limit is None else int(limit)
+
+
+def _checked_run(run: Any) -> str:
+    if run is None:
+        return uuid.uuid4().hex
+    if not isinstance(run, str) or not run or len(run) > 200:
+        raise ValueError("run must be a name of 1 to 200 characters.")
+    return run
+
+
+def _checked_handle(vault: Any) -> str | None:
+    """None for memory, else a handle that may be pickled: no password, no relative path."""
+    if vault is None or vault == "memory":
+        return None
+    if not isinstance(vault, str) or vault.startswith("memory:"):
+        raise ValueError(
+            "vault must be None or 'memory', a database URL such as 'sqlite:///private.db', or "
+            "'env:NAME' for the URL in an environment variable."
+        )
+    url = resolve_url(vault)
+    if vault.startswith("env:"):
+        return vault
+    if url.password is not None or "password" in url.query:
+        raise ValueError(
+            "The vault's URL holds a password, which Ray would write into tuner.pkl beside the "
+            "results. Put the URL into an environment variable of the driver and pass "
+            "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
+        )
+    return _absolute(url).render_as_string(hide_password=False)
+
+
+def _absolute(url: sa.URL) -> sa.URL:
+    """Tune's processes do not share a working directory."""
+    if url.get_backend_name() != "sqlite":
+        return url
+    return url.set(database=str(Path(str(url.database)).resolve()))
+
+
+def _private_url(handle: str) -> str:
+    """The URL itself, for the host's memory only."""
+    return _absolute(resolve_url(handle)).render_as_string(hide_password=False)
+
+
+def _identify(handle: str) -> str:
+    vault = open_vault(_private_url(handle))
+    vault.close()
+    return vault.vault_id
+
+
+def _foreign(result: Mapping[str, Any], metric: str | None) -> set[str]:
+    """First parts of the names in a result that neither Tune nor a release accounts for."""
+    names = {name for name in result if name != metric}
+    return {name.split("/")[0] for name in names} - _OURS
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _same(told: Any, published: float) -> bool:
+    return bool(told == published or (_is_nan(told) and np.isnan(published)))
+
+
+def _merged(param_space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a trial: constants of the space, and what was suggested."""
+    merged = dict(param_space)
+    for name, value in values.items():
+        inner = merged.get(name)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[name] = _merged(inner, value) if both else value  # type: ignore[arg-type]
+    return merged

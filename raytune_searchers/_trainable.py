@@ -1,0 +1,185 @@
+"""The private channel on the trial's side: a trainable whose raw result goes to the vault."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import ray.cloudpickle as cloudpickle
+from numpy.typing import NDArray
+from ray import tune
+from ray.train._internal.session import get_session
+
+from privbo_plugins.errors import PrivacyError
+from privbo_plugins.scrub import OWN_ERRORS, attempt, own_error
+from privbo_plugins.session import as_losses
+from raytune_searchers._host import Channel, Entry, trial_channel
+from raytune_searchers._space import TuneSpace
+
+Array = NDArray[np.float64]
+
+Trainable = Callable[[dict[str, Any]], Any]
+
+NOT_MEASURED = float("nan")
+"""What intermediate reports show under the metric: nothing has been released of the trial."""
+
+
+class ClosedReportError(PrivacyError):
+    """A private trainable called ``tune.report``."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "tune.report is closed to a private trainable: what it is given is stored and drawn "
+            "by dashboards. Return the vector of per-record values instead; if what you report "
+            "is public (it depends on no validation record), say so: "
+            "raytune_searchers.report_public({...}, checkpoint=...)."
+        )
+
+
+class _Running:
+    """The trial that this process is running: Tune runs one at a time in a worker."""
+
+    def __init__(self, trial: str, metric: str, channel: Channel, report: Any) -> None:
+        self.trial, self.metric, self.channel, self.report = trial, metric, channel, report
+
+
+_running: _Running | None = None
+
+
+def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None:
+    """Reports intermediate values of a private trainable that depend on no validation record.
+
+    The caller vouches for them, and the guarantee reports that this was declared. The search's
+    own metric shows NaN until the trial's value is released. Give a scheduler a metric of its
+    own: ``ASHAScheduler(metric="train_loss", mode="min")``.
+
+    Args:
+        metrics: By name; the search's own metric may not be among them.
+        checkpoint: A ``ray.tune.Checkpoint``, for example the model after an epoch.
+
+    Raises:
+        PrivacyError: Outside of a running private trainable.
+        ValueError: If the search's metric is among the names.
+    """
+    running = _running
+    if running is None:
+        raise PrivacyError(
+            "report_public works inside a trainable wrapped by search.private, while Tune runs it."
+        )
+    if running.metric in metrics:
+        raise ValueError(
+            f"report_public may not report {running.metric!r}: only a release may stand under "
+            "the search's metric. Use another name."
+        )
+    for name in [*metrics, *(["checkpoint"] if checkpoint is not None else [])]:
+        running.channel.call("vouch", f"report_public({name})", running.trial)
+    running.report({**metrics, running.metric: NOT_MEASURED}, checkpoint=checkpoint)
+
+
+def make_private(trainable: Trainable, name: str) -> Trainable:
+    """A function trainable whose vector goes to the vault of the run called ``name``.
+
+    Raises:
+        ValueError: If it is not a function of one argument that returns a vector.
+    """
+    _check(trainable)
+
+    def private(config: dict[str, Any]) -> dict[str, float]:
+        value, error = _evaluate(trainable, config, name)
+        if error is not None:
+            raise error
+        return dict(value)
+
+    functools.update_wrapper(private, trainable)
+    del private.__wrapped__  # type: ignore[attr-defined]
+    if not hasattr(trainable, "__name__"):
+        private.__name__ = private.__qualname__ = "private_trainable"
+    return private
+
+
+def _check(trainable: Any) -> None:
+    if inspect.isclass(trainable):
+        raise ValueError(
+            "search.private takes a function trainable(config) that returns one value per "
+            "validation record; a Trainable class reports after every step. Train in one call "
+            "and report what is public with raytune_searchers.report_public."
+        )
+    if not callable(trainable):
+        raise ValueError(
+            "search.private takes a function trainable(config) that returns one value per "
+            f"validation record, got a {type(trainable).__name__}."
+        )
+    if inspect.isgeneratorfunction(trainable) or inspect.iscoroutinefunction(trainable):
+        raise ValueError(
+            "search.private takes a function that returns one vector per trial; a generator or "
+            "coroutine yields several. Return the last one, and report what is public with "
+            "raytune_searchers.report_public."
+        )
+
+
+def _evaluate(trainable: Trainable, config: dict[str, Any], name: str) -> tuple[Any, Any]:
+    """({metric: released value}, None), or (None, an error that holds no private value)."""
+    try:
+        trial, channel = _trial_id(), trial_channel(name)
+        entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
+        if entry.value is not None:  # told before a crash: the release is replayed
+            return {entry.metric: entry.value}, None
+        space: TuneSpace = cloudpickle.loads(entry.choices)
+        x = space.encode(config, entry.x)  # before the trainable can change its config
+    except Exception as error:
+        return None, _own(error)
+    with _closed_reports(_Running(trial, entry.metric, channel, None)):
+        losses, failure = attempt(lambda: trainable(config), _translated)
+        if failure is not None:
+            return None, failure
+        value, failure = _tell(channel, trial, x, losses)
+    del losses
+    return (None, failure) if failure is not None else ({entry.metric: value}, None)
+
+
+def _trial_id() -> str:
+    trial = tune.get_context().get_trial_id()
+    if trial is None:
+        raise PrivacyError(
+            "A private trainable runs inside Ray Tune only; call the function itself to try it."
+        )
+    return str(trial)
+
+
+def _tell(channel: Channel, trial: str, x: Array, losses: Any) -> tuple[float, Any]:
+    try:
+        return channel.tell(trial, x, as_losses(losses)), None
+    except Exception as error:
+        return NOT_MEASURED, _own(error)
+
+
+def _own(error: BaseException) -> Exception:
+    name, text = own_error(error)
+    return OWN_ERRORS[name](text)
+
+
+def _translated(error: BaseException) -> BaseException | None:
+    return ClosedReportError() if isinstance(error, ClosedReportError) else None
+
+
+@contextmanager
+def _closed_reports(running: _Running) -> Iterator[None]:
+    """While the user's code runs, only :func:`report_public` reaches Tune."""
+    global _running
+    session = get_session()
+    running.report = session.report
+
+    def closed(*_args: Any, **_kwargs: Any) -> None:
+        raise ClosedReportError
+
+    session.report, _running = closed, running
+    try:
+        yield
+    finally:
+        del session.report  # the class's own method shows again
+        _running = None

@@ -1,0 +1,1 @@
+"""Tests of the Ray Tune searchers, on a real Ray."""

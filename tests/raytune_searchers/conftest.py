@@ -1,0 +1,51 @@
+"""One Ray for the whole session, as small and quiet as it gets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "0"
+
+INIT: dict[str, Any] = {
+    "num_cpus": 2,
+    "include_dashboard": False,
+    "log_to_driver": False,
+    "logging_level": "ERROR",
+    "object_store_memory": 100_000_000,
+}
+"""Settings of every Ray that tests start, also in subprocesses."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker runs all of them: two Rays on two cores would only wait for each other."""
+    here = str(Path(__file__).parent)
+    for item in items:
+        if str(item.path).startswith(here):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def ray_folder() -> Iterator[Path]:
+    """Where the session's Ray keeps its files; short, because sockets lie in it."""
+    folder = Path(tempfile.mkdtemp(prefix="ry", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def the_ray(ray_folder: Path) -> Iterator[Any]:
+    """A running Ray."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    ray.init(_temp_dir=str(ray_folder), **INIT)
+    yield ray
+    ray.shutdown()

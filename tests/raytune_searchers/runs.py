@@ -1,0 +1,110 @@
+"""Small private experiments that several test modules run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ray import tune
+
+from raytune_searchers import DPGIBOSearch
+
+RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
+"""The private validation records of most tests."""
+
+SETTINGS: dict[str, Any] = {
+    "metric": "loss",
+    "mode": "min",
+    "n_starts": 2,
+    "n_steps": 2,
+    "seed": 3,
+    "value_share": 0.2,
+    "lengthscale": 0.25,
+    "noise_ratio": 0.01,
+    "step_rule": "adagrad-norm",
+    "step_size": 0.15,
+    "average": 0.0,
+    "memory": 0,
+}
+"""Everything that a default could change."""
+
+LINE = {"x": tune.uniform(0.0, 1.0)}
+"""One parameter: with :data:`SETTINGS` a plan of 7 trials."""
+
+PLANE = {"x": tune.uniform(0.0, 1.0), "n": {"y": tune.uniform(-2.0, 2.0)}, "c": 5}
+"""Two parameters and a constant: a plan of 9 trials."""
+
+
+def make_search(mu: float = 1.0, **settings: Any) -> DPGIBOSearch:
+    """A short plan: two start points, two steps."""
+    return DPGIBOSearch(mu, **(SETTINGS | settings))
+
+
+def squares(config: dict[str, Any]) -> np.ndarray:
+    """One parameter; a loss a record."""
+    records = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
+    return np.asarray((config["x"] - records) ** 2)
+
+
+def fit(
+    search: Any,
+    trainable: Any,
+    folder: Path,
+    *,
+    param_space: dict[str, Any] | None = None,
+    name: str = "run",
+    failure: Any = None,
+    **tune_settings: Any,
+) -> Any:
+    """Runs an experiment quietly and returns its ResultGrid."""
+    return tuner(
+        search,
+        trainable,
+        folder,
+        param_space=param_space,
+        name=name,
+        failure=failure,
+        **tune_settings,
+    ).fit()
+
+
+def tuner(
+    search: Any,
+    trainable: Any,
+    folder: Path,
+    *,
+    param_space: dict[str, Any] | None = None,
+    name: str = "run",
+    failure: Any = None,
+    **tune_settings: Any,
+) -> Any:
+    """The Tuner of :func:`fit`."""
+    settings = {"search_alg": search, "num_samples": -1, "reuse_actors": True} | tune_settings
+    return tune.Tuner(
+        trainable,
+        param_space=LINE if param_space is None else param_space,
+        tune_config=tune.TuneConfig(**settings),
+        run_config=tune.RunConfig(
+            storage_path=str(folder),
+            name=name,
+            verbose=0,
+            failure_config=failure or tune.FailureConfig(),
+        ),
+    )
+
+
+def ledger(search: Any) -> tuple[list[Any], list[Any], list[str]]:
+    """Charges, releases and trials whose raw losses are still held."""
+    charges, releases, held = search._call("ledger")
+    return charges, releases, held
+
+
+def assert_sound(search: Any, mu: float = 1.0) -> None:
+    """One charge a release, none twice, and never more than the budget."""
+    charges, releases, _ = ledger(search)
+    validation = [c for c in charges if c.population == "validation"]
+    charged = sorted((c.kind, c.key) for c in validation)
+    assert charged == sorted((r.kind, r.key) for r in releases)
+    assert len(charged) == len(set(charged))
+    assert sum(c.mu**2 for c in validation) <= mu**2 * (1 + 1e-9)
