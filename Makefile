@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: setup demo test test-fast lint format bench clean
+.PHONY: setup demo demo-ray test test-fast lint format bench clean
 
 setup: $(STAMP)
 
@@ -16,6 +16,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)  ## tune a model privately and write a report
 	$(BIN)/python -m examples.demo
+
+demo-ray: $(STAMP)  ## the same on Ray Tune, with parallel trials
+	$(BIN)/python -m examples.demo_ray
 
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) lint
@@ -37,6 +40,7 @@ format: $(STAMP)
 bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.quality
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost
+	$(BIN)/python -m benchmarks.ray_overhead
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

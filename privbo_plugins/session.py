@@ -12,6 +12,7 @@ import math
 import secrets
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,6 +46,8 @@ UNPROTECTED, NOTE, _CLAIMED, _ENTERED = "unprotected", "note", "claimed", "enter
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
 _ENDLESS = 10**9
+_ENOUGH_FAILURES = 2
+"""Where so many trials of a step failed, no further one is tried: another point takes over."""
 _VOUCHED = "the caller declared values given to {} public"
 
 
@@ -373,7 +376,10 @@ class Session:
     def _assign(
         self, tx: Transaction, trial: str, rows: Iterable[tuple[str, int, str]]
     ) -> Proposal:
+        rows = list(rows)
         taken = {slot for _, slot, state in rows if state in ("out", "done")}
+        failed = Counter(slot for _, slot, state in rows if state == "failed")
+        taken |= {slot for slot, times in failed.items() if times >= _ENOUGH_FAILURES}
         slot = next(i for i in range(len(taken) + 1) if i not in taken)
         proposal = self._known_algorithm().propose(slot)
         tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
@@ -682,9 +688,17 @@ class Session:
         Raises:
             ValueError: If nothing has been released yet.
         """
+        return self._known_space().decode(self.recommended_point())
+
+    def recommended_point(self) -> Array:
+        """The same as a point, shape (D,).
+
+        Raises:
+            ValueError: If nothing has been released yet.
+        """
         with self._lock:
             self.refresh()
-            return self._known_space().decode(self._known_algorithm().recommendation())
+            return self._known_algorithm().recommendation()
 
     def history(self) -> History:
         """Everything the run has published, for pictures."""

@@ -10,35 +10,36 @@ if there was one: what the driver knew after that is lost, what the vault knows 
 from __future__ import annotations
 
 import math
-import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import ray
 import ray.cloudpickle as cloudpickle
-import sqlalchemy as sa
 from numpy.typing import NDArray
-from ray.tune.result import (
-    AUTO_RESULT_KEYS,
-    DEFAULT_METRIC,
-    DONE,
-    EXPERIMENT_TAG,
-    SHOULD_CHECKPOINT,
-    TRIAL_ID,
-)
+from ray.tune.result import DEFAULT_METRIC, TRIAL_ID
 from ray.tune.search import Searcher
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.noise import NoiseSource
-from privbo_plugins.vault import open_vault, resolve_url
 from privbo_plugins.visualization import History, write_report
 from raytune_searchers import _host
+from raytune_searchers._arguments import (
+    OURS,
+    check_target,
+    checked_handle,
+    checked_limit,
+    checked_points,
+    checked_run,
+    identify,
+    private_url,
+)
 from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
 from raytune_searchers._trainable import Trainable, make_private
 
@@ -58,11 +59,6 @@ _FINISHED = str(Searcher.FINISHED)
 
 _HOPELESS = 10
 """So many failures in a row end the search: without num_samples nothing else would."""
-
-_OURS = frozenset(
-    {*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID, "experiment_id"}
-) - {"episodes_total", "timesteps_total"}
-"""Keys that Tune itself fills in."""
 
 
 class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
@@ -101,7 +97,7 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         run: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
-        _check_target(type(self).__name__, metric, mode)
+        check_target(type(self).__name__, metric, mode)
         super().__init__(metric=metric, mode=mode)
         self._metric: str | None = metric
         self._mode: str | None = mode
@@ -110,11 +106,11 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         self._space: TuneSpace | None = to_space(self._param_space)
         if search_space is not None and self._space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        self._points = _checked_points(points_to_evaluate)
-        self._limit, self._fill_idle = _checked_limit(max_concurrent), bool(fill_idle)
-        self._run = _checked_run(run)
-        self._handle = _checked_handle(vault)
-        self._vault_id = None if self._handle is None else _identify(self._handle)
+        self._points = checked_points(points_to_evaluate)
+        self._limit, self._fill_idle = checked_limit(max_concurrent), bool(fill_idle)
+        self._run = checked_run(run)
+        self._handle = checked_handle(vault)
+        self._vault_id = None if self._handle is None else identify(self._handle)
         self._live: dict[str, Array] = {}
         self._failed_outside = 0
         self._exposed: set[str] = set()
@@ -153,7 +149,9 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes what :meth:`get_state` gave, of this or an earlier process."""
-        anchor = self._anchor  # keeps an embedded vault alive while the anchor is looked up
+        anchor = self.__dict__.get(
+            "_anchor"
+        )  # keeps an embedded vault alive while the anchor is looked up
         self.__setstate__(state)
         del anchor
 
@@ -206,7 +204,7 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
     ) -> bool:
         """Takes what the Tuner knows; False if it holds another space than the search's own."""
-        _check_target(type(self).__name__, metric, mode)
+        check_target(type(self).__name__, metric, mode)
         space = to_space(config)
         if None not in (space, self._space) and space.public != self._space.public:  # type: ignore[union-attr]
             return False
@@ -241,7 +239,7 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
-        self._limit = _checked_limit(max_concurrent)
+        self._limit = checked_limit(max_concurrent)
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -272,14 +270,20 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             del self._points[0]
             return "ask", x
         answer, x = self._call("ask", trial_id, self._fill_idle)
+        if answer == "wait" and not self._here:  # only for trials that a restore may have dropped
+            answer, x = self._call("ask", trial_id, True)
         return answer, x
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Looks at what was reported: keys that nobody vouched for unprotect the run."""
+        """Looks at what was reported: what nobody vouched for or released unprotects the run."""
         if trial_id in self._live:
             self._here.add(trial_id)
-        if _foreign(result, self._metric):
-            self._audit_keys(result, self._call("verdict", trial_id))
+        value = _shown(result, self._metric)
+        if value is None and not _foreign(result, self._metric):
+            return
+        verdict = self._call("verdict", trial_id)
+        self._audit_keys(result, verdict)
+        self._audit_value(value, verdict)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -291,14 +295,12 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         self._count_failure(error)
         verdict = self._call("verdict", trial_id)
         self._audit_keys(result, verdict)
-        value = None if result is None else result.get(str(self._metric))
-        if verdict.published is not None:
-            if value is not None and not _same(value, verdict.published):
-                self._expose("a trial reported another value than was released")
-        elif verdict.entered or not isinstance(value, int | float):
-            self._give_up(trial_id, value, verdict, error)
-        else:
+        value = _shown(result or {}, self._metric)
+        self._audit_value(value, verdict)
+        if verdict.published is None and not verdict.entered and isinstance(value, Real):
             self._take_plain(trial_id, x, result or {}, float(value))
+        elif verdict.published is None:
+            self._give_up(trial_id, verdict, error)
         self._issue_warnings()
 
     def _count_failure(self, error: bool) -> None:
@@ -312,10 +314,8 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
                 stacklevel=2,
             )
 
-    def _give_up(self, trial_id: str, value: Any, verdict: _host.Verdict, error: bool) -> None:
+    def _give_up(self, trial_id: str, verdict: _host.Verdict, error: bool) -> None:
         """A trial ended without telling: it failed, or a scheduler stopped it."""
-        if value is not None and not _is_nan(value):
-            self._expose("a trial reported a value that was not released")
         if error and not verdict.entered:  # unless others show that the trainable is wrapped
             self._failed_outside += 1
         self._call("fail", trial_id)
@@ -323,7 +323,6 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     def _take_plain(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], value: float
     ) -> None:
-        self._expose("trials returned plain floats instead of per-record losses", _WRAP)
         if x is None:
             x = self._told_point(result)
         if x is None or not math.isfinite(value):
@@ -351,6 +350,16 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             if f"report_public({name})" not in verdict.vouched:
                 self._expose("results hold values under other names than the search's metric")
                 return
+
+    def _audit_value(self, value: Any, verdict: _host.Verdict) -> None:
+        if value is None:
+            return
+        if verdict.published is not None and not _same(value, verdict.published):
+            self._expose("a trial reported another value than was released")
+        elif verdict.published is None and verdict.entered:
+            self._expose("a trial reported a value that was not released")
+        elif verdict.published is None:
+            self._expose("trials returned plain floats instead of per-record losses", _WRAP)
 
     def _expose(self, reason: str, fix: str = "") -> None:
         self._call("mark_unprotected", reason)
@@ -402,7 +411,7 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             space.public,
             cloudpickle.dumps(space),
         )
-        url = None if self._handle is None else _private_url(self._handle)
+        url = None if self._handle is None else private_url(self._handle)
         if url is not None and not ray.is_initialized():
             channel = _host.local_channel(settings, url)
         else:
@@ -521,14 +530,12 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return self._report()["guarantee"]  # type: ignore[no-any-return]
 
     def _audit_stored(self, metrics: dict[str, Any], report: Mapping[str, Any]) -> None:
-        trial, value = metrics.get(TRIAL_ID), metrics.get(str(self._metric))
+        trial = metrics.get(TRIAL_ID)
         mark = f"/{trial}"
         vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
-        self._audit_keys(metrics, _host.Verdict(None, True, vouched))
-        known = report["published"].get(trial)
-        unknown = known is None and value is not None and not _is_nan(value)
-        if unknown or (known is not None and value is not None and not _same(value, known)):
-            self._expose("the results hold values that were not released")
+        verdict = _host.Verdict(report["published"].get(trial), True, vouched)
+        self._audit_keys(metrics, verdict)
+        self._audit_value(_shown(metrics, self._metric), verdict)
 
     @property
     def finished(self) -> bool:
@@ -575,89 +582,20 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         self._channel = None
 
 
-def _check_target(name: str, metric: Any, mode: Any) -> None:
-    if isinstance(metric, list | tuple) or isinstance(mode, list | tuple):
-        raise ValueError(f"{name} tunes one metric; this search was given several.")
-    if mode not in (None, "min", "max"):
-        raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
-    if metric is not None and (not isinstance(metric, str) or not metric):
-        raise ValueError(f"metric must be a name, got {metric!r}.")
-    if metric in _OURS:
-        raise ValueError(f"metric may not be {metric!r}, which Tune fills in itself.")
-
-
-def _checked_points(points: Any) -> list[dict[str, Any]]:
-    points = [] if points is None else points
-    if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
-        raise ValueError(
-            "points_to_evaluate must be a list of dictionaries, each with a value for every "
-            "parameter of the search space."
-        )
-    return [dict(point) for point in points]
-
-
-def _checked_limit(limit: Any) -> int | None:
-    whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1
-    if limit is not None and not whole:
-        raise ValueError(f"max_concurrent must be an integer >= 1 or None, got {limit!r}.")
-    return None if limit is None else int(limit)
-
-
-def _checked_run(run: Any) -> str:
-    if run is None:
-        return uuid.uuid4().hex
-    if not isinstance(run, str) or not run or len(run) > 200:
-        raise ValueError("run must be a name of 1 to 200 characters.")
-    return run
-
-
-def _checked_handle(vault: Any) -> str | None:
-    """None for memory, else a handle that may be pickled: no password, no relative path."""
-    if vault is None or vault == "memory":
-        return None
-    if not isinstance(vault, str) or vault.startswith("memory:"):
-        raise ValueError(
-            "vault must be None or 'memory', a database URL such as 'sqlite:///private.db', or "
-            "'env:NAME' for the URL in an environment variable."
-        )
-    url = resolve_url(vault)
-    if vault.startswith("env:"):
-        return vault
-    if url.password is not None or "password" in url.query:
-        raise ValueError(
-            "The vault's URL holds a password, which Ray would write into tuner.pkl beside the "
-            "results. Put the URL into an environment variable of the driver and pass "
-            "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
-        )
-    return _absolute(url).render_as_string(hide_password=False)
-
-
-def _absolute(url: sa.URL) -> sa.URL:
-    """Tune's processes do not share a working directory."""
-    if url.get_backend_name() != "sqlite":
-        return url
-    return url.set(database=str(Path(str(url.database)).resolve()))
-
-
-def _private_url(handle: str) -> str:
-    """The URL itself, for the host's memory only."""
-    return _absolute(resolve_url(handle)).render_as_string(hide_password=False)
-
-
-def _identify(handle: str) -> str:
-    vault = open_vault(_private_url(handle))
-    vault.close()
-    return vault.vault_id
-
-
 def _foreign(result: Mapping[str, Any], metric: str | None) -> set[str]:
     """First parts of the names in a result that neither Tune nor a release accounts for."""
     names = {name for name in result if name != metric}
-    return {name.split("/")[0] for name in names} - _OURS
+    return {name.split("/")[0] for name in names} - OURS
+
+
+def _shown(result: Mapping[str, Any], metric: str | None) -> Any:
+    """What a result shows under the metric; None for nothing, or the NaN of public reports."""
+    value = result.get(str(metric))
+    return None if value is None or _is_nan(value) else value
 
 
 def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    return isinstance(value, Real) and math.isnan(value)
 
 
 def _same(told: Any, published: float) -> bool:

@@ -8,6 +8,7 @@ the name and the text of an engine error, or no more than a type.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -86,6 +87,7 @@ class Entry:
     choices: bytes
     value: float | None
     x: Array | None
+    public: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -237,11 +239,12 @@ class VaultHost:
         """Everything public: guarantee, recommendation, history."""
         session = self._session
         session.refresh()
-        reasons = []
+        reasons: list[str] = []
+        recommendation: Array | None
         if failed_outside and not session.entered():
             reasons.append("trials failed outside search.private")
         try:
-            recommendation = session.space and session.space.encode(session.recommendation())
+            recommendation = session.recommended_point()
         except ValueError:  # nothing has been released yet
             recommendation = None
         return {
@@ -271,7 +274,8 @@ class VaultHost:
         value, x = self._session.enter(trial)
         if value is None:
             self._session.charge_training(trial, attempt)
-        return Entry(self._settings.metric, self._settings.choices, value, x)
+        public = sorted(self.verdict(trial).vouched)
+        return Entry(self._settings.metric, self._settings.choices, value, x, tuple(public))
 
     def vouch(self, operation: str, trial: str) -> None:
         """Records what a trial declared public."""
@@ -328,6 +332,7 @@ class Channel:
 
     def tell(self, trial: str, x: Array, losses: Array) -> float:
         """Sends one value a record and returns what may be published of them."""
+        _check_inline_limit()
         raw = np.ascontiguousarray(losses, dtype=np.float64).tobytes()
         starts = range(0, len(raw), BLOCK_BYTES)
         for _ in range(_TRIES):  # a host that was restarted in between has lost the blocks
@@ -338,6 +343,15 @@ class Channel:
             if value is not None:
                 return float(value)
         raise VaultError("The vault's host was restarted again and again while a trial told it.")
+
+
+def _check_inline_limit() -> None:
+    limit = os.environ.get("RAY_max_direct_call_object_size", "")
+    if limit.isdigit() and int(limit) < BLOCK_BYTES + 2**10:
+        raise PrivacyError(
+            f"RAY_max_direct_call_object_size={limit} would send losses through Ray's object "
+            f"store, which may be written to disk. Leave it unset, or above {BLOCK_BYTES + 2**10}."
+        )
 
 
 def local_channel(settings: RunSettings, url: str) -> Channel:

@@ -25,7 +25,8 @@ from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
 
 Array = NDArray[np.float64]
 
-_PLACEHOLDERS = ("__ref_ph", "__fn_ph")
+_FUNCTION = "__fn_ph"
+_PLACEHOLDERS = ("__ref_ph", _FUNCTION)
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,15 @@ class TuneSpace:
         Raises:
             ValueError: If a name is missing or unknown, or a value lies outside its range.
         """
-        known = (*self.space, *self.fixed)
-        unknown = [str(name) for name in point if not _names(str(name), known)]
-        if unknown:
-            raise ValueError(
-                f"points_to_evaluate names {', '.join(unknown)}, which the search space over "
-                f"{', '.join(known)} does not hold."
-            )
-        values = {n: point[n] if n in point else _found(point, n) for n in self.space}
+        values = _flattened(point, (*self.space, *self.fixed))
+        for name, value in self.fixed.items():
+            if name in values and values[name] != value:
+                raise ValueError(
+                    f"points_to_evaluate gives {name} another value than its only one."
+                )
+        missing = [name for name in self.space if name not in values]
+        if missing:
+            raise ValueError(f"In points_to_evaluate {missing[0]!r} is missing.")
         for name, dim in self.space.items():
             if not isinstance(dim, Categorical) and not _inside(dim, values[name]):
                 raise ValueError(
@@ -107,6 +109,7 @@ def to_space(config: Mapping[str, Any]) -> TuneSpace | None:
         ValueError: For ``grid_search``, ``sample_from``, unbounded domains, domains inside lists
             or choices, and keys that hold "/".
     """
+    _refuse_hidden_functions(config, ())
     _, domains, grids = parse_spec_vars(dict(config))
     if grids:
         names = ", ".join("/".join(map(str, path)) for path, _ in grids)
@@ -120,7 +123,23 @@ def to_space(config: Mapping[str, Any]) -> TuneSpace | None:
     return TuneSpace(Space(varying), fixed) if varying else None
 
 
+def _refuse_hidden_functions(value: Any, path: tuple[Any, ...]) -> None:
+    """Tune shows a searcher a placeholder for what ``sample_from`` will draw."""
+    if isinstance(value, TuneCategorical):
+        value = list(value.categories)
+    if isinstance(value, tuple) and value[:1] == (_FUNCTION,):
+        raise ValueError(
+            f"Parameter {'/'.join(map(str, path))!r} is a Function domain (sample_from), which "
+            "draws what the search does not know. Use one of Tune's own domains."
+        )
+    parts = value.items() if isinstance(value, Mapping) else ()
+    for key, part in enumerate(value) if isinstance(value, list | tuple) else parts:
+        _refuse_hidden_functions(part, (*path, key))
+
+
 def _name(path: Sequence[Any]) -> str:
+    if any(not isinstance(part, str | int) for part in path):
+        raise ValueError(f"The search space has a key that is no string (at {list(path)}).")
     if not all(isinstance(part, str) for part in path):
         raise ValueError(
             f"The search space holds a domain inside a list (at {list(path)}): put it under a "
@@ -152,16 +171,13 @@ def _dimension(name: str, domain: Domain) -> Dimension:
 
 def _categorical(name: str, domain: Any) -> Categorical:
     choices = tuple(domain.categories)
-    if any(isinstance(choice, Domain) or _is_grid(choice) for choice in choices):
+    _, domains, grids = parse_spec_vars({"choices": list(choices)})
+    if domains or grids:
         raise ValueError(
             f"Parameter {name!r} is a choice between domains: a private search needs a space "
             "that does not depend on its own choices. Put every domain under a name of its own."
         )
     return Categorical(choices)
-
-
-def _is_grid(choice: Any) -> bool:
-    return isinstance(choice, dict) and "grid_search" in choice
 
 
 def _numeric(name: str, domain: Any, log: bool, q: float | None) -> Float | Int:
@@ -222,8 +238,21 @@ def _found(config: Mapping[str, Any], name: str) -> Any:
     return place
 
 
-def _names(given: str, known: Sequence[str]) -> bool:
-    return any(name == given or name.startswith(f"{given}/") for name in known)
+def _flattened(point: Mapping[str, Any], known: Sequence[str], path: str = "") -> dict[str, Any]:
+    """Values by flattened name; what is a known name may hold a dictionary as its choice."""
+    values: dict[str, Any] = {}
+    for key, value in point.items():
+        name = f"{path}{key}"
+        if name in known:
+            values[name] = value
+        elif isinstance(value, Mapping):
+            values |= _flattened(value, known, f"{name}/")
+        elif not any(inner.startswith(f"{name}/") for inner in known):
+            raise ValueError(
+                f"points_to_evaluate names {name}, which the search space over "
+                f"{', '.join(known)} does not hold."
+            )
+    return values
 
 
 def _encoded(name: str, dim: Dimension, value: Any, handed: float | None = None) -> float:
@@ -251,5 +280,15 @@ def _described(dim: Dimension) -> Dimension:
 def _description(choice: Any) -> str:
     """The same in every process: no memory address."""
     named = getattr(choice, "__qualname__", None)
-    text = str(named) if named is not None else repr(choice)
-    return type(choice).__name__ if " at 0x" in text else text[:80]
+    if named is not None:
+        return str(named)
+    return repr(choice)[:80] if _is_plain(choice) else type(choice).__name__
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value's repr is the same in every process."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, (*value, *value.values())))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | bytes)

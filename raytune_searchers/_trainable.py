@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
-from ray import tune
 from ray.train._internal.session import get_session
 
 from privbo_plugins.errors import PrivacyError
@@ -32,7 +33,7 @@ NOT_MEASURED = float("nan")
 class ClosedReportError(PrivacyError):
     """A private trainable called ``tune.report``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *_: object) -> None:
         super().__init__(
             "tune.report is closed to a private trainable: what it is given is stored and drawn "
             "by dashboards. Return the vector of per-record values instead; if what you report "
@@ -41,11 +42,25 @@ class ClosedReportError(PrivacyError):
         )
 
 
+class PublicReportError(PrivacyError, ValueError):
+    """A private trainable called ``report_public`` with the search's metric."""
+
+    def __init__(self, *_: object) -> None:
+        super().__init__(
+            "report_public may not report the search's own metric: only a release may stand "
+            "under it. Use another name."
+        )
+
+
+_VOUCH = "report_public({})"
+
+
 class _Running:
     """The trial that this process is running: Tune runs one at a time in a worker."""
 
     def __init__(self, trial: str, metric: str, channel: Channel, report: Any) -> None:
         self.trial, self.metric, self.channel, self.report = trial, metric, channel, report
+        self.public: dict[str, Any] = {}
 
 
 _running: _Running | None = None
@@ -64,7 +79,7 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
 
     Raises:
         PrivacyError: Outside of a running private trainable.
-        ValueError: If the search's metric is among the names.
+        PublicReportError: If the search's metric is among the names.
     """
     running = _running
     if running is None:
@@ -72,12 +87,11 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
             "report_public works inside a trainable wrapped by search.private, while Tune runs it."
         )
     if running.metric in metrics:
-        raise ValueError(
-            f"report_public may not report {running.metric!r}: only a release may stand under "
-            "the search's metric. Use another name."
-        )
+        raise PublicReportError
     for name in [*metrics, *(["checkpoint"] if checkpoint is not None else [])]:
-        running.channel.call("vouch", f"report_public({name})", running.trial)
+        if name not in running.public:
+            running.channel.call("vouch", _VOUCH.format(name), running.trial)
+    running.public |= dict(metrics) | ({} if checkpoint is None else {"checkpoint": None})
     running.report({**metrics, running.metric: NOT_MEASURED}, checkpoint=checkpoint)
 
 
@@ -89,8 +103,8 @@ def make_private(trainable: Trainable, name: str) -> Trainable:
     """
     _check(trainable)
 
-    def private(config: dict[str, Any]) -> dict[str, float]:
-        value, error = _evaluate(trainable, config, name)
+    def private(config: dict[str, Any], **parameters: Any) -> dict[str, float]:
+        value, error = _evaluate(functools.partial(trainable, **parameters), config, name)
         if error is not None:
             raise error
         return dict(value)
@@ -100,6 +114,17 @@ def make_private(trainable: Trainable, name: str) -> Trainable:
     if not hasattr(trainable, "__name__"):
         private.__name__ = private.__qualname__ = "private_trainable"
     return private
+
+
+_SEVERAL = (
+    inspect.isgeneratorfunction,
+    inspect.iscoroutinefunction,
+    inspect.isasyncgenfunction,
+)
+
+
+def _callables(trainable: Any) -> tuple[Any, Any]:
+    return trainable, getattr(trainable, "__call__", None)  # noqa: B004
 
 
 def _check(trainable: Any) -> None:
@@ -114,7 +139,7 @@ def _check(trainable: Any) -> None:
             "search.private takes a function trainable(config) that returns one value per "
             f"validation record, got a {type(trainable).__name__}."
         )
-    if inspect.isgeneratorfunction(trainable) or inspect.iscoroutinefunction(trainable):
+    if any(several(part) for several in _SEVERAL for part in _callables(trainable)):
         raise ValueError(
             "search.private takes a function that returns one vector per trial; a generator or "
             "coroutine yields several. Return the last one, and report what is public with "
@@ -128,27 +153,49 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], name: str) -> tuple[
         trial, channel = _trial_id(), trial_channel(name)
         entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
         if entry.value is not None:  # told before a crash: the release is replayed
-            return {entry.metric: entry.value}, None
+            return _result(entry, dict.fromkeys(_names(entry.public), NOT_MEASURED)), None
         space: TuneSpace = cloudpickle.loads(entry.choices)
         x = space.encode(config, entry.x)  # before the trainable can change its config
     except Exception as error:
         return None, _own(error)
-    with _closed_reports(_Running(trial, entry.metric, channel, None)):
-        losses, failure = attempt(lambda: trainable(config), _translated)
+    running = _Running(trial, entry.metric, channel, None)
+    with _closed_reports(running):
+        # A copy: Tune writes the config itself, with whatever is put into it, into every result.
+        losses, failure = attempt(lambda: trainable(_copied(config)), _translated)
         if failure is not None:
             return None, failure
         value, failure = _tell(channel, trial, x, losses)
     del losses
-    return (None, failure) if failure is not None else ({entry.metric: value}, None)
+    if failure is not None:
+        return None, failure
+    return _result(replace(entry, value=value), running.public), None
+
+
+def _result(entry: Entry, public: Mapping[str, Any]) -> dict[str, Any]:
+    """The released value beside what was vouched for: schedulers insist on their metric."""
+    shown = {name: value for name, value in public.items() if name != "checkpoint"}
+    return {**shown, entry.metric: entry.value}
+
+
+def _names(operations: Sequence[str]) -> list[str]:
+    before, after = _VOUCH.split("{}")
+    return [o.removeprefix(before).removesuffix(after) for o in operations if before in o]
+
+
+def _copied(config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return copy.deepcopy(config)
+    except Exception:  # constants that cannot be copied have come by pickle, and can go by it
+        return dict(cloudpickle.loads(cloudpickle.dumps(config)))
 
 
 def _trial_id() -> str:
-    trial = tune.get_context().get_trial_id()
-    if trial is None:
+    session = get_session()
+    if session is None or session.trial_id is None:
         raise PrivacyError(
             "A private trainable runs inside Ray Tune only; call the function itself to try it."
         )
-    return str(trial)
+    return str(session.trial_id)
 
 
 def _tell(channel: Channel, trial: str, x: Array, losses: Any) -> tuple[float, Any]:
@@ -164,7 +211,10 @@ def _own(error: BaseException) -> Exception:
 
 
 def _translated(error: BaseException) -> BaseException | None:
-    return ClosedReportError() if isinstance(error, ClosedReportError) else None
+    for kind in (ClosedReportError, PublicReportError):
+        if isinstance(error, kind):
+            return kind()
+    return None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ NOT_COVERED_TUNER = (
     "threshold or temperature selection, target scaling, batch statistics)",
     "runs in which row i is not the same record in every trial and on every worker (a shuffled "
     "loader, a split drawn anew, dropped rows)",
-    "names, ranges, choices and constants given to suggest_*, which are stored as they are",
+    "names, ranges, choices and constants of the search space, which are stored as they are",
     "run times, and whether a trial fails or is pruned",
     "what the objective itself prints, logs or writes",
     "other studies on the same records: their mu add up as squares",

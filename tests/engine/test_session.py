@@ -728,3 +728,56 @@ def test_values_that_are_not_finite_count_as_the_worst_of_the_range() -> None:
             config(mu=1e9, loss_bound=(-30.0, -10.0)), cube(1), maximize=maximize
         )
         assert tell(session, "a", lambda _: np.full(N, np.nan)) == pytest.approx(worst, abs=1e-3)
+
+
+def test_a_point_that_keeps_failing_is_replaced_after_two_failures() -> None:
+    session = open_session(GIBOConfig(mu=1), cube(1))
+    points = []
+    for i in range(4):
+        points.append(session.ask(f"t{i}").x)
+        if i < 3:
+            session.fail(f"t{i}")
+    assert np.array_equal(points[0], points[1])
+    assert not np.array_equal(points[0], points[2])
+    assert np.array_equal(points[2], points[3])
+
+
+def test_a_host_that_can_wait_is_handed_no_more_than_the_plan() -> None:
+    session = open_session(GIBOConfig(mu=1, n_starts=3), cube(1))
+    asked = [session.ask_planned(f"t{i}") for i in range(5)]
+    assert [p is None for p in asked] == [False, False, False, True, True]
+    session.fail("t1")
+    retried = session.ask_planned("t9")
+    assert retried is not None
+    assert retried.slot == 1
+
+
+def test_a_placed_trial_counts_as_a_start_and_is_told_like_any_other() -> None:
+    session = open_session(GIBOConfig(mu=1, n_starts=2), cube(1))
+    space = cube(1)
+    session.place("mine", np.array([0.25]))
+    assert session.enter("mine")[0] is None
+    handed = session.enter("mine")[1]
+    assert handed is not None
+    assert handed[0] == 0.25
+    assert session.ask_planned("a") is not None
+    assert session.ask_planned("b") is None  # the placed one takes the second place
+    value, label = session.tell("mine", space.decode([0.25]), space, np.full(50, 0.5))
+    assert label == "start"
+    assert session.enter("mine")[0] == value
+    assert session.entered() == {"mine"}
+
+
+def test_slots_of_trials_that_the_host_forgot_are_given_back() -> None:
+    session = open_session(GIBOConfig(mu=1), cube(1))
+    first, second = session.ask("a").x, session.ask("b").x
+    assert session.give_back({"b"}) == ["a"]
+    assert np.array_equal(session.ask("c").x, first)
+    assert np.array_equal(session.ask("b").x, second)
+
+
+def test_an_attempt_pays_for_its_training_once() -> None:
+    session = open_session(GIBOConfig(mu=1, training_mu=0.5), cube(1))
+    for attempt in ("one", "one", "two"):
+        session.charge_training("a", attempt)
+    assert len(session.ledger()) == 2

@@ -16,8 +16,9 @@ import optuna
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from leaks import Scanner
 from runs import rows, vault_facts
+
+from tests.leaks import Scanner
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from leaks import Scanner, exception_leaks, number_forms, pair_forms, text_forms
 from runs import make_sampler
 
 from optuna_samplers import DPGIBOSampler
@@ -25,6 +24,7 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.session import Session
 from privbo_plugins.vault import open_vault
+from tests.leaks import Scanner, exception_leaks, number_forms, pair_forms, text_forms
 
 N = 24
 

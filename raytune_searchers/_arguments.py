@@ -1,0 +1,98 @@
+"""What users hand to a search, checked once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
+
+from privbo_plugins.vault import open_vault, resolve_url
+
+OURS = frozenset(
+    {*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID, "experiment_id"}
+) - {"episodes_total", "timesteps_total"}
+"""Keys that Tune itself fills in."""
+
+
+def check_target(name: str, metric: Any, mode: Any) -> None:
+    """One metric, one mode, and no name that Tune fills in itself."""
+    if isinstance(metric, list | tuple) or isinstance(mode, list | tuple):
+        raise ValueError(f"{name} tunes one metric; this search was given several.")
+    if mode not in (None, "min", "max"):
+        raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
+    if metric is not None and (not isinstance(metric, str) or not metric):
+        raise ValueError(f"metric must be a name, got {metric!r}.")
+    if metric in OURS:
+        raise ValueError(f"metric may not be {metric!r}, which Tune fills in itself.")
+
+
+def checked_points(points: Any) -> list[dict[str, Any]]:
+    """Points to evaluate, as dictionaries of their own."""
+    points = [] if points is None else points
+    if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
+        raise ValueError(
+            "points_to_evaluate must be a list of dictionaries, each with a value for every "
+            "parameter of the search space."
+        )
+    return [dict(point) for point in points]
+
+
+def checked_limit(limit: Any) -> int | None:
+    """A number of trials, or None for no limit."""
+    whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1
+    if limit is not None and not whole:
+        raise ValueError(f"max_concurrent must be an integer >= 1 or None, got {limit!r}.")
+    return None if limit is None else int(limit)
+
+
+def checked_run(run: Any) -> str:
+    """A name of a run; a new one for None."""
+    if run is None:
+        return uuid.uuid4().hex
+    if not isinstance(run, str) or not run or len(run) > 200:
+        raise ValueError("run must be a name of 1 to 200 characters.")
+    return run
+
+
+def checked_handle(vault: Any) -> str | None:
+    """None for memory, else a handle that may be pickled: no password, no relative path."""
+    if vault is None or vault == "memory":
+        return None
+    if not isinstance(vault, str) or vault.startswith("memory:"):
+        raise ValueError(
+            "vault must be None or 'memory', a database URL such as 'sqlite:///private.db', or "
+            "'env:NAME' for the URL in an environment variable."
+        )
+    url = resolve_url(vault)
+    if vault.startswith("env:"):
+        return vault
+    if url.password is not None or "password" in url.query:
+        raise ValueError(
+            "The vault's URL holds a password, which Ray would write into tuner.pkl beside the "
+            "results. Put the URL into an environment variable of the driver and pass "
+            "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
+        )
+    return _absolute(url).render_as_string(hide_password=False)
+
+
+def _absolute(url: sa.URL) -> sa.URL:
+    """Tune's processes do not share a working directory."""
+    if url.get_backend_name() != "sqlite":
+        return url
+    return url.set(database=str(Path(str(url.database)).resolve()))
+
+
+def private_url(handle: str) -> str:
+    """The URL itself, for the host's memory only."""
+    return _absolute(resolve_url(handle)).render_as_string(hide_password=False)
+
+
+def identify(handle: str) -> str:
+    """The identity of the vault behind a handle; creates the store if there is none."""
+    vault = open_vault(private_url(handle))
+    vault.close()
+    return vault.vault_id

@@ -1,0 +1,62 @@
+"""Every example runs as a user would run it, with fewer trials."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+
+def run(folder: Path, module: str, *arguments: str, needs: tuple[str, ...]) -> str:
+    for package in needs:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments, "--out", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Recommended:" in done.stdout
+    assert "-GDP (Gaussian differential privacy" in done.stdout
+    assert "Configuration for experiment" not in done.stdout  # quiet
+    return done.stdout
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    run(tmp_path, "examples.demo", "--trials", "24", needs=("optuna", "sklearn", "plotly"))
+    assert (tmp_path / "demo-report.html").stat().st_size > 10**5
+    assert (tmp_path / "demo-private.db").stat().st_mode & 0o077 == 0
+
+
+def test_the_demo_on_ray(tmp_path: Path) -> None:
+    run(tmp_path, "examples.demo_ray", "--trials", "24", needs=("ray", "sklearn", "plotly"))
+    assert (tmp_path / "demo-ray-report.html").stat().st_size > 10**5
+    assert (tmp_path / "demo-ray-private.db").stat().st_mode & 0o077 == 0
+    assert list((tmp_path / "demo-ray").glob("*/result.json"))
+
+
+def test_torch_on_ray(tmp_path: Path) -> None:
+    printed = run(
+        tmp_path,
+        "examples.torch_ray",
+        "--steps",
+        "1",
+        "--starts",
+        "2",
+        needs=("torch", "ray", "sklearn"),
+    )
+    assert "report_public(train_loss)" in printed
+    assert list(tmp_path.glob("torch/*/checkpoint_*/model.pt"))

@@ -1,0 +1,898 @@
+"""What Tune and its users expect of a searcher, as a list of small checks.
+
+A check drives a searcher through its hooks, as Tune does, with plain floats under the metric; it
+needs no trials. Where a searcher differs, the check raises :class:`Differs` with the reason in a
+few words. ``python -m tests.raytune_searchers.conformance`` prints the table of
+``docs/conformance.md``.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import tempfile
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import ray.cloudpickle as cloudpickle
+from ray import tune
+from ray.tune.search import ConcurrencyLimiter, Searcher
+from ray.tune.search.optuna import OptunaSearch
+
+from privbo_plugins.errors import PrivacyWarning
+from raytune_searchers import DPGIBOSearch
+from raytune_searchers._host import trial_channel
+from tests.raytune_searchers.conftest import INIT
+from tests.raytune_searchers.runs import RECORDS, make_search
+
+FINISHED = Searcher.FINISHED
+
+Evaluate = Callable[[Any, str, Mapping[str, Any]], float]
+
+
+class Differs(Exception):
+    """A searcher does something else than a check expects."""
+
+
+class NotApplicable(Exception):
+    """A searcher has nothing that a check could look at."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A searcher under test.
+
+    Attributes:
+        name: For the table.
+        make: Makes a searcher from any of ``metric``, ``mode``, ``space``,
+            ``points_to_evaluate`` and ``seed``.
+        evaluate: For a searcher with a plan: evaluates a suggestion as a real trial does and
+            returns what the trial reports.
+        ignored: Warnings that driving it with plain floats brings about.
+    """
+
+    name: str
+    make: Callable[..., Any]
+    evaluate: Evaluate | None = None
+    ignored: type[Warning] = Warning
+
+
+Run = Callable[[Subject, Path], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One expectation.
+
+    Attributes:
+        name: In the table.
+        description: What is expected, in one line.
+        run: Raises if it is not so.
+    """
+
+    name: str
+    description: str
+    run: Run
+
+
+CHECKS: list[Check] = []
+
+
+def check(name: str) -> Callable[[Run], Run]:
+    """Registers a check; the first line of its docstring describes it."""
+
+    def register(run: Run) -> Run:
+        CHECKS.append(Check(name, str(run.__doc__).splitlines()[0], run))
+        return run
+
+    return register
+
+
+def outcome(one: Check, subject: Subject, folder: Path) -> str:
+    """``"yes"``, ``"no: reason"`` or ``"not applicable: reason"``."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", subject.ignored)
+            one.run(subject, folder)
+    except NotApplicable as reason:
+        return f"not applicable: {reason}"
+    except Differs as reason:
+        return f"no: {reason}"
+    except Exception as error:
+        return f"no: raises {type(error).__name__}"
+    return "yes"
+
+
+# Driving a searcher -------------------------------------------------------------------------
+
+LINE = {"x": tune.uniform(0.0, 1.0)}
+
+NESTED = {"x": tune.uniform(0.0, 1.0), "n": {"y": tune.uniform(-2.0, 2.0), "c": 5}, "k": "v"}
+
+METRIC = "loss"
+
+
+def expect(condition: object, reason: str) -> None:
+    """Raises :class:`Differs` unless the condition holds."""
+    if not condition:
+        raise Differs(reason)
+
+
+def expect_error(call: Callable[[], Any], reason: str, *, text: str = "") -> None:
+    """Expects any error whose message holds the text."""
+    try:
+        call()
+    except Exception as error:
+        expect(text in str(error), f"the error does not name {text}")
+        return
+    raise Differs(reason)
+
+
+def on(subject: Subject, space: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
+    """A searcher as ``Tuner.fit`` prepares it: with a space, a metric and a mode."""
+    searcher = subject.make(seed=3, **kwargs)
+    configure(searcher, LINE if space is None else space)
+    return searcher
+
+
+def configure(searcher: Any, space: Mapping[str, Any]) -> None:
+    """What Tune does before the first trial."""
+    taken = searcher.set_search_properties(METRIC, "min", dict(space), num_samples=-1)
+    expect(taken, "takes no space from the Tuner")
+
+
+def result(value: float, step: int = 1, **more: Any) -> dict[str, Any]:
+    """A result as Tune hands it on."""
+    return {METRIC: value, "training_iteration": step, "time_total_s": 1.0, **more}
+
+
+def finish(searcher: Any, trial: str, value: float) -> None:
+    """A trial reports once and completes."""
+    searcher.on_trial_result(trial, result(value))
+    searcher.on_trial_complete(trial, result(value))
+
+
+def suggested(searcher: Any, trial: str) -> dict[str, Any]:
+    """A suggestion that must be a configuration."""
+    config = searcher.suggest(trial)
+    expect(isinstance(config, dict), f"suggests {config}")
+    return dict(config)
+
+
+def run_alone(
+    searcher: Any, n: int, objective: Callable[[dict[str, Any]], float], prefix: str = "t"
+) -> list[dict[str, Any]]:
+    """Trials one after another."""
+    configs = []
+    for i in range(n):
+        config = suggested(searcher, f"{prefix}{i}")
+        configs.append(copy.deepcopy(config))
+        finish(searcher, f"{prefix}{i}", objective(config))
+    return configs
+
+
+def values_of(subject: Subject, domain: Any, n: int = 30) -> list[Any]:
+    """What a searcher suggests for a domain beside another one."""
+    searcher = on(subject, {"a": domain, "x": tune.uniform(0.0, 1.0)})
+    configs = run_alone(searcher, n, lambda config: float(config["x"]))
+    return [config["a"] for config in configs]
+
+
+def expect_among(values: list[Any], allowed: list[Any]) -> None:
+    """Every value must be one of the allowed ones, and several of them must occur."""
+    wrong = [v for v in values if not any(math.isclose(v, a, abs_tol=1e-9) for a in allowed)]
+    expect(not wrong, f"suggests {wrong[0]:.4g}" if wrong else "")
+    expect(len(set(values)) > 1, "suggests one value only")
+
+
+def handed(searcher: Any, n: int, prefix: str = "t") -> list[str]:
+    """Asks n times and returns the trials that got a configuration."""
+    trials = [f"{prefix}{i}" for i in range(n)]
+    return [trial for trial in trials if isinstance(searcher.suggest(trial), dict)]
+
+
+def restored(subject: Subject, searcher: Any, folder: Path) -> Any:
+    """A blank searcher that has read what another one saved."""
+    path = str(folder / f"{uuid.uuid4().hex}.pkl")
+    searcher.save(path)
+    blank = subject.make()
+    blank.restore(path)
+    return blank
+
+
+# Search spaces ------------------------------------------------------------------------------
+
+
+@check("space is converted")
+def space_is_converted(subject: Subject, folder: Path) -> None:
+    """A `param_space` of ranges, choices and constants becomes valid suggestions."""
+    space = {
+        "u": tune.uniform(-2.0, 3.0),
+        "l": tune.loguniform(1e-4, 1e-1),
+        "i": tune.randint(0, 4),
+        "c": tune.choice(["a", None, 2]),
+        "k": 7,
+        "list": [1, 2],
+    }
+    for config in run_alone(on(subject, space), 12, lambda c: float(c["u"])):
+        expect(set(config) - {"k", "list"} == {"u", "l", "i", "c"}, "suggests other names")
+        expect(-2.0 <= config["u"] <= 3.0, "leaves the range of uniform")
+        expect(1e-4 <= config["l"] <= 1e-1, "leaves the range of loguniform")
+        expect(type(config["i"]) is int, "suggests an integer of another type")
+        expect(config["c"] in ("a", None, 2), "suggests an unknown choice")
+
+
+@check("nested space")
+def nested_space(subject: Subject, folder: Path) -> None:
+    """Nested domains are suggested nested, beside the constants."""
+    for config in run_alone(on(subject, NESTED), 4, lambda c: float(c["x"])):
+        expect(isinstance(config.get("n"), dict), "suggests flat names")
+        expect(-2.0 <= config["n"]["y"] <= 2.0, "leaves the range")
+
+
+@check("`randint` excludes its end")
+def randint_excludes_its_end(subject: Subject, folder: Path) -> None:
+    """`randint(0, 3)` means 0, 1, 2."""
+    expect_among(values_of(subject, tune.randint(0, 3)), [0, 1, 2])
+
+
+@check("`lograndint` excludes its end")
+def lograndint_excludes_its_end(subject: Subject, folder: Path) -> None:
+    """`lograndint(1, 5)` means 1 to 4."""
+    expect_among(values_of(subject, tune.lograndint(1, 5)), [1, 2, 3, 4])
+
+
+@check("`qrandint` gives multiples")
+def qrandint_gives_multiples(subject: Subject, folder: Path) -> None:
+    """`qrandint(1, 10, 3)` means 3, 6, 9, as Tune samples it."""
+    expect_among(values_of(subject, tune.qrandint(1, 10, 3)), [3, 6, 9])
+
+
+@check("`qrandint` with q=1 excludes its end")
+def qrandint_with_q1_excludes_its_end(subject: Subject, folder: Path) -> None:
+    """`qrandint(0, 3, 1)` means 0, 1, 2."""
+    expect_among(values_of(subject, tune.qrandint(0, 3, 1)), [0, 1, 2])
+
+
+@check("`quniform` gives multiples")
+def quniform_gives_multiples(subject: Subject, folder: Path) -> None:
+    """`quniform(0, 1, 0.25)` means five values, both ends among them."""
+    expect_among(values_of(subject, tune.quniform(0.0, 1.0, 0.25)), [0, 0.25, 0.5, 0.75, 1])
+
+
+@check("`qloguniform` keeps q")
+def qloguniform_keeps_q(subject: Subject, folder: Path) -> None:
+    """`qloguniform(0.5, 4, 0.5)` means multiples of 0.5."""
+    values = values_of(subject, tune.qloguniform(0.5, 4.0, 0.5))
+    expect_among(values, [0.5 * i for i in range(1, 9)])
+
+
+@check("`qlograndint` keeps q")
+def qlograndint_keeps_q(subject: Subject, folder: Path) -> None:
+    """`qlograndint(2, 16, 2)` means even numbers."""
+    expect_among(values_of(subject, tune.qlograndint(2, 16, 2)), list(range(2, 17, 2)))
+
+
+@check("choices of any kind")
+def choices_of_any_kind(subject: Subject, folder: Path) -> None:
+    """Choices may be lists, dictionaries and tuples."""
+    choices = [[1, 2], {"k": 1}, (3,)]
+    for value in values_of(subject, tune.choice(choices), 8):
+        expect(value in choices, "suggests an unknown choice")
+
+
+@check("single-valued domain")
+def single_valued_domain(subject: Subject, folder: Path) -> None:
+    """A domain with one value is suggested with it."""
+    expect(set(values_of(subject, tune.randint(3, 4), 4)) == {3}, "suggests something else")
+
+
+@check("`grid_search` is refused")
+def grid_search_is_refused(subject: Subject, folder: Path) -> None:
+    """A grid in the space is an error, not ignored."""
+    space = {"g": tune.grid_search([1, 2]), **LINE}
+    expect_error(lambda: on(subject, space), "accepts it")
+
+
+@check("unbounded domain is refused")
+def unbounded_domain_is_refused(subject: Subject, folder: Path) -> None:
+    """`randn` in the space is an error, not ignored."""
+    expect_error(lambda: on(subject, {"r": tune.randn(0, 1), **LINE}), "accepts it")
+
+
+@check("domain in a list is refused or kept")
+def domain_in_a_list_is_refused_or_kept(subject: Subject, folder: Path) -> None:
+    """A domain inside a list is an error, or suggested in its place."""
+    try:
+        searcher = on(subject, {"l": [1, tune.uniform(2, 3)], **LINE})
+    except Exception:
+        return
+    values = suggested(searcher, "t")["l"]
+    expect(isinstance(values, list) and 2 <= values[1] <= 3, "suggests something else")
+
+
+@check("space is left alone")
+def space_is_left_alone(subject: Subject, folder: Path) -> None:
+    """The user's dictionary is not changed."""
+    space = copy.deepcopy(NESTED)
+    inner = space["n"]
+    searcher = on(subject, space)
+    run_alone(searcher, 2, lambda c: float(c["x"]))
+    same = set(space) == set(NESTED) and set(inner) == set(NESTED["n"])
+    expect(same and isinstance(inner["y"], type(NESTED["n"]["y"])), "changes it")
+
+
+@check("space as an argument")
+def space_as_an_argument(subject: Subject, folder: Path) -> None:
+    """The space may be given to the searcher instead of the Tuner."""
+    searcher = subject.make(space=NESTED, metric=METRIC, mode="min", seed=3)
+    expect(-2 <= suggested(searcher, "t")["n"]["y"] <= 2, "leaves the range")
+
+
+@check("a second space is refused")
+def a_second_space_is_refused(subject: Subject, folder: Path) -> None:
+    """`set_search_properties` returns False for a space that is not the searcher's own."""
+    searcher = subject.make(space=LINE, metric=METRIC, mode="min")
+    taken = searcher.set_search_properties(METRIC, "min", {"z": tune.uniform(0, 1)})
+    expect(not taken, "takes it")
+
+
+@check("no space is named")
+def no_space_is_named(subject: Subject, folder: Path) -> None:
+    """Without a space, `suggest` raises an error that names the searcher."""
+    searcher = subject.make(metric=METRIC, mode="min")
+    expect_error(lambda: searcher.suggest("t"), "suggests", text=subject.name)
+
+
+@check("no metric is named")
+def no_metric_is_named(subject: Subject, folder: Path) -> None:
+    """Without a metric, `suggest` raises an error that names the searcher."""
+    searcher = subject.make(space=LINE)
+    expect_error(lambda: searcher.suggest("t"), "suggests", text=subject.name)
+
+
+# Metric and mode ----------------------------------------------------------------------------
+
+
+@check("metric and mode may come late")
+def metric_and_mode_may_come_late(subject: Subject, folder: Path) -> None:
+    """Metric and mode of `TuneConfig` are taken where the searcher has none."""
+    searcher = subject.make(seed=3)
+    searcher.set_search_properties("score", "max", dict(LINE))
+    expect((searcher.metric, searcher.mode) == ("score", "max"), "keeps others")
+    suggested(searcher, "t")
+    searcher.on_trial_complete("t", {"score": 1.0, "training_iteration": 1})
+    suggested(searcher, "u")
+
+
+@check("mode alone")
+def mode_alone(subject: Subject, folder: Path) -> None:
+    """With a mode alone, the metric is Tune's anonymous `_metric`."""
+    searcher = subject.make(seed=3)
+    searcher.set_search_properties(None, "max", dict(LINE))
+    expect(searcher.metric == "_metric", "knows no metric")
+    suggested(searcher, "t")
+    searcher.on_trial_complete("t", {"_metric": 1.0, "training_iteration": 1})
+    suggested(searcher, "u")
+
+
+@check("wrong mode is refused")
+def wrong_mode_is_refused(subject: Subject, folder: Path) -> None:
+    """A mode other than min and max is an error."""
+    expect_error(lambda: subject.make(mode="lowest", metric=METRIC), "accepts it")
+
+
+def drift(subject: Subject, mode: str, kind: Callable[[float], Any]) -> float:
+    """Mean of x over the last trials of a search on the objective x."""
+    searcher = subject.make(seed=3)
+    searcher.set_search_properties(METRIC, mode, dict(LINE))
+    configs = run_alone(searcher, 40, lambda config: kind(config["x"]))
+    return float(np.mean([config["x"] for config in configs[-10:]]))
+
+
+@check("min is minimised")
+def min_is_minimised(subject: Subject, folder: Path) -> None:
+    """Later suggestions lie where the metric is small."""
+    expect(drift(subject, "min", float) < 0.35, "does not get smaller")
+
+
+@check("max is maximised")
+def max_is_maximised(subject: Subject, folder: Path) -> None:
+    """Later suggestions lie where the metric is large."""
+    expect(drift(subject, "max", float) > 0.65, "does not get larger")
+
+
+@check("NumPy numbers are learned from")
+def numpy_numbers_are_learned_from(subject: Subject, folder: Path) -> None:
+    """A metric may be a `numpy.float32`."""
+    expect(drift(subject, "min", np.float32) < 0.35, "does not get smaller")
+
+
+@check("seed")
+def seed(subject: Subject, folder: Path) -> None:
+    """Two searchers with one seed begin alike."""
+    first, second = (run_alone(on(subject), 3, lambda c: 0.5) for _ in range(2))
+    expect(first == second, "begin differently")
+
+
+# Points to evaluate -------------------------------------------------------------------------
+
+
+@check("points come first")
+def points_come_first(subject: Subject, folder: Path) -> None:
+    """`points_to_evaluate` are suggested first, in order, to parallel trials too."""
+    points = [{"x": 0.75}, {"x": 0.125}, {"x": 0.5}]
+    searcher = on(subject, points_to_evaluate=points)
+    values = [suggested(searcher, f"t{i}")["x"] for i in range(3)]
+    expect(np.allclose(values, [0.75, 0.125, 0.5]), "suggests others")
+    for i in range(3):
+        finish(searcher, f"t{i}", 0.5)
+    suggested(searcher, "later")
+
+
+@check("flat points")
+def flat_points(subject: Subject, folder: Path) -> None:
+    """A point may name nested parameters flat, as `n/y`."""
+    searcher = on(subject, NESTED, points_to_evaluate=[{"x": 0.75, "n/y": -1.5}])
+    config = suggested(searcher, "t")
+    expect(np.allclose([config["x"], config["n"]["y"]], [0.75, -1.5]), "suggests another")
+
+
+@check("nested points")
+def nested_points(subject: Subject, folder: Path) -> None:
+    """A point may be nested as the space is."""
+    searcher = on(subject, NESTED, points_to_evaluate=[{"x": 0.75, "n": {"y": -1.5}}])
+    config = suggested(searcher, "t")
+    expect(np.allclose([config["x"], config["n"]["y"]], [0.75, -1.5]), "suggests another")
+
+
+@check("unknown name in a point")
+def unknown_name_in_a_point(subject: Subject, folder: Path) -> None:
+    """A point that names an unknown parameter is an error."""
+    points = [{"z": 0.5}]
+    expect_error(lambda: on(subject, points_to_evaluate=points).suggest("t"), "drops it silently")
+
+
+@check("point out of range")
+def point_out_of_range(subject: Subject, folder: Path) -> None:
+    """A point outside the space is an error, or at least not evaluated."""
+    try:
+        config = on(subject, points_to_evaluate=[{"x": 7.0}]).suggest("t")
+    except Exception:
+        return
+    expect(config["x"] <= 1, "suggests it")
+
+
+# What trials report -------------------------------------------------------------------------
+
+
+def expect_alive(searcher: Any, n: int = 3) -> None:
+    """The search goes on with configurations inside the space."""
+    for config in run_alone(searcher, n, lambda c: 0.5, "after"):
+        expect(0 <= config["x"] <= 1, "leaves the range")
+
+
+@check("NaN and infinite metrics")
+def nan_and_infinite_metrics(subject: Subject, folder: Path) -> None:
+    """NaN, inf and -inf as a metric end the trial, not the search."""
+    searcher = on(subject)
+    for i, value in enumerate([math.nan, math.inf, -math.inf] * 3):
+        suggested(searcher, f"t{i}")
+        finish(searcher, f"t{i}", value)
+    expect_alive(searcher)
+
+
+@check("reporting too often")
+def reporting_too_often(subject: Subject, folder: Path) -> None:
+    """A report after the completion is harmless."""
+    searcher = on(subject)
+    suggested(searcher, "t")
+    finish(searcher, "t", 0.5)
+    searcher.on_trial_result("t", result(0.5, 3))
+    expect_alive(searcher)
+
+
+@check("additional completion")
+def additional_completion(subject: Subject, folder: Path) -> None:
+    """A second completion of a finished trial is harmless."""
+    searcher = on(subject)
+    suggested(searcher, "t")
+    finish(searcher, "t", 0.5)
+    searcher.on_trial_complete("t", result(0.9, 4))
+    searcher.on_trial_complete("t", error=True)
+    expect_alive(searcher)
+
+
+@check("report of an unknown trial")
+def report_of_an_unknown_trial(subject: Subject, folder: Path) -> None:
+    """A report of a trial that was never suggested is harmless."""
+    searcher = on(subject)
+    suggested(searcher, "t")
+    searcher.on_trial_result("stranger", result(0.5))
+    finish(searcher, "t", 0.5)
+    expect_alive(searcher)
+
+
+@check("completion of an unknown trial")
+def completion_of_an_unknown_trial(subject: Subject, folder: Path) -> None:
+    """A completion of a trial that was never suggested is harmless."""
+    searcher = on(subject)
+    suggested(searcher, "t")
+    searcher.on_trial_complete("stranger", result(0.5))
+    searcher.on_trial_complete("stranger 2", error=True)
+    searcher.on_trial_complete("stranger 3")
+    finish(searcher, "t", 0.5)
+    expect_alive(searcher)
+
+
+@check("restart under a new id")
+def restart_under_a_new_id(subject: Subject, folder: Path) -> None:
+    """A failed trial that Tune makes anew (`restart_errored`) completes under its new id."""
+    searcher = on(subject)
+    config = suggested(searcher, "old")
+    searcher.on_trial_complete("old", error=True)
+    finished = result(0.5, **{"config/x": config["x"]})
+    searcher.on_trial_result("new", finished)
+    searcher.on_trial_complete("new", finished)
+    expect_alive(searcher)
+
+
+@check("report without the metric")
+def report_without_the_metric(subject: Subject, folder: Path) -> None:
+    """An intermediate report may lack the metric."""
+    searcher = on(subject)
+    suggested(searcher, "t")
+    searcher.on_trial_result("t", {"training_iteration": 1})
+    finish(searcher, "t", 0.5)
+    expect_alive(searcher)
+
+
+@check("result without the metric")
+def result_without_the_metric(subject: Subject, folder: Path) -> None:
+    """A last result without the metric ends the trial, not the search."""
+    searcher = on(subject)
+    for i in range(3):
+        suggested(searcher, f"t{i}")
+        searcher.on_trial_complete(f"t{i}", {"training_iteration": 1})
+    expect_alive(searcher)
+
+
+@check("completion without result")
+def completion_without_result(subject: Subject, folder: Path) -> None:
+    """A completion without result and without error ends the trial, not the search."""
+    searcher = on(subject)
+    for i in range(3):
+        suggested(searcher, f"t{i}")
+        searcher.on_trial_complete(f"t{i}")
+    expect_alive(searcher)
+
+
+@check("failed trials")
+def failed_trials(subject: Subject, folder: Path) -> None:
+    """Trials that end with an error do not end the search."""
+    searcher = on(subject)
+    for i in range(5):
+        suggested(searcher, f"t{i}")
+        searcher.on_trial_complete(f"t{i}", None, error=True)
+    expect_alive(searcher)
+
+
+@check("failed after reporting")
+def failed_after_reporting(subject: Subject, folder: Path) -> None:
+    """A trial may report, and fail afterwards with its last result."""
+    searcher = on(subject)
+    suggested(searcher, "t")
+    searcher.on_trial_result("t", result(0.5))
+    searcher.on_trial_complete("t", result(0.5), error=True)
+    expect_alive(searcher)
+
+
+@check("one id asks twice")
+def one_id_asks_twice(subject: Subject, folder: Path) -> None:
+    """A trial that asks again gets its configuration again."""
+    searcher = on(subject)
+    expect(searcher.suggest("t") == searcher.suggest("t"), "suggests another")
+    finish(searcher, "t", 0.5)
+    expect_alive(searcher)
+
+
+@check("no permanent stall")
+def no_permanent_stall(subject: Subject, folder: Path) -> None:
+    """While no trial is out, `suggest` gives a configuration, however the others ended."""
+    searcher, count = on(subject), 0
+    for _ in range(12):
+        trials = handed(searcher, 4, f"r{count}-")
+        expect(trials, "suggests None while no trial is out")
+        for trial in reversed(trials):
+            count += 1
+            if count % 4 == 0:
+                searcher.on_trial_complete(trial, error=True)
+            elif count % 4 == 1:
+                searcher.on_trial_complete(trial)
+            else:
+                finish(searcher, trial, 0.5 if count % 4 == 2 else math.nan)
+
+
+# Limits on trials at once -------------------------------------------------------------------
+
+
+@check("`set_max_concurrency` is obeyed")
+def set_max_concurrency_is_obeyed(subject: Subject, folder: Path) -> None:
+    """A searcher that says that it limits trials itself does so."""
+    searcher = on(subject)
+    if not searcher.set_max_concurrency(2):
+        raise NotApplicable("leaves it to `ConcurrencyLimiter`")
+    expect_limited(searcher)
+
+
+@check("`ConcurrencyLimiter`")
+def concurrencylimiter(subject: Subject, folder: Path) -> None:
+    """Wrapped, it never has more trials out, and goes on when one ends."""
+    limited = ConcurrencyLimiter(subject.make(seed=3), max_concurrent=2)
+    configure(limited, LINE)
+    expect_limited(limited)
+
+
+def expect_limited(searcher: Any) -> None:
+    """Two trials at once; later, a searcher may wait for the other trial of a pair."""
+    out = handed(searcher, 4, "a")
+    expect(len(out) == 2, f"hands out {len(out)} of 2")
+    for i in range(10):
+        done = out.pop(0)
+        if i % 3 == 2:
+            searcher.on_trial_complete(done, error=True)
+        else:
+            finish(searcher, done, 0.5)
+        out += handed(searcher, 3, f"b{i}-")
+        expect(len(out) in (1, 2), f"hands out {len(out)} of 2")
+
+
+@check("limiter after a restore")
+def limiter_after_a_restore(subject: Subject, folder: Path) -> None:
+    """Resumed trials count towards the limit, and their completions make room."""
+    limited = ConcurrencyLimiter(subject.make(seed=3), max_concurrent=2)
+    configure(limited, LINE)
+    out = handed(limited, 2)
+    path = str(folder / "limited.pkl")
+    limited.save(path)
+    state = limited.get_state()
+    again = ConcurrencyLimiter(subject.make(), max_concurrent=2)
+    again.set_state(state)
+    again.restore(path)
+    for trial in out:
+        again.on_trial_result(trial, result(0.5))
+    expect(not handed(again, 1, "early"), "hands out more than the limit")
+    for trial in out:
+        again.on_trial_complete(trial, result(0.5))
+    expect_limited(again)
+
+
+# Saving and restoring -----------------------------------------------------------------------
+
+
+@check("save and blank restore")
+def save_and_blank_restore(subject: Subject, folder: Path) -> None:
+    """A searcher made without arguments goes on from the file; no further call is needed."""
+    searcher = on(subject)
+    for trial in ("1", "2", "open"):
+        searcher.suggest(trial)
+    finish(searcher, "1", 0.5)
+    again = restored(subject, searcher, folder)
+    expect(again.metric == METRIC, "forgets the metric")
+    finish(again, "2", 0.5)
+    suggested(again, "3")
+    finish(again, "3", 0.5)
+
+
+@check("unfinished trials are restored")
+def unfinished_trials_are_restored(subject: Subject, folder: Path) -> None:
+    """A trial that was out keeps its configuration, and may complete later."""
+    searcher = on(subject, NESTED)
+    config = suggested(searcher, "open")
+    again = restored(subject, searcher, folder)
+    expect(again.suggest("open") == config, "forgets what it suggested")
+    finish(again, "open", 0.5)
+    expect_alive(again)
+
+
+@check("points are restored")
+def points_are_restored(subject: Subject, folder: Path) -> None:
+    """Points that were not handed out before are, and the others are not again."""
+    searcher = on(subject, points_to_evaluate=[{"x": 0.75}, {"x": 0.125}, {"x": 0.5}])
+    finish_after = suggested(searcher, "1")
+    finish(searcher, "1", finish_after["x"])
+    again = restored(subject, searcher, folder)
+    values = [suggested(again, trial)["x"] for trial in ("2", "3")]
+    expect(np.allclose(values, [0.125, 0.5]), "suggests others")
+
+
+@check("trials after the last save")
+def trials_after_the_last_save(subject: Subject, folder: Path) -> None:
+    """Trials handed out after the save, and lost with the driver, do not block the restored."""
+    searcher = on(subject)
+    run_alone(searcher, 2, lambda c: 0.5)
+    path = str(folder / "early.pkl")
+    searcher.save(path)
+    handed(searcher, 20, "lost")
+    again = subject.make()
+    again.restore(path)
+    expect_alive(again)
+
+
+@check("skipped trials")
+def skipped_trials(subject: Subject, folder: Path) -> None:
+    """Open trials that are not resumed (`resume_unfinished=False`) do not stop the search."""
+    searcher = on(subject)
+    for i in range(3):
+        suggested(searcher, f"skipped{i}")
+    expect_alive(restored(subject, searcher, folder), n=12)
+
+
+@check("folder of an experiment")
+def folder_of_an_experiment(subject: Subject, folder: Path) -> None:
+    """`save_to_dir` and `restore_from_dir` carry it over."""
+    searcher = on(subject)
+    config = suggested(searcher, "1")
+    searcher.save_to_dir(str(folder), "session")
+    again = subject.make()
+    again.restore_from_dir(str(folder))
+    expect(again.suggest("1") == config, "forgets what it suggested")
+    finish(again, "1", 0.5)
+    expect_alive(again)
+
+
+@check("pickled before it is used")
+def pickled_before_it_is_used(subject: Subject, folder: Path) -> None:
+    """A pickled copy of a new searcher can be set up and used, as `Tuner.restore` does."""
+    searcher = subject.make(seed=3)
+    again = cloudpickle.loads(cloudpickle.dumps(searcher))
+    configure(again, LINE)
+    expect_alive(again)
+
+
+@check("pickled under way")
+def pickled_under_way(subject: Subject, folder: Path) -> None:
+    """A pickled copy of a used searcher goes on, open trials included."""
+    searcher = on(subject)
+    run_alone(searcher, 4, lambda c: float(c["x"]))
+    config = suggested(searcher, "open")
+    again = cloudpickle.loads(cloudpickle.dumps(searcher))
+    expect(again.suggest("open") == config, "forgets what it suggested")
+    finish(again, "open", 0.5)
+    expect_alive(again)
+
+
+@check("pickle stays small")
+def pickle_stays_small(subject: Subject, folder: Path) -> None:
+    """After 30 trials the pickle is below 64 kB."""
+    searcher = on(subject)
+    run_alone(searcher, 30, lambda c: float(c["x"]))
+    size = len(cloudpickle.dumps(searcher))
+    expect(size < 2**16, f"{size // 1024} kB")
+
+
+# The plan's end -----------------------------------------------------------------------------
+
+
+def to_the_end(subject: Subject, searcher: Any) -> Iterator[str]:
+    """Real evaluations, two at a time, until the searcher says that it has finished."""
+    evaluate = subject.evaluate
+    if evaluate is None:
+        raise NotApplicable("has no plan")
+    for i in range(200):
+        pair = {t: searcher.suggest(t) for t in (f"p{i}", f"q{i}")}
+        for trial, config in pair.items():
+            if isinstance(config, dict):
+                finish(searcher, trial, evaluate(searcher, trial, config))
+                yield trial
+        if FINISHED in pair.values():
+            return
+        expect(any(pair.values()), "suggests None while no trial is out")
+    raise Differs("does not finish")
+
+
+@check("finishes")
+def finishes(subject: Subject, folder: Path) -> None:
+    """At the plan's end `suggest` returns `FINISHED`, and goes on returning it."""
+    searcher = on(subject)
+    trials = list(to_the_end(subject, searcher))
+    expect(trials, "finishes at once")
+    expect(all(searcher.suggest(f"late{i}") == FINISHED for i in range(3)), "begins again")
+
+
+@check("stays finished after a restore")
+def stays_finished_after_a_restore(subject: Subject, folder: Path) -> None:
+    """A restored searcher knows that the plan has been used up."""
+    searcher = on(subject)
+    expect(list(to_the_end(subject, searcher)), "finishes at once")
+    again = restored(subject, searcher, folder)
+    expect(again.suggest("late") == FINISHED, "begins again")
+
+
+@check("finishes through a limiter")
+def finishes_through_a_limiter(subject: Subject, folder: Path) -> None:
+    """`ConcurrencyLimiter` passes `FINISHED` on."""
+    searcher = subject.make(seed=3)
+    limited = ConcurrencyLimiter(searcher, max_concurrent=1)
+    configure(limited, LINE)
+    inner = Subject(subject.name, subject.make, _through(subject.evaluate, searcher))
+    expect(list(to_the_end(inner, limited)), "finishes at once")
+    expect(limited.suggest("late") == FINISHED, "begins again")
+
+
+def _through(evaluate: Evaluate | None, searcher: Any) -> Evaluate | None:
+    if evaluate is None:
+        return None
+    return lambda _, trial, config: evaluate(searcher, trial, config)
+
+
+# The searchers ------------------------------------------------------------------------------
+
+
+def dp_gibo(vault: str | None = None) -> Subject:
+    """DPGIBOSearch with a plan of 10 trials on a line, and a vault in memory or in a database."""
+
+    def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
+        own = {"search_space": space, "metric": metric, "mode": mode, "vault": vault}
+        return make_search(**(own | {"n_starts": 5} | kwargs))
+
+    return Subject(DPGIBOSearch.__name__, make, evaluate_privately, PrivacyWarning)
+
+
+def evaluate_privately(search: Any, trial: str, config: Mapping[str, Any]) -> float:
+    """What a trial wrapped by ``search.private`` does with its losses."""
+    channel = trial_channel(search._actor_name)
+    entry = channel.call("enter", trial, uuid.uuid4().hex)
+    x = cloudpickle.loads(entry.choices).encode(config, entry.x)
+    return channel.tell(trial, x, (config["x"] - RECORDS) ** 2)
+
+
+def optuna() -> Subject:
+    """Tune's own OptunaSearch with its default sampler."""
+    return Subject(OptunaSearch.__name__, OptunaSearch)
+
+
+# The table ----------------------------------------------------------------------------------
+
+
+def table(subjects: list[Subject]) -> str:
+    """Every check for every searcher, as Markdown."""
+    names = ["check", *[subject.name for subject in subjects]]
+    lines = [_row(names), _row(["---"] * len(names))]
+    with tempfile.TemporaryDirectory() as root:
+        for number, one in enumerate(CHECKS):
+            cells = [f"**{one.name}**: {one.description}"]
+            for subject in subjects:
+                folder = Path(root) / f"{number}{subject.name}"
+                folder.mkdir()
+                cells.append(outcome(one, subject, folder))
+            lines.append(_row(cells))
+    return "\n".join(lines)
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Prints the table."""
+    import logging
+
+    import optuna as optuna_package
+
+    optuna_package.logging.set_verbosity(optuna_package.logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="ry", dir="/tmp") as folder:
+        ray.init(_temp_dir=folder, **INIT)
+        print(table([dp_gibo(), optuna()]))
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

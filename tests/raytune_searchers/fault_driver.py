@@ -1,0 +1,192 @@
+"""Trainables that fail at a given point of a given trial, and a driver that they kill.
+
+As a script it runs one experiment in a Ray of its own (or in one that is running); the test that
+started it goes on from what it leaves behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray import tune
+from ray.tune.search import ConcurrencyLimiter
+
+from privbo_plugins.privacy.noise import SecureNoise
+from raytune_searchers import DPGIBOSearch
+from tests.raytune_searchers.runs import LINE, make_search, squares, tuner
+
+TRIAL, DRIVER, RAISE, NEVER, SLEEP, LOSE_VAULT, KILL_VAULT = (
+    "trial",
+    "driver",
+    "raise",
+    "raise until healed",
+    "sleep",
+    "end the vault's actor",
+    "kill the vault's process",
+)
+"""What happens: the trial's process or the driver is killed, the trainable raises, and so on."""
+
+BEFORE, STORED, REPORTED = "before", "stored", "reported"
+"""Where: before the vault knows of the losses, once it does, once Tune has the value."""
+
+Faults = Mapping[tuple[int, str], str]
+"""What happens at (number of the trial in the order in which they began, where)."""
+
+
+def append(path: Path, line: Any) -> None:
+    """One line, synced before anything else happens."""
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def first_time(path: Path) -> bool:
+    """Whether nobody has said this before, in any process."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def turn_of(folder: Path, trial: str) -> int:
+    """The trial's number in the order in which trials began; its retries keep it."""
+    known = folder / f"turn-of-{trial}"
+    if not known.exists():
+        turn = next(n for n in range(10_000) if first_time(folder / f"turn-{n}"))
+        known.write_text(str(turn))
+    return int(known.read_text())
+
+
+class CountedNoise(SecureNoise):
+    """Writes down every draw before it is handed on."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.file = folder / "draws"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({})
+        self.file = state["file"]
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        noisy = super().add_gaussian(value, scale)
+        append(self.file, noisy.tolist())
+        return noisy
+
+
+def kill_vault(actor_name: str, how: str) -> None:
+    """Ends the vault's actor for good, or kills the process that it runs in."""
+    actor = ray.get_actor(actor_name, namespace="privbo")
+    pid = ray.get(actor.__ray_call__.remote(lambda _host: os.getpid()))
+    if how == LOSE_VAULT:
+        ray.kill(actor)
+    else:
+        os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.02)
+
+
+def act(what: str, driver: int, actor_name: str) -> None:
+    if what in (LOSE_VAULT, KILL_VAULT):
+        kill_vault(actor_name, what)
+    elif what in (RAISE, NEVER):
+        raise KeyError("Jane Doe")
+    elif what == SLEEP:
+        time.sleep(600)
+    elif what == DRIVER:
+        time.sleep(1)  # so that what Tune wrote of earlier trials is on the disk
+        os.kill(driver, signal.SIGKILL)
+        time.sleep(600)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def faulty(search: DPGIBOSearch, folder: Path, faults: Faults) -> Callable[[Any], None]:
+    """A private trainable that notes each training and fails once at each of the given points."""
+    driver, actor_name = os.getpid(), search._actor_name
+
+    def strike(turn: int, point: str) -> None:
+        what = faults.get((turn, point))
+        if what is None or (what == NEVER and (folder / "healed").exists()):
+            return
+        if what == NEVER or first_time(folder / f"struck-{turn}-{point}"):
+            act(what, driver, actor_name)
+
+    def turn() -> int:
+        return turn_of(folder, tune.get_context().get_trial_id())
+
+    def measured(config: dict[str, Any]) -> np.ndarray:
+        append(folder / "trained", turn())
+        strike(turn(), BEFORE)
+        return squares(config)
+
+    private = search.private(measured)
+
+    def trainable(config: dict[str, Any]) -> None:
+        released = private(config)
+        strike(turn(), STORED)
+        tune.report(released)
+        strike(turn(), REPORTED)
+
+    return trainable
+
+
+def die_at_first_save() -> None:
+    """Kills this process when the searcher is to be saved for the first time."""
+
+    def save(search: DPGIBOSearch, path: str) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    DPGIBOSearch.save = save  # type: ignore[method-assign]
+
+
+def main(
+    folder: str,
+    ray_folder: str,
+    faults: list[tuple[int, str, str]],
+    search: dict[str, Any],
+    tune_settings: dict[str, Any],
+    address: str | None = None,
+    early: bool = False,
+    counted: bool = False,
+    limiter: int | None = None,
+) -> None:
+    """Runs the experiment ``folder``/run."""
+    from tests.raytune_searchers.conftest import INIT  # trials need no pytest
+
+    warnings.simplefilter("ignore")
+    if address is None:
+        ray.init(_temp_dir=ray_folder, **INIT)
+    else:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    if early:
+        die_at_first_save()
+    noise = CountedNoise(Path(folder)) if counted else None
+    made = make_search(**search, noise=noise)
+    wanted = {(turn, point): what for turn, point, what in faults}
+    trainable = faulty(made, Path(folder), wanted)
+    algorithm = made if limiter is None else ConcurrencyLimiter(made, max_concurrent=limiter)
+    tuner(algorithm, trainable, Path(folder), param_space=LINE, **tune_settings).fit()
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

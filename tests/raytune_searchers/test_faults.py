@@ -1,0 +1,624 @@
+"""Whatever dies, a release is charged once, drawn once and shown as it was stored."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray
+import ray.cloudpickle as cloudpickle
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+
+from privbo_plugins.errors import PrivacyWarning, VaultError
+from raytune_searchers import DPGIBOSearch, report_public
+from raytune_searchers._host import LOST, Channel, RunSettings, VaultHost
+from tests.raytune_searchers.fault_driver import (
+    BEFORE,
+    DRIVER,
+    KILL_VAULT,
+    LOSE_VAULT,
+    NEVER,
+    RAISE,
+    REPORTED,
+    SLEEP,
+    STORED,
+    TRIAL,
+    CountedNoise,
+    faulty,
+    kill_vault,
+    lines,
+    turn_of,
+)
+from tests.raytune_searchers.runs import LINE, assert_sound, fit, ledger, make_search, squares
+
+STALLED = 100
+"""Seconds after which a test that still runs is said to have stalled."""
+
+
+@pytest.fixture(autouse=True)
+def never_stalls() -> Iterator[None]:
+    """Tune itself would wait ten minutes for a searcher that suggests nothing."""
+
+    def stalled(*_args: Any) -> None:
+        raise TimeoutError("the experiment stalled")
+
+    before = signal.signal(signal.SIGALRM, stalled)
+    signal.alarm(STALLED)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    gc.collect()  # an experiment that raised leaves files open: their warning belongs to its test
+
+
+def search_of(**settings: Any) -> DPGIBOSearch:
+    """A search that remembers all losses, so that gradients tell whose they used."""
+    return make_search(**({"memory": -1} | settings))
+
+
+def counted_search(folder: Path, **settings: Any) -> DPGIBOSearch:
+    """The same with noise that counts its draws, which no claim is made for."""
+    return search_of(noise=CountedNoise(folder), **settings)
+
+
+def shown(path: Path) -> list[tuple[str, float]]:
+    """(trial, value) of every line that Tune has written of the experiment."""
+    rows = [row for file in path.glob("*/result.json") for row in lines(file)]
+    return [(row["trial_id"], row["loss"]) for row in rows if "loss" in row]
+
+
+def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
+    """What must hold of a ledger and of what Tune shows at every moment; the releases."""
+    assert_sound(search, mu)
+    _, releases, _ = ledger(search)
+    published = search._report()["published"]
+    for trial, value in shown(path):
+        assert math.isnan(value) or value == published[trial]
+    for release in releases:
+        if release.kind == "value":
+            assert published[release.key] == release.values[0]
+    used = [t for r in releases if r.kind == "gradient" for t, _ in r.meta["points"]]
+    assert len(used) == len(set(used))
+    assert set(used) <= set(published)
+    return releases
+
+
+def check_finished(search: DPGIBOSearch, path: Path) -> list[Any]:
+    """The plan is used up: two start points, two gradients of two trials, a last point."""
+    releases = check(search, path)
+    assert search.finished
+    kinds = Counter(r.kind for r in releases)
+    assert (kinds["gradient"], kinds["final"]) == (2, 1)
+    assert kinds["value"] >= 2
+    assert ledger(search)[2] == []
+    return releases
+
+
+def facts(search: DPGIBOSearch) -> tuple[list[Any], list[Any]]:
+    charges, releases, _ = ledger(search)
+    order = [(r.kind, r.key, r.values) for r in releases]
+    return sorted((c.kind, c.key, c.mu) for c in charges), order
+
+
+def check_grown(before: tuple[list[Any], list[Any]], search: DPGIBOSearch) -> None:
+    """Nothing that was charged or released is gone or other than it was."""
+    charges, order = facts(search)
+    assert set(before[0]) <= set(charges)
+    assert order[: len(before[1])] == before[1]
+
+
+# Trials -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("the_ray")
+class TestTrials:
+    def test_retried_attempts_replay_what_was_stored_and_only_trainings_pay(
+        self, tmp_path: Path
+    ) -> None:
+        search = counted_search(tmp_path, training_mu=0.1)
+        faults = {
+            (0, BEFORE): TRIAL,
+            (1, STORED): TRIAL,
+            (2, REPORTED): TRIAL,
+            (3, BEFORE): RAISE,
+        }
+        with pytest.warns(PrivacyWarning, match="noise source"):
+            results = fit(
+                search,
+                faulty(search, tmp_path, faults),
+                tmp_path,
+                failure=tune.FailureConfig(max_failures=1),
+            )
+        assert not results.errors
+        assert len(results) == 7
+        releases = check_finished(search, tmp_path / "run")
+        assert {t for t, _ in shown(tmp_path / "run")} == set(search._report()["published"])
+        assert len(lines(tmp_path / "draws")) == len(releases)
+        expected = Counter({turn: 1 for turn in range(7)}) + Counter([0, 3])
+        assert Counter(lines(tmp_path / "trained")) == expected
+        trainings = [c for c in ledger(search)[0] if c.population == "training"]
+        paid = Counter(turn_of(tmp_path, c.key.split("/")[0]) for c in trainings)
+        assert paid == expected
+        assert all(c.mu == 0.1 for c in trainings)
+
+    def test_without_retries_others_take_over_and_a_restored_experiment_replays(
+        self, tmp_path: Path
+    ) -> None:
+        vault, path = f"sqlite:///{tmp_path}/vault.db", tmp_path / "run"
+        search = search_of(vault=vault, run="r", training_mu=0.1)
+        faults = {
+            (1, STORED): TRIAL,
+            (2, BEFORE): TRIAL,
+            (3, REPORTED): TRIAL,
+            (5, BEFORE): NEVER,
+        }
+        results = fit(search, faulty(search, tmp_path, faults), tmp_path)
+        assert results.num_errors == 4
+        assert all("Jane" not in str(error) for error in results.errors)
+        check_finished(search, path)
+        assert len(lines(tmp_path / "trained")) == 7 + 2
+        before = facts(search)
+        told = search._report()["published"]
+
+        found = DPGIBOSearch.from_experiment(path)
+        resumed = tune.Tuner.restore(
+            str(path), faulty(found, tmp_path, faults), resume_errored=True
+        ).fit()
+        assert resumed.num_errors == 1
+        check_finished(found, path)
+        charges, releases = facts(found)
+        assert releases == before[1]
+        trainings = len([c for c in charges if c[0] == "training"])
+        assert trainings == len(lines(tmp_path / "trained")) == 7 + 2 + 2
+        assert search._report()["published"].items() >= told.items()
+
+        (tmp_path / "healed").touch()
+        anew = search_of(vault=vault, run="r", training_mu=0.1, search_space=LINE)
+        restarted = tune.Tuner.restore(
+            str(path), faulty(anew, tmp_path, faults), restart_errored=True
+        ).fit()
+        assert not restarted.errors
+        check_finished(anew, path)
+        assert facts(anew)[1] == before[1]
+        assert anew.guarantee(restarted).protected
+
+    def test_a_restored_experiment_keeps_the_plan_that_num_samples_made(
+        self, tmp_path: Path
+    ) -> None:
+        search, path = search_of(n_steps=None), tmp_path / "run"
+        trainable = faulty(search, tmp_path, {(6, BEFORE): RAISE})
+        assert fit(search, trainable, tmp_path, num_samples=7).num_errors == 1
+        before = facts(search)
+        found = DPGIBOSearch.from_experiment(path)
+        resumed = tune.Tuner.restore(
+            str(path), faulty(found, tmp_path, {}), resume_errored=True
+        ).fit()
+        assert not resumed.errors
+        assert len(resumed) == 7
+        assert found._config == search._config
+        check_grown(before, search)
+        check_finished(search, path)
+
+    def test_the_trainable_of_another_run_is_refused(self, tmp_path: Path) -> None:
+        search, stranger = search_of(), search_of()
+        results = fit(search, stranger.private(squares), tmp_path, num_samples=2)
+        assert results.num_errors == 2
+        for error in results.errors:
+            assert "made by another search" in str(error)
+            assert "search = DPGIBOSearch.from_experiment(path)" in str(error)
+        assert facts(search) == ([], [])
+
+    def test_a_scheduler_stops_trials_before_they_told_anything(self, tmp_path: Path) -> None:
+        search = search_of()
+
+        def measured(config: dict[str, Any]) -> np.ndarray:
+            turn = turn_of(tmp_path, tune.get_context().get_trial_id())
+            for _ in range(3):  # every second trial is the worst so far, the others the best
+                report_public({"train_loss": 100.0 if turn % 2 else -float(turn)})
+            return squares(config)
+
+        results = fit(
+            search,
+            search.private(measured),
+            tmp_path,
+            max_concurrent_trials=1,
+            scheduler=ASHAScheduler(metric="train_loss", mode="min", max_t=9, reduction_factor=2),
+        )
+        assert not results.errors
+        assert len(results) == 7 + 6
+        check_finished(search, tmp_path / "run")
+        stopped = [r for r in results if math.isnan(r.metrics["loss"])]
+        assert len(stopped) == 6
+        published = search._report()["published"]
+        assert all(r.metrics["trial_id"] not in published for r in stopped)
+        guarantee = search.guarantee(results)
+        assert guarantee.protected
+        assert "6 trial(s) failed or were pruned" in str(guarantee)
+
+    def test_a_scheduler_stops_trials_on_released_values(self, tmp_path: Path) -> None:
+        search = search_of()
+        results = fit(
+            search,
+            faulty(search, tmp_path, {}),
+            tmp_path,
+            scheduler=ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=2),
+        )
+        assert not results.errors
+        assert len(results) == 7
+        check_finished(search, tmp_path / "run")
+        assert search.guarantee(results).protected
+
+
+# The vault ----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("the_ray")
+class TestVault:
+    def test_a_vault_in_memory_that_dies_ends_the_run_with_one_error(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+        search = search_of()
+        trainable = faulty(search, tmp_path, {(3, BEFORE): KILL_VAULT})
+        with pytest.raises(VaultError) as raised:
+            fit(search, trainable, tmp_path, max_concurrent_trials=1)
+        assert str(raised.value) == LOST
+        assert "vault='sqlite:" in LOST
+        guarantee = search.guarantee()
+        assert guarantee.protected
+        assert "the vault has ended" in str(guarantee)
+        assert guarantee.n_releases == 3
+        assert guarantee.mu_spent < 1
+        assert set(search.recommend()) == {"x"}
+        published = search._report()["published"]
+        assert len(published) == 3
+        told = [(t, v) for t, v in shown(tmp_path / "run") if not math.isnan(v)]
+        assert sorted(told) == sorted(published.items())
+        again = faulty(search, tmp_path, {})
+        with pytest.raises(VaultError):
+            fit(search, again, tmp_path, name="again")
+        assert shown(tmp_path / "again") == []
+
+    def test_a_vault_that_dies_before_anything_was_saved_leaves_one_error(
+        self, tmp_path: Path
+    ) -> None:
+        search = search_of(search_space=LINE)
+        search._call("finished")
+        kill_vault(search._actor_name, LOSE_VAULT)
+        for ask in (search.guarantee, search.recommend, lambda: search.suggest("t")):
+            with pytest.raises(VaultError) as raised:
+                ask()
+            assert str(raised.value) == LOST
+
+    def test_a_vault_in_a_database_is_opened_again(self, tmp_path: Path) -> None:
+        search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db")
+        faults = {
+            (1, BEFORE): KILL_VAULT,
+            (2, STORED): KILL_VAULT,
+            (3, BEFORE): LOSE_VAULT,
+            (5, STORED): LOSE_VAULT,
+        }
+        with pytest.warns(PrivacyWarning, match="noise source"):
+            results = fit(search, faulty(search, tmp_path, faults), tmp_path)
+        assert not results.errors
+        assert len(results) == 7
+        releases = check_finished(search, tmp_path / "run")
+        assert len(lines(tmp_path / "draws")) == len(releases)
+        assert len(lines(tmp_path / "trained")) == 7
+
+    def test_a_search_goes_on_after_its_time_was_up(self, tmp_path: Path) -> None:
+        search = search_of()
+        trainable = faulty(search, tmp_path, {(2, BEFORE): SLEEP})
+        first = fit(search, trainable, tmp_path, time_budget_s=8, max_concurrent_trials=1)
+        assert 1 <= len(first) <= 3
+        check(search, tmp_path / "run")
+        before = facts(search)
+        signal.alarm(60)
+        again = faulty(search, tmp_path, {})
+        second = fit(search, again, tmp_path, name="again", max_concurrent_trials=1)
+        assert not second.errors
+        check_grown(before, search)
+        check_finished(search, tmp_path / "again")
+        assert len(search._report()["published"]) == 7
+        assert search.guarantee(second).protected
+
+
+# The host itself ----------------------------------------------------------------------------
+
+
+class Hosts:
+    """A host that can be killed at any moment, and what it wrote with it unless committed."""
+
+    def __init__(self, url: str, **settings: Any) -> None:
+        search = search_of(search_space=LINE, vault=url, run="r", **settings)
+        space = search._ready()
+        self.settings = RunSettings(
+            "r", search._config, False, 3, "loss", space.public, cloudpickle.dumps(space)
+        )
+        self.url = url
+        self.die_before: list[tuple[str, int]] = []
+        self.die_after: list[tuple[str, int]] = []
+        self.called: Counter[str] = Counter()
+        self.channel = Channel(self._send)
+        self.restart()
+
+    def restart(self) -> None:
+        self.host = VaultHost(self.settings, self.url, None)
+
+    def _send(self, operation: str, *args: Any) -> Any:
+        """As Ray does: what a restarted host did not answer is asked again."""
+        place = (operation, self.called[operation])
+        self.called[operation] += 1
+        if place in self.die_before:
+            self.restart()
+        reply = self.host.call(operation, *args)
+        if place in self.die_after:
+            self.restart()
+            reply = self.host.call(operation, *args)
+        return reply
+
+    def ask(self, trial: str) -> np.ndarray:
+        answer, x = self.channel.call("ask", trial, False)
+        assert answer == "ask"
+        return np.asarray(x)
+
+    def facts(self) -> Any:
+        return self.channel.call("ledger")
+
+
+def many(x: np.ndarray, n: int = 20_000) -> np.ndarray:
+    """So many losses that they travel in several blocks."""
+    return np.asarray((x[0] - np.random.default_rng(5).uniform(0.4, 0.9, n)) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("die_before", "die_after"),
+    [
+        pytest.param([("stage", 1)], [], id="between two blocks"),
+        pytest.param([("commit", 0)], [], id="between blocks and commit"),
+        pytest.param([], [("commit", 0)], id="after the commit, before its answer"),
+        pytest.param([("stage", 2), ("commit", 1)], [("commit", 2)], id="again and again"),
+    ],
+)
+def test_a_host_that_dies_under_a_tell_stores_one_release(
+    die_before: list[tuple[str, int]], die_after: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
+    x = hosts.ask("a")
+    hosts.die_before, hosts.die_after = die_before, die_after
+    value = hosts.channel.tell("a", x, many(x))
+    assert hosts.called["stage"] > 3
+    charges, releases, _ = hosts.facts()
+    assert [(c.kind, c.key) for c in charges] == [("value", "a")]
+    assert [r.values for r in releases] == [(value,)]
+    assert hosts.channel.tell("a", x, 1 - many(x)) == value
+    assert hosts.channel.call("enter", "a", "later").value == value
+    assert len(hosts.facts()[0]) == 1
+
+
+def test_a_host_that_always_dies_is_given_up_without_a_release(tmp_path: Path) -> None:
+    hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
+    x = hosts.ask("a")
+    hosts.die_before = [("commit", n) for n in range(10)]
+    with pytest.raises(VaultError, match="again and again"):
+        hosts.channel.tell("a", x, many(x))
+    assert hosts.facts() == ([], [], [])
+
+
+def told(hosts: Hosts, *trials: str) -> None:
+    for trial in trials:
+        x = hosts.ask(trial)
+        hosts.channel.tell(trial, x, many(x, 120))
+
+
+@pytest.mark.parametrize("zombie_first", [True, False])
+def test_of_a_zombie_and_its_successor_the_first_write_wins(
+    zombie_first: bool, tmp_path: Path
+) -> None:
+    hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
+    told(hosts, "s0", "s1")
+    x = hosts.ask("a")
+    hosts.channel.call("enter", "a", "zombie")
+    hosts.channel.call("fail", "a")  # Tune gave the trial up; its process still runs
+    hosts.channel.call("enter", "a", "successor")
+    first, second = (many(x, 120), 1 - many(x, 120))[:: 1 if zombie_first else -1]
+    value = hosts.channel.tell("a", x, first)
+    assert hosts.channel.tell("a", x, second) == value
+    told(hosts, "b")
+    charges, releases, _ = hosts.facts()
+    gradient = next(r for r in releases if r.kind == "gradient")
+    assert sorted(t for t, _ in gradient.meta["points"]) == ["a", "b"]
+    assert len(charges) == len(releases) == 4 + 1
+
+
+def test_blocks_of_a_zombie_and_its_successor_are_never_mixed(tmp_path: Path) -> None:
+    hosts = Hosts(f"sqlite:///{tmp_path}/vault.db", loss_bound=1e6, mu=1e9)
+    x = hosts.ask("a")
+    low, high = np.zeros(20_000), np.full(20_000, 1e6)
+    call, half = hosts.channel.call, [low[:10_000].tobytes(), low[10_000:].tobytes()]
+    call("stage", "a", "zombie", 0, half[0])
+    released = hosts.channel.tell("a", x, high)
+    call("stage", "a", "zombie", 1, half[1])
+    assert call("commit", "a", "zombie", 2, x) is None
+    assert released > 0.99e6
+    assert call("verdict", "a").published == released
+
+
+def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path: Path) -> None:
+    hosts = Hosts(f"sqlite:///{tmp_path}/vault.db")
+    told(hosts, "s0", "s1")
+    x = hosts.ask("zombie")
+    hosts.channel.call("fail", "zombie")
+    told(hosts, "a", "b")
+    before = hosts.facts()
+    assert [r.kind for r in before[1]] == ["value"] * 4 + ["gradient"]
+    hosts.channel.tell("zombie", x, many(x, 120))
+    assert hosts.facts()[:2] == before[:2]
+    told(hosts, "c", "d", "e")
+    assert hosts.channel.call("finished")
+    charges, releases, held = hosts.facts()
+    used = [t for r in releases if r.kind == "gradient" for t, _ in r.meta["points"]]
+    assert sorted(used) == ["a", "b", "c", "d"]
+    assert len(charges) == len(releases)
+    assert held == []
+
+
+# The driver ---------------------------------------------------------------------------------
+
+
+def processes_of(session: int, folder: Path) -> list[int]:
+    """Processes of a session, and those whose command names a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+            of_session = (entry / "stat").read_text().rpartition(")")[2].split()[3]
+        except OSError:
+            continue
+        if of_session == str(session) or str(folder).encode() in command:
+            found.append(int(entry.name))
+    return found
+
+
+def killed_driver(folder: Path, **settings: Any) -> Path:
+    """Runs the driver until it is killed, then ends what it left of its Ray; the experiment."""
+    ray_folder = Path(tempfile.mkdtemp(prefix="ry", dir="/tmp"))
+    settings = {"folder": str(folder), "ray_folder": str(ray_folder)} | settings
+    settings = {"faults": [], "search": {}, "tune_settings": {}} | settings
+    settings["search"] = {"memory": -1} | settings["search"]
+    module = "tests.raytune_searchers.fault_driver"
+    driver = subprocess.Popen(
+        [sys.executable, "-m", module, json.dumps(settings)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert driver.wait(STALLED - 10) == -signal.SIGKILL
+    finally:
+        while left := processes_of(driver.pid, ray_folder):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+            driver.poll()
+        shutil.rmtree(ray_folder, ignore_errors=True)
+    return folder / "run"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("the_ray")
+class TestDriver:
+    def test_killed_with_a_vault_in_a_file_it_goes_on_elsewhere(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+        vault = f"sqlite:///{tmp_path}/vault.db"
+        path = killed_driver(
+            tmp_path,
+            faults=[(3, BEFORE, DRIVER)],
+            search={"vault": vault, "run": "r"},
+            tune_settings={"max_concurrent_trials": 1},
+            counted=True,
+        )
+        found = DPGIBOSearch.from_experiment(path)
+        found._anchor.noise = CountedNoise(tmp_path)
+        check(found, path)
+        before = facts(found)
+        assert [kind for kind, *_ in before[1]] == ["value"] * 3
+        results = tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
+        assert not results.errors
+        check_grown(before, found)
+        releases = check_finished(found, path)
+        assert len(lines(tmp_path / "draws")) == len(releases)
+        assert len(lines(tmp_path / "trained")) == 7 + 1
+
+    def test_killed_with_a_vault_on_a_server_it_goes_on_in_the_same_cluster(
+        self, tmp_path: Path, postgres_database: str
+    ) -> None:
+        path = killed_driver(
+            tmp_path,
+            faults=[(4, STORED, DRIVER)],
+            search={"vault": postgres_database, "run": "r"},
+            limiter=2,
+            address=ray.get_runtime_context().gcs_address,
+        )
+        found = DPGIBOSearch.from_experiment(path)
+        check(found, path)
+        before = facts(found)
+        assert len(before[1]) >= 3
+        results = tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
+        assert not results.errors
+        check_grown(before, found)
+        check_finished(found, path)
+        guarantee = found.guarantee(results)
+        assert guarantee.protected
+        assert guarantee.mu_spent <= 1 + 1e-9
+
+    def test_killed_before_anything_was_saved_with_a_vault_in_a_file(self, tmp_path: Path) -> None:
+        vault = f"sqlite:///{tmp_path}/vault.db"
+        path = killed_driver(tmp_path, search={"vault": vault, "run": "r"}, early=True)
+        assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
+        found = DPGIBOSearch.from_experiment(path)
+        results = tune.Tuner.restore(
+            str(path), faulty(found, tmp_path, {}), param_space=LINE
+        ).fit()
+        assert not results.errors
+        search = search_of(vault=vault, run="r", search_space=LINE)
+        check(search, path)
+        before = facts(search)
+        if not search.finished:  # Tune itself has forgotten num_samples
+            fit(search, faulty(search, tmp_path, {}), tmp_path, name="again")
+        check_grown(before, search)
+        check_finished(search, tmp_path / "again")
+
+    def test_killed_with_a_vault_in_memory_nothing_more_is_published(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+        path = killed_driver(
+            tmp_path,
+            faults=[(3, BEFORE, DRIVER)],
+            tune_settings={"max_concurrent_trials": 1},
+        )
+        before = shown(path)
+        found = DPGIBOSearch.from_experiment(path)
+        with pytest.raises(VaultError) as raised:
+            tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
+        assert str(raised.value) == LOST
+        assert shown(path) == before
+        guarantee = found.guarantee()
+        assert guarantee.protected
+        assert 1 <= guarantee.n_releases <= 3
+        assert "the vault has ended" in str(guarantee)
+
+    def test_killed_before_anything_was_saved_with_a_vault_in_memory(self, tmp_path: Path) -> None:
+        path = killed_driver(tmp_path, early=True)
+        assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
+        found = DPGIBOSearch.from_experiment(path)
+        with pytest.raises(VaultError) as raised:
+            tune.Tuner.restore(str(path), faulty(found, tmp_path, {}), param_space=LINE).fit()
+        assert str(raised.value) == LOST
+        with pytest.raises(VaultError) as raised:
+            tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
+        assert str(raised.value) == LOST
+        assert shown(path) == []

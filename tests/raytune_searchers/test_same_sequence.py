@@ -1,0 +1,88 @@
+"""Optuna and Ray Tune propose the same points, and show the same values."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
+
+import optuna
+from optuna.distributions import FloatDistribution, IntDistribution
+from ray import tune
+
+from optuna_samplers import DPGIBOSampler
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.privacy.noise import InsecureNoise
+from raytune_searchers import DPGIBOSearch
+from tests.raytune_searchers.runs import RECORDS, SETTINGS, fit
+
+SHARED = {name: value for name, value in SETTINGS.items() if name not in ("metric", "mode")} | {
+    "mu": 1.0,
+    "n_starts": 3,
+    "n_steps": 3,
+}
+
+IN_OPTUNA = {
+    "y": FloatDistribution(-2.0, 2.0),
+    "lr": FloatDistribution(1e-4, 1e-1, log=True),
+    "k": IntDistribution(1, 6),
+}
+
+IN_TUNE = {
+    "y": tune.uniform(-2.0, 2.0),
+    "lr": tune.loguniform(1e-4, 1e-1),
+    "k": tune.randint(1, 7),
+}
+
+
+def losses(y: float, lr: float, k: int) -> np.ndarray:
+    distance = (y / 4 + 0.5 - RECORDS) ** 2 + (np.log10(lr) / 3 + 1) ** 2 / 4 + abs(k - 4) / 20
+    return np.asarray(np.clip(distance, 0.0, 1.0))
+
+
+def _in_optuna() -> list[tuple[dict[str, Any], float]]:
+    sampler = DPGIBOSampler(**SHARED, search_space=IN_OPTUNA, noise=InsecureNoise(5))
+
+    def objective(trial: Any) -> np.ndarray:
+        y, lr = (
+            trial.suggest_float("y", -2.0, 2.0),
+            trial.suggest_float("lr", 1e-4, 1e-1, log=True),
+        )
+        return losses(y, lr, trial.suggest_int("k", 1, 6))
+
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(objective))
+    return [(trial.params, trial.value) for trial in study.trials]
+
+
+def _in_tune(folder: Path) -> list[tuple[dict[str, Any], float]]:
+    search = DPGIBOSearch(**SHARED, metric="loss", mode="min", noise=InsecureNoise(5))
+    private = search.private(lambda config: losses(**config))
+    results = fit(search, private, folder, param_space=IN_TUNE, max_concurrent_trials=1)
+    assert not results.errors
+    search.close()
+    return [(result.config, result.metrics["loss"]) for result in sorted(results, key=_number)]
+
+
+def _number(result: Any) -> int:
+    found = re.search(r"_[0-9a-f]{8}_(\d+)_", Path(result.path).name)
+    assert found is not None
+    return int(found[1])
+
+
+def test_one_algorithm_in_two_hosts(the_ray: Any, tmp_path: Path) -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with pytest.warns(PrivacyWarning, match="noise source"):
+        expected = _in_optuna()
+    with pytest.warns(PrivacyWarning, match="noise source"):
+        found = _in_tune(tmp_path)
+    assert len(found) == len(expected) == 3 + 3 * 4 + 1
+    assert [config for config, _ in found] == [params for params, _ in expected]
+    assert [value for _, value in found] == [value for _, value in expected]
+    assert len({config["k"] for config, _ in found}) > 1

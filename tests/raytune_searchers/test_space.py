@@ -1,0 +1,515 @@
+"""Tune's domains in the engine's terms, with Tune's own sampling as the oracle."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray.cloudpickle as cloudpickle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ray import tune
+from ray.tune.impl.placeholder import (
+    create_resolvers_map,
+    inject_placeholders,
+    resolve_placeholders,
+)
+
+from privbo_plugins.spaces import Categorical, Float, Int
+from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
+
+NUMERIC: dict[str, Callable[[], Any]] = {
+    "uniform": lambda: tune.uniform(-2.0, 3.0),
+    "loguniform": lambda: tune.loguniform(1e-4, 1e-1),
+    "quniform": lambda: tune.quniform(-1.0, 2.0, 0.25),
+    "quniform of tenths": lambda: tune.quniform(0.1, 0.9, 0.1),
+    "quniform of ones": lambda: tune.quniform(0.0, 4.0, 1),
+    "qloguniform": lambda: tune.qloguniform(0.5, 8.0, 0.5),
+    "randint": lambda: tune.randint(-3, 4),
+    "qrandint": lambda: tune.qrandint(-6, 9, 3),
+    "qrandint between": lambda: tune.qrandint(1, 10, 3),
+    "qrandint of ones": lambda: tune.qrandint(0, 5, 1),
+    "lograndint": lambda: tune.lograndint(1, 9),
+    "qlograndint": lambda: tune.qlograndint(2, 16, 2),
+    "qlograndint between": lambda: tune.qlograndint(3, 17, 5),
+    "qlograndint of ones": lambda: tune.qlograndint(1, 6, 1),
+}
+
+GRIDS = [name for name in NUMERIC if name not in ("uniform", "loguniform")]
+
+
+class Thing:
+    """Compares by identity, as most objects do."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def converted(config: dict[str, Any]) -> TuneSpace:
+    space = to_space(config)
+    assert space is not None
+    return space
+
+
+def reachable(domain: Any) -> set[Any]:
+    """Every value that the converted domain can take, by walking its coordinate."""
+    space = converted({"a": domain, "other": tune.uniform(0, 1)})
+    index = space.space.names.index("a")
+    found = set()
+    for u in np.linspace(0.0, 1.0, 2001):
+        x = np.zeros(2)
+        x[index] = u
+        found.add(space.suggestion(x)["a"])
+    return found
+
+
+def sampled(domain: Any) -> list[Any]:
+    return list(domain.sample(size=2000, random_state=np.random.default_rng(5)))
+
+
+def rounded(values: Any) -> set[Any]:
+    return {round(value, 9) for value in values}
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_a_grid_reaches_exactly_the_values_that_tune_samples(kind: str) -> None:
+    domain = NUMERIC[kind]()
+    assert rounded(reachable(domain)) == rounded(sampled(domain))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "loguniform"])
+def test_a_continuous_range_is_tunes_own(kind: str) -> None:
+    domain = NUMERIC[kind]()
+    values, drawn = reachable(domain), sampled(domain)
+    assert domain.lower <= min(values) <= min(drawn)
+    assert max(drawn) <= max(values) <= domain.upper
+    assert (min(values), max(values)) == pytest.approx((domain.lower, domain.upper))
+    scale = np.log if kind == "loguniform" else np.asarray
+    middle = scale(np.median(sorted(values)))
+    assert middle == pytest.approx(np.median(scale(np.array(drawn))), rel=0.05, abs=0.15)
+
+
+@pytest.mark.parametrize("kind", NUMERIC)
+def test_values_have_the_type_that_tune_gives_them(kind: str) -> None:
+    domain = NUMERIC[kind]()
+    kinds = {type(value) for value in reachable(domain)}
+    assert kinds == {type(domain.sample())}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("uniform", Float(-2.0, 3.0)),
+        ("loguniform", Float(1e-4, 1e-1, log=True)),
+        ("quniform", Float(-1.0, 2.0, step=0.25)),
+        ("quniform of ones", Float(0.0, 4.0, step=1.0)),
+        ("qloguniform", Float(0.5, 8.0, log=True, step=0.5)),
+        ("randint", Int(-3, 3)),
+        ("qrandint", Int(-6, 9, step=3)),
+        ("qrandint between", Int(3, 9, step=3)),
+        ("qrandint of ones", Int(0, 4)),
+        ("lograndint", Int(1, 8, log=True)),
+        ("qlograndint", Int(2, 16, log=True, step=2)),
+        ("qlograndint between", Int(5, 15, log=True, step=5)),
+        ("qlograndint of ones", Int(1, 5, log=True)),
+    ],
+)
+def test_a_domain_becomes_the_dimension_of_its_kind(kind: str, expected: Any) -> None:
+    assert converted({"a": NUMERIC[kind]()}).space["a"] == expected
+
+
+def test_choices_stay_in_their_order_and_keep_their_types() -> None:
+    space = converted({"a": tune.choice([1, True, 1.0, "1", None, (1,), [1]])})
+    values = [space.suggestion([i])["a"] for i in range(7)]
+    assert values == [1, True, 1.0, "1", None, (1,), [1]]
+    assert [type(v) for v in values] == [int, bool, float, str, type(None), tuple, list]
+    assert [float(space.encode({"a": v})[0]) for v in values] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_nested_dictionaries_are_flattened_and_come_back_nested() -> None:
+    space = converted(
+        {
+            "x": tune.uniform(0, 1),
+            "model": {"width": tune.randint(1, 5), "opt": {"lr": tune.loguniform(1e-3, 1)}},
+            "seed": 7,
+            "list": [1, {"deep": 2}],
+        }
+    )
+    assert space.space.names == ("model/opt/lr", "model/width", "x")
+    suggestion = space.suggestion([1.0, 0.0, 0.5])
+    assert suggestion == {"x": 0.5, "model": {"width": 1, "opt": {"lr": 1.0}}}
+
+
+def test_a_space_without_a_domain_that_varies_is_none() -> None:
+    assert to_space({}) is None
+    assert to_space({"a": 1, "b": {"c": [1, 2]}}) is None
+    assert to_space({"a": tune.choice(["only"]), "b": tune.randint(3, 4)}) is None
+
+
+@pytest.mark.parametrize(
+    ("domain", "value"),
+    [
+        (tune.uniform(2.0, 2.0), 2.0),
+        (tune.loguniform(3.0, 3.0), 3.0),
+        (tune.quniform(0.5, 0.5, 0.25), 0.5),
+        (tune.randint(3, 4), 3),
+        (tune.qrandint(0, 1, 1), 0),
+        (tune.qrandint(5, 9, 4), 8),
+        (tune.lograndint(2, 3), 2),
+        (tune.qlograndint(5, 9, 4), 8),
+        (tune.choice(["only"]), "only"),
+    ],
+)
+def test_a_domain_with_a_single_value_is_fixed_and_still_suggested(
+    domain: Any, value: Any
+) -> None:
+    space = converted({"n": {"single": domain}, "x": tune.uniform(0, 1)})
+    assert space.fixed == {"n/single": value}
+    assert space.space.names == ("x",)
+    assert space.suggestion([0.25]) == {"n": {"single": value}, "x": 0.25}
+    assert all(drawn == value or drawn == pytest.approx(value) for drawn in sampled(domain))
+
+
+def test_the_users_space_is_left_alone() -> None:
+    config = {"x": tune.uniform(0, 1), "n": {"c": tune.choice([1, 2]), "k": [1]}}
+    before, held = copy.copy(config), copy.copy(config["n"])
+    converted(config).suggestion([0, 0.5])
+    assert config == before
+    assert config["n"] == held
+
+
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"a": tune.grid_search([1, 2])}, r"grid_search.*\(a\)"),
+    ({"n": {"a": tune.grid_search([1, 2])}, "x": tune.uniform(0, 1)}, r"grid_search.*\(n/a\)"),
+    ({"a": tune.sample_from(lambda spec: 1)}, "'a' is a Function domain"),
+    ({"a": {"eval": "1 + 1"}}, "'a' is a Function domain"),
+    ({"a": tune.randn(0, 1)}, "'a' is a Float domain.*bounded"),
+    ({"a": tune.qrandn(0, 1, 0.5)}, "'a' is a Float domain.*bounded"),
+    ({"n": {"a": tune.randn(0, 1)}}, "'n/a' is a Float domain"),
+    ({"a": [1, tune.uniform(0, 1)]}, "inside a list"),
+    ({"a": (tune.uniform(0, 1),)}, "inside a list"),
+    ({"a": [{"b": tune.uniform(0, 1)}]}, "inside a list"),
+    ({"a": tune.choice([tune.uniform(0, 1), 2])}, "'a' is a choice between domains"),
+    ({"a": tune.choice([tune.grid_search([1, 2]), 2])}, "'a' is a choice between domains"),
+    ({"a": tune.choice([{"lr": tune.uniform(0, 1)}, {"lr": 0}])}, "'a' is a choice between"),
+    ({"a": tune.choice([[tune.uniform(0, 1)], [0]])}, "'a' is a choice between domains"),
+    ({"a/b": tune.uniform(0, 1)}, "may not hold '/'"),
+    ({"n": {"a/b": tune.uniform(0, 1)}}, "may not hold '/'"),
+    ({"a": tune.qrandint(1, 10, 20)}, "'a' has no multiple of q=20 in"),
+    ({"a": tune.qlograndint(5, 7, 4)}, "'a' has no multiple of q=4 in"),
+]
+
+
+@pytest.mark.parametrize(("config", "message"), UNFIT)
+def test_what_has_no_place_in_a_plan_is_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        to_space(config)
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [tune.uniform(1.0, 0.0), tune.randint(3, 3), tune.choice([])],
+    ids=["uniform", "randint", "choice"],
+)
+def test_an_empty_domain_is_refused(domain: Any) -> None:
+    with pytest.raises(ValueError, match=r"low <= high|at least one choice"):
+        to_space({"a": domain})
+
+
+def test_a_function_is_refused_as_the_tuner_shows_it() -> None:
+    config = {"a": tune.sample_from(lambda spec: 1), "x": tune.uniform(0, 1)}
+    with pytest.raises(ValueError, match="'a'"):
+        to_space(inject_placeholders(config, create_resolvers_map()))
+
+
+POINTS = {
+    "x": tune.uniform(0.0, 1.0),
+    "n": {"y": tune.loguniform(1e-2, 1.0), "k": tune.qrandint(0, 9, 3)},
+    "c": tune.choice(["p", "q"]),
+    "one": tune.randint(4, 5),
+    "constant": 3,
+}
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q"},
+        {"x": 0.25, "n/y": 0.1, "n/k": 6, "c": "q"},
+        {"x": 0.25, "n": {"y": 0.1}, "n/k": 6, "c": "q"},
+        {"x": np.float64(0.25), "n": {"y": np.float32(0.1), "k": np.int64(6)}, "c": "q"},
+        {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q", "one": 4},
+    ],
+    ids=["nested", "flat", "mixed", "numpy", "fixed"],
+)
+def test_a_point_is_found_flat_or_nested(point: dict[str, Any]) -> None:
+    space = converted(POINTS)
+    suggestion = space.suggestion(space.checked_point(point))
+    assert suggestion["n"].pop("y") == pytest.approx(0.1)
+    assert suggestion == {"x": 0.25, "n": {"k": 6}, "c": "q", "one": 4}
+
+
+GOOD = {"x": 0.25, "n": {"y": 0.1, "k": 6}, "c": "q"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n": {"y": 0.1}}, "'n/k'.*missing"),
+        ({"n": 3}, "'n/k'.*missing"),
+        ({"z": 1}, "names z"),
+        ({"constant": 3}, "names constant"),
+        ({"n": {"y": 0.1, "k": 6, "z": 1}}, "names n/z"),
+        ({"x": 1.5}, r"x=1\.5"),
+        ({"x": -0.5}, r"x=-0\.5"),
+        ({"x": math.nan}, "x=nan"),
+        ({"x": math.inf}, "x=inf"),
+        ({"x": "0.5"}, "x='0.5'"),
+        ({"x": True}, "x=True"),
+        ({"x": None}, "x=None"),
+        ({"n": {"y": 0.0, "k": 6}}, "n/y=0"),
+        ({"n": {"y": 0.1, "k": 12}}, "n/k=12"),
+        ({"c": "r"}, "'c' is none of its 2"),
+        ({"one": 5}, "one=5"),
+    ],
+)
+def test_a_point_outside_the_space_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        converted(POINTS).checked_point(GOOD | change)
+
+
+def test_a_point_without_a_parameter_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'x'.*missing"):
+        converted(POINTS).checked_point({k: v for k, v in GOOD.items() if k != "x"})
+
+
+def test_a_config_without_a_parameter_has_no_point() -> None:
+    space = converted(POINTS)
+    with pytest.raises(ValueError, match=r"'n/y'.*missing"):
+        space.encode(GOOD | {"n": {"k": 6}})
+    with pytest.raises(ValueError, match=r"'n/k'.*missing"):
+        space.encode(GOOD | {"n": None})
+
+
+def test_a_choice_that_was_pickled_on_its_way_is_recognised() -> None:
+    things = [Thing(1), Thing(2), Thing(3)]
+    space = converted({"a": tune.choice(things), "x": tune.uniform(0, 1)})
+    assert space.suggestion([1, 0.5])["a"] is things[1]
+    config = cloudpickle.loads(cloudpickle.dumps({"a": things[2], "x": 0.5}))
+    assert config["a"] not in things
+    assert space.encode(config).tolist() == [2, 0.5]
+
+
+def test_a_choice_that_is_not_recognised_is_the_one_that_was_handed() -> None:
+    space = converted({"a": tune.choice([Thing(1), Thing(2)]), "x": tune.uniform(0, 1)})
+    config = {"a": Thing(9), "x": 0.5}
+    assert space.encode(config, np.array([1.0, 0.0])).tolist() == [1, 0.5]
+    with pytest.raises(ValueError, match="'a' is none of its 2 declared choices"):
+        space.encode(config)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [np.array([1.0, 2.0]), np.array([1.0, 3.0])],
+        [np.sin, np.cos],
+        [dict, list],
+        [{"k": [1, 2]}, {"k": [1, 3]}],
+        [lambda z: z, lambda z: 2 * z],
+        [math.nan, None],
+        [frozenset("abc"), frozenset("abd")],
+    ],
+    ids=["arrays", "functions", "classes", "dicts", "lambdas", "nan", "sets"],
+)
+def test_choices_that_are_objects_are_told_apart(choices: list[Any]) -> None:
+    space = converted({"a": tune.choice(choices)})
+    for index, choice in enumerate(choices):
+        assert space.suggestion([index])["a"] is choice
+        assert space.encode({"a": choice}).tolist() == [index]
+        assert space.encode_flat({"a": choice}).tolist() == [index]
+
+
+def test_the_public_space_shows_descriptions_and_the_same_coordinates() -> None:
+    space = converted({"a": tune.choice([Thing(1), np.sin, "s" * 200]), "x": tune.uniform(0, 1)})
+    public = space.public
+    assert public.names == space.space.names
+    assert public["x"] == space.space["x"]
+    described = public["a"]
+    assert isinstance(described, Categorical)
+    assert [text[:3] for text in described.choices] == ["0: ", "1: ", "2: "]
+    assert all(isinstance(text, str) and len(text) < 100 for text in described.choices)
+    assert "Thing" in described.choices[0]
+    assert "0x" not in "".join(described.choices)
+
+
+PUBLIC = """
+import functools, json, math
+import numpy as np
+from ray import tune
+from raytune_searchers._space import to_space
+
+class Thing:
+    pass
+
+space = to_space({
+    "objects": tune.choice([Thing(), [Thing()], Thing, functools.partial(print, Thing())]),
+    "functions": tune.choice([lambda z: z, math.sin, np.tanh, print]),
+    "plain": tune.choice(["a", 1, None, 2.5, ("b", 3)]),
+    "dicts": tune.choice([{"b": 1, "a": 2}, {}]),
+    "sets": tune.choice([{"alpha", "beta", "gamma"}, frozenset({"delta", "epsilon", "zeta"})]),
+    "x": tune.uniform(0, 1),
+})
+print(json.dumps(space.public.to_dict()))
+"""
+
+
+def test_the_public_space_is_the_same_in_every_process(tmp_path: Path) -> None:
+    def described(hash_seed: int) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", PUBLIC],
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        )
+        return json.loads(done.stdout)
+
+    first, second = described(1), described(2)
+    differing = {
+        name: (first[name], second[name]) for name in first if first[name] != second[name]
+    }
+    assert not differing
+
+
+def test_the_placeholders_of_tune_are_recognised() -> None:
+    config = {"f": tune.choice([np.sin, np.cos]), "n": {"g": Thing(1)}, "l": [Thing(2)], "k": 5}
+    hidden = inject_placeholders(copy.copy(config), create_resolvers_map())
+    assert holds_placeholder(hidden)
+    for name in ("f", "n", "l"):
+        hides = hidden[name].categories if name == "f" else hidden[name]
+        assert holds_placeholder(hides), name
+    assert not holds_placeholder(hidden["k"])
+
+
+def test_a_choice_behind_a_placeholder_is_suggested_and_resolved_by_tune() -> None:
+    config = {"f": tune.choice([np.sin, np.cos]), "x": tune.uniform(0, 1)}
+    resolvers = create_resolvers_map()
+    driver = converted(inject_placeholders(copy.copy(config), resolvers))
+    suggestion = driver.suggestion([1, 0.5])
+    assert holds_placeholder(suggestion)
+    assert driver.encode(suggestion).tolist() == [1, 0.5]
+    resolve_placeholders(suggestion, resolvers)
+    assert suggestion["f"] is np.cos
+    assert driver.encode(suggestion, np.array([1.0, 0.5])).tolist() == [1, 0.5]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, "__fn_ph", None, {"a": ["__fn_ph", "x"]}, ("a", "b"), ("__fn_ph",), [1, (2, 3)], {}, []],
+)
+def test_what_is_no_placeholder_is_not_taken_for_one(value: Any) -> None:
+    assert not holds_placeholder(value)
+
+
+@st.composite
+def domains(draw: st.DrawFn) -> Any:
+    """A bounded numeric domain of any kind."""
+    kind = draw(st.sampled_from(["float", "int"]))
+    log, q = draw(st.booleans()), draw(st.sampled_from([None, 1, 2, 3, 5]))
+    low = draw(st.integers(1 if log else -50, 60))
+    high = low + draw(st.integers(1, 80))
+    if kind == "int":
+        if q is None:
+            return tune.lograndint(low, high) if log else tune.randint(low, high)
+        return tune.qlograndint(low, high, q) if log else tune.qrandint(low, high, q)
+    if q is None:
+        return tune.loguniform(low, high) if log else tune.uniform(low, high)
+    step = q / 20
+    first, last = low * step, high * step
+    return tune.qloguniform(first, last, step) if log else tune.quniform(first, last, step)
+
+
+def quantum(domain: Any) -> float | None:
+    return getattr(domain.get_sampler(), "q", None)
+
+
+@settings(deadline=None, max_examples=80)
+@given(domain=domains(), u=st.lists(st.floats(-0.5, 1.5), min_size=5, max_size=5))
+def test_suggestions_lie_where_tune_could_sample(domain: Any, u: list[float]) -> None:
+    q = quantum(domain)
+    try:
+        drawn = domain.sample(size=50, random_state=np.random.default_rng(1))
+    except ValueError:  # no multiple of q
+        with pytest.raises(ValueError, match="no multiple"):
+            to_space({"a": domain, "b": tune.uniform(0, 1)})
+        return
+    space = converted({"a": domain, "b": tune.uniform(0, 1)})
+    exclusive = isinstance(domain, tune.search.sample.Integer) and q in (None, 1)
+    for coordinate in u:
+        x = [coordinate, 0.5] if "a" in space.space else [0.5]
+        value = space.suggestion(x)["a"]
+        assert type(value) is type(domain.cast(0))
+        assert domain.lower - 1e-9 <= value <= domain.upper + 1e-9
+        assert not exclusive or value < domain.upper
+        if q is not None:
+            assert value / q == pytest.approx(round(value / q), abs=1e-6)
+    if "a" in space.space:
+        dim = space.space["a"]
+        assert all(dim.low - 1e-9 <= value <= dim.high + 1e-9 for value in drawn)
+
+
+@settings(deadline=None, max_examples=60)
+@given(domain=domains())
+def test_whatever_tune_samples_can_be_suggested(domain: Any) -> None:
+    try:
+        drawn = domain.sample(size=30, random_state=np.random.default_rng(2))
+    except ValueError:
+        return
+    space = converted({"a": domain, "b": tune.uniform(0, 1)})
+    for value in drawn:
+        config = {"a": value, "b": 0.25}
+        suggestion = space.suggestion(space.encode(config))
+        assert suggestion["b"] == 0.25
+        assert suggestion["a"] == pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    domain=domains(),
+    choices=st.lists(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.floats()),
+        min_size=2,
+        max_size=6,
+    ),
+    x=st.lists(st.floats(0, 1), min_size=2, max_size=2),
+    pick=st.integers(0, 5),
+)
+def test_a_suggestion_encodes_to_itself(
+    domain: Any, choices: list[Any], x: list[float], pick: int
+) -> None:
+    config = {"n": {"c": tune.choice(choices), "x": tune.uniform(0, 1)}, "y": domain}
+    try:
+        space = converted(config)
+    except ValueError:  # no multiple of q
+        return
+    point = [pick, *x] if "y" in space.space else [pick, x[0]]
+    suggestion = space.suggestion(point)
+    snapped = space.encode(suggestion)
+    again = space.suggestion(snapped)
+    assert repr(again["n"]["c"]) == repr(suggestion["n"]["c"])
+    assert again["n"]["x"] == suggestion["n"]["x"] == x[0]
+    assert again["y"] == pytest.approx(suggestion["y"], rel=1e-9)
+    assert space.checked_point(suggestion) == pytest.approx(snapped, abs=1e-9)
