@@ -203,7 +203,7 @@ class TestTrials:
     def test_a_restored_experiment_keeps_the_plan_that_num_samples_made(
         self, tmp_path: Path
     ) -> None:
-        search, path = search_of(n_steps=None), tmp_path / "run"
+        search, path = search_of(n_steps=None, search_space=LINE), tmp_path / "run"
         trainable = faulty(search, tmp_path, {(6, BEFORE): RAISE})
         assert fit(search, trainable, tmp_path, num_samples=7).num_errors == 1
         before = facts(search)
