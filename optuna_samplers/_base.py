@@ -443,7 +443,7 @@ class PrivateSampler(BaseSampler):
     def guarded(self, trial: optuna.Trial) -> GuardedTrial:
         """The trial as a private objective sees it, for ask/tell: outputs need ``public=True``."""
         own, key = self._state(trial.study), _key(_frozen(trial))
-        return GuardedTrial(trial, lambda operation: own.session.vouch(operation, key))
+        return GuardedTrial(trial, lambda operation: own.session.vouch(f"trial.{operation}", key))
 
     # What the user reads --------------------------------------------------------------------
 
@@ -503,7 +503,7 @@ class PrivateSampler(BaseSampler):
         published, vouched = session.published(), session.vouched()
         for trial in study.get_trials(deepcopy=False):
             for operation in _outputs(trial):
-                if f"{operation}/{_key(trial)}" not in vouched:
+                if f"trial.{operation}/{_key(trial)}" not in vouched:
                     session.mark_unprotected(
                         f"the study holds {operation} data nobody vouched for"
                     )

@@ -12,6 +12,7 @@ import math
 import secrets
 import threading
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,10 @@ Array = NDArray[np.float64]
 UNPROTECTED, NOTE, _CLAIMED, _ENTERED = "unprotected", "note", "claimed", "entered"
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
+SET_BACK = (
+    "The vault shows less than it did: it was set back, for example from a backup, and what was "
+    "released since then is missing from its ledger. Nothing more can be released for this run."
+)
 _ENDLESS = 10**9
 _ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
@@ -81,25 +86,33 @@ def as_losses(values: Any) -> Array:
 
 def _quietly_as_array(values: Any) -> Array | None:
     try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "biufO":
-            return None
-        if array.dtype.kind == "O" and array.ndim == 1:
-            numbers = [_number(entry) for entry in array]
-            if all(number is None for number in numbers):
-                return None
-            array = np.array([math.nan if number is None else number for number in numbers])
-        with np.errstate(all="ignore"):
-            return np.array(array, dtype=np.float64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning would tell that some record is odd
+            return _as_array(values)
     except Exception:  # its text may quote the data
         return None
+
+
+def _as_array(values: Any) -> Array | None:
+    if isinstance(values, np.ma.MaskedArray):  # what is masked was not scored
+        values = np.ma.filled(values.astype(np.float64), math.nan)
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufO":
+        return None
+    if array.dtype.kind == "O" and array.ndim == 1:
+        numbers = [_number(entry) for entry in array]
+        if all(number is None for number in numbers):
+            return None
+        array = np.array([math.nan if number is None else number for number in numbers])
+    with np.errstate(all="ignore"):
+        return np.array(array, dtype=np.float64)
 
 
 def _number(entry: Any) -> float | None:
     """One record's value, or None; a single odd record must not fail the trial."""
     try:
         return float(entry)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:
         return None
 
 
@@ -196,6 +209,14 @@ class Session:
             session.mark_unprotected("the noise source is reproducible and meant for tests only")
         return session
 
+    @staticmethod
+    def stored_settings(vault: Vault, host_key: str) -> dict[str, Any] | None:
+        """The settings that the run of a host key was begun with; None if there is none."""
+        with vault.transaction("") as tx:
+            tx.run_id = tx.run_of_host(host_key) or ""
+            known = tx.run() if tx.run_id else None
+        return None if known is None else known[1]
+
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """A transaction; its releases are learnt once it is committed.
@@ -285,7 +306,10 @@ class Session:
                 if frozen["space"] != self._space.to_dict():
                     raise SpaceChangedError(_space_changed(None, self._space))
                 self._make_algorithm(frozen["mode"], frozen["n_records"])
-        for seq, kind, key, payload in tx.releases_after(self._seq):
+        rows = tx.releases_after(self._seq - 1)  # with the last one known, if there is one
+        if self._seq and (not rows or rows[0][0] != self._seq):
+            raise VaultError(SET_BACK)
+        for seq, kind, key, payload in rows[1:] if self._seq else rows:
             self._learn(seq, Release(kind, key, tuple(payload["values"]), payload["meta"]))
 
     def _learn(self, seq: int, release: Release) -> None:
@@ -318,6 +342,11 @@ class Session:
     def finished(self) -> bool:
         """True once the plan of a private run is used up (as of the last ask or tell)."""
         return self._mode == PRIVATE and self._known_algorithm().finished
+
+    @property
+    def released(self) -> int:
+        """Number of releases that this session knows of; it never falls."""
+        return self._seq
 
     def refresh(self) -> None:
         """Reads what other workers have released."""

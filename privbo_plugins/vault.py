@@ -398,6 +398,11 @@ class Transaction:
         return [(s, kind, key, json.loads(payload)) for s, kind, key, payload in rows]
 
 
+_NO_STORE = (
+    "The vault is not where it was: its database holds no ledger. Nothing can be released without "
+    "the ledger that the run began with. Put the database back."
+)
+
 _MEMORY: weakref.WeakValueDictionary[str, Vault] = weakref.WeakValueDictionary()
 
 
@@ -409,19 +414,19 @@ class Vault:
         vault_id: Identity of the store; a run knows in which store its ledger lies.
     """
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, *, create: bool = True) -> None:
         self.in_memory = url is None
         self._pid = os.getpid()
         self._lock = threading.RLock()
         if url is not None:
-            self._prepare_file(url)
+            self._prepare_file(url, create)
         self._engine = _make_engine(url)
         self._is_sqlite = self._engine.dialect.name == "sqlite"
         self._statements = {
             name: _compile(statement, self._engine.dialect)
             for name, statement in _STATEMENTS.items()
         }
-        self.vault_id = self._create()
+        self.vault_id = self._create() if create else self._known_identity()
         self.handle = f"memory:{self.vault_id}" if url is None else url
 
     def __repr__(self) -> str:
@@ -431,13 +436,15 @@ class Vault:
         return open_vault, (self.handle,)
 
     @staticmethod
-    def _prepare_file(url: str) -> None:
+    def _prepare_file(url: str, create: bool) -> None:
         """Creates a SQLite file with mode 0600 before SQLite would with the umask's."""
         parsed = sa.make_url(url)
         path = parsed.database
         if parsed.get_backend_name() != "sqlite" or not path:
             return
         try:
+            if not create and not os.path.exists(path):
+                raise VaultError(_NO_STORE)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
             if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
@@ -465,6 +472,14 @@ class Vault:
                     ) from None
                 time.sleep(0.1 * 2**attempt)  # another process may be creating the tables
         raise VaultError("The vault cannot be opened.")
+
+    def _known_identity(self) -> str:
+        """The identity of a store that exists; nothing is created."""
+        with self.transaction("") as tx:
+            row = tx._one("vault")
+        if row is None:
+            raise VaultError(_NO_STORE)
+        return str(row[0])
 
     def _identify(self) -> str:
         """The identity of the store; whoever opens it first gives it one."""
@@ -597,13 +612,14 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def open_vault(handle: str | None = None) -> Vault:
+def open_vault(handle: str | None = None, *, create: bool = True) -> Vault:
     """Opens a vault.
 
     Args:
         handle: None or "memory" for a new one in this process, the ``handle`` of a living
             in-memory vault, a database URL, or ``env:NAME`` for the URL in an environment
             variable.
+        create: Whether a database without a vault gets one; False if there must be one.
 
     Raises:
         VaultError: If it cannot be opened or written, or was in memory and is gone.
@@ -631,7 +647,7 @@ def open_vault(handle: str | None = None) -> Vault:
                 "ended, and with it the ledger. Keep it on disk: vault='sqlite:///private.db'."
             )
         return living
-    vault = Vault(resolve_url(handle).render_as_string(hide_password=False))
+    vault = Vault(resolve_url(handle).render_as_string(hide_password=False), create=create)
     vault.handle = handle
     return vault
 

@@ -12,9 +12,11 @@ from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECK
 
 from privbo_plugins.vault import open_vault, resolve_url
 
-OURS = frozenset(
-    {*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID, "experiment_id"}
-) - {"episodes_total", "timesteps_total"}
+OURS = frozenset({*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID}) - {
+    "config",
+    "episodes_total",
+    "timesteps_total",
+}
 """Keys that Tune itself fills in."""
 
 
@@ -26,7 +28,7 @@ def check_target(name: str, metric: Any, mode: Any) -> None:
         raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
     if metric is not None and (not isinstance(metric, str) or not metric):
         raise ValueError(f"metric must be a name, got {metric!r}.")
-    if metric in OURS:
+    if metric is not None and metric.split("/")[0] in OURS | {"config"}:
         raise ValueError(f"metric may not be {metric!r}, which Tune fills in itself.")
 
 
@@ -49,12 +51,17 @@ def checked_limit(limit: Any) -> int | None:
     return None if limit is None else int(limit)
 
 
-def checked_run(run: Any) -> str:
+def checked_run(run: Any, handle: str | None) -> str:
     """A name of a run; a new one for None."""
     if run is None:
         return uuid.uuid4().hex
     if not isinstance(run, str) or not run or len(run) > 200:
         raise ValueError("run must be a name of 1 to 200 characters.")
+    if handle is None:
+        raise ValueError(
+            "run= names a run in a database, where a later search finds it again; this vault is "
+            "in memory. Give vault='sqlite:///private.db' too, or no run=."
+        )
     return run
 
 
@@ -70,7 +77,8 @@ def checked_handle(vault: Any) -> str | None:
     url = resolve_url(vault)
     if vault.startswith("env:"):
         return vault
-    if url.password is not None or "password" in url.query:
+    secrets = [name for name in url.query if "pass" in name.lower() or "secret" in name.lower()]
+    if url.password is not None or secrets:
         raise ValueError(
             "The vault's URL holds a password, which Ray would write into tuner.pkl beside the "
             "results. Put the URL into an environment variable of the driver and pass "

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -21,13 +21,14 @@ import numpy as np
 import ray
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
-from ray.tune.result import DEFAULT_METRIC, TRIAL_ID
+from ray.tune.result import DEFAULT_METRIC, SHOULD_CHECKPOINT, TRIAL_ID
 from ray.tune.search import Searcher
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.session import SET_BACK
 from privbo_plugins.visualization import History, write_report
 from raytune_searchers import _host
 from raytune_searchers._arguments import (
@@ -41,7 +42,7 @@ from raytune_searchers._arguments import (
     private_url,
 )
 from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
-from raytune_searchers._trainable import Trainable, make_private
+from raytune_searchers._trainable import Trainable, flat, make_private
 
 Array = NDArray[np.float64]
 
@@ -56,6 +57,22 @@ _NOTE = (
 )
 
 _FINISHED = str(Searcher.FINISHED)
+
+_FAILED_NOTE = (
+    "trials failed; what a private function raises is withheld, but not what is raised or logged "
+    "around it"
+)
+
+_OF_THIS_PROCESS = (
+    "_anchor",
+    "_channel",
+    "_here",
+    "_failed_in_a_row",
+    "_broken",
+    "_suggesting",
+    "_reconcile",
+)
+"""What :meth:`PrivateSearch._attach` makes anew and no pickle holds."""
 
 _HOPELESS = 10
 """So many failures in a row end the search: without num_samples nothing else would."""
@@ -108,14 +125,20 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             raise ValueError("search_space must hold at least one parameter that varies.")
         self._points = checked_points(points_to_evaluate)
         self._limit, self._fill_idle = checked_limit(max_concurrent), bool(fill_idle)
-        self._run = checked_run(run)
         self._handle = checked_handle(vault)
+        self._run = checked_run(run, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)
+        self._num_samples = -1
         self._live: dict[str, Array] = {}
-        self._failed_outside = 0
+        self._released = 0
+        self._unaudited = False
         self._exposed: set[str] = set()
         self._last: dict[str, Any] | None = None
         self._attach(may_begin=True, noise=noise)
+
+    @property
+    def _trials_given(self) -> bool:
+        return self._config.n_trials is not None or self._config.n_steps is not None
 
     # State ----------------------------------------------------------------------------------
 
@@ -130,12 +153,13 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         self._channel: _host.Channel | None = None
         self._here: set[str] = set()
         self._failed_in_a_row = 0
-        self._reconcile = True
+        self._broken: str | None = None
+        self._suggesting = self._reconcile = False
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle, public settings and released state: no vault contents and no noise source."""
         state = self.__dict__.copy()
-        for name in ("_anchor", "_channel", "_here", "_failed_in_a_row", "_reconcile"):
+        for name in _OF_THIS_PROCESS:
             del state[name]
         return state
 
@@ -159,7 +183,7 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Writes the public state; Tune calls it now and then."""
         if self._channel is not None:
             try:
-                self._last = self._channel.call("report", self._failed_outside)
+                self._last = self._channel.call("report", self._unaudited)
             except (VaultError, PrivacyError):  # the last one stays, and says so when it is read
                 pass
         Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
@@ -185,8 +209,11 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         folder = Path(path)
         found = cls.__new__(cls)
         if sorted(folder.glob(cls.CKPT_FILE_TMPL.format("*"))):
-            found.restore_from_dir(str(folder))
-            return found
+            try:
+                found.restore_from_dir(str(folder))
+                return found
+            except (TypeError, AttributeError, KeyError):  # another searcher's file
+                pass
         if (folder / "tuner.pkl").exists():
             state = cloudpickle.loads((folder / "tuner.pkl").read_bytes())
             search = state["_tune_config"].search_alg
@@ -213,15 +240,16 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             self._metric = DEFAULT_METRIC
         self._param_space = {**self._param_space, **config}
         self._space = space or self._space
-        self._config = self._planned(int(spec.get("num_samples") or -1))
-        self._channel, self._reconcile = None, True
+        self._num_samples = int(spec.get("num_samples") or -1)
+        self._live.clear()  # of an earlier fit, which may have dropped them; restore knows better
+        self._here.clear()
+        self._channel, self._suggesting = None, False
         return True
 
-    def _planned(self, num_samples: int) -> GIBOConfig:
+    def _planned(self, space: TuneSpace) -> GIBOConfig:
         """Settings that fit the number of trials that Tune will run, where none were given."""
-        config, space = self._config, self._space
-        given = config.n_trials is not None or config.n_steps is not None
-        if num_samples < 0 or given or space is None:
+        config, num_samples = self._config, self._num_samples
+        if num_samples < 0 or self._trials_given:
             return config
         try:
             fitting = replace(config, n_trials=num_samples)
@@ -249,6 +277,10 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             RuntimeError: If metric, mode or search space are not known.
             VaultError: If the vault is gone.
         """
+        if self._broken is not None:
+            raise VaultError(self._broken)
+        if not self._suggesting:  # once a fit, and never by those who only read
+            self._suggesting = self._reconcile = True
         space = self._ready()
         if trial_id in self._live:
             return space.suggestion(self._live[trial_id])
@@ -278,12 +310,8 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Looks at what was reported: what nobody vouched for or released unprotects the run."""
         if trial_id in self._live:
             self._here.add(trial_id)
-        value = _shown(result, self._metric)
-        if value is None and not _foreign(result, self._metric):
-            return
-        verdict = self._call("verdict", trial_id)
-        self._audit_keys(result, verdict)
-        self._audit_value(value, verdict)
+        if self._shows(result):
+            self._unless_broken(self._audit, trial_id, result)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -291,17 +319,49 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Looks at what is shown of a trial, and gives its slot back if it was never told."""
         x = self._live.pop(trial_id, None)
         self._here.discard(trial_id)
-        self._ready()
         self._count_failure(error)
-        verdict = self._call("verdict", trial_id)
+        self._unless_broken(self._complete, trial_id, x, result or {}, error)
+
+    def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
+        """Carries a step out; if the vault fails, the next suggestion says so.
+
+        Tune would wrap what is raised here into an error of its own, trial by trial.
+        """
+        try:
+            step(*args)
+        except VaultError as error:
+            self._broken = str(error)
+            self._unaudited |= any(isinstance(a, Mapping) and self._shows(a) for a in args)
+
+    def _shows(self, result: Mapping[str, Any]) -> bool:
+        """Whether a result holds anything that a release or a declaration must account for."""
+        return _shown(result, self._metric) is not None or bool(self._foreign(result))
+
+    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> _host.Verdict:
+        verdict: _host.Verdict = self._call("verdict", trial_id)
+        self._see(verdict.released)
         self._audit_keys(result, verdict)
-        value = _shown(result or {}, self._metric)
-        self._audit_value(value, verdict)
+        self._audit_value(_shown(result, self._metric), verdict)
+        return verdict
+
+    def _complete(
+        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
+    ) -> None:
+        verdict = self._audit(trial_id, result)
+        value = _shown(result, self._metric)
         if verdict.published is None and not verdict.entered and isinstance(value, Real):
-            self._take_plain(trial_id, x, result or {}, float(value))
+            self._take_plain(trial_id, x, result, float(value))
         elif verdict.published is None:
-            self._give_up(trial_id, verdict, error)
+            self._call("fail", trial_id)
+        if error and verdict.entered:
+            self._call("note", _FAILED_NOTE)
         self._issue_warnings()
+
+    def _see(self, released: int) -> None:
+        """The ledger only grows; a vault that shows less was set back under way."""
+        if released < self._released:
+            raise VaultError(SET_BACK)
+        self._released = released
 
     def _count_failure(self, error: bool) -> None:
         self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
@@ -313,12 +373,6 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
                 UtilityWarning,
                 stacklevel=2,
             )
-
-    def _give_up(self, trial_id: str, verdict: _host.Verdict, error: bool) -> None:
-        """A trial ended without telling: it failed, or a scheduler stopped it."""
-        if error and not verdict.entered:  # unless others show that the trainable is wrapped
-            self._failed_outside += 1
-        self._call("fail", trial_id)
 
     def _take_plain(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], value: float
@@ -346,10 +400,25 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         )
 
     def _audit_keys(self, result: Mapping[str, Any] | None, verdict: _host.Verdict) -> None:
-        for name in _foreign(result or {}, self._metric):
+        for name in self._foreign(result or {}):
             if f"report_public({name})" not in verdict.vouched:
                 self._expose("results hold values under other names than the search's metric")
                 return
+
+    def _foreign(self, result: Mapping[str, Any]) -> set[str]:
+        """Names in a result that neither Tune nor a release accounts for."""
+        foreign = {name for name in result if name != self._metric} - OURS
+        foreign -= {name for name in foreign if self._of_config(name)}
+        if not isinstance(result.get(SHOULD_CHECKPOINT, False), bool):
+            foreign.add(SHOULD_CHECKPOINT)
+        if result.get("checkpoint_dir_name") is not None:
+            foreign.add("checkpoint")
+        return foreign
+
+    def _of_config(self, name: str) -> bool:
+        """Tune repeats the config in every result, flattened or not."""
+        first, *rest = name.split("/")
+        return first == "config" and (not rest or rest[0] in self._param_space)
 
     def _audit_value(self, value: Any, verdict: _host.Verdict) -> None:
         if value is None:
@@ -362,9 +431,13 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             self._expose("trials returned plain floats instead of per-record losses", _WRAP)
 
     def _expose(self, reason: str, fix: str = "") -> None:
-        self._call("mark_unprotected", reason)
-        if reason not in self._exposed:
-            self._exposed.add(reason)
+        known = reason in self._exposed
+        self._exposed.add(reason)  # remembered here too: the vault may be gone, or go
+        try:
+            self._call("mark_unprotected", reason)
+        except VaultError as error:
+            self._broken = str(error)
+        if not known:
             text = f"Nothing is protected: {reason}. {fix}".strip()
             warnings.warn(text, PrivacyWarning, stacklevel=2)
 
@@ -375,7 +448,10 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
         Raises:
             RuntimeError: If something is not.
+            VaultError: If the run's vault was in memory and is gone.
         """
+        if self._handle is None:
+            _host.check_alive(self._anchor)
         if self._space is None:
             raise RuntimeError(
                 f"{type(self).__name__} has no search space: pass param_space= to the Tuner, or "
@@ -393,6 +469,8 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return self._open().call(operation, *args)
 
     def _open(self) -> _host.Channel:
+        if self._handle is not None and not ray.is_initialized():
+            self._channel = None  # what is left is the database
         if self._channel is None:
             self._channel = self._connect()
         if self._reconcile:
@@ -404,21 +482,29 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         space = self._ready()
         settings = _host.RunSettings(
             self._run,
-            self._config,
+            self._planned(space),
             self._mode == "max",
             self._seed,
             str(self._metric),
             space.public,
             cloudpickle.dumps(space),
+            not self._trials_given,
+            self._vault_id,
+            self._released,
         )
         url = None if self._handle is None else private_url(self._handle)
         if url is not None and not ray.is_initialized():
             channel = _host.local_channel(settings, url)
         else:
             channel = _host.driver_channel(self._anchor, settings, url)
-        vault_id, reasons = channel.call("join", settings)
-        if self._vault_id not in (None, vault_id):
-            raise VaultError(_host.LOST)
+        try:
+            vault_id, reasons = channel.call("join", settings)
+            if self._vault_id not in (None, vault_id):
+                raise VaultError(_host.LOST)
+        except VaultError:
+            if self._handle is not None:
+                self._anchor.end()  # another database may stand behind the handle next time
+            raise
         if reasons and self._last is None:
             self._issue("PrivacyWarning", f"Nothing is protected: {'; '.join(reasons)}.")
         self._vault_id = vault_id
@@ -478,16 +564,22 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     def _report(self) -> dict[str, Any]:
         """The vault's public report, or the last one that was saved if the vault has ended."""
         try:
-            self._last = self._call("report", self._failed_outside)
+            self._last = self._call("report", self._unaudited)
         except VaultError:
             if self._last is None:
                 raise
-            guarantee = self._last["guarantee"]
-            note = "the vault has ended; this is what it showed at the search's last checkpoint"
-            if note not in guarantee.notes:
-                ended = replace(guarantee, notes=(*guarantee.notes, note))
-                self._last = {**self._last, "guarantee": ended}
+            return {**self._last, "guarantee": self._as_far_as_known(self._last["guarantee"])}
+        self._see(self._last["released"])
         return self._last
+
+    def _as_far_as_known(self, guarantee: Guarantee) -> Guarantee:
+        """The last saved guarantee of a vault that has ended, and what was seen since."""
+        note = "the vault has ended; this is what it showed at the search's last checkpoint"
+        reasons = sorted(self._exposed | set(guarantee.reasons))
+        if self._unaudited:
+            reasons.append("the vault ended before every result was compared with it")
+        notes = (*guarantee.notes, note)
+        return replace(guarantee, notes=notes, protected=not reasons, reasons=tuple(reasons))
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config that the releases recommend: theta_T, not the best noisy trial.
@@ -505,9 +597,9 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         x = self._report()["recommendation"]
         if x is None:
             raise ValueError("There is nothing to recommend yet: nothing has been released.")
-        known, own = self._ready(), dict(self._param_space if param_space is None else param_space)
+        known, own = self._space, dict(self._param_space if param_space is None else param_space)
         space = known if param_space is None else to_space(own)
-        if space is None or space.space.names != known.space.names:
+        if space is None or known is None or space.space.names != known.space.names:
             raise ValueError("param_space is not the one that this search was run with.")
         config = _merged(own, space.suggestion(x))
         if holds_placeholder(config):
@@ -524,17 +616,19 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
                 once more; what passed through this search was compared on the way.
         """
-        report = self._report()
-        for result in results:
+        report, stored = self._report(), list(results)
+        for result in stored:
             self._audit_stored(dict(result.metrics or {}), report)
+        self._unaudited = self._unaudited and not stored
         return self._report()["guarantee"]  # type: ignore[no-any-return]
 
     def _audit_stored(self, metrics: dict[str, Any], report: Mapping[str, Any]) -> None:
         trial = metrics.get(TRIAL_ID)
         mark = f"/{trial}"
         vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
-        verdict = _host.Verdict(report["published"].get(trial), True, vouched)
-        self._audit_keys(metrics, verdict)
+        published = report["published"].get(trial)
+        verdict = _host.Verdict(published, True, vouched, self._released)
+        self._audit_keys(flat(metrics), verdict)
         self._audit_value(_shown(metrics, self._metric), verdict)
 
     @property
@@ -577,15 +671,12 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
         The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
         """
-        self._report()
+        try:
+            self._report()
+        except VaultError:  # it has ended before
+            pass
         self._anchor.end()
         self._channel = None
-
-
-def _foreign(result: Mapping[str, Any], metric: str | None) -> set[str]:
-    """First parts of the names in a result that neither Tune nor a release accounts for."""
-    names = {name for name in result if name != metric}
-    return {name.split("/")[0] for name in names} - OURS
 
 
 def _shown(result: Mapping[str, Any], metric: str | None) -> Any:
@@ -599,7 +690,8 @@ def _is_nan(value: Any) -> bool:
 
 
 def _same(told: Any, published: float) -> bool:
-    return bool(told == published or (_is_nan(told) and np.isnan(published)))
+    same = isinstance(told, Real) and float(told) == published
+    return same or (_is_nan(told) and math.isnan(published))
 
 
 def _merged(param_space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

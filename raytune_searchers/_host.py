@@ -15,7 +15,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -28,9 +28,9 @@ from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.scrub import OWN_ERRORS, own_error
-from privbo_plugins.session import Session
+from privbo_plugins.session import SET_BACK, Session
 from privbo_plugins.spaces import Space
-from privbo_plugins.vault import open_vault
+from privbo_plugins.vault import Vault, open_vault
 
 Array = NDArray[np.float64]
 
@@ -40,6 +40,8 @@ BLOCK_BYTES = 2**16
 """Below Ray's limit of 100 kB for arguments that travel inside the call itself."""
 
 _TRIES = 5
+_PATIENCE = 12
+"""Times a trial looks for a host that ended: about 25 s in all."""
 
 _WARNINGS: dict[str, type[Warning]] = {
     "PrivacyWarning": PrivacyWarning,
@@ -68,6 +70,10 @@ class RunSettings:
         metric: Under which name trials report.
         space: With descriptions instead of choices.
         choices: The pickled space of the driver, for trials only; the host never opens it.
+        adopt_trials: Whether a run that exists keeps its own n_trials: nobody gave one, and what
+            Tune says of its number of samples differs between a fit and a restore.
+        vault_id: Identity of the vault, if it must exist already.
+        at_least: Releases that the driver has seen: the ledger may not show fewer.
     """
 
     run: str
@@ -77,6 +83,9 @@ class RunSettings:
     metric: str
     space: Space
     choices: bytes
+    adopt_trials: bool = False
+    vault_id: str | None = None
+    at_least: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,7 @@ class Verdict:
     published: float | None
     entered: bool
     vouched: frozenset[str]
+    released: int
 
 
 @dataclass
@@ -144,16 +154,22 @@ class VaultHost:
     @property
     def _session(self) -> Session:
         if self._opened is None:
-            s = self._settings
+            key, known = f"ray/{self._settings.run}", self._settings.vault_id
+            vault = open_vault(self._url, create=known is None)
+            if known not in (None, vault.vault_id):
+                raise VaultError(LOST)
+            s = self._settings = _adopted(self._settings, vault, key)
             session = Session.open(
-                open_vault(self._url),
-                f"ray/{s.run}",
+                vault,
+                key,
                 s.config,
                 maximize=s.maximize,
                 seed=s.seed,
                 noise=self._noise,
             )
             session.set_space(s.space)
+            if session.released < s.at_least:
+                raise VaultError(SET_BACK)
             self._opened = session
         return self._opened
 
@@ -165,7 +181,11 @@ class VaultHost:
         Raises:
             ValueError: If the driver's settings are not those of the run.
         """
-        session, own = self._session, self._settings
+        session = self._session
+        own = self._settings
+        if settings.adopt_trials:
+            kept = replace(settings.config, n_trials=own.config.n_trials)
+            settings = replace(settings, config=kept)
         differing = [
             name
             for name in ("config", "maximize", "metric", "space")
@@ -177,6 +197,8 @@ class VaultHost:
                 "cannot change under way: use the same settings, or another run= name (on the "
                 "same records its mu adds to this one's: squares add up)."
             )
+        if session.released < settings.at_least:
+            raise VaultError(SET_BACK)
         return session.vault.vault_id, session.guarantee().reasons
 
     def finished(self) -> bool:
@@ -215,6 +237,7 @@ class VaultHost:
             session.published_value(trial),
             trial in session.entered(),
             frozenset(v.removesuffix(mark) for v in session.vouched() if v.endswith(mark)),
+            session.released,
         )
 
     def fail(self, trial: str) -> None:
@@ -235,14 +258,22 @@ class VaultHost:
         """Records a fact that the guarantee reports."""
         self._session.note(text)
 
-    def report(self, failed_outside: int) -> dict[str, Any]:
-        """Everything public: guarantee, recommendation, history."""
+    def report(self, unaudited: bool) -> dict[str, Any]:
+        """Everything public: guarantee, recommendation, history.
+
+        Args:
+            unaudited: Whether a result passed by while the vault did not answer.
+        """
         session = self._session
         session.refresh()
         reasons: list[str] = []
         recommendation: Array | None
-        if failed_outside and not session.entered():
-            reasons.append("trials failed outside search.private")
+        if not session.entered():
+            reasons.append("no trial has run inside search.private")
+        if unaudited:
+            reasons.append(
+                "results passed by unseen while the vault failed: give them to guarantee"
+            )
         try:
             recommendation = session.recommended_point()
         except ValueError:  # nothing has been released yet
@@ -255,6 +286,7 @@ class VaultHost:
             "published": {t: value for t, (_, _, value) in session.published().items()},
             "vouched": session.vouched(),
             "finished": session.finished,
+            "released": session.released,
         }
 
     def ledger(self) -> tuple[list[Any], list[Any], list[str]]:
@@ -298,6 +330,15 @@ class VaultHost:
         value, _ = self._session.tell(trial, space.decode(x), space, y)
         del self._uploads[trial]
         return value
+
+
+def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:
+    stored = Session.stored_settings(vault, key)
+    if stored is None or not settings.adopt_trials:
+        return settings
+    return replace(
+        settings, config=replace(settings.config, n_trials=stored["config"]["n_trials"])
+    )
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -404,11 +445,11 @@ def driver_channel(own: Anchor, settings: RunSettings, url: str | None) -> Chann
 def _send_from_driver(
     own: Anchor, settings: RunSettings, url: str | None, args: tuple[Any, ...]
 ) -> Any:
-    for tries in range(_TRIES):
+    for tries in range(_TRIES if ray.is_initialized() else 0):
         actor = _driver_actor(own, settings, url)
         try:
             return ray.get(actor.call.remote(*args))
-        except RayError:
+        except Exception:  # Ray's errors, and what handles of an ended Ray raise
             if url is None:
                 break
             own.actor = None  # the database holds everything: another host takes its place
@@ -449,11 +490,23 @@ def _begin_actor(own: Anchor, settings: RunSettings, url: str | None) -> Any:
         ) from None
 
 
+def check_alive(own: Anchor) -> None:
+    """For a vault in memory: that it may still be begun here, or lives.
+
+    Raises:
+        VaultError: If it is gone.
+    """
+    if own.actor is None and not own.may_begin:
+        _found_actor(own.name)
+
+
 def _found_actor(name: str) -> Any:
-    try:
-        return ray.get_actor(name, namespace=NAMESPACE)
-    except (ValueError, RayError):
-        _lost()
+    if ray.is_initialized():
+        try:
+            return ray.get_actor(name, namespace=NAMESPACE)
+        except (ValueError, RayError):
+            pass
+    _lost()
 
 
 def _lost() -> NoReturn:
@@ -469,28 +522,43 @@ def trial_channel(name: str) -> Channel:
 
 
 def _send_from_trial(name: str, args: tuple[Any, ...]) -> Any:
-    for last in (False, True):
-        actor = _KNOWN.get(name)
-        if actor is None:
-            actor = _KNOWN[name] = _actor_of_trial(name)
+    for tries in range(_PATIENCE):
         try:
-            return ray.get(actor.call.remote(*args))
-        except RayActorError:  # another host may have taken its place
+            return ray.get(_actor_of_trial(name).call.remote(*args))
+        except RayActorError:
             _KNOWN.pop(name, None)
-            if last:
-                break
+            if name.startswith("memory/"):
+                _lost()
+            time.sleep(0.1 * 1.5**tries)  # the driver begins another host over the database
         except RayError as error:
             raise PrivacyError(
                 f"The vault's host did not answer ({type(error).__name__})."
             ) from None
-    _lost()
+    raise VaultError(
+        "The vault's host ended, and the driver did not begin another one in time. What the "
+        "database holds is safe: let the trial be retried (max_failures)."
+    )
+
+
+_SEEN: set[str] = set()
 
 
 def _actor_of_trial(name: str) -> Any:
+    """The host's actor.
+
+    Raises:
+        RayActorError: If it was known to this process before, and is not there now.
+        VaultError: If there never was one.
+    """
     try:
-        return ray.get_actor(name, namespace=NAMESPACE)
+        if name not in _KNOWN:
+            _KNOWN[name] = ray.get_actor(name, namespace=NAMESPACE)
+            _SEEN.add(name)
+        return _KNOWN[name]
     except (ValueError, RayError):
         pass
+    if name in _SEEN:
+        raise RayActorError
     raise VaultError(
         "No vault is alive for the search that made this private trainable. Either it is gone "
         "(a vault in memory ends with its driver; then nothing more can be released), or the "

@@ -88,7 +88,8 @@ class TuneSpace:
         for name, value in self.fixed.items():
             if name in values and values[name] != value:
                 raise ValueError(
-                    f"points_to_evaluate gives {name} another value than its only one."
+                    f"points_to_evaluate gives {name}={values[name]!r}, which can only be "
+                    f"{value!r}."
                 )
         missing = [name for name in self.space if name not in values]
         if missing:

