@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parent / "results" / "ray_overhead.json"
 TRIALS = 8
 SECONDS = 1.0
 N_RECORDS = 1000
-REPEATS = 5
+REPEATS = 3
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "y": tune.uniform(0.0, 1.0)}
 
