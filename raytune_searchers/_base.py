@@ -564,6 +564,8 @@ class PrivateSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     def _report(self) -> dict[str, Any]:
         """The vault's public report, or the last one that was saved if the vault has ended."""
         try:
+            for reason in self._exposed:  # the vault may have failed when it was first told
+                self._call("mark_unprotected", reason)
             self._last = self._call("report", self._unaudited)
         except VaultError:
             if self._last is None:

@@ -258,6 +258,28 @@ def test_an_exposure_outlives_the_vault(tmp_path: Path) -> None:
     assert "other names" in str(guarantee)
 
 
+def test_an_exposure_that_the_vault_could_not_take_is_told_it_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = begun(make_search())
+    told(search, "a")
+    search.suggest("b")
+    call = search._call
+
+    def failing(operation: str, *args: Any) -> Any:
+        if operation == "mark_unprotected":
+            raise VaultError("The vault refused an operation.")
+        return call(operation, *args)
+
+    monkeypatch.setattr(search, "_call", failing)
+    with pytest.warns(PrivacyWarning, match="other names"):
+        search.on_trial_result("b", {"auc": 0.7})
+    monkeypatch.undo()
+    assert not protected(search)
+    assert not call("report", False)["guarantee"].protected
+    search.close()
+
+
 def test_what_passed_by_while_the_vault_was_gone_unprotects(tmp_path: Path) -> None:
     search = begun(make_search())
     told(search, "a")
