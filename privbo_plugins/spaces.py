@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -201,6 +202,32 @@ def _equal(choice: Any, value: Any) -> bool:
 Dimension = Float | Int | Categorical
 
 
+def _even_grid(dim: Dimension) -> float | None:
+    """Width of a grid that divides [0, 1] evenly, 0 if continuous, None if it is uneven."""
+    if isinstance(dim, Categorical) or (dim.log and dim.step is not None):
+        return None
+    if dim.step is None or dim.high == dim.low:
+        return 0.0 if dim.step is None else None
+    steps = (dim.high - dim.low) / dim.step
+    return 1.0 / steps if abs(steps - round(steps)) < 1e-9 else None
+
+
+def _size(dim: Dimension) -> float:
+    """Number of values; infinity if continuous."""
+    if isinstance(dim, Categorical):
+        return len(dim.choices)
+    if dim.high == dim.low:
+        return 1
+    return math.inf if dim.step is None else math.floor((dim.high - dim.low) / dim.step + 1e-9) + 1
+
+
+def _values(dim: Dimension, size: int) -> list[Any]:
+    """The values of a finite dimension, in order."""
+    if isinstance(dim, Categorical):
+        return list(dim.choices)
+    return [dim.low + i * (dim.step or 0) for i in range(size)]
+
+
 class Space(Mapping[str, Dimension]):
     """Named dimensions in a fixed order (by name, so that every process agrees).
 
@@ -276,6 +303,29 @@ class Space(Mapping[str, Dimension]):
         if self._continuous:
             return np.asarray(np.clip(np.asarray(x, dtype=float), 0.0, 1.0))
         return self.encode(self.decode(x))
+
+    def snap_all(self, X: Array) -> Array:
+        """:meth:`snap` of many points, shape (n, D)."""
+        snapped: Array = np.clip(np.asarray(X, dtype=float), 0.0, None)
+        for j, dim in enumerate(self._dims.values()):
+            grid = _even_grid(dim)
+            if grid is None:
+                snapped[:, j] = [dim.encode(dim.decode(u)) for u in snapped[:, j]]
+            else:
+                column = np.minimum(snapped[:, j], 1.0)
+                snapped[:, j] = np.minimum(np.round(column / grid) * grid, 1.0) if grid else column
+        return np.asarray(snapped)
+
+    def grid(self, limit: int) -> Array | None:
+        """Every point of a finite space, shape (n, D); None if there are more than ``limit``."""
+        sizes = [_size(dim) for dim in self._dims.values()]
+        if math.prod(sizes) > limit:
+            return None
+        axes = [
+            [dim.encode(value) for value in _values(dim, int(size))]
+            for dim, size in zip(self._dims.values(), sizes, strict=True)
+        ]
+        return np.array(list(product(*axes)))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready description; choices are described by ``repr`` and position only."""

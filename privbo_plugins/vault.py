@@ -1,6 +1,7 @@
 """The vault: a small transactional store for what must not leave the evaluating side.
 
-It holds raw per-record losses until they are no longer needed, the ledger, and the releases.
+It holds raw per-record losses until they are no longer needed, the ledger, and the releases;
+of privatised rewards it holds the ledger and the releases, never a raw one.
 One implementation over SQLAlchemy serves three places:
 
 - ``None`` or ``"memory"``: inside this process, gone with it;
@@ -107,6 +108,17 @@ _releases = sa.Table(
     sa.Column("payload", sa.Text, nullable=False),
     sa.UniqueConstraint("run_id", "kind", "key"),
 )
+_plays = sa.Table(
+    "privbo_plays",
+    _metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("trial", sa.String(128), primary_key=True),
+    sa.Column("person", sa.String(64), nullable=False),
+    sa.Column("epsilon", sa.Double, nullable=False),
+    sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("value", sa.Double),
+    sa.Index("privbo_plays_person", "run_id", "person"),
+)
 
 
 def _b(name: str) -> sa.BindParameter[Any]:
@@ -195,6 +207,17 @@ _STATEMENTS: dict[str, Any] = {
     "release_by_key": sa.select(_releases.c.payload).where(
         _of_run(_releases), _releases.c.kind == _b("kind"), _releases.c.key == _b("key")
     ),
+    "charge_play": sa.insert(_plays),
+    "store_play": sa.update(_plays)
+    .where(_of_run(_plays), _plays.c.trial == _b("t"))
+    .values(value=_b("new_value")),
+    "play": sa.select(_plays.c.value).where(_of_run(_plays), _plays.c.trial == _b("trial")),
+    "plays_of": sa.select(sa.func.count())
+    .select_from(_plays)
+    .where(_of_run(_plays), _plays.c.person == _b("person")),
+    "all_plays": sa.select(
+        _plays.c.trial, _plays.c.person, _plays.c.epsilon, _plays.c.delta, _plays.c.value
+    ).where(_of_run(_plays)),
     "since": sa.select(_releases.c.seq, _releases.c.kind, _releases.c.key, _releases.c.payload)
     .where(_of_run(_releases), _releases.c.seq > _b("after"))
     .order_by(_releases.c.seq),
@@ -396,6 +419,32 @@ class Transaction:
         """Releases in order, those with a larger sequence number than ``seq``."""
         rows = self._all("since", after=seq)
         return [(s, kind, key, json.loads(payload)) for s, kind, key, payload in rows]
+
+    # Privatised rewards --------------------------------------------------------------------
+
+    def charge_play(self, trial: str, person: str, epsilon: float, delta: float) -> None:
+        """Charges a person for a play whose release is not drawn yet."""
+        self._run(
+            "charge_play", trial=trial, person=person, epsilon=epsilon, delta=delta, value=None
+        )
+
+    def store_play(self, trial: str, value: float) -> None:
+        """Stores the release of a charged play."""
+        self._run("store_play", t=trial, new_value=value)
+
+    def play(self, trial: str) -> float | None:
+        """The stored release of a play, if any."""
+        row = self._one("play", trial=trial)
+        return None if row is None else float(row[0])
+
+    def plays_of(self, person: str) -> int:
+        """How often a person has been charged."""
+        row = self._one("plays_of", person=person)
+        return int(row[0]) if row else 0
+
+    def plays(self) -> list[tuple[str, str, float, float, float]]:
+        """(trial, person, epsilon, delta, release) of every play."""
+        return [(t, who, eps, delta, y) for t, who, eps, delta, y in self._all("all_plays")]
 
 
 _NO_STORE = (

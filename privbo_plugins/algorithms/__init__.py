@@ -1,7 +1,19 @@
 """One paper, one module; :data:`ALGORITHMS` lists them all."""
 
-from privbo_plugins.algorithms.base import Algorithm
+from privbo_plugins.algorithms.base import Algorithm, CentralAlgorithm
 from privbo_plugins.algorithms.dp_gibo import DPGIBO
+from privbo_plugins.algorithms.ldp_gp_ucb import ATAGPUCB, GPUCB, TGPUCB, MoMAGPUCB, RewardUCB
 
-ALGORITHMS: dict[str, type[Algorithm]] = {DPGIBO.name: DPGIBO}
+CENTRAL_ALGORITHMS: dict[str, type[CentralAlgorithm]] = {DPGIBO.name: DPGIBO}
+"""Algorithms that tune on per-record losses, by name."""
+
+REWARD_ALGORITHMS: dict[str, type[RewardUCB]] = {
+    GPUCB.name: GPUCB,
+    TGPUCB.name: TGPUCB,
+    ATAGPUCB.name: ATAGPUCB,
+    MoMAGPUCB.name: MoMAGPUCB,
+}
+"""Algorithms that tune on one privatised number a trial, by name."""
+
+ALGORITHMS: dict[str, type[Algorithm]] = {**CENTRAL_ALGORITHMS, **REWARD_ALGORITHMS}
 """Every algorithm by name; one contract suite runs over all of them."""

@@ -1,8 +1,12 @@
-"""What every algorithm that tunes on per-record losses looks like.
+"""What every algorithm looks like: a framework-free ask/tell object with explicit state.
 
-An algorithm is a framework-free ask/tell object. ``propose`` reads releases only; ``observe``
-is the only way it learns, and it learns releases, never raw losses. A :class:`Query` describes
-a private statistic; the session that owns the vault, the ledger and the noise carries it out.
+Those that tune on per-record losses are :class:`CentralAlgorithm`. ``propose`` reads releases
+only; ``observe`` is the only way it learns, and it learns releases, never raw losses. A
+:class:`Query` describes a private statistic; the session that owns the vault, the ledger and the
+noise carries it out.
+
+Those that tune on one number a trial, privatised before it reaches them, are
+:class:`RewardAlgorithm`: whatever they do with it is post-processing.
 """
 
 from __future__ import annotations
@@ -83,10 +87,53 @@ class Query:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Play:
+    """One user's turn.
+
+    Attributes:
+        x: The point, shape (D,), encoded by the space.
+        epoch: Which group of replays it belongs to; None if to none.
+    """
+
+    x: Array
+    epoch: int | None = None
+
+
 class Algorithm(Protocol):
-    """Ask/tell over releases; see :class:`privbo_plugins.algorithms.dp_gibo.DPGIBO`."""
+    """What all have in common."""
 
     name: str
+
+    def recommendation(self) -> Array:
+        """The point that the releases so far recommend, shape (D,)."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-ready public state."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores :meth:`state_dict`."""
+        ...
+
+
+class RewardAlgorithm(Algorithm, Protocol):
+    """Ask/tell over rewards; see :mod:`privbo_plugins.algorithms.ldp_gp_ucb`."""
+
+    def ask(
+        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
+    ) -> Play | None:
+        """The next play while others are pending; None to wait for them."""
+        ...
+
+    def tell(self, play: Play, value: float) -> None:
+        """Learns one value."""
+        ...
+
+
+class CentralAlgorithm(Algorithm, Protocol):
+    """Ask/tell over releases; see :class:`privbo_plugins.algorithms.dp_gibo.DPGIBO`."""
 
     @property
     def phase(self) -> tuple[str, int]:
@@ -134,16 +181,4 @@ class Algorithm(Protocol):
 
     def wants_losses(self, role: str, step: int) -> bool:
         """Whether a trial's losses are still needed once its value is released."""
-        ...
-
-    def recommendation(self) -> Array:
-        """The point that the releases so far recommend, shape (D,)."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-ready public state."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict`."""
         ...

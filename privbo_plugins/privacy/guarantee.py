@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
 
@@ -126,3 +126,111 @@ def _round_up(value: float) -> float:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+NOT_COVERED_LOCAL = (
+    "what the user was shown (the parameters of each trial), and that the user took part",
+    "whether a trial fails or is pruned, and run times",
+    "what the objective itself prints, logs, writes or sends before it returns the reward",
+    "the process and the machine on which the objective runs: the raw reward is there",
+    "training data and everything else the objective reads, unless one reward is all of it that "
+    "the trial depends on",
+    "names, ranges, choices and constants of the search space, which are stored as they are",
+    "the same user's rewards in other studies: their epsilons add up",
+)
+"""Limits of every guarantee for privatised rewards."""
+
+
+@dataclass(frozen=True)
+class LocalGuarantee:
+    """A local privacy guarantee: each reward is privatised before it leaves the user's process.
+
+    Attributes:
+        protected: False if nothing may be claimed; then ``reasons`` says why.
+        mechanism: What happens to a reward.
+        epsilon_play: Epsilon of one play; infinity where nothing is claimed.
+        delta_play: Delta of one play; 0 for pure epsilon-LDP.
+        n_plays: Privatised rewards released so far.
+        most_plays: The most plays of one user, as far as the ledger knows.
+        epsilon_most: Epsilon for that user, at ``delta_most``.
+        delta_most: 0 where epsilons simply add up.
+        users_named: Whether the ledger knows which plays belong to one user.
+        parameters: Public parameters of the mechanism.
+        not_covered: What the guarantee does not extend to.
+        reasons: Why nothing is claimed, if so.
+        notes: Facts a reader should know.
+
+    Example:
+        >>> g = LocalGuarantee(True, "randomised response", 1.0, 0.0, 3, 1, 1.0, 0.0, False)
+        >>> str(g)[:46]
+        'Every reward that this run publishes is 1-LDP '
+    """
+
+    protected: bool
+    mechanism: str
+    epsilon_play: float
+    delta_play: float
+    n_plays: int
+    most_plays: int
+    epsilon_most: float
+    delta_most: float
+    users_named: bool
+    parameters: dict[str, Any] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = NOT_COVERED_LOCAL
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    neighbours: ClassVar[str] = "any two rewards whatsoever of the same user in the same play"
+    population: ClassVar[str] = "each user, against everybody else, the tuner included"
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of the user who was asked most often; infinity where nothing is claimed."""
+        return self.epsilon_most if self.protected else math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        fields = asdict(self) | {"neighbours": self.neighbours, "population": self.population}
+        for name in ("epsilon_play", "epsilon_most"):
+            if math.isinf(fields[name]):
+                fields[name] = "inf"
+        return fields
+
+    def __str__(self) -> str:
+        return self._protected_text() if self.protected else self._unprotected_text()
+
+    def _unprotected_text(self) -> str:
+        why = "; ".join(self.reasons) or "no privatised reward has been released"
+        return (
+            f"NOT PROTECTED. No privacy guarantee holds for this run: {why}. Treat every value, "
+            "parameter and log line of it as if it quoted the users' rewards."
+        )
+
+    def _protected_text(self) -> str:
+        settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
+        text = (
+            f"Every reward that this run publishes is {self._claim()} (local differential "
+            f"privacy): it was clipped and privatised in the process that evaluated it. "
+            f"Protected: {self.population}. Neighbouring relation: {self.neighbours}. "
+            f"Mechanism: {self.mechanism}. Parameters: {settings or 'none'}. "
+            f"Released so far: {self.n_plays} plays. {self._users()} "
+            f"Not covered: {'; '.join(self.not_covered)}."
+        )
+        return text + "".join(f" Note: {note}." for note in self.notes)
+
+    def _claim(self) -> str:
+        if self.delta_play:
+            return f"({_short(self.epsilon_play)}, {self.delta_play:.0e})-LDP"
+        return f"{_short(self.epsilon_play)}-LDP"
+
+    def _users(self) -> str:
+        if not self.users_named:
+            return (
+                "One play is taken to be one user, as declared; a user who was asked k times "
+                "has paid k times."
+            )
+        at = f" at delta = {self.delta_most:.0e}" if self.delta_most else ""
+        return (
+            f"The user asked most often had {self.most_plays} plays: epsilon = "
+            f"{_round_up(self.epsilon_most):.2f}{at}."
+        )

@@ -8,6 +8,7 @@ explicitly, and whatever was released with it is reported as unprotected for eve
 from __future__ import annotations
 
 import math
+import secrets
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ _GRID_BITS = 60
 
 
 class NoiseSource(Protocol):
-    """Adds Gaussian noise to a vector.
+    """Draws the noise of every mechanism.
 
     A privacy claim is made for :class:`SecureNoise` itself and nothing else, not even a subclass.
     """
@@ -29,12 +30,25 @@ class NoiseSource(Protocol):
         """``value + N(0, scale² I)`` for a finite ``value`` of shape (d,), ``scale`` >= 0."""
         ...
 
+    def add_laplace(self, value: float, scale: float) -> float:
+        """``value + Laplace(scale)`` for a finite ``value``, ``scale`` > 0."""
+        ...
+
+    def flip(self, probability: float) -> bool:
+        """True with exactly this probability, in [1/2, 1)."""
+        ...
+
+    def integer(self, n: int) -> int:
+        """Uniform over 0, ..., n - 1."""
+        ...
+
 
 class SecureNoise:
-    """Gaussian noise from OpenDP over the operating system's entropy.
+    """Noise from OpenDP, and integers, over the operating system's entropy.
 
     OpenDP's float Gaussian is a discrete Gaussian on a fine grid: zero-concentrated DP with
-    rho = (sensitivity / scale)² / 2 holds exactly, Gaussian DP up to the width of the grid.
+    rho = (sensitivity / scale)² / 2 holds exactly, Gaussian DP up to the width of the grid. Its
+    float Laplace lies on such a grid too, and its coin has exactly the probability it is given.
 
     Measurements are built on first use, a vector length and scale at a time; they cannot be
     pickled and are left behind when this object is.
@@ -45,7 +59,7 @@ class SecureNoise:
     """
 
     def __init__(self) -> None:
-        self._measurements: dict[tuple[int, float], Any] = {}
+        self._measurements: dict[tuple[int | str, float], Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -63,18 +77,53 @@ class SecureNoise:
             raise ValueError(f"The noise scale must be positive and finite, got {scale}.")
         if not np.isfinite(value).all():
             raise ValueError("The value must be finite: clip before noise is added.")
-        key = (value.size, float(scale))
+        return np.array(self._measurement(value.size, scale)(value.tolist()), dtype=float)
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        """``value + Laplace(scale)`` on OpenDP's grid.
+
+        Raises:
+            ValueError: If the scale is not positive and finite, or the value not finite.
+        """
+        if not (math.isfinite(scale) and scale > 0):
+            raise ValueError(f"The noise scale must be positive and finite, got {scale}.")
+        if not math.isfinite(value):
+            raise ValueError("The value must be finite: clip before noise is added.")
+        return float(self._measurement("laplace", scale)(float(value)))
+
+    def flip(self, probability: float) -> bool:
+        """True with exactly this probability.
+
+        Raises:
+            ValueError: If the probability lies outside [1/2, 1).
+        """
+        if not 0.5 <= probability < 1:
+            raise ValueError(f"The probability must lie in [1/2, 1), got {probability}.")
+        return bool(self._measurement("coin", probability)(True))
+
+    def integer(self, n: int) -> int:
+        """Uniform over 0, ..., n - 1, without bias."""
+        return secrets.randbelow(n)
+
+    def _measurement(self, kind: int | str, parameter: float) -> Any:
+        key = (kind, float(parameter))
         if key not in self._measurements:
             if len(self._measurements) >= 64:
                 self._measurements.clear()
             self._measurements[key] = _measurement(*key)
-        return np.array(self._measurements[key](value.tolist()), dtype=float)
+        return self._measurements[key]
 
 
-def _measurement(size: int, scale: float) -> Any:
+def _measurement(kind: int | str, parameter: float) -> Any:
     import opendp.prelude as dp
 
-    return dp.m.make_gaussian(*_input_space(size), scale, k=grid_exponent(scale))
+    if isinstance(kind, int):
+        return dp.m.make_gaussian(*_input_space(kind), parameter, k=grid_exponent(parameter))
+    dp.enable_features("contrib")
+    if kind == "coin":
+        return dp.m.make_randomized_response_bool(parameter)
+    space = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
+    return dp.m.make_laplace(*space, parameter, k=grid_exponent(parameter))
 
 
 @lru_cache(maxsize=64)
@@ -113,3 +162,15 @@ class InsecureNoise:
     def add_gaussian(self, value: Array, scale: float) -> Array:
         """``value + N(0, scale² I)`` from numpy's generator."""
         return np.asarray(value + scale * self._rng.standard_normal(value.shape))
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        """``value + Laplace(scale)`` from numpy's generator."""
+        return float(value + self._rng.laplace(0.0, scale))
+
+    def flip(self, probability: float) -> bool:
+        """True with this probability."""
+        return bool(self._rng.random() < probability)
+
+    def integer(self, n: int) -> int:
+        """Uniform over 0, ..., n - 1."""
+        return int(self._rng.integers(n))

@@ -13,7 +13,7 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from privbo_plugins.algorithms import ALGORITHMS
+from privbo_plugins.algorithms import CENTRAL_ALGORITHMS
 from privbo_plugins.algorithms.base import START, STEP, Release
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
@@ -44,7 +44,7 @@ def settings(name: str, **more: Any) -> dict[str, Any]:
 
 def make(name: str, space: Space = SPACE, seed: int = 0, **more: Any) -> Any:
     config = GIBOConfig(**settings(name, **more))
-    return ALGORITHMS[name](config, space, seed=seed, plan=make_plan(config, space, N))  # type: ignore[call-arg]
+    return CENTRAL_ALGORITHMS[name](config, space, seed=seed, plan=make_plan(config, space, N))  # type: ignore[call-arg]
 
 
 class Driver:
@@ -89,7 +89,7 @@ class Driver:
         return self.proposals
 
 
-each_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+each_algorithm = pytest.mark.parametrize("name", CENTRAL_ALGORITHMS)
 variants = pytest.mark.parametrize(
     "more",
     [{}, {"memory": -1}, {"memory": 2}, {"clipping_norm": "adaptive"}, {"exact_centre": True},
@@ -219,7 +219,7 @@ def test_one_record_never_moves_a_statistic_more_than_its_sensitivity(
     more = more | {"n_starts": 0, "clipping_norm": "adaptive", "loss_bound": (0.5, 2.0)}
     config, rng = GIBOConfig(**settings(name, **more)), np.random.default_rng(seed)
     plan = make_plan(config, NUMERIC, 5)
-    engine = ALGORITHMS[name](config, NUMERIC, seed=0, plan=plan, maximize=maximize)  # type: ignore[call-arg]
+    engine = CENTRAL_ALGORITHMS[name](config, NUMERIC, seed=0, plan=plan, maximize=maximize)  # type: ignore[call-arg]
     X = list(rng.uniform(size=(3, 2)))
     Y = rng.uniform(size=(5, 3))
     other = Y.copy()

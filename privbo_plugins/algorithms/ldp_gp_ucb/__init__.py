@@ -1,0 +1,10 @@
+"""GP-UCB for privatised and heavy-tailed rewards (Zhou and Tan; Chowdhury and Gopalan)."""
+
+from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
+
+__all__ = ["ATAGPUCB", "GPUCB", "TGPUCB", "MoMAGPUCB", "RewardUCB", "UCBConfig"]

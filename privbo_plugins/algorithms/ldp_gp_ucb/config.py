@@ -1,0 +1,224 @@
+"""Settings of the GP-UCB family for noisy, heavy-tailed or privatised rewards."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
+
+Array = NDArray[np.float64]
+
+KERNEL_NAMES = ("rbf", "matern52")
+
+_POSITIVE = ("beta_scale", "lam", "lengthscale", "B", "second_moment", "noise_moment")
+
+
+@dataclass(frozen=True, eq=False)
+class UCBConfig:
+    """Public settings; see the samplers for what they mean to users.
+
+    Attributes:
+        low: Lower end of the rewards' public range; None if none is known.
+        high: Upper end.
+        noise: What privatising adds; None for raw rewards.
+        beta_scale: Multiplies the width beta_t of the confidence intervals.
+        horizon: Number of plays T that the parameters are set for.
+        kernel: "rbf" or "matern52", on the unit cube.
+        lengthscale: In units of the unit cube; None for 0.2 sqrt(D).
+        kernel_matrix: Covariance of finitely many arms, shape (N, N).
+        features: Or their features, shape (N, p): the kernel is taken between rows.
+        B: Bound on the norm of f; None for half of the largest reward.
+        R: Bound on the raw noise; None for the rest of the largest reward.
+        second_moment: v, bound on E[y²] of the rewards as received; None derives it.
+        noise_moment: c, bound on the (1 + alpha)th moment of their noise; None derives it.
+        alpha: Moments up to 1 + alpha are finite, in (0, 1].
+        lam: Regulariser lambda of the published algorithms, > 0.
+        delta: Failure probability of the theorems.
+        accuracy: The Nyström embedding's, in (0, 1).
+        replays: k, plays of one point in an epoch of MoMA; None derives it.
+        constants: "order" as in the papers' experiments, or "theorem".
+
+    Raises:
+        ValueError: For every setting outside its range.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    noise: RewardNoise | None = None
+    beta_scale: float = 1.0
+    horizon: int = 1000
+    kernel: str = "rbf"
+    lengthscale: float | None = None
+    kernel_matrix: ArrayLike | None = field(default=None, repr=False)
+    features: ArrayLike | None = field(default=None, repr=False)
+    B: float | None = None
+    R: float | None = None
+    second_moment: float | None = None
+    noise_moment: float | None = None
+    alpha: float = 1.0
+    lam: float = 1.0
+    delta: float = 0.1
+    accuracy: float = 0.1
+    replays: int | None = None
+    constants: str = "order"
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if getattr(self, name) is not None:
+                _check(name, getattr(self, name), 0.0, math.inf, "a finite number > 0")
+        for name in ("delta", "accuracy"):
+            _check(name, getattr(self, name), 0.0, 1.0, "a number in (0, 1)")
+        if not 0 < self.alpha <= 1:
+            raise ValueError(f"alpha must lie in (0, 1], got {self.alpha}.")
+        if self.R is not None and not (math.isfinite(self.R) and self.R >= 0):
+            raise ValueError(f"R must be a finite number >= 0, got {self.R}.")
+        _check_whole("horizon", self.horizon)
+        _check_whole("replays", 1 if self.replays is None else self.replays)
+        _check_choice("kernel", self.kernel, KERNEL_NAMES)
+        _check_choice("constants", self.constants, ("order", "theorem"))
+        self._check_scale()
+        if self.kernel_matrix is not None and self.features is not None:
+            raise ValueError("Give kernel_matrix= or features=, not both.")
+        checked_kernel_matrix(self.kernel_matrix)
+        checked_features(self.features)
+
+    def _check_scale(self) -> None:
+        if self.low is None and None in (self.B, self.second_moment, self.noise_moment):
+            raise ValueError(
+                "Without a reward range the confidence intervals have no unit: give bound= or "
+                "reward_range=, or B=, second_moment= and noise_moment= together."
+            )
+
+    # The paper's constants --------------------------------------------------------------------
+
+    @property
+    def largest(self) -> float:
+        """The largest |reward| of the range: B + R."""
+        if self.low is None or self.high is None:
+            return (self.B or 0.0) + (self.R or 0.0)
+        return max(abs(self.low), abs(self.high))
+
+    @property
+    def norm(self) -> float:
+        """B."""
+        return self.largest / 2 if self.B is None else self.B
+
+    @property
+    def raw_noise(self) -> float:
+        """R."""
+        return max(self.largest - self.norm, 0.0) if self.R is None else self.R
+
+    @property
+    def v(self) -> float:
+        """Second moment of the rewards as received; B² + R² + 2 L² under Laplace (Theorem 2)."""
+        if self.second_moment is not None:
+            return self.second_moment
+        return self.norm**2 + self.raw_noise**2 + self._added_variance
+
+    @property
+    def c(self) -> float:
+        """Moment of their noise; R² + 2 L² under Laplace (Corollary 1)."""
+        if self.noise_moment is not None:
+            return self.noise_moment
+        return self.raw_noise**2 + self._added_variance
+
+    @property
+    def _added_variance(self) -> float:
+        return 0.0 if self.noise is None else self.noise.variance
+
+    @property
+    def tail(self) -> Tail | None:
+        """How far privatising takes a reward; None for raw rewards."""
+        return None if self.noise is None else self.noise.tail
+
+    @property
+    def q(self) -> float:
+        """Oversampling of the Nyström embedding (Theorem 2; order-wise ln T / eps²)."""
+        rho = (1 + self.accuracy) / (1 - self.accuracy)
+        if self.constants == "theorem":
+            return 6 * rho * math.log(4 * self.horizon / self.delta) / self.accuracy**2
+        return max(math.log(self.horizon), 1.0) / self.accuracy**2
+
+    @property
+    def k(self) -> int:
+        """Plays of one point in an epoch of MoMA (Theorem 4; order-wise ln T)."""
+        if self.replays is not None:
+            return self.replays
+        if self.constants == "theorem":
+            return math.ceil(24 * math.log(4 * math.e * self.horizon / self.delta))
+        return max(math.ceil(math.log(self.horizon)), 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        described = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("kernel_matrix", "features"):
+            if described[name] is not None:
+                described[name] = np.asarray(described[name], dtype=float).tolist()
+        if self.noise is not None:
+            tail = self.noise.tail
+            described["noise"] = {
+                "variance": self.noise.variance,
+                "total_variance": self.noise.total_variance,
+                "tail": [tail.radius, tail.theta, tail.a],
+            }
+        return described
+
+
+def _check(name: str, value: Any, low: float, high: float, rule: str) -> None:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (number and low < value < high):
+        raise ValueError(f"{name} must be {rule}, got {value!r}.")
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be an integer >= 1, got {value!r}.")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+
+
+def checked_kernel_matrix(matrix: ArrayLike | None) -> Array | None:
+    """A covariance matrix of arms, scaled so that its largest variance is 1.
+
+    The regularity assumption is k(x, x) <= 1; what a matrix says of scale belongs into B.
+
+    Raises:
+        ValueError: If it is not square, finite, symmetric and positive semi-definite.
+    """
+    if matrix is None:
+        return None
+    K = np.asarray(matrix, dtype=float)
+    if K.ndim != 2 or K.shape[0] != K.shape[1] or len(K) < 1:
+        raise ValueError(f"kernel_matrix must have shape (arms, arms), got {K.shape}.")
+    if not np.isfinite(K).all() or not np.allclose(K, K.T, atol=1e-8 * np.abs(K).max()):
+        raise ValueError("kernel_matrix must be finite and symmetric.")
+    K = (K + K.T) / 2
+    largest = float(np.diag(K).max())
+    if largest <= 0 or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K):
+        raise ValueError("kernel_matrix must be positive semi-definite with a positive variance.")
+    return np.asarray(K / largest)
+
+
+def checked_features(features: ArrayLike | None) -> Array | None:
+    """One row of features an arm, shape (N, p).
+
+    Raises:
+        ValueError: If it is not a finite matrix (a vector counts as one feature).
+    """
+    if features is None:
+        return None
+    Z = np.asarray(features, dtype=float)
+    Z = Z[:, None] if Z.ndim == 1 else Z
+    if Z.ndim != 2 or len(Z) < 1 or not np.isfinite(Z).all():
+        raise ValueError(
+            f"features must be finite with one row an arm, got an array of shape {Z.shape}."
+        )
+    return Z

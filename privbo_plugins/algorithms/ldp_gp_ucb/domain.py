@@ -1,0 +1,213 @@
+"""Where rewards are played: finitely many arms, or a box.
+
+Algorithms see *inputs* ``z``: the number of an arm, shape (1,), or a point's embedding, shape
+(p,). Hosts see points ``x`` of the unit cube, shape (D,).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.ldp_gp_ucb.config import (
+    UCBConfig,
+    checked_features,
+    checked_kernel_matrix,
+)
+from privbo_plugins.models.kernels import KERNELS, Kernel
+from privbo_plugins.models.reward_posterior import (
+    ArmsPosterior,
+    FeaturePosterior,
+    RewardPosterior,
+)
+from privbo_plugins.spaces import Categorical, Space
+
+Array = NDArray[np.float64]
+Score = Callable[[Array], Array]
+
+_MOST_ARMS = 400
+"""A finite space with at most so many points is played as arms."""
+
+_CANDIDATES, _ROUNDS, _NEAR, _KEPT = 512, 4, 32, 4
+"""Uniform candidates on a box; rounds of search around the best, points a round and kept ones."""
+
+
+class Domain(Protocol):
+    """A set of points with a covariance."""
+
+    def inputs(self, X: Array) -> Array:
+        """Inputs of snapped points (n, D), shape (n, p)."""
+        ...
+
+    def k(self, A: Array, B: Array) -> Array:
+        """Covariance of inputs, shape (a, b)."""
+        ...
+
+    def prior(self, Z: Array) -> Array:
+        """Prior variances of inputs, shape (n,)."""
+        ...
+
+    def posterior(self, lam: float) -> RewardPosterior:
+        """A posterior that has learnt nothing."""
+        ...
+
+    def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
+        """A point (D,) that maximises a score of inputs; ties are broken at random."""
+        ...
+
+
+class Arms:
+    """Finitely many points.
+
+    Args:
+        X: The points in the unit cube, shape (N, D).
+        K: Their covariance, shape (N, N).
+    """
+
+    def __init__(self, X: Array, K: Array) -> None:
+        self.X, self.K = X, K
+        self._numbers = {self._key(x): i for i, x in enumerate(X)}
+        self._all = np.arange(len(X), dtype=float)[:, None]
+
+    @staticmethod
+    def _key(x: Array) -> tuple[float, ...]:
+        return tuple(np.round(x, 9).tolist())
+
+    def inputs(self, X: Array) -> Array:
+        """Numbers of the arms, shape (n, 1)."""
+        return np.array([[float(self._numbers[self._key(x)])] for x in X]).reshape(-1, 1)
+
+    def k(self, A: Array, B: Array) -> Array:
+        """Entries of K."""
+        return self.K[A[:, 0].astype(np.int64)[:, None], B[:, 0].astype(np.int64)]
+
+    def prior(self, Z: Array) -> Array:
+        """The diagonal of K."""
+        arms = Z[:, 0].astype(np.int64)
+        return np.asarray(self.K[arms, arms])
+
+    def posterior(self, lam: float) -> RewardPosterior:
+        """The exact one."""
+        return ArmsPosterior(self.K, lam)
+
+    def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
+        """The best of all arms."""
+        return np.asarray(self.X[_argmax(score(self._all), rng)])
+
+
+class Box:
+    """A space with continuous dimensions, or too many points to list.
+
+    Args:
+        space: The space.
+        kernel: Covariance on embedded points.
+    """
+
+    def __init__(self, space: Space, kernel: Kernel) -> None:
+        self._space, self._kernel = space, kernel
+
+    def inputs(self, X: Array) -> Array:
+        """Embedded points."""
+        return embedded(self._space, X)
+
+    def k(self, A: Array, B: Array) -> Array:
+        """The kernel."""
+        return self._kernel.k(A, B)
+
+    def prior(self, Z: Array) -> Array:
+        """One: the kernels depend on distances only."""
+        return np.ones(len(Z))
+
+    def posterior(self, lam: float) -> RewardPosterior:
+        """One over features that grow with the data."""
+        return FeaturePosterior(self.k, lam)
+
+    def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
+        """Uniform candidates and earlier points, then search around the best of them."""
+        X = (
+            np.vstack([self._uniform(rng), near[-_CANDIDATES:]])
+            if len(near)
+            else self._uniform(rng)
+        )
+        values = score(self.inputs(X))
+        width = 0.1
+        for _ in range(_ROUNDS):
+            top = X[np.argsort(values)[-_KEPT:]]
+            around = self._around(top, width, rng)
+            X = np.vstack([top, around])
+            values = score(self.inputs(X))
+            width *= 0.4
+        return np.asarray(X[_argmax(values, rng)])
+
+    def _uniform(self, rng: np.random.Generator) -> Array:
+        X = rng.random((_CANDIDATES, len(self._space)))
+        for j, dim in enumerate(self._space.values()):
+            if isinstance(dim, Categorical):
+                X[:, j] = rng.integers(len(dim.choices), size=_CANDIDATES)
+        return self._space.snap_all(X)
+
+    def _around(self, top: Array, width: float, rng: np.random.Generator) -> Array:
+        """Steps of the given width, at least one grid step; a choice changes now and then."""
+        X = np.repeat(top, _NEAR, axis=0)
+        widths = np.maximum(width, self._space.resolution)
+        X = X + np.where(self._space.numeric, widths, 0.0) * rng.standard_normal(X.shape)
+        for j, dim in enumerate(self._space.values()):
+            if isinstance(dim, Categorical):
+                other = rng.random(len(X)) < width
+                X[other, j] = rng.integers(len(dim.choices), size=int(other.sum()))
+        return self._space.snap_all(X)
+
+
+def _argmax(values: Array, rng: np.random.Generator) -> int:
+    """A maximiser, at random among equal ones."""
+    ties = np.flatnonzero(values >= values.max() - 1e-12)
+    return int(ties[0] if len(ties) == 1 else rng.choice(ties))
+
+
+def embedded(space: Space, X: Array) -> Array:
+    """Points (n, D) with choices as corners of a simplex at unit distance, shape (n, p)."""
+    columns = []
+    for j, dim in enumerate(space.values()):
+        if isinstance(dim, Categorical):
+            columns.append((X[:, j, None] == np.arange(len(dim.choices))) / math.sqrt(2.0))
+        else:
+            columns.append(X[:, j, None])
+    return np.hstack(columns)
+
+
+def make_domain(config: UCBConfig, space: Space) -> Domain:
+    """The arms or the box that settings and space describe.
+
+    Raises:
+        ValueError: If ``kernel_matrix`` or ``features`` do not fit the space.
+    """
+    matrix, features = (
+        checked_kernel_matrix(config.kernel_matrix),
+        checked_features(config.features),
+    )
+    grid = space.grid(_MOST_ARMS if matrix is None and features is None else 10**6)
+    if matrix is None and features is not None:
+        matrix = make_kernel(config, features.shape[1]).k(features, features)
+    if matrix is not None:
+        if grid is None or len(space) != 1 or len(grid) != len(matrix):
+            raise ValueError(
+                f"kernel_matrix= and features= need one integer parameter with {len(matrix)} "
+                f"values, one an arm; this space holds {', '.join(space.names)} "
+                f"with {'infinitely many' if grid is None else len(grid)} points."
+            )
+        return Arms(grid, matrix)
+    kernel = make_kernel(config, len(space))
+    if grid is not None:
+        Z = embedded(space, grid)
+        return Arms(grid, kernel.k(Z, Z))
+    return Box(space, kernel)
+
+
+def make_kernel(config: UCBConfig, dimensions: int) -> Kernel:
+    """The kernel with its default length-scale of 0.2 sqrt(D)."""
+    length = 0.2 * math.sqrt(dimensions) if config.lengthscale is None else config.lengthscale
+    return KERNELS[config.kernel](length)  # type: ignore[call-arg]

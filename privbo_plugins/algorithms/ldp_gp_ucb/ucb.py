@@ -1,0 +1,120 @@
+"""What the four algorithms share: plays in, upper confidence bounds out."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.domain import Domain, make_domain
+from privbo_plugins.spaces import Space
+
+Array = NDArray[np.float64]
+
+
+class RewardUCB(abc.ABC):
+    """Ask/tell over noisy rewards; maximises inside whatever the host's direction is.
+
+    Args:
+        config: Settings.
+        space: The space.
+        maximize: Whether larger values are better.
+        seed: Drives ties, candidates and dictionaries.
+    """
+
+    name: str
+
+    def __init__(
+        self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
+    ) -> None:
+        self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
+        self.domain: Domain = make_domain(config, space)
+        self.plays: list[tuple[Play, float]] = []
+        self._X: Array = np.empty((16, len(space)))
+
+    @property
+    def t(self) -> int:
+        """Number of plays told."""
+        return len(self.plays)
+
+    def ask(
+        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
+    ) -> Play | None:
+        """The next play.
+
+        Args:
+            key: Distinguishes this ask from others of the same seed.
+            pending: Plays that are out.
+            may_wait: Whether None may be returned until some of them are told.
+
+        Returns:
+            The play, or None to wait. Nothing changes; only :meth:`tell` learns.
+        """
+        return Play(self._maximiser(key, pending))
+
+    def _maximiser(self, key: int, pending: Sequence[Play]) -> Array:
+        rng = np.random.default_rng([self.seed, 1, key])
+        return self.domain.best(self._score(self._inputs(pending)), self._near(), rng)
+
+    def _near(self) -> Array:
+        return self._X[: self.t]
+
+    def _inputs(self, plays: Sequence[Play]) -> Array:
+        points = [self.space.snap(play.x) for play in plays]
+        return self.domain.inputs(np.array(points).reshape(-1, len(self.space)))
+
+    @abc.abstractmethod
+    def _score(self, pending: Array) -> Any:
+        """The upper confidence bound as a function of inputs, given pending inputs."""
+
+    @abc.abstractmethod
+    def mean(self, Z: Array) -> Array:
+        """Posterior mean of f at inputs, in the algorithm's unit; for maximisation."""
+
+    @abc.abstractmethod
+    def _learn(self, play: Play, z: Array, reward: float) -> None:
+        """Takes in one reward to be maximised."""
+
+    def tell(self, play: Play, value: float) -> None:
+        """Learns one value, in the host's direction.
+
+        Raises:
+            ValueError: If the value is not finite.
+        """
+        if not np.isfinite(value):
+            raise ValueError("A reward must be finite; privatised ones always are.")
+        x = self.space.snap(play.x)
+        if self.t == len(self._X):
+            self._X = np.vstack([self._X, np.empty_like(self._X)])
+        self._X[self.t] = x
+        self.plays.append((play, float(value)))
+        self._learn(play, self.domain.inputs(x[None])[0], self._reward(value))
+
+    def _reward(self, value: float) -> float:
+        return float(value if self.maximize else -value)
+
+    def recommendation(self) -> Array:
+        """The point with the largest posterior mean, shape (D,).
+
+        Raises:
+            ValueError: If nothing has been learnt yet.
+        """
+        if not self.plays:
+            raise ValueError("There is nothing to recommend yet: no reward has been told.")
+        return self.domain.best(self.mean, self._near(), np.random.default_rng([self.seed, 2]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The transcript: JSON-ready, and public where the rewards are."""
+        return {
+            "plays": [[play.x.tolist(), play.epoch, value] for play, value in self.plays],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replays :meth:`state_dict` on a new object."""
+        for x, epoch, value in state["plays"]:
+            self.tell(Play(np.array(x, dtype=float), epoch), value)

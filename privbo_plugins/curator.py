@@ -1,0 +1,276 @@
+"""The curator of local privacy: clips, charges, privatises and stores one reward (Curator 1).
+
+It runs in the process that evaluates a user's reward. The raw reward is an argument of one
+function and is kept nowhere; the vault holds who was charged for which play, and the release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from privbo_plugins.errors import BudgetExceededError, VaultError
+from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.vault import Transaction, Vault
+
+TEST_NOISE = "the noise came from a test source"
+"""Why nothing may be claimed for releases that did not come from the system's entropy."""
+
+_WORDS = {
+    "laplace": "clipping to the public range, Laplace noise (OpenDP, on a fixed grid)",
+    "duchi": "clipping to the public range, unbiased rounding to its ends, randomised response",
+    "piecewise": "clipping to the public range, the piecewise mechanism on 2^20 points",
+    "hybrid": "clipping to the public range, the piecewise mechanism or randomised response by a "
+    "coin that does not depend on the reward",
+    "gaussian": "clipping to the public range, analytic Gaussian noise (OpenDP, up to its grid)",
+}
+
+
+class Curator:
+    """One run's mechanism and the ledger of its users.
+
+    Args:
+        mechanism: What happens to a reward.
+        vault: Where charges and releases are kept.
+        host_key: Name of the run in the vault; whoever comes first begins it.
+        user_budget: The most epsilon that one user may be charged in all; None for no limit.
+        noise: Test injection only; a run with it is reported as unprotected.
+
+    Raises:
+        ValueError: If the budget is not larger than one play costs.
+        VaultError: If the run was begun with another mechanism.
+
+    Example:
+        >>> from privbo_plugins.privacy.local import make_mechanism
+        >>> from privbo_plugins.vault import open_vault
+        >>> curator = Curator(make_mechanism(1.0, bound=1.0), open_vault(), "study")
+        >>> first = curator.release("0", 0.25, "Jane", worst=-1.0)
+        >>> curator.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
+        True
+    """
+
+    def __init__(
+        self,
+        mechanism: LocalMechanism,
+        vault: Vault,
+        host_key: str,
+        *,
+        user_budget: float | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        check_user_budget(mechanism, user_budget)
+        self.mechanism, self.vault, self.user_budget = mechanism, vault, user_budget
+        self._noise: NoiseSource = SecureNoise() if noise is None else noise
+        self.run_id = hashlib.sha256(host_key.encode()).hexdigest()[:32]
+        self._begin(host_key)
+
+    @property
+    def insecure(self) -> bool:
+        """Whether the noise is a test's."""
+        return type(self._noise) is not SecureNoise
+
+    def _begin(self, host_key: str) -> None:
+        settings = {**self.mechanism.parameters(), "user_budget": self.user_budget}
+        with self.vault.transaction("") as tx:
+            tx.run_id = self.run_id
+            known = tx.run()
+            if known is None:
+                tx.new_run(host_key, settings)
+            elif known[1] != settings:
+                raise VaultError(
+                    "The vault holds plays of this run under another mechanism, epsilon, range or "
+                    "user budget. Use the same, or another study."
+                )
+            if self.insecure:
+                tx.mark("unprotected", TEST_NOISE)
+
+    def _pseudonym(self, trial: str, user: str | bytes | int | None) -> str:
+        """Names are not kept: a hash salted with the vault's identity, or the play itself."""
+        name = f"play:{trial}" if user is None else f"user:{_named(user)!r}"
+        return hashlib.sha256(f"{self.vault.vault_id}/{name}".encode()).hexdigest()
+
+    def replay(self, trial: str) -> float | None:
+        """What was released of a trial before, if anything."""
+        with self.vault.transaction(self.run_id) as tx:
+            return tx.play(trial)
+
+    def check(self, trial: str, user: str | bytes | int | None) -> None:
+        """Refuses a user whose budget is used up, before the reward is even evaluated.
+
+        Raises:
+            BudgetExceededError: If one more play would exceed it.
+        """
+        with self.vault.transaction(self.run_id) as tx:
+            self._check(tx, self._pseudonym(trial, user))
+
+    def _check(self, tx: Transaction, person: str) -> None:
+        if self.user_budget is None:
+            return
+        total = self._spent(tx.plays_of(person) + 1)
+        if total > self.user_budget * (1 + 1e-9):
+            raise BudgetExceededError(
+                f"One more play would cost this user epsilon={total:.6g} in all, more than "
+                f"user_budget={self.user_budget:.6g}. Nothing was drawn. Ask another user."
+            )
+
+    def _spent(self, plays: int) -> float:
+        return self.mechanism.epsilon_of(plays, self.mechanism.delta)
+
+    def release(
+        self, trial: str, reward: float, user: str | bytes | int | None, worst: float
+    ) -> float:
+        """Charges the user, privatises the reward and stores the release, in one transaction.
+
+        Args:
+            trial: The play; what it released before is replayed, whatever the reward is now.
+            reward: The raw reward.
+            user: Whose it is; None takes every play for another user's.
+            worst: What NaN and infinity count as.
+
+        Returns:
+            The release.
+
+        Raises:
+            BudgetExceededError: If the user's budget does not allow it; nothing is drawn.
+            VaultError: If the vault refuses; nothing is published.
+        """
+        person = self._pseudonym(trial, user)
+        with self.vault.transaction(self.run_id) as tx:
+            known = tx.play(trial)
+            if known is not None:
+                return known
+            self._check(tx, person)
+            tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
+            value = self.mechanism.randomize(reward, self._noise, worst)
+            tx.store_play(trial, value)
+        return value
+
+    def plays(self) -> dict[str, float]:
+        """Releases by trial."""
+        with self.vault.transaction(self.run_id) as tx:
+            return {trial: value for trial, _, _, _, value in tx.plays()}
+
+    def most_plays(self) -> int:
+        """How often the user was charged who was charged most often."""
+        with self.vault.transaction(self.run_id) as tx:
+            return max(Counter(person for _, person, *_ in tx.plays()).values(), default=0)
+
+    def guarantee(
+        self,
+        n_plays: int,
+        *,
+        users_named: bool,
+        reasons: Iterable[str] = (),
+        notes: Iterable[str] = (),
+    ) -> LocalGuarantee:
+        """What may be claimed.
+
+        Args:
+            n_plays: Releases that the host framework shows.
+            users_named: Whether plays were charged to named users.
+            reasons: Why nothing may be claimed.
+            notes: What a reader should know.
+        """
+        with self.vault.transaction(self.run_id) as tx:
+            marks = tx.marks("unprotected")
+        return local_guarantee(
+            self.mechanism,
+            n_plays,
+            self.most_plays() if users_named else min(n_plays, 1),
+            users_named=users_named,
+            reasons=[*marks, *reasons],
+            notes=notes,
+        )
+
+
+def local_guarantee(
+    mechanism: LocalMechanism,
+    n_plays: int,
+    most_plays: int,
+    *,
+    users_named: bool,
+    reasons: Iterable[str] = (),
+    notes: Iterable[str] = (),
+) -> LocalGuarantee:
+    """A guarantee for so many plays, of which one user had at most so many."""
+    why = tuple(dict.fromkeys(reasons))
+    protected = not why and n_plays > 0
+    delta = mechanism.delta
+    return LocalGuarantee(
+        protected=protected,
+        mechanism=_WORDS[mechanism.name],
+        epsilon_play=mechanism.epsilon if protected else math.inf,
+        delta_play=delta,
+        n_plays=n_plays,
+        most_plays=most_plays,
+        epsilon_most=mechanism.epsilon_of(most_plays, delta) if protected else math.inf,
+        delta_most=delta,
+        users_named=users_named,
+        parameters=mechanism.parameters(),
+        reasons=why,
+        notes=tuple(notes),
+    )
+
+
+def _named(user: Any) -> str | bytes | int:
+    """A user's name that is the same in every process.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if isinstance(user, np.integer):
+        return int(user)
+    if isinstance(user, str | bytes) or (isinstance(user, int) and not isinstance(user, bool)):
+        return user
+    raise ValueError("A user's name must be a string, bytes or an integer.")
+
+
+def check_user_budget(mechanism: LocalMechanism, user_budget: float | None) -> None:
+    """That a budget allows for one play at least.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if user_budget is not None and not user_budget >= mechanism.epsilon:
+        raise ValueError(
+            f"user_budget must be at least the epsilon of one play, {mechanism.epsilon}, got "
+            f"{user_budget}."
+        )
+
+
+def as_reward(returned: Any) -> float:
+    """One raw reward from what an objective returned: a number, or an array of one number.
+
+    Raises:
+        ValueError: If it is none. The text never quotes it.
+    """
+    if hasattr(returned, "detach"):
+        returned = returned.detach().cpu().numpy()
+    kind = type(returned).__name__
+    if isinstance(returned, str | bytes | bytearray) or returned is None:
+        raise ValueError(f"The objective must return one reward, a number; got {_a(kind)}.")
+    try:
+        array = np.asarray(returned, dtype=float)
+    except Exception:  # what cannot be converted may quote data in its message
+        raise ValueError(
+            f"The objective must return one reward, a number; got {_a(kind)}."
+        ) from None
+    if array.size != 1:
+        raise ValueError(
+            f"The objective must return one reward, the one user's of this trial; got "
+            f"{array.size} values. Per-record losses of a whole data set are another setting: "
+            "DPGIBOSampler, DPGIBOSearch."
+        )
+    return float(array.reshape(()))
+
+
+def _a(kind: str) -> str:
+    known: Sequence[str] = ("str", "bytes", "bytearray", "NoneType", "dict", "list", "tuple")
+    return kind if kind in known else "something else"
