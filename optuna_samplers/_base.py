@@ -8,17 +8,14 @@ Samplers of several processes share nothing but the study and the vault.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import numpy as np
 import optuna
 import sqlalchemy
 from optuna.distributions import BaseDistribution
@@ -29,6 +26,16 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._guard import GuardedTrial, attempt_trial
 from optuna_samplers._space import to_space
+from optuna_samplers._study import (
+    frozen_of,
+    key_of,
+    outputs_of,
+    refuse_multi_objective,
+    refuse_optuna_search,
+    same,
+    show_guarantee,
+    whole,
+)
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
@@ -42,9 +49,6 @@ from privbo_plugins.visualization import History, write_report
 RUN_ATTR = "privbo:run"
 """Study attribute that remembers the run and its vault."""
 
-GUARANTEE_ATTR = "privbo:guarantee"
-"""Study attribute with the guarantee as a paragraph, for the dashboard."""
-
 ROLE_ATTR = "privbo:role"
 """Trial attribute: what the trial was for, and whether its value is a release of its own."""
 
@@ -52,8 +56,6 @@ _WRAP = (
     "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
     "returns one value per validation record."
 )
-
-_OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
 
 Objective = Callable[[Any], Any]
 
@@ -166,7 +168,7 @@ class PrivateSampler(BaseSampler):
         return own
 
     def _open(self, study: Study) -> Session:
-        _refuse_multi_objective(study, type(self).__name__)
+        refuse_multi_objective(study, type(self).__name__)
         if self._vault is None:
             self._vault = open_vault(self._vault_handle)
         _refuse_shared_database(study, self._vault)
@@ -230,10 +232,10 @@ class PrivateSampler(BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Charges the training that the trial is about to do, if a cost was declared."""
-        study = _whole(study)
-        _refuse_multi_objective(study, type(self).__name__)
-        _refuse_optuna_search(type(self).__name__)
-        self._charge_training(self._current(study), _key(trial))
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        refuse_optuna_search(type(self).__name__)
+        self._charge_training(self._current(study), key_of(trial))
 
     def _charge_training(self, own: _StudyState, key: str) -> None:
         """Once a trial, also where another sampler than this one began the trial."""
@@ -245,8 +247,8 @@ class PrivateSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """The declared space, or what all completed trials have in common."""
-        study = _whole(study)
-        _refuse_multi_objective(study, type(self).__name__)
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
         if self._search_space is not None:
             return {n: d for n, d in self._search_space.items() if not d.single()}
         state = self._state(study)
@@ -259,8 +261,8 @@ class PrivateSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The next point of the plan, restricted to the names that Optuna asks for."""
-        study = _whole(study)
-        _refuse_multi_objective(study, type(self).__name__)
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
         if not search_space:
             return {}
         session = self._state(study).session
@@ -271,7 +273,7 @@ class PrivateSampler(BaseSampler):
         space = session.space
         if space is None or not set(search_space) <= set(space):
             return {}
-        params = space.decode(session.ask(_key(trial)).x)
+        params = space.decode(session.ask(key_of(trial)).x)
         return {name: params[name] for name in search_space}
 
     def sample_independent(
@@ -282,8 +284,8 @@ class PrivateSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """A random draw, before the space is known."""
-        study = _whole(study)
-        _refuse_multi_objective(study, type(self).__name__)
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
@@ -294,10 +296,10 @@ class PrivateSampler(BaseSampler):
         values: Sequence[float] | None,
     ) -> None:
         """Checks what is about to be stored, and stops the study when the plan is used up."""
-        study = _whole(study)
+        study = whole(study)
         own = self._state(study)
         session = own.session
-        key = _key(trial)
+        key = key_of(trial)
         if state != TrialState.COMPLETE:
             session.fail(key)
             if key not in own.entered:
@@ -308,7 +310,7 @@ class PrivateSampler(BaseSampler):
             published = session.published_value(key)
         if published is None:
             self._take_plain(study, own, trial, values)
-        elif values is not None and not _same(values[0], published):
+        elif values is not None and not same(values[0], published):
             self._expose(study, own, f"trial {trial.number} was told another value than released")
         if session.finished:
             self._finish(study, session)
@@ -328,7 +330,7 @@ class PrivateSampler(BaseSampler):
     ) -> None:
         space = to_space(trial.distributions)
         if values is not None and space is not None:
-            own.session.tell_plain(_key(trial), trial.params, space, values[0])
+            own.session.tell_plain(key_of(trial), trial.params, space, values[0])
         self._expose(
             study,
             own,
@@ -340,18 +342,13 @@ class PrivateSampler(BaseSampler):
         own.session.mark_unprotected(reason)
         if not own.warned:
             own.warned = True
-            self._show_guarantee(study, own.session.guarantee())
+            show_guarantee(study, own.session.guarantee())
             warnings.warn(
                 f"Nothing is protected: {reason}. {fix}".strip(), PrivacyWarning, stacklevel=2
             )
 
-    @staticmethod
-    def _show_guarantee(study: Study, guarantee: Guarantee) -> None:
-        if study.user_attrs.get(GUARANTEE_ATTR) != str(guarantee):
-            study.set_user_attr(GUARANTEE_ATTR, str(guarantee))
-
     def _finish(self, study: Study, session: Session) -> None:
-        self._show_guarantee(study, session.guarantee())
+        show_guarantee(study, session.guarantee())
         try:
             study.stop()
         except RuntimeError:  # ask/tell has no loop to stop; Optuna raises after storing
@@ -412,27 +409,27 @@ class PrivateSampler(BaseSampler):
 
     def _tell_or_raise(self, trial: optuna.Trial, losses: Any) -> float:
         study = trial.study
-        frozen = _frozen(trial)
+        frozen = frozen_of(trial)
         own = self._current(study)
-        own.entered.add(_key(frozen))
-        self._charge_training(own, _key(frozen))
+        own.entered.add(key_of(frozen))
+        self._charge_training(own, key_of(frozen))
         space = own.space_of(frozen.distributions)
         if space is None:
             raise ValueError(
                 "The objective suggested no parameter that varies, so there is nothing to tune."
             )
-        value, label = own.session.tell(_key(frozen), frozen.params, space, losses)
+        value, label = own.session.tell(key_of(frozen), frozen.params, space, losses)
         first = not own.told
-        own.told[_key(frozen)] = value
+        own.told[key_of(frozen)] = value
         trial.set_user_attr(ROLE_ATTR, label)
         if own.session.finished:
             self._finish(study, own.session)
         elif first:
-            self._show_guarantee(study, own.session.guarantee())
+            show_guarantee(study, own.session.guarantee())
         return value
 
     def _evaluate(self, trial: optuna.Trial, objective: Objective) -> tuple[float, Any]:
-        own, key = self._state(trial.study), _key(_frozen(trial))
+        own, key = self._state(trial.study), key_of(frozen_of(trial))
         own.entered.add(key)
         self._charge_training(own, key)
         losses, error = attempt_trial(objective, self.guarded(trial))
@@ -442,7 +439,7 @@ class PrivateSampler(BaseSampler):
 
     def guarded(self, trial: optuna.Trial) -> GuardedTrial:
         """The trial as a private objective sees it, for ask/tell: outputs need ``public=True``."""
-        own, key = self._state(trial.study), _key(_frozen(trial))
+        own, key = self._state(trial.study), key_of(frozen_of(trial))
         return GuardedTrial(trial, lambda operation: own.session.vouch(f"trial.{operation}", key))
 
     # What the user reads --------------------------------------------------------------------
@@ -495,22 +492,22 @@ class PrivateSampler(BaseSampler):
         session = self._state(study).session
         self._audit_storage(study, session)
         guarantee = session.guarantee()
-        self._show_guarantee(study, guarantee)
+        show_guarantee(study, guarantee)
         return guarantee
 
     def _audit_storage(self, study: Study, session: Session) -> None:
         """Marks the run if the study holds values that no release explains."""
         published, vouched = session.published(), session.vouched()
         for trial in study.get_trials(deepcopy=False):
-            for operation in _outputs(trial):
-                if f"trial.{operation}/{_key(trial)}" not in vouched:
+            for operation in outputs_of(trial):
+                if f"trial.{operation}/{key_of(trial)}" not in vouched:
                     session.mark_unprotected(
                         f"the study holds {operation} data nobody vouched for"
                     )
             if trial.state != TrialState.COMPLETE or trial.value is None:
                 continue
-            known = published.get(_key(trial))
-            if known is None or not _same(trial.value, known[2]):
+            known = published.get(key_of(trial))
+            if known is None or not same(trial.value, known[2]):
                 session.mark_unprotected("the study holds values that were not released")
                 return
 
@@ -556,7 +553,7 @@ class PrivateSampler(BaseSampler):
         published = session.published()
         finished = []
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            known = published.get(_key(trial))
+            known = published.get(key_of(trial))
             if known is not None:
                 study.tell(trial.number, known[2])
                 finished.append(trial.number)
@@ -581,36 +578,6 @@ class PrivateObjective:
         return "PrivateObjective()"  # the objective's own repr may quote data
 
 
-def _key(trial: FrozenTrial) -> str:
-    """The vault's name of a trial; a retry keeps the name of the trial that it repeats."""
-    return str(trial.system_attrs.get("failed_trial", trial.number))
-
-
-def _frozen(trial: optuna.Trial) -> FrozenTrial:
-    return trial.study._storage.get_trial(trial._trial_id)
-
-
-def _outputs(trial: FrozenTrial) -> list[str]:
-    """Operations that must have put something into a trial besides parameters and value."""
-    found = []
-    if trial.intermediate_values:
-        found.append("report")
-    if any(not name.startswith("privbo:") for name in trial.user_attrs):
-        found.append("set_user_attr")
-    if trial.constraints:
-        found.append("set_constraint")
-    return found
-
-
-def _whole(study: Study) -> Study:
-    """The study behind the view of one bracket that HyperbandPruner hands to samplers."""
-    return getattr(study, "_study", study)
-
-
-def _same(told: float, published: float) -> bool:
-    return told == published or (np.isnan(told) and np.isnan(published))
-
-
 def _refuse_shared_database(study: Study, vault: Vault) -> None:
     """A vault in the study's own database would be read by whoever reads the study."""
     backend = getattr(study._storage, "_backend", study._storage)
@@ -620,29 +587,6 @@ def _refuse_shared_database(study: Study, vault: Vault) -> None:
             "The vault and the study lie in the same database, so whoever reads the study could "
             "read the raw losses. Give the vault a database of its own, for example "
             "vault='sqlite:///private.db'."
-        )
-
-
-def _refuse_optuna_search(name: str) -> None:
-    """Ray Tune's OptunaSearch tells plain floats, so nothing could be claimed for its trials."""
-    if _OPTUNA_SEARCH not in sys.modules:
-        return
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") != _OPTUNA_SEARCH:
-        frame = frame.f_back
-    if frame is not None:
-        raise PrivacyError(
-            f"{name} cannot protect anything inside Ray Tune's OptunaSearch, which gives it the "
-            "averages that trials have already reported. Use the searcher of the same algorithm: "
-            f"from raytune_searchers import {name.removesuffix('Sampler')}Search; "
-            "tune.Tuner(search.private(trainable), ...). No trial has been run."
-        )
-
-
-def _refuse_multi_objective(study: Study, name: str) -> None:
-    if len(study.directions) > 1:
-        raise ValueError(
-            f"{name} tunes one objective; this study has {len(study.directions)} directions."
         )
 
 

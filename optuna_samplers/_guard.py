@@ -31,7 +31,7 @@ _WHY = {
     "relative_params": "it is Optuna's own live dictionary",
     "constraints": "constraint values are stored and shown by the dashboard",
     "report": "intermediate values are stored and drawn by the dashboard",
-    "should_prune": "a decision that depends on validation records tells something of them",
+    "should_prune": "a decision that depends on private records tells something of them",
     "set_user_attr": "user attributes are stored and shown by the dashboard",
     "set_constraint": "constraint values are stored and shown by the dashboard",
     "study": "through the study everything in its storage can be written",
@@ -50,7 +50,7 @@ class GuardedTrialError(PrivacyError):
         text = f"trial.{self.operation} is closed to a private objective: {_WHY[self.operation]}."
         if self.operation in _VOUCHABLE:
             text += (
-                " If what you pass is public (it depends on no validation record), say so: "
+                " If what you pass is public (it depends on no private record), say so: "
                 f"trial.{self.operation}(..., public=True)."
             )
         super().__init__(text)
@@ -60,7 +60,7 @@ class GuardedTrial:
     """A trial whose ``suggest_*`` methods pass through and whose outputs are closed.
 
     ``report``, ``should_prune``, ``set_user_attr`` and ``set_constraint`` need ``public=True``:
-    the caller then vouches that the value depends on no validation record, and the guarantee
+    the caller then vouches that the value depends on no private record, and the guarantee
     reports that this was declared.
 
     Args:
@@ -104,7 +104,7 @@ class GuardedTrial:
         self._declare(operation)
 
     def report(self, value: float, step: int, *, public: bool = False) -> None:
-        """Reports an intermediate value that depends on no validation record."""
+        """Reports an intermediate value that depends on no private record."""
         self._vouched("report", public)
         self._trial.report(value, step)
 
@@ -114,12 +114,12 @@ class GuardedTrial:
         return self._trial.should_prune()
 
     def set_user_attr(self, key: str, value: Any, *, public: bool = False) -> None:
-        """Stores an attribute that depends on no validation record."""
+        """Stores an attribute that depends on no private record."""
         self._vouched("set_user_attr", public)
         self._trial.set_user_attr(key, value)
 
     def set_constraint(self, key: str, value: Any, *, public: bool = False) -> None:
-        """Stores a constraint value that depends on no validation record."""
+        """Stores a constraint value that depends on no private record."""
         self._vouched("set_constraint", public)
         self._trial.set_constraint(key, value)
 

@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from privbo_plugins.errors import BudgetExceededError, VaultError
+from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
 from privbo_plugins.vault import Transaction, Vault
+
+User = str | bytes | int
+"""What may name a user."""
 
 TEST_NOISE = "the noise came from a test source"
 """Why nothing may be claimed for releases that did not come from the system's entropy."""
@@ -33,27 +36,18 @@ _WORDS = {
 }
 
 
-class Curator:
-    """One run's mechanism and the ledger of its users.
+class PlayLedger:
+    """Who was charged for which play, and what was released of it; no raw reward ever.
 
     Args:
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first begins it.
         user_budget: The most epsilon that one user may be charged in all; None for no limit.
-        noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:
-        ValueError: If the budget is not larger than one play costs.
+        ValueError: If the budget is smaller than what one play costs.
         VaultError: If the run was begun with another mechanism.
-
-    Example:
-        >>> from privbo_plugins.privacy.local import make_mechanism
-        >>> from privbo_plugins.vault import open_vault
-        >>> curator = Curator(make_mechanism(1.0, bound=1.0), open_vault(), "study")
-        >>> first = curator.release("0", 0.25, "Jane", worst=-1.0)
-        >>> curator.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
-        True
     """
 
     def __init__(
@@ -63,18 +57,11 @@ class Curator:
         host_key: str,
         *,
         user_budget: float | None = None,
-        noise: NoiseSource | None = None,
     ) -> None:
         check_user_budget(mechanism, user_budget)
         self.mechanism, self.vault, self.user_budget = mechanism, vault, user_budget
-        self._noise: NoiseSource = SecureNoise() if noise is None else noise
         self.run_id = hashlib.sha256(host_key.encode()).hexdigest()[:32]
         self._begin(host_key)
-
-    @property
-    def insecure(self) -> bool:
-        """Whether the noise is a test's."""
-        return type(self._noise) is not SecureNoise
 
     def _begin(self, host_key: str) -> None:
         settings = {**self.mechanism.parameters(), "user_budget": self.user_budget}
@@ -88,10 +75,18 @@ class Curator:
                     "The vault holds plays of this run under another mechanism, epsilon, range or "
                     "user budget. Use the same, or another study."
                 )
-            if self.insecure:
-                tx.mark("unprotected", TEST_NOISE)
 
-    def _pseudonym(self, trial: str, user: str | bytes | int | None) -> str:
+    def mark_unprotected(self, reason: str) -> None:
+        """Records for ever that nothing may be claimed."""
+        with self.vault.transaction(self.run_id) as tx:
+            tx.mark("unprotected", reason)
+
+    def note(self, text: str) -> None:
+        """Records a fact that the guarantee reports."""
+        with self.vault.transaction(self.run_id) as tx:
+            tx.mark("note", text)
+
+    def _pseudonym(self, trial: str, user: User | None) -> str:
         """Names are not kept: a hash salted with the vault's identity, or the play itself."""
         name = f"play:{trial}" if user is None else f"user:{_named(user)!r}"
         return hashlib.sha256(f"{self.vault.vault_id}/{name}".encode()).hexdigest()
@@ -101,61 +96,66 @@ class Curator:
         with self.vault.transaction(self.run_id) as tx:
             return tx.play(trial)
 
-    def check(self, trial: str, user: str | bytes | int | None) -> None:
+    def check(self, trial: str, user: User | None) -> None:
         """Refuses a user whose budget is used up, before the reward is even evaluated.
 
         Raises:
             BudgetExceededError: If one more play would exceed it.
+            ValueError: If the user's name is none.
         """
+        person = self._pseudonym(trial, user)
         with self.vault.transaction(self.run_id) as tx:
-            self._check(tx, self._pseudonym(trial, user))
+            if not tx.charged(trial):
+                self._check(tx, person)
 
     def _check(self, tx: Transaction, person: str) -> None:
         if self.user_budget is None:
             return
-        total = self._spent(tx.plays_of(person) + 1)
+        total = self.mechanism.epsilon_of(tx.plays_of(person) + 1, self.mechanism.delta)
         if total > self.user_budget * (1 + 1e-9):
             raise BudgetExceededError(
                 f"One more play would cost this user epsilon={total:.6g} in all, more than "
                 f"user_budget={self.user_budget:.6g}. Nothing was drawn. Ask another user."
             )
 
-    def _spent(self, plays: int) -> float:
-        return self.mechanism.epsilon_of(plays, self.mechanism.delta)
+    def charge(self, trial: str, user: User | None) -> float | None:
+        """Charges a user for a play that is drawn elsewhere; its release if there is one.
 
-    def release(
-        self, trial: str, reward: float, user: str | bytes | int | None, worst: float
-    ) -> float:
-        """Charges the user, privatises the reward and stores the release, in one transaction.
-
-        Args:
-            trial: The play; what it released before is replayed, whatever the reward is now.
-            reward: The raw reward.
-            user: Whose it is; None takes every play for another user's.
-            worst: What NaN and infinity count as.
-
-        Returns:
-            The release.
+        A play whose process died after the charge and before :meth:`store` is not charged
+        again: what it drew has reached nobody.
 
         Raises:
-            BudgetExceededError: If the user's budget does not allow it; nothing is drawn.
-            VaultError: If the vault refuses; nothing is published.
+            BudgetExceededError: If the user's budget does not allow it.
         """
         person = self._pseudonym(trial, user)
         with self.vault.transaction(self.run_id) as tx:
+            return self._charge(tx, trial, person)
+
+    def _charge(self, tx: Transaction, trial: str, person: str) -> float | None:
+        if tx.charged(trial):
+            return tx.play(trial)
+        self._check(tx, person)
+        tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
+        return None
+
+    def store(self, trial: str, value: float) -> float:
+        """Stores the release of a charged play; the first one stays, and is returned.
+
+        Raises:
+            PrivacyError: If the play was never charged.
+        """
+        with self.vault.transaction(self.run_id) as tx:
+            if not tx.charged(trial):
+                raise PrivacyError("A release without a charge was refused.")
             known = tx.play(trial)
-            if known is not None:
-                return known
-            self._check(tx, person)
-            tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
-            value = self.mechanism.randomize(reward, self._noise, worst)
-            tx.store_play(trial, value)
-        return value
+            if known is None:
+                tx.store_play(trial, value)
+            return value if known is None else known
 
     def plays(self) -> dict[str, float]:
         """Releases by trial."""
         with self.vault.transaction(self.run_id) as tx:
-            return {trial: value for trial, _, _, _, value in tx.plays()}
+            return {trial: y for trial, _, _, _, y in tx.plays() if y is not None}
 
     def most_plays(self) -> int:
         """How often the user was charged who was charged most often."""
@@ -179,15 +179,78 @@ class Curator:
             notes: What a reader should know.
         """
         with self.vault.transaction(self.run_id) as tx:
-            marks = tx.marks("unprotected")
+            marks, noted = tx.marks("unprotected"), tx.marks("note")
         return local_guarantee(
             self.mechanism,
             n_plays,
             self.most_plays() if users_named else min(n_plays, 1),
             users_named=users_named,
             reasons=[*marks, *reasons],
-            notes=notes,
+            notes=[*noted, *notes],
         )
+
+
+class Curator(PlayLedger):
+    """One run's mechanism, its noise and the ledger of its users, in one process.
+
+    Args:
+        mechanism: What happens to a reward.
+        vault: Where charges and releases are kept.
+        host_key: Name of the run in the vault; whoever comes first begins it.
+        user_budget: The most epsilon that one user may be charged in all; None for no limit.
+        noise: Test injection only; a run with it is reported as unprotected.
+
+    Raises:
+        ValueError: If the budget is smaller than what one play costs.
+        VaultError: If the run was begun with another mechanism.
+
+    Example:
+        >>> from privbo_plugins.privacy.local import make_mechanism
+        >>> from privbo_plugins.vault import open_vault
+        >>> curator = Curator(make_mechanism(1.0, bound=1.0), open_vault(), "study")
+        >>> first = curator.release("0", 0.25, "Jane", worst=-1.0)
+        >>> curator.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
+        True
+    """
+
+    def __init__(
+        self,
+        mechanism: LocalMechanism,
+        vault: Vault,
+        host_key: str,
+        *,
+        user_budget: float | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        super().__init__(mechanism, vault, host_key, user_budget=user_budget)
+        self._noise: NoiseSource = SecureNoise() if noise is None else noise
+        if type(self._noise) is not SecureNoise:
+            self.mark_unprotected(TEST_NOISE)
+
+    def release(self, trial: str, reward: float, user: User | None, worst: float) -> float:
+        """Charges the user, privatises the reward and stores the release, in one transaction.
+
+        Args:
+            trial: The play; what it released before is replayed, whatever the reward is now.
+            reward: The raw reward.
+            user: Whose it is; None takes every play for another user's.
+            worst: What NaN and infinity count as.
+
+        Returns:
+            The release.
+
+        Raises:
+            BudgetExceededError: If the user's budget does not allow it; nothing is drawn.
+            VaultError: If the vault refuses; nothing is published.
+        """
+        person = self._pseudonym(trial, user)
+        with self.vault.transaction(self.run_id) as tx:
+            known = self._charge(tx, trial, person)
+            if known is not None:
+                return known
+            value = self.mechanism.randomize(reward, self._noise, worst)
+            tx.store_play(trial, value)
+        return value
 
 
 def local_guarantee(

@@ -435,15 +435,19 @@ class Transaction:
     def play(self, trial: str) -> float | None:
         """The stored release of a play, if any."""
         row = self._one("play", trial=trial)
-        return None if row is None else float(row[0])
+        return None if row is None or row[0] is None else float(row[0])
+
+    def charged(self, trial: str) -> bool:
+        """Whether a play has been charged, released or not."""
+        return self._one("play", trial=trial) is not None
 
     def plays_of(self, person: str) -> int:
         """How often a person has been charged."""
         row = self._one("plays_of", person=person)
         return int(row[0]) if row else 0
 
-    def plays(self) -> list[tuple[str, str, float, float, float]]:
-        """(trial, person, epsilon, delta, release) of every play."""
+    def plays(self) -> list[tuple[str, str, float, float, float | None]]:
+        """(trial, person, epsilon, delta, release or None) of every play that was charged."""
         return [(t, who, eps, delta, y) for t, who, eps, delta, y in self._all("all_plays")]
 
 

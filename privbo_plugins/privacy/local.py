@@ -460,3 +460,38 @@ def _range(bound: float | None, reward_range: tuple[float, float] | None) -> tup
         raise ValueError(
             f"reward_range must be two numbers (low, high), got {reward_range!r}."
         ) from None
+
+
+def reward_privacy(
+    epsilon: float,
+    *,
+    bound: float | None = None,
+    reward_range: tuple[float, float] | None = None,
+    mechanism: str = DEFAULT_MECHANISM,
+    delta: float | None = None,
+) -> tuple[LocalMechanism | None, dict[str, Any]]:
+    """A mechanism, and what an algorithm may know of it; no mechanism for ``math.inf``.
+
+    Args:
+        epsilon: As for :func:`make_mechanism`; infinity leaves rewards as they are, and then the
+            range is optional.
+        bound: As there.
+        reward_range: As there.
+        mechanism: As there.
+        delta: As there.
+
+    Returns:
+        The mechanism or None, and ``low``, ``high`` and ``noise`` of an algorithm's settings.
+
+    Raises:
+        ValueError: For every argument outside its range.
+    """
+    if epsilon != math.inf:
+        made = make_mechanism(
+            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
+        )
+        return made, {"low": made.low, "high": made.high, "noise": made.noise}
+    if bound is None and reward_range is None:
+        return None, {"low": None, "high": None, "noise": None}
+    known = make_mechanism(1.0, bound=bound, reward_range=reward_range)
+    return None, {"low": known.low, "high": known.high, "noise": None}

@@ -506,7 +506,7 @@ def test_nothing_to_recommend_yet() -> None:
 
 CLOSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "report": (lambda t: t.report(0.5, 1), "intermediate values"),
-    "should_prune": (lambda t: t.should_prune(), "validation records"),
+    "should_prune": (lambda t: t.should_prune(), "private records"),
     "set_user_attr": (lambda t: t.set_user_attr("a", 1), "user attributes"),
     "set_constraint": (lambda t: t.set_constraint("c", 1.0), "constraint"),
     "study": (lambda t: t.study, "storage"),

@@ -12,7 +12,13 @@ from optuna.testing.pytest_samplers import (
     SingleOnlySamplerTestCase,
 )
 
-from optuna_samplers import DPGIBOSampler
+from optuna_samplers import (
+    DPGIBOSampler,
+    LDPATAGPUCBSampler,
+    LDPGPUCBSampler,
+    LDPMoMAGPUCBSampler,
+    LDPTGPUCBSampler,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::privbo_plugins.errors.PrivacyWarning",  # the suite's objectives return plain floats
@@ -25,3 +31,29 @@ class TestDPGIBOSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnl
     @pytest.fixture
     def sampler(self) -> Callable[[], BaseSampler]:
         return lambda: DPGIBOSampler(mu=1)
+
+
+class _RewardSamplerTestCase(
+    BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
+):
+    cls: type
+
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return lambda: self.cls(1.0, bound=1.0)
+
+
+class TestLDPGPUCBSampler(_RewardSamplerTestCase):
+    cls = LDPGPUCBSampler
+
+
+class TestLDPTGPUCBSampler(_RewardSamplerTestCase):
+    cls = LDPTGPUCBSampler
+
+
+class TestLDPATAGPUCBSampler(_RewardSamplerTestCase):
+    cls = LDPATAGPUCBSampler
+
+
+class TestLDPMoMAGPUCBSampler(_RewardSamplerTestCase):
+    cls = LDPMoMAGPUCBSampler

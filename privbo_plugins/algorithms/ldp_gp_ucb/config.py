@@ -27,7 +27,8 @@ class UCBConfig:
         high: Upper end.
         noise: What privatising adds; None for raw rewards.
         beta_scale: Multiplies the width beta_t of the confidence intervals.
-        horizon: Number of plays T that the parameters are set for.
+        horizon: Number of plays T that the parameters are set for; None for 1000, and for widths
+            that grow with the plays where the published algorithm's do.
         kernel: "rbf" or "matern52", on the unit cube.
         lengthscale: In units of the unit cube; None for 0.2 sqrt(D).
         kernel_matrix: Covariance of finitely many arms, shape (N, N).
@@ -51,7 +52,7 @@ class UCBConfig:
     high: float | None = None
     noise: RewardNoise | None = None
     beta_scale: float = 1.0
-    horizon: int = 1000
+    horizon: int | None = None
     kernel: str = "rbf"
     lengthscale: float | None = None
     kernel_matrix: ArrayLike | None = field(default=None, repr=False)
@@ -77,7 +78,7 @@ class UCBConfig:
             raise ValueError(f"alpha must lie in (0, 1], got {self.alpha}.")
         if self.R is not None and not (math.isfinite(self.R) and self.R >= 0):
             raise ValueError(f"R must be a finite number >= 0, got {self.R}.")
-        _check_whole("horizon", self.horizon)
+        _check_whole("horizon", self.T)
         _check_whole("replays", 1 if self.replays is None else self.replays)
         _check_choice("kernel", self.kernel, KERNEL_NAMES)
         _check_choice("constants", self.constants, ("order", "theorem"))
@@ -93,6 +94,11 @@ class UCBConfig:
                 "Without a reward range the confidence intervals have no unit: give bound= or "
                 "reward_range=, or B=, second_moment= and noise_moment= together."
             )
+
+    @property
+    def T(self) -> int:
+        """The horizon."""
+        return 1000 if self.horizon is None else self.horizon
 
     # The paper's constants --------------------------------------------------------------------
 
@@ -141,8 +147,8 @@ class UCBConfig:
         """Oversampling of the Nyström embedding (Theorem 2; order-wise ln T / eps²)."""
         rho = (1 + self.accuracy) / (1 - self.accuracy)
         if self.constants == "theorem":
-            return 6 * rho * math.log(4 * self.horizon / self.delta) / self.accuracy**2
-        return max(math.log(self.horizon), 1.0) / self.accuracy**2
+            return 6 * rho * math.log(4 * self.T / self.delta) / self.accuracy**2
+        return max(math.log(self.T), 1.0) / self.accuracy**2
 
     @property
     def k(self) -> int:
@@ -150,8 +156,8 @@ class UCBConfig:
         if self.replays is not None:
             return self.replays
         if self.constants == "theorem":
-            return math.ceil(24 * math.log(4 * math.e * self.horizon / self.delta))
-        return max(math.ceil(math.log(self.horizon)), 1)
+            return math.ceil(24 * math.log(4 * math.e * self.T / self.delta))
+        return max(math.ceil(math.log(self.T)), 1)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

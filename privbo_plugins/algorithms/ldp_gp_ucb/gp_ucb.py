@@ -21,6 +21,7 @@ mechanism's own instead of lambda = 1.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from privbo_plugins.spaces import Space
 Array = NDArray[np.float64]
 
 WIDTH = 0.5
-"""beta at beta_scale = 1: see the benchmark's table of widths."""
+"""beta at beta_scale = 1 and T = 1000: see the benchmark's table of widths."""
 
 
 class GPUCB(RewardUCB):
@@ -67,8 +68,12 @@ class GPUCB(RewardUCB):
 
     @property
     def beta(self) -> float:
-        """Constant: at these noise levels a width that grows never stops exploring."""
-        return self.config.beta_scale * WIDTH
+        """Grows with the square root of ln T, as in theory, but not with t.
+
+        At these noise levels a width that grows under way never stops exploring.
+        """
+        growth = math.sqrt(math.log(max(self.config.T, 2)) / math.log(1000))
+        return self.config.beta_scale * WIDTH * growth
 
     def _learn(self, play: Play, z: Array, reward: float) -> None:
         self._posterior.tell(z, (reward - self._middle) / self._half)

@@ -53,16 +53,22 @@ class TGPUCB(RewardUCB):
 
     @property
     def beta(self) -> float:
-        """Width for the play after the t plays told so far (line 5, order-wise by default)."""
-        c, t = self.config, max(self.t, 1)
+        """Width for the play after the t plays told so far (line 5, order-wise by default).
+
+        A horizon that is given takes the place of t in the logarithms.
+        """
+        c, t = self.config, self.config.horizon or max(self.t, 1)
         if c.constants == "theorem":
             width = (
                 c.norm
-                + 2 * math.sqrt(2 / c.lam) * self.b(t) * math.sqrt(self.gamma - math.log(c.delta))
+                + 2
+                * math.sqrt(2 / c.lam)
+                * self.b(self.t)
+                * math.sqrt(self.gamma - math.log(c.delta))
                 + math.sqrt(c.v * (math.log(t) + 1) / c.lam)
             )
         else:
-            width = c.norm + self.b(t) * math.sqrt(math.log(t))
+            width = c.norm + self.b(self.t) * math.sqrt(math.log(t))
         return c.beta_scale * width
 
     def _learn(self, play: Play, z: Array, reward: float) -> None:

@@ -1,0 +1,376 @@
+"""Privatised rewards in Optuna: an objective whose reward is randomised before it is returned."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from optuna_samplers._guard import GuardedTrial, attempt_trial
+from optuna_samplers._study import (
+    frozen_of,
+    key_of,
+    outputs_of,
+    refuse_multi_objective,
+    same,
+    show_guarantee,
+    whole,
+)
+from privbo_plugins.curator import TEST_NOISE, Curator, User, as_reward, check_user_budget
+from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
+from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.scrub import attempt, public_name
+from privbo_plugins.vault import Vault, open_vault
+
+RUN_ATTR = "privbo:ldp"
+"""Study attribute that remembers the run of the users' ledger and its vault."""
+
+PLAY_ATTR = "privbo:play"
+"""Trial attribute with the release and the mechanism that it went through."""
+
+VOUCHED_ATTR = "privbo:vouched"
+"""Trial attribute with the operations that the objective declared public."""
+
+PLAIN = "trials returned values that were not privatised"
+
+_SETTLE = 0.05
+"""Seconds in which another worker's claim of a new study shows up."""
+
+UserOf = User | Callable[[optuna.Trial], User]
+
+
+@dataclass
+class StoredPlays:
+    """What a study's storage says of its plays."""
+
+    keys: set[str] = field(default_factory=set)
+    vouched: set[str] = field(default_factory=set)
+    mechanisms: set[tuple[str, float, float, float, float]] = field(default_factory=set)
+    users_named: bool = False
+    reasons: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def n(self) -> int:
+        """Number of plays; a retry shows the play that it repeats."""
+        return len(self.keys)
+
+
+def read_plays(study: Study) -> StoredPlays:
+    """Compares every value in a study with the release that its trial remembers."""
+    stored = StoredPlays()
+    failed = False
+    for trial in study.get_trials(deepcopy=False):
+        play = trial.user_attrs.get(PLAY_ATTR)
+        vouched = trial.user_attrs.get(VOUCHED_ATTR, [])
+        stored.vouched |= set(vouched)
+        if any(operation not in vouched for operation in outputs_of(trial)):
+            stored.reasons.append("trials hold data beside the reward that nobody vouched for")
+        failed |= trial.state in (TrialState.FAIL, TrialState.PRUNED)
+        if play is not None:
+            _count(stored, key_of(trial), play)
+        if trial.state == TrialState.COMPLETE and not shows_release(trial):
+            stored.reasons.append(PLAIN)
+    for operation in sorted(stored.vouched):
+        stored.notes.append(f"the objective declared what it gave to trial.{operation} public")
+    if failed:
+        stored.notes.append("trials failed or were pruned, which their users' rewards may tell of")
+    return stored
+
+
+def _count(stored: StoredPlays, key: str, play: dict[str, Any]) -> None:
+    stored.keys.add(key)
+    stored.users_named |= play["user_named"]
+    names = ("mechanism", "epsilon", "delta", "low", "high")
+    stored.mechanisms.add(tuple(play[name] for name in names))
+    if play["test_noise"]:
+        stored.reasons.append(TEST_NOISE)
+
+
+def shows_release(trial: FrozenTrial) -> bool:
+    """Whether a trial's value is the release that it remembers."""
+    play = trial.user_attrs.get(PLAY_ATTR)
+    return play is not None and trial.value is not None and same(trial.value, play["release"])
+
+
+class LocalObjective:
+    """An objective that returns a privatised reward; made by :func:`ldp_objective`.
+
+    Attributes:
+        mechanism: What happens to each reward.
+    """
+
+    def __init__(
+        self,
+        objective: Callable[[Any], Any],
+        mechanism: LocalMechanism,
+        *,
+        user_id: UserOf | None = None,
+        user_budget: float | None = None,
+        vault: str | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        if not callable(objective):
+            raise ValueError(
+                "The objective must be a function of a trial that returns one reward, got a "
+                f"{type(objective).__name__}."
+            )
+        check_user_budget(mechanism, user_budget)
+        if user_budget is not None and user_id is None:
+            raise ValueError(
+                "user_budget= limits what one user pays in all, so it needs user_id=: a name, or "
+                "a function from the trial to the name of the user it asks."
+            )
+        self.mechanism = mechanism
+        self._objective, self._user_id, self._user_budget = objective, user_id, user_budget
+        self._vault: Vault | None = open_vault(vault)
+        self._vault_handle = self._vault.handle
+        self._noise = noise
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._curators: weakref.WeakKeyDictionary[Any, dict[str, Curator]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A handle and public settings: no vault contents and no noise source."""
+        state = self.__dict__.copy()
+        state["_vault"] = state["_noise"] = None
+        for name in ("_lock", "_curators"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def __repr__(self) -> str:
+        return f"LocalObjective({self.mechanism.parameters()})"  # the objective's may quote data
+
+    # The ledger -----------------------------------------------------------------------------
+
+    def _curator(self, study: Study) -> Curator:
+        with self._lock:
+            if self._vault is None:
+                self._vault = self._reopened()
+            run = self._run_of(study, self._vault)
+            of_storage = self._curators.setdefault(study._storage, {})
+            if run not in of_storage:
+                of_storage[run] = Curator(
+                    self.mechanism,
+                    self._vault,
+                    f"optuna-ldp/{run}",
+                    user_budget=self._user_budget,
+                    noise=self._noise,
+                )
+            return of_storage[run]
+
+    def _reopened(self) -> Vault:
+        """The vault after unpickling; one in memory starts anew where no user is named.
+
+        Every trial is then another user's play, and no play of one process is another's.
+        """
+        try:
+            return open_vault(self._vault_handle)
+        except VaultError:
+            if self._user_id is not None:
+                raise
+            return open_vault()
+
+    def _run_of(self, study: Study, vault: Vault) -> str:
+        """The run that the study remembers, or a new one.
+
+        Raises:
+            VaultError: If users are named and another vault already counts their plays.
+        """
+        known = study.user_attrs.get(RUN_ATTR)
+        if known is None:
+            study.set_user_attr(RUN_ATTR, {"run": uuid.uuid4().hex, "vault": vault.vault_id})
+            time.sleep(0 if _in_memory(study) else _SETTLE)
+            known = study.user_attrs[RUN_ATTR]
+        if self._user_id is not None and known["vault"] != vault.vault_id:
+            raise VaultError(
+                "Another vault counts this study's users, so one user could pay twice. Give all "
+                "workers, and every resumed run, the same vault=, for example "
+                "vault='sqlite:///private.db'."
+            )
+        return str(known["run"])
+
+    def _user(self, trial: GuardedTrial) -> User | None:
+        user = self._user_id
+        return user(trial) if callable(user) else user  # type: ignore[arg-type]
+
+    # One play -------------------------------------------------------------------------------
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        """Evaluates the objective on a guarded trial and returns the privatised reward."""
+        value, error = self._evaluate(trial)
+        if error is not None:
+            raise error
+        return value
+
+    def _evaluate(self, trial: optuna.Trial) -> tuple[float, BaseException | None]:
+        """(release, None), or (nan, an error whose frames hold no raw reward)."""
+        study = trial.study
+        refuse_multi_objective(study, "ldp_objective")
+        curator, key = self._curator(study), key_of(frozen_of(trial))
+        guarded = GuardedTrial(trial, lambda operation: _vouch(trial, operation))
+        user, error = attempt(lambda: self._user(guarded), lambda _: None)
+        if error is not None:
+            return float("nan"), error
+        known = curator.replay(key)
+        if known is None:
+            curator.check(key, user)
+        returned, error = attempt_trial(self._objective, guarded)
+        if error is not None:
+            return float("nan"), error
+        reward, error = attempt(functools.partial(as_reward, returned), _own_words)
+        del returned
+        if error is not None or reward is None:
+            return float("nan"), error
+        value, error = self._release(curator, key, reward, user, self._worst(study))
+        if error is None:
+            trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
+            if key == "0":
+                show_guarantee(study, self.guarantee(study))
+        return value, error
+
+    @staticmethod
+    def _release(
+        curator: Curator, key: str, reward: float, user: User | None, worst: float
+    ) -> tuple[float, BaseException | None]:
+        try:
+            return curator.release(key, reward, user, worst), None
+        except (ValueError, PrivacyError, VaultError) as error:
+            return float("nan"), type(error)(str(error))
+        except KeyboardInterrupt:
+            return float("nan"), KeyboardInterrupt()
+        except BaseException as error:
+            name = public_name(error)
+            return float("nan"), PrivacyError(f"A release failed inside the engine ({name}).")
+
+    def _worst(self, study: Study) -> float:
+        """What NaN and infinity count as: the end of the range that nobody wants."""
+        maximize = study.direction == StudyDirection.MAXIMIZE
+        return self.mechanism.low if maximize else self.mechanism.high
+
+    def _marker(self, value: float, user_named: bool) -> dict[str, Any]:
+        return {
+            **self.mechanism.parameters(),
+            "release": value,
+            "user_named": user_named,
+            "test_noise": self._noise is not None and type(self._noise) is not SecureNoise,
+        }
+
+    # What the user reads --------------------------------------------------------------------
+
+    def guarantee(self, study: Study) -> LocalGuarantee:
+        """What may be claimed for a study, after comparing its values with their releases."""
+        study = whole(study)
+        stored = read_plays(study)
+        others = stored.mechanisms - {tuple(self.mechanism.parameters().values())}
+        if others:
+            stored.reasons.append("some plays went through another mechanism than this one")
+        guarantee = self._curator(study).guarantee(
+            stored.n,
+            users_named=self._user_id is not None,
+            reasons=stored.reasons,
+            notes=stored.notes,
+        )
+        show_guarantee(study, guarantee)
+        return guarantee
+
+
+def _vouch(trial: optuna.Trial, operation: str) -> None:
+    known = set(trial.user_attrs.get(VOUCHED_ATTR, []))
+    trial.set_user_attr(VOUCHED_ATTR, sorted(known | {operation}))
+
+
+def _own_words(error: BaseException) -> BaseException | None:
+    """The engine's own words on what is no reward; everything else is withheld."""
+    return ValueError(str(error)) if type(error) is ValueError else None
+
+
+def _in_memory(study: Study) -> bool:
+    return isinstance(study._storage, optuna.storages.InMemoryStorage)
+
+
+def ldp_objective(
+    objective: Callable[[Any], Any],
+    *,
+    epsilon: float,
+    bound: float | None = None,
+    reward_range: tuple[float, float] | None = None,
+    mechanism: str = DEFAULT_MECHANISM,
+    delta: float | None = None,
+    user_id: UserOf | None = None,
+    user_budget: float | None = None,
+    vault: str | None = None,
+    noise: NoiseSource | None = None,
+) -> LocalObjective:
+    """Makes every trial of any sampler locally private: each trial is one user's reward.
+
+    The reward is clipped and privatised in the process that evaluates it, before Optuna sees it:
+    run the trials where the users' data are (``study.optimize`` in the user's own process, or
+    ask/tell from it). Everything that the study holds afterwards, and whatever a sampler makes of
+    it, is eps-LDP. Source: Zhou and Tan, Curator 1, and the mechanisms of
+    :mod:`privbo_plugins.privacy.local`.
+
+    Args:
+        objective: From a guarded trial to one number, the reward (or cost) of one user. NaN and
+            infinity count as the end of the range that the study's direction does not want.
+        epsilon: Privacy parameter of one reward, > 0 and finite.
+        bound: Rewards are clipped to [-bound, bound] (the paper's B + R).
+        reward_range: Or to (low, high), which is less noise for the same epsilon where rewards
+            have one sign. Exactly one of the two, from public knowledge.
+        mechanism: "laplace" (the paper's CTL), "duchi", "piecewise", "hybrid" or "gaussian".
+        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
+        user_id: Whose reward a trial is: a string or integer, or a function from the trial to
+            one. A user who is asked k times pays k times. None: every trial asks another user.
+        user_budget: The most epsilon that one user may pay in all; needs ``user_id``. A play
+            beyond it is refused before the objective runs.
+        vault: Where users' plays are counted: None for this process, or a database URL (never a
+            raw reward goes there). Several processes that name users need one URL.
+        noise: For tests only; what was released with it is reported as unprotected.
+
+    Returns:
+        An objective for ``study.optimize`` with ``guarantee(study)``.
+
+    Raises:
+        ValueError: For every argument outside its range.
+        VaultError: If the vault cannot be opened.
+
+    Example:
+        >>> import optuna
+        >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
+        >>> private = ldp_objective(
+        ...     lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, reward_range=(0, 1)
+        ... )
+        >>> study = optuna.create_study(direction="maximize")
+        >>> study.optimize(private, n_trials=3)
+        >>> private.guarantee(study).n_plays
+        3
+    """
+    return LocalObjective(
+        objective,
+        make_mechanism(
+            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
+        ),
+        user_id=user_id,
+        user_budget=user_budget,
+        vault=vault,
+        noise=noise,
+    )

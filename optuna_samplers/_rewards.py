@@ -1,0 +1,339 @@
+"""Lifecycle of samplers that learn from one privatised number a trial.
+
+Everything they know is in the study: values that have been released, and parameters. So a sampler
+keeps no store of its own; a new process, or a resumed study, reads the trials again. Which epoch
+of replays a trial belongs to is kept with the trial.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.search_space import IntersectionSearchSpace
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_plays, shows_release
+from optuna_samplers._space import to_space
+from optuna_samplers._study import (
+    refuse_multi_objective,
+    refuse_optuna_search,
+    show_guarantee,
+    whole,
+)
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.ldp_gp_ucb import RewardUCB, UCBConfig
+from privbo_plugins.curator import local_guarantee
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.spaces import Space
+
+EPOCH_ATTR = "privbo:epoch"
+"""System attribute of a trial: which group of replays it belongs to."""
+
+_WRAP = (
+    "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
+    "returns one user's reward."
+)
+
+NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
+
+
+class _StudyState:
+    """What one sampler object keeps of one study; all of it can be read again."""
+
+    def __init__(self) -> None:
+        self.intersection = IntersectionSearchSpace()
+        self.algorithm: RewardUCB | None = None
+        self.told: set[int] = set()
+        self.first_open = 0
+        self.warned = False
+
+    def unread(self, study: Study) -> list[FrozenTrial]:
+        """Trials that were not finished when they were last looked at."""
+        trials = study.get_trials(deepcopy=False)[self.first_open :]
+        return [trial for trial in trials if trial.number not in self.told]
+
+    def read(self, trials: Sequence[FrozenTrial]) -> None:
+        """Remembers finished trials; those before the first open one need no list."""
+        self.told |= {trial.number for trial in trials}
+        while self.first_open in self.told:
+            self.told.discard(self.first_open)
+            self.first_open += 1
+
+
+class RewardSampler(BaseSampler):
+    """Base of the samplers that learn from one privatised number a trial.
+
+    Args:
+        algorithm: The engine's.
+        config: Its settings.
+        mechanism: What ``private`` does to a reward; None leaves it as it is.
+        search_space: Optuna distributions by name, if known beforehand.
+        user_budget: The most epsilon one user may pay in all.
+        seed: Drives candidates, never noise.
+        vault: Where users' plays are counted.
+        noise: Test injection only.
+    """
+
+    def __init__(
+        self,
+        algorithm: type[RewardUCB],
+        config: UCBConfig,
+        mechanism: LocalMechanism | None,
+        *,
+        search_space: Mapping[str, BaseDistribution] | None = None,
+        user_budget: float | None = None,
+        seed: int | None = None,
+        vault: str | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        self.mechanism = mechanism
+        self._algorithm, self._config = algorithm, config
+        self._search_space = None if search_space is None else dict(search_space)
+        if self._search_space is not None:
+            space = to_space(self._search_space)
+            if space is None:
+                raise ValueError("search_space must hold at least one parameter that varies.")
+            algorithm(config, space)  # what does not fit is refused here, not in a trial
+        self._seed = secrets.randbits(32) if seed is None else int(seed)
+        self._independent = RandomSampler(seed=seed)
+        self._user_budget, self._vault, self._noise = user_budget, vault, noise
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._states: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], _StudyState]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Public settings; the rest is read from the study again."""
+        state = self.__dict__.copy()
+        state["_noise"] = None
+        for name in ("_lock", "_states"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def _state(self, study: Study) -> _StudyState:
+        key = study.study_name, study._study_id
+        with self._lock:
+            return self._states.setdefault(study._storage, {}).setdefault(key, _StudyState())
+
+    # Optuna's hooks -------------------------------------------------------------------------
+
+    def reseed_rng(self) -> None:
+        """New seeds for candidates and independent draws."""
+        self._seed = secrets.randbits(32)
+        self._independent.reseed_rng()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Refuses what cannot be tuned; warns if nothing is privatised."""
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        refuse_optuna_search(type(self).__name__)
+        if self.mechanism is None:
+            self._warn(study, NOT_PRIVATE)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """The declared space, or what all completed trials have in common."""
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        found = self._search_space
+        if found is None:
+            found = self._state(study).intersection.calculate(study)
+        return {name: dist for name, dist in found.items() if not dist.single()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The next play."""
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        space = to_space(search_space) if search_space else None
+        if space is None:
+            return {}
+        with self._lock:
+            algorithm, pending = self._synchronised(study, space, trial.number)
+            algorithm.seed = self._seed
+            play = algorithm.ask(trial.number, pending)
+        if play is None:
+            return {}
+        if play.epoch is not None:
+            study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, play.epoch)
+        return space.decode(play.x)
+
+    def _synchronised(
+        self, study: Study, space: Space, asking: int | None
+    ) -> tuple[RewardUCB, list[Play]]:
+        """The algorithm after all values that the study shows, and the plays that are out."""
+        own = self._state(study)
+        if own.algorithm is None or own.algorithm.space != space:
+            maximize = study.direction == StudyDirection.MAXIMIZE
+            own.algorithm = self._algorithm(
+                self._config, space, maximize=maximize, seed=self._seed
+            )
+            own.told, own.first_open = set(), 0
+        open_now = [t for t in own.unread(study) if t.number != asking]
+        finished = [t for t in open_now if t.state.is_finished()]
+        for trial in finished:
+            _tell(own.algorithm, _play(trial, space), trial.value)
+        own.read(finished)
+        running = [_play(t, space) for t in open_now if t.state == TrialState.RUNNING]
+        return own.algorithm, [play for play in running if play is not None]
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A random draw, before the space is known."""
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Warns if the value that is about to be stored is no release."""
+        study = whole(study)
+        if self.mechanism is None or state != TrialState.COMPLETE or values is None:
+            return
+        shown = optuna.trial.create_trial(value=values[0], user_attrs=trial.user_attrs)
+        if not shows_release(shown):
+            self._warn(study, PLAIN, _WRAP)
+
+    def _warn(self, study: Study, reason: str, fix: str = "") -> None:
+        own = self._state(study)
+        if not own.warned:
+            own.warned = True
+            show_guarantee(study, self._unprotected(reason))
+            warnings.warn(
+                f"Nothing is protected: {reason}. {fix}".strip(), PrivacyWarning, stacklevel=3
+            )
+
+    # What the user writes and reads ---------------------------------------------------------
+
+    def private(
+        self, objective: Callable[[Any], Any], *, user_id: UserOf | None = None
+    ) -> LocalObjective:
+        """Wraps an objective that returns one user's reward, with this sampler's mechanism.
+
+        Args:
+            objective: From a guarded trial to one number.
+            user_id: Whose reward a trial is, as for :func:`optuna_samplers.ldp_objective`.
+
+        Returns:
+            An objective for ``study.optimize`` that returns the privatised reward.
+
+        Raises:
+            ValueError: If epsilon is infinite: then there is nothing to wrap.
+        """
+        if self.mechanism is None:
+            raise ValueError(
+                "This sampler has epsilon=inf, which privatises nothing: give the objective to "
+                "study.optimize as it is, or the sampler a finite epsilon."
+            )
+        return LocalObjective(
+            objective,
+            self.mechanism,
+            user_id=user_id,
+            user_budget=self._user_budget,
+            vault=self._vault,
+            noise=self._noise,
+        )
+
+    def recommend(self, study: Study) -> dict[str, Any]:
+        """The parameters with the largest posterior mean: not the best noisy trial.
+
+        Raises:
+            ValueError: If no trial has completed.
+        """
+        study = whole(study)
+        relative = self.infer_relative_search_space(study, _no_trial())
+        space = to_space(relative) if relative else None
+        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if space is None or not completed:
+            raise ValueError("There is nothing to recommend yet: no trial has completed.")
+        with self._lock:
+            algorithm, _ = self._synchronised(study, space, None)
+            x = algorithm.recommendation()
+        constants: dict[str, Any] = {}
+        for trial in completed:
+            constants |= {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
+        return constants | space.decode(x)
+
+    def guarantee(self, study: Study) -> LocalGuarantee:
+        """What may be claimed for this study, after comparing its values with their releases.
+
+        How often one user was asked is known to the wrapped objective: its own ``guarantee``
+        says so.
+        """
+        study = whole(study)
+        if self.mechanism is None:
+            return self._unprotected(NOT_PRIVATE)
+        stored = read_plays(study)
+        if stored.mechanisms - {tuple(self.mechanism.parameters().values())}:
+            stored.reasons.append("some plays went through another mechanism than this one")
+        if stored.users_named:
+            stored.notes.append("users were named: the wrapped objective's guarantee counts them")
+        guarantee = local_guarantee(
+            self.mechanism,
+            stored.n,
+            min(stored.n, 1),
+            users_named=False,
+            reasons=stored.reasons,
+            notes=stored.notes,
+        )
+        show_guarantee(study, guarantee)
+        return guarantee
+
+    def _unprotected(self, reason: str) -> LocalGuarantee:
+        name = "none" if self.mechanism is None else self.mechanism.name
+        return LocalGuarantee(
+            False, name, math.inf, 0.0, 0, 0, math.inf, 0.0, False, reasons=(reason,)
+        )
+
+
+def _play(trial: FrozenTrial, space: Space) -> Play | None:
+    """What a trial played; None if it lies in another space."""
+    if not set(space) <= set(trial.params):
+        return None
+    try:
+        x = space.encode(trial.params)
+    except ValueError:  # a choice that the space does not know
+        return None
+    return Play(space.snap(x), trial.system_attrs.get(EPOCH_ATTR))
+
+
+def _tell(algorithm: RewardUCB, play: Play | None, value: float | None) -> None:
+    """A trial that failed has no value, and a pruned one none that was released."""
+    if play is not None and value is not None and math.isfinite(value):
+        algorithm.tell(play, value)
+
+
+def _no_trial() -> FrozenTrial:
+    return optuna.trial.create_trial(state=TrialState.RUNNING)

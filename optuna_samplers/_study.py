@@ -1,0 +1,77 @@
+"""What all adapters read from Optuna's studies and trials."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import numpy as np
+import optuna
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from privbo_plugins.errors import PrivacyError
+
+GUARANTEE_ATTR = "privbo:guarantee"
+"""Study attribute with the guarantee as a paragraph, for the dashboard."""
+
+_OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
+
+
+def show_guarantee(study: Study, guarantee: object) -> None:
+    """Writes the guarantee's paragraph into the study, if it has changed."""
+    if study.user_attrs.get(GUARANTEE_ATTR) != str(guarantee):
+        study.set_user_attr(GUARANTEE_ATTR, str(guarantee))
+
+
+def key_of(trial: FrozenTrial) -> str:
+    """The vault's name of a trial; a retry keeps the name of the trial that it repeats."""
+    return str(trial.system_attrs.get("failed_trial", trial.number))
+
+
+def frozen_of(trial: optuna.Trial) -> FrozenTrial:
+    return trial.study._storage.get_trial(trial._trial_id)
+
+
+def outputs_of(trial: FrozenTrial) -> list[str]:
+    """Operations that must have put something into a trial besides parameters and value."""
+    found = []
+    if trial.intermediate_values:
+        found.append("report")
+    if any(not name.startswith("privbo:") for name in trial.user_attrs):
+        found.append("set_user_attr")
+    if trial.constraints:
+        found.append("set_constraint")
+    return found
+
+
+def whole(study: Study) -> Study:
+    """The study behind the view of one bracket that HyperbandPruner hands to samplers."""
+    return getattr(study, "_study", study)
+
+
+def same(told: float, published: float) -> bool:
+    return told == published or (np.isnan(told) and np.isnan(published))
+
+
+def refuse_optuna_search(name: str) -> None:
+    """Ray Tune's OptunaSearch tells plain floats, so nothing could be claimed for its trials."""
+    if _OPTUNA_SEARCH not in sys.modules:
+        return
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != _OPTUNA_SEARCH:
+        frame = frame.f_back
+    if frame is not None:
+        raise PrivacyError(
+            f"{name} cannot protect anything inside Ray Tune's OptunaSearch, which gives it "
+            "what trials have already reported. Use the searcher of the same algorithm: "
+            f"from raytune_searchers import {name.removesuffix('Sampler')}Search; "
+            "tune.Tuner(search.private(trainable), ...). No trial has been run."
+        )
+
+
+def refuse_multi_objective(study: Study, name: str) -> None:
+    if len(study.directions) > 1:
+        raise ValueError(
+            f"{name} tunes one objective; this study has {len(study.directions)} directions."
+        )
