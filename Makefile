@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: setup demo demo-ray test test-fast lint format bench clean
+.PHONY: setup demo demo-ray demo-local test test-fast lint format bench clean
 
 setup: $(STAMP)
 
@@ -19,6 +19,9 @@ demo: $(STAMP)  ## tune a model privately and write a report
 
 demo-ray: $(STAMP)  ## the same on Ray Tune, with parallel trials
 	$(BIN)/python -m examples.demo_ray
+
+demo-local: $(STAMP)  ## 900 users, one privatised answer each
+	$(BIN)/python -m examples.demo_local
 
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) lint
@@ -41,6 +44,7 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.quality
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.ray_overhead
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.local_rewards
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-import sqlalchemy
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.search_space import IntersectionSearchSpace
@@ -32,6 +31,7 @@ from optuna_samplers._study import (
     outputs_of,
     refuse_multi_objective,
     refuse_optuna_search,
+    refuse_shared_database,
     same,
     show_guarantee,
     whole,
@@ -171,7 +171,7 @@ class PrivateSampler(BaseSampler):
         refuse_multi_objective(study, type(self).__name__)
         if self._vault is None:
             self._vault = open_vault(self._vault_handle)
-        _refuse_shared_database(study, self._vault)
+        refuse_shared_database(study, self._vault)
         remembered = study.user_attrs.get(RUN_ATTR)
         if remembered is not None and remembered["vault"] != self._vault.vault_id:
             raise VaultError(
@@ -576,18 +576,6 @@ class PrivateObjective:
 
     def __repr__(self) -> str:
         return "PrivateObjective()"  # the objective's own repr may quote data
-
-
-def _refuse_shared_database(study: Study, vault: Vault) -> None:
-    """A vault in the study's own database would be read by whoever reads the study."""
-    backend = getattr(study._storage, "_backend", study._storage)
-    engine = getattr(backend, "engine", None)
-    if isinstance(engine, sqlalchemy.Engine) and vault.lies_in(engine):
-        raise VaultError(
-            "The vault and the study lie in the same database, so whoever reads the study could "
-            "read the raw losses. Give the vault a database of its own, for example "
-            "vault='sqlite:///private.db'."
-        )
 
 
 def _no_trial() -> FrozenTrial:

@@ -21,6 +21,7 @@ from optuna_samplers._study import (
     key_of,
     outputs_of,
     refuse_multi_objective,
+    refuse_shared_database,
     same,
     show_guarantee,
     whole,
@@ -166,6 +167,7 @@ class LocalObjective:
         with self._lock:
             if self._vault is None:
                 self._vault = self._reopened()
+            refuse_shared_database(study, self._vault)
             run = self._run_of(study, self._vault)
             of_storage = self._curators.setdefault(study._storage, {})
             if run not in of_storage:

@@ -7,10 +7,12 @@ from types import FrameType
 
 import numpy as np
 import optuna
+import sqlalchemy
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from privbo_plugins.errors import PrivacyError
+from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.vault import Vault
 
 GUARANTEE_ATTR = "privbo:guarantee"
 """Study attribute with the guarantee as a paragraph, for the dashboard."""
@@ -74,4 +76,17 @@ def refuse_multi_objective(study: Study, name: str) -> None:
     if len(study.directions) > 1:
         raise ValueError(
             f"{name} tunes one objective; this study has {len(study.directions)} directions."
+        )
+
+
+def refuse_shared_database(study: Study, vault: Vault) -> None:
+    """A vault in the study's own database would be read by whoever reads the study."""
+    backend = getattr(study._storage, "_backend", study._storage)
+    engine = getattr(backend, "engine", None)
+    if isinstance(engine, sqlalchemy.Engine) and vault.lies_in(engine):
+        raise VaultError(
+            "The vault and the study lie in the same database, so whoever reads the study could "
+            "read what the vault keeps apart: raw losses, or who was asked. Give the "
+            "vault a database of its own, for example "
+            "vault='sqlite:///private.db'."
         )

@@ -30,7 +30,7 @@ def run(folder: Path, module: str, *arguments: str, needs: tuple[str, ...]) -> s
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Recommended:" in done.stdout
-    assert "-GDP (Gaussian differential privacy" in done.stdout
+    assert "-GDP (Gaussian differential" in done.stdout or "1-LDP (local differ" in done.stdout
     assert "Configuration for experiment" not in done.stdout  # quiet
     return done.stdout
 
@@ -39,6 +39,12 @@ def test_the_demo(tmp_path: Path) -> None:
     run(tmp_path, "examples.demo", "--trials", "24", needs=("optuna", "sklearn", "plotly"))
     assert (tmp_path / "demo-report.html").stat().st_size > 10**5
     assert (tmp_path / "demo-private.db").stat().st_mode & 0o077 == 0
+
+
+def test_the_local_demo(tmp_path: Path) -> None:
+    printed = run(tmp_path, "examples.demo_local", "--trials", "60", needs=("optuna", "sklearn"))
+    assert "Released so far: 60 plays. The user asked most often had 1 plays" in printed
+    assert (tmp_path / "demo-local.db").exists()
 
 
 def test_the_demo_on_ray(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
 
-WIDTH = 0.5
+WIDTH = 0.75
 """beta at beta_scale = 1 and T = 1000: see the benchmark's table of widths."""
 
 

@@ -1,0 +1,312 @@
+"""Cumulative regret under local privacy: mechanisms, algorithms, widths, and other samplers.
+
+The LDP paper's stocks and synthetic problems (:mod:`benchmarks.reward_problems`). Regret is shown
+as a fraction of what uniform play loses, with its standard error over the seeds. Parts:
+
+- ``raw``: the three heavy-tailed algorithms without privacy, beside the published reference code;
+- ``published``: the same with the paper's Laplace mechanism and theory-ordered widths;
+- ``widths``: the same with narrower widths;
+- ``mechanisms``: plain GP-UCB with each mechanism and several widths: where the defaults are from;
+- ``samplers``: Optuna samplers behind ``ldp_objective``;
+- ``cost``: CPU time of a play.
+
+Noise is simulated from seeds, except in ``samplers``.
+
+    python -m benchmarks.local_rewards [--parts raw published ...] [--jobs 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from tqdm import tqdm
+
+from benchmarks.reward_problems import PROBLEMS, RewardProblem, available, stocks, synthetic
+from optuna_samplers import LDPGPUCBSampler, ldp_objective
+from privbo_plugins.algorithms import REWARD_ALGORITHMS
+from privbo_plugins.algorithms.ldp_gp_ucb import RewardUCB, UCBConfig
+from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.spaces import Float, Int, Space
+
+RESULTS = Path(__file__).parent / "results"
+EPSILONS = (0.5, 1.0, 2.0)
+SEEDS = range(10)
+HEAVY = ("tgp-ucb", "ata-gp-ucb", "moma-gp-ucb")
+REFERENCE = {
+    ("tgp-ucb", 1000): 468, ("ata-gp-ucb", 1000): 484, ("moma-gp-ucb", 1000): 240,
+    ("tgp-ucb", 10000): 3862, ("ata-gp-ucb", 10000): 2596, ("moma-gp-ucb", 10000): 1681,
+}  # fmt: skip
+"""Cumulative regret of the reference code on the stocks, without privacy."""
+
+Row = dict[str, Any]
+
+
+# One run ------------------------------------------------------------------------------------
+
+
+def play(
+    algorithm: RewardUCB, problem: RewardProblem, mechanism: LocalMechanism | None, T: int
+) -> float:
+    """Cumulative regret of T plays."""
+    rng = np.random.default_rng([algorithm.seed, 11])
+    noise = InsecureNoise(algorithm.seed)
+    arms, best, regret = len(problem.f) - 1, float(problem.f.max()), 0.0
+    for t in range(T):
+        turn = algorithm.ask(t)
+        assert turn is not None  # only those who may wait get None
+        arm = round(float(turn.x[0]) * arms)
+        reward = problem.draw(arm, rng)
+        if mechanism is not None:
+            reward = mechanism.randomize(reward, noise, mechanism.low)
+        algorithm.tell(turn, reward)
+        regret += best - float(problem.f[arm])
+    return regret
+
+
+def space_of(problem: RewardProblem) -> Space:
+    """One integer: the number of the arm."""
+    return Space({"arm": Int(0, len(problem.f) - 1)})
+
+
+def run_raw(name: str, kind: str, T: int, seed: int) -> Row:
+    """Without privacy; heavy-tailed noise on the synthetic problems."""
+    problem = stocks() if name == "stocks" else synthetic(name, seed, heavy=True)
+    R = problem.R if math.isfinite(problem.R) else 0.0
+    config = UCBConfig(
+        B=problem.B, R=R, second_moment=problem.v, noise_moment=problem.c,
+        kernel_matrix=problem.K, horizon=None if kind == "tgp-ucb" else T,
+    )  # fmt: skip
+    algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
+    regret = play(algorithm, problem, None, T)
+    return {"regret": regret, "fraction": regret / (T * problem.uniform)}
+
+
+def run_private(
+    name: str, kind: str, epsilon: float, mechanism: str, symmetric: bool, scale: float, T: int,
+    seed: int,
+) -> Row:  # fmt: skip
+    """With privacy: ``symmetric`` clips to ±(B + R), as the paper does."""
+    problem = PROBLEMS[name](seed)
+    bound = problem.B + problem.R
+    own = (-bound, bound) if symmetric else problem.reward_range
+    made = make_mechanism(epsilon, reward_range=own, mechanism=mechanism)
+    exact: dict[str, Any] = {"B": problem.B, "R": problem.R} if kind in HEAVY else {}
+    config = UCBConfig(
+        low=made.low, high=made.high, noise=made.noise, kernel_matrix=problem.K,
+        beta_scale=scale, horizon=None if kind == "tgp-ucb" else T, **exact,
+    )  # fmt: skip
+    algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
+    regret = play(algorithm, problem, made, T)
+    return {"regret": regret, "fraction": regret / (T * problem.uniform)}
+
+
+def run_sampler(name: str, kind: str, T: int, seed: int) -> Row:
+    """An Optuna sampler at epsilon = 1, hybrid mechanism, noise from the system."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    problem, rng = PROBLEMS[name](seed), np.random.default_rng([seed, 11])
+    sampler = SAMPLERS[kind](problem, T, seed)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    last = len(problem.f) - 1
+    objective = ldp_objective(
+        lambda trial: problem.draw(trial.suggest_int("arm", 0, last), rng),
+        epsilon=1.0, reward_range=problem.reward_range,
+    )  # fmt: skip
+    begun = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # optuna's notes on experimental samplers
+        study.optimize(objective, n_trials=T)
+    regret = sum(float(problem.f.max() - problem.f[t.params["arm"]]) for t in study.trials)
+    return {
+        "regret": regret,
+        "fraction": regret / (T * problem.uniform),
+        "ms_per_trial": 1e3 * (time.process_time() - begun) / T,
+    }
+
+
+SAMPLERS: dict[str, Callable[[RewardProblem, int, int], Any]] = {
+    "LDPGPUCBSampler": lambda p, T, seed: LDPGPUCBSampler(
+        1.0, reward_range=p.reward_range, kernel_matrix=p.K, horizon=T, seed=seed
+    ),
+    "TPESampler": lambda p, T, seed: optuna.samplers.TPESampler(seed=seed),  # noqa: ARG005
+    "CmaEsSampler": lambda p, T, seed: optuna.samplers.CmaEsSampler(seed=seed),  # noqa: ARG005
+    "GPSampler": lambda p, T, seed: optuna.samplers.GPSampler(  # noqa: ARG005
+        seed=seed, deterministic_objective=False
+    ),
+    "RandomSampler": lambda p, T, seed: optuna.samplers.RandomSampler(seed=seed),  # noqa: ARG005
+}
+
+
+def run_cost(kind: str, where: str, seed: int) -> Row:
+    """CPU milliseconds a play (ask and tell) around the 10^2th, 10^3th, 10^4th and last play."""
+    mechanism = make_mechanism(1.0, reward_range=(0.0, 1.0))
+    box, arms = where == "box", np.arange(30)
+    config = UCBConfig(
+        low=0.0, high=1.0, noise=mechanism.noise, horizon=10**4 if box else 10**5,
+        kernel_matrix=None if box else np.exp(-(((arms[:, None] - arms) / 6) ** 2)),
+    )  # fmt: skip
+    dims = {"a": Float(0, 1), "b": Float(0, 1)} if box else {"arm": Int(0, 29)}
+    algorithm = REWARD_ALGORITHMS[kind](config, Space(dict(dims)), seed=seed)
+    row: Row = {}
+    noise, begun = InsecureNoise(seed), time.process_time()
+    T = 10**4 if box else 10**5
+    at = {n: n // 10 for n in (10**2, 10**3, 10**4, T)}
+    for t in range(T):
+        start = time.process_time()
+        turn = algorithm.ask(t)
+        assert turn is not None
+        centre = 0.3 if box else 0.7
+        reward = math.exp(-float(((turn.x - centre) ** 2).sum()) / 0.1)
+        algorithm.tell(turn, mechanism.randomize(reward, noise, 0.0))
+        for n, width in at.items():
+            if n - width <= t < n:
+                row[f"ms_at_{n}"] = (
+                    row.get(f"ms_at_{n}", 0.0) + 1e3 * (time.process_time() - start) / width
+                )
+    return {**row, "seconds": time.process_time() - begun}
+
+
+# The parts ----------------------------------------------------------------------------------
+
+Task = tuple[str, Callable[..., Row], dict[str, Any]]
+
+
+def raw() -> Iterable[dict[str, Any]]:
+    """Without privacy."""
+    names = ("stocks", "rbf", "matern52") if "stocks" in available() else ("rbf", "matern52")
+    for name, kind, seed in product(names, HEAVY, SEEDS):
+        for T in (1000, 10000) if name == "stocks" else (1000,):
+            yield {"name": name, "kind": kind, "T": T, "seed": seed}
+
+
+def published() -> Iterable[dict[str, Any]]:
+    """The paper's setting: Laplace at ±(B + R), theory-ordered widths."""
+    for name, kind, epsilon, seed in product(available(), HEAVY, EPSILONS, SEEDS):
+        yield _private(name, kind, epsilon, "laplace", True, 1.0, 3000, seed)
+    for name, epsilon, seed in product(available(), EPSILONS, SEEDS):
+        yield _private(name, "gp-ucb", epsilon, "laplace", True, 1.0, 3000, seed)
+    if "stocks" in available():
+        for kind, seed in product(HEAVY, SEEDS):
+            yield _private("stocks", kind, 1.0, "laplace", True, 1.0, 10000, seed)
+
+
+def widths() -> Iterable[dict[str, Any]]:
+    """The same at epsilon = 1 with narrower widths, and with the better mechanism."""
+    for name, kind, scale, seed in product(available(), HEAVY, (0.1, 0.03, 0.01), SEEDS):
+        yield _private(name, kind, 1.0, "laplace", True, scale, 3000, seed)
+    for name, kind, scale, seed in product(available(), HEAVY, (0.1, 0.03, 0.01), SEEDS):
+        yield _private(name, kind, 1.0, "hybrid", False, scale, 3000, seed)
+
+
+def mechanisms() -> Iterable[dict[str, Any]]:
+    """Plain GP-UCB."""
+    kinds = ("laplace", "duchi", "piecewise", "hybrid")
+    for name, epsilon, mechanism, scale, seed in product(
+        available(), EPSILONS, kinds, (0.5, 1.0, 2.0), SEEDS
+    ):
+        yield _private(name, "gp-ucb", epsilon, mechanism, False, scale, 3000, seed)
+
+
+def samplers() -> Iterable[dict[str, Any]]:
+    """Optuna's samplers; GPSampler for a tenth of the horizon, it takes seconds a trial later."""
+    names = [name for name in ("stocks", "rbf") if name in available()]
+    for name, kind in product(names, SAMPLERS):
+        for seed in SEEDS if kind == "LDPGPUCBSampler" else range(5):
+            yield {"name": name, "kind": kind, "T": 300, "seed": seed}
+            if kind != "GPSampler":
+                yield {"name": name, "kind": kind, "T": 3000, "seed": seed}
+
+
+def cost() -> Iterable[dict[str, Any]]:
+    """CPU time."""
+    for kind, where in product(REWARD_ALGORITHMS, ("arms", "box")):
+        yield {"kind": kind, "where": where, "seed": 0}
+
+
+def _private(*values: Any) -> dict[str, Any]:
+    names = ("name", "kind", "epsilon", "mechanism", "symmetric", "scale", "T", "seed")
+    return dict(zip(names, values, strict=True))
+
+
+PARTS: dict[str, tuple[Callable[[], Iterable[dict[str, Any]]], Callable[..., Row]]] = {
+    "raw": (raw, run_raw),
+    "published": (published, run_private),
+    "widths": (widths, run_private),
+    "mechanisms": (mechanisms, run_private),
+    "samplers": (samplers, run_sampler),
+    "cost": (cost, run_cost),
+}
+
+
+def carry_out(task: tuple[str, dict[str, Any]]) -> Row:
+    """One task of a part."""
+    part, arguments = task
+    return {**arguments, **PARTS[part][1](**arguments)}
+
+
+def summarised(rows: list[Row]) -> list[Row]:
+    """Mean and standard error over the seeds of each setting."""
+    groups: dict[str, list[Row]] = {}
+    keys = ("regret", "fraction", "ms_per_trial")
+    for row in rows:
+        setting = {k: v for k, v in row.items() if k not in (*keys, "seed")}
+        groups.setdefault(json.dumps(setting), []).append(row)
+    return [{**json.loads(setting), **_mean(group, keys)} for setting, group in groups.items()]
+
+
+def _mean(group: list[Row], keys: Iterable[str]) -> Row:
+    summary: Row = {"seeds": len(group)}
+    for key in keys:
+        values = np.array([row[key] for row in group if key in row])
+        if len(values):
+            summary[key] = round(float(values.mean()), 4)
+            summary[f"{key}_se"] = round(float(values.std(ddof=1) / math.sqrt(len(values))), 4)
+    return summary
+
+
+def show(part: str, rows: list[Row]) -> None:
+    """The table of one part."""
+    print(f"\n{part}")
+    for row in rows:
+        told = {k: (f"{v:.3g}" if isinstance(v, float) else v) for k, v in row.items()}
+        reference = REFERENCE.get((row.get("kind", ""), row.get("T", 0)))
+        if part == "raw" and row["name"] == "stocks" and reference is not None:
+            told["reference"] = reference
+        print("  " + ", ".join(f"{k}={v}" for k, v in told.items()))
+
+
+def main() -> None:
+    """Runs the parts that are asked for and keeps the results of the others."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    if "stocks" not in available():
+        print("The stocks data set is not there: its problems are left out.")
+    path = RESULTS / "local_rewards.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for part in given.parts:
+        tasks = [(part, arguments) for arguments in PARTS[part][0]()]
+        jobs = 1 if part == "cost" else given.jobs
+        with ProcessPoolExecutor(jobs) as pool:
+            done = list(tqdm(pool.map(carry_out, tasks), total=len(tasks), desc=part))
+        results[part] = done if part == "cost" else summarised(done)
+        results["machine"] = {"python": platform.python_version(), "numpy": np.__version__}
+        path.write_text(json.dumps(results, indent=1) + "\n")
+        show(part, results[part])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,458 @@
+"""Empirical audits of local mechanisms: no release may tell two rewards apart better than claimed.
+
+A mechanism is run many times on two rewards, the worst pair that there is. An event, "the release
+lies beyond a threshold" in one direction or the other, is chosen on half the runs; Clopper-Pearson
+bounds on its two probabilities over the other half turn into a lower bound on epsilon:
+
+    eps >= ln((P[event | one reward] - delta) / P[event | the other])
+
+Duchi's two outputs are the events of a threshold between them. The bound for (eps, delta) is weak
+where delta is small, so the Gaussian mechanism is audited for its mu as in ``test_audit.py``.
+
+Audits over seeded sources draw the same numbers in every run: nothing about them is random, and
+they show that the construction, with ideal noise, is as private as it claims. Those over
+``SecureNoise`` hold their two bounds with confidence 1 - 1e-7; there are six on correct code, and
+all of them together accuse it with probability below 1e-6. Mutants are built here, never in the
+engine, and every one of them must be found out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import beta, norm
+
+from privbo_plugins.curator import Curator
+from privbo_plugins.privacy.local import (
+    LOCAL_MECHANISMS,
+    Duchi,
+    Gaussian,
+    Hybrid,
+    Laplace,
+    LocalMechanism,
+    Piecewise,
+    make_mechanism,
+)
+from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise
+from privbo_plugins.vault import open_vault
+
+RUNS = 20_000
+"""Runs on each of the two rewards, over a seeded source."""
+
+SECURE_RUNS = 2000
+CONFIDENCE = 0.9999
+SECURE_CONFIDENCE = 1 - 1e-7
+DELTA = 1e-6
+PURE = ("laplace", "duchi", "piecewise", "hybrid")
+PAIRS = ((-1.0, 1.0), (-1e308, 1e308), (math.nan, 1.0), (math.inf, 7.0), (0.0, 1.0))
+"""Rewards on [-1, 1], where what is no finite number counts as -1."""
+
+Draw = Callable[[float], float]
+
+
+def at_most(hits: Any, runs: int, confidence: float) -> Any:
+    """Clopper-Pearson upper bound on a rate; both rates together hold with the confidence."""
+    hits = np.asarray(hits)
+    bound = beta.ppf(1 - (1 - confidence) / 2, hits + 1, runs - hits)
+    return np.nan_to_num(bound, nan=1.0)
+
+
+def at_least(hits: Any, runs: int, confidence: float) -> Any:
+    return 1.0 - at_most(runs - np.asarray(hits), runs, confidence)
+
+
+def epsilons(a: np.ndarray, b: np.ndarray, thresholds: np.ndarray, confidence: float) -> Any:
+    """Lower bounds on epsilon, shape (4, thresholds): both directions, both orders."""
+    bounds = []
+    for one, two in ((a, b), (b, a)):
+        above = [(scores[:, None] > thresholds).sum(0) for scores in (one, two)]
+        below = [len(scores) - hits for scores, hits in zip((one, two), above, strict=True)]
+        for p, q in (above, below):
+            likely, unlikely = at_least(p, len(one), confidence), at_most(q, len(two), confidence)
+            with np.errstate(divide="ignore"):
+                bounds.append(np.log(likely / unlikely))
+    return np.array(bounds)
+
+
+def audited_epsilon(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> float:
+    """The event is chosen on the first halves and bounded on the second."""
+    half = len(a) // 2
+    both = np.unique(np.concatenate([a[:half], b[:half]]))
+    thresholds = np.quantile(both, np.linspace(0.01, 0.99, 81), method="lower")
+    bounds = epsilons(a[:half], b[:half], thresholds, confidence)
+    kind, place = np.unravel_index(int(np.argmax(bounds)), bounds.shape)
+    chosen = thresholds[place : place + 1]
+    return float(epsilons(a[half:], b[half:], chosen, confidence)[kind, 0])
+
+
+def audited_mu(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> float:
+    """Lower bound on mu from the rates of false positives and false negatives."""
+
+    def bound_at(thresholds: np.ndarray, low: np.ndarray, high: np.ndarray) -> Any:
+        positives = at_most((low[:, None] > thresholds).sum(0), len(low), confidence)
+        negatives = at_most((high[:, None] <= thresholds).sum(0), len(high), confidence)
+        return norm.isf(positives) - norm.ppf(negatives)
+
+    half = len(a) // 2
+    mixed = np.concatenate([a[:half], b[:half]])
+    thresholds = np.quantile(mixed, np.linspace(0.05, 0.95, 61))
+    place = int(np.argmax(bound_at(thresholds, a[:half], b[:half])))
+    return float(bound_at(thresholds[place : place + 1], a[half:], b[half:])[0])
+
+
+def both_sides(draw: Draw, pair: tuple[float, float], runs: int) -> tuple[np.ndarray, np.ndarray]:
+    one, two = ([draw(y) for _ in range(runs)] for y in pair)
+    return np.array(one), np.array(two)
+
+
+def releases(mechanism: LocalMechanism, noise: NoiseSource) -> Draw:
+    return lambda y: mechanism.randomize(y, noise, mechanism.low)
+
+
+def audit(
+    mechanism: LocalMechanism,
+    noise: NoiseSource,
+    *,
+    pair: tuple[float, float] = (-1.0, 1.0),
+    runs: int = RUNS,
+    confidence: float = CONFIDENCE,
+) -> float:
+    return audited_epsilon(*both_sides(releases(mechanism, noise), pair, runs), confidence)
+
+
+def mechanism_of(name: str, epsilon: float) -> LocalMechanism:
+    return make_mechanism(epsilon, bound=1.0, mechanism=name)
+
+
+def gaussian(epsilon: float = 5.0) -> Any:
+    return make_mechanism(epsilon, bound=1.0, mechanism="gaussian", delta=DELTA)
+
+
+# The audit itself ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 2.0])
+def test_the_audit_itself_is_sound_and_has_power(epsilon: float) -> None:
+    """On randomised response and Laplace noise of numpy's own, seeded; none may accuse."""
+    rng = np.random.default_rng(int(10 * epsilon))
+    truth = 1 / (1 + math.exp(-epsilon))
+    bounds = []
+    for _ in range(25):
+        bits = (rng.random(4000) < truth).astype(float), (rng.random(4000) >= truth).astype(float)
+        noise = rng.laplace(scale=1 / max(epsilon, 1e-9), size=(2, 4000))
+        bounds.append((audited_epsilon(*bits), audited_epsilon(noise[0], noise[1] + 1)))
+    assert np.max(bounds) <= epsilon
+    if epsilon >= 1:
+        assert np.min(bounds) >= 0.6 * epsilon
+
+
+# Correct mechanisms -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+@pytest.mark.parametrize("name", PURE)
+def test_no_pair_of_rewards_is_told_apart_better_than_claimed(
+    name: str, pair: tuple[float, float]
+) -> None:
+    """Over a seeded source, which draws ideal noise."""
+    bound = audit(mechanism_of(name, 1.0), InsecureNoise(1), pair=pair, runs=8000)
+    assert bound <= 1.0
+    if pair[0] != 0.0:
+        assert bound >= 0.7
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 3.0])
+@pytest.mark.parametrize("name", PURE)
+def test_no_epsilon_is_exceeded(name: str, epsilon: float) -> None:
+    """Over a seeded source, which draws ideal noise."""
+    assert 0.7 * epsilon <= audit(mechanism_of(name, epsilon), InsecureNoise(2)) <= epsilon
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_secure_releases_are_as_private_as_they_claim(name: str) -> None:
+    """False alarm below 1e-7; the power check fails below six standard deviations only."""
+    mechanism = mechanism_of(name, 2.0)
+    bound = audit(mechanism, SecureNoise(), runs=SECURE_RUNS, confidence=SECURE_CONFIDENCE)
+    assert 0.35 * 2.0 <= bound <= 2.0
+
+
+@pytest.mark.parametrize("pair", [(-1.0, 1.0), (math.nan, 1e308)], ids=str)
+def test_gaussian_releases_are_as_private_as_they_claim(pair: tuple[float, float]) -> None:
+    """Over a seeded source, and with fewer runs over the secure one."""
+    mechanism = gaussian()
+    scores = both_sides(releases(mechanism, InsecureNoise(3)), pair, RUNS)
+    assert 0.8 * mechanism.mu <= audited_mu(*scores) <= mechanism.mu
+    assert audited_epsilon(*scores) <= mechanism.epsilon
+
+
+def test_secure_gaussian_releases_are_as_private_as_they_claim() -> None:
+    mechanism = gaussian()
+    scores = both_sides(releases(mechanism, SecureNoise()), (-1.0, 1.0), SECURE_RUNS)
+    assert 0.3 * mechanism.mu <= audited_mu(*scores, SECURE_CONFIDENCE) <= mechanism.mu
+
+
+# Broken noise -------------------------------------------------------------------------------
+
+
+class HalfScale(InsecureNoise):
+    """Mutant: noise of half the scale."""
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        return super().add_gaussian(value, scale / 2)
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        return super().add_laplace(value, scale / 2)
+
+
+class HalfScaleSecure(SecureNoise):
+    """Mutant: the same, from the system's entropy."""
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        return super().add_laplace(value, scale / 2)
+
+
+class Braver(InsecureNoise):
+    """Mutant: a coin that lies half as often as it is told to."""
+
+    def flip(self, probability: float) -> bool:
+        return super().flip((1 + probability) / 2)
+
+
+def seeded(mechanism: LocalMechanism) -> Draw:
+    """Mutant: every release starts from the same seed."""
+    return lambda y: mechanism.randomize(y, InsecureNoise(0), mechanism.low)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_the_audit_flags_noise_of_half_the_scale(epsilon: float) -> None:
+    assert audit(mechanism_of("laplace", epsilon), HalfScale(0)) > epsilon
+
+
+def test_the_audit_flags_secure_noise_of_half_the_scale() -> None:
+    """Bounded at .7 of the true 4 or more, within 1e-9."""
+    assert audit(mechanism_of("laplace", 2.0), HalfScaleSecure(), runs=4000) > 2.0
+
+
+def test_the_audit_flags_gaussian_noise_of_half_the_scale() -> None:
+    mechanism = gaussian()
+    scores = both_sides(releases(mechanism, HalfScale(0)), (-1.0, 1.0), 4000)
+    assert audited_mu(*scores) > mechanism.mu
+
+
+@pytest.mark.parametrize("name", ["duchi", "piecewise", "hybrid"])
+def test_the_audit_flags_a_coin_that_lies_too_rarely(name: str) -> None:
+    assert audit(mechanism_of(name, 1.0), Braver(0)) > 1.0
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_the_audit_flags_seeded_noise(name: str) -> None:
+    mechanism = mechanism_of(name, 1.0)
+    assert audited_epsilon(*both_sides(seeded(mechanism), (-1.0, 1.0), 1000)) > 1.0
+
+
+def test_the_audit_flags_seeded_gaussian_noise() -> None:
+    mechanism = gaussian()
+    assert audited_mu(*both_sides(seeded(mechanism), (-1.0, 1.0), 1000)) > mechanism.mu
+
+
+# Broken mechanisms --------------------------------------------------------------------------
+
+
+class _NoClip:
+    """Mutant: forgets to clip."""
+
+    low: float
+    half: float
+
+    def clip(self, y: float, worst: float) -> float:
+        return (y - self.low) / self.half - 1.0
+
+
+class LaplaceWithoutClip(_NoClip, Laplace): ...
+
+
+class GaussianWithoutClip(_NoClip, Gaussian): ...
+
+
+class PiecewiseWithoutClip(_NoClip, Piecewise): ...
+
+
+class HybridWithoutClip(_NoClip, Hybrid):
+    @property
+    def piecewise(self) -> Piecewise:  # type: ignore[override]
+        return PiecewiseWithoutClip(self.epsilon, self.low, self.high)
+
+
+class LaplaceOfHalfTheRange(Laplace):
+    """Mutant: takes the sensitivity for half of the range."""
+
+    @property
+    def width(self) -> float:
+        return (self.high - self.low) / 2
+
+    @property
+    def half(self) -> float:
+        return (self.high - self.low) / 2
+
+
+class GaussianOfHalfTheRange(Gaussian):
+    """Mutant: the same."""
+
+    @property
+    def width(self) -> float:
+        return (self.high - self.low) / 2
+
+    @property
+    def half(self) -> float:
+        return (self.high - self.low) / 2
+
+
+class DuchiOfTwiceEpsilon(Duchi):
+    """Mutant: an honest bit with e^(2 eps) / (1 + e^(2 eps))."""
+
+    @property
+    def truth(self) -> float:
+        return 1.0 / (1.0 + math.exp(-2 * self.eps))
+
+
+class HonestDuchi(Duchi):
+    """Mutant: rounds to an end of the range, and says so."""
+
+    def _release(self, u: float, noise: NoiseSource) -> float:
+        upper = noise.integer(2**53) < (u + 1) / 2 * 2**53
+        return self.C if upper else -self.C
+
+
+class PiecewiseTwiceAsLikely(Piecewise):
+    """Mutant: the odds of the window are doubled."""
+
+    @property
+    def inside(self) -> float:  # type: ignore[override]
+        odds = Piecewise(self.epsilon, self.low, self.high).inside
+        odds = 2 * odds / (1 - odds)
+        return odds / (1 + odds)
+
+
+class PiecewiseOutsideDrawnAnywhere(Piecewise):
+    """Mutant: forgets to jump over the window, so that the points above it are never drawn."""
+
+    def _release(self, u: float, noise: NoiseSource) -> float:
+        position = (u + 1.0) / 2.0 * (2**20 - self.w)
+        if noise.flip(self.inside):
+            index = math.floor(position) + noise.integer(self.w)
+        else:
+            index = noise.integer(max(math.floor(position), 1))
+        return self.step * (index - (2**20 - 1) / 2)
+
+
+class HybridThatLooks(Hybrid):
+    """Mutant: chooses Duchi's mechanism, whose outputs are two numbers, by the reward."""
+
+    def _release(self, u: float, noise: NoiseSource) -> float:
+        chosen = self.piecewise if u > 0 else self.duchi
+        return chosen._release(u, noise)
+
+
+@pytest.mark.parametrize("pair", [(-3.0, 3.0), (-1e6, 1e6)], ids=str)
+@pytest.mark.parametrize("mutant", [LaplaceWithoutClip, PiecewiseWithoutClip, HybridWithoutClip])
+def test_the_audit_flags_forgotten_clipping(
+    mutant: type[LocalMechanism], pair: tuple[float, float]
+) -> None:
+    assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0), pair=pair, runs=4000) > 1.0
+
+
+def test_the_audit_flags_forgotten_clipping_before_gaussian_noise() -> None:
+    mechanism = GaussianWithoutClip(5.0, -1.0, 1.0, delta=DELTA)
+    scores = both_sides(releases(mechanism, InsecureNoise(0)), (-3.0, 3.0), 4000)
+    assert audited_mu(*scores) > gaussian().mu
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        LaplaceOfHalfTheRange,
+        DuchiOfTwiceEpsilon,
+        HonestDuchi,
+        PiecewiseTwiceAsLikely,
+        PiecewiseOutsideDrawnAnywhere,
+    ],
+)
+def test_the_audit_flags_a_broken_mechanism(mutant: type[LocalMechanism]) -> None:
+    assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0)) > 1.0
+
+
+def test_the_audit_flags_gaussian_noise_for_half_the_range() -> None:
+    mechanism = GaussianOfHalfTheRange(5.0, -1.0, 1.0, delta=DELTA)
+    scores = both_sides(releases(mechanism, InsecureNoise(0)), (-1.0, 1.0), 4000)
+    assert audited_mu(*scores) > gaussian().mu
+
+
+def atoms(mechanism: Any, noise: NoiseSource) -> Draw:
+    """Whether the release is one of Duchi's two numbers."""
+    draw, largest = releases(mechanism, noise), mechanism.duchi.C
+    return lambda y: float(abs(draw(y)) == largest)
+
+
+def test_the_audit_flags_a_choice_of_the_mechanism_by_the_reward() -> None:
+    """The event is that the release is one of two numbers; correct code gives it nothing."""
+    correct, mutant = (kind(1.0, -1.0, 1.0) for kind in (Hybrid, HybridThatLooks))
+    scores = [both_sides(atoms(m, InsecureNoise(0)), (-1.0, 1.0), 4000) for m in (correct, mutant)]
+    assert audited_epsilon(*scores[0]) < 0.1
+    assert audited_epsilon(*scores[1]) > 1.0
+
+
+# Drawing more than once ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PURE)
+@pytest.mark.parametrize("combine", [min, np.mean], ids=["best", "mean"])
+def test_the_audit_flags_five_draws_of_which_one_is_published(
+    name: str, combine: Callable[[list[float]], float]
+) -> None:
+    mechanism, noise = mechanism_of(name, 1.0), InsecureNoise(0)
+
+    def draw(y: float) -> float:
+        return float(combine([mechanism.randomize(y, noise, -1.0) for _ in range(5)]))
+
+    assert audited_epsilon(*both_sides(draw, (-1.0, 1.0), 4000)) > 1.0
+
+
+class Forgetful(Curator):
+    """Mutant: a trial that is told again is drawn again."""
+
+    retries = itertools.count()
+
+    def release(self, trial: str, reward: float, user: Any, worst: float) -> float:
+        return super().release(f"{trial}/{next(self.retries)}", reward, user, worst)
+
+
+def told_five_times(kind: type[Curator], name: str) -> Draw:
+    """Every run is a trial; whoever retries it sees all of its answers."""
+    curator = kind(mechanism_of(name, 1.0), open_vault(), "run", noise=InsecureNoise(0))
+    trials = itertools.count()
+
+    def draw(y: float) -> float:
+        trial = str(next(trials))
+        return float(np.mean([curator.release(trial, y, None, -1.0) for _ in range(5)]))
+
+    return draw
+
+
+@pytest.mark.parametrize("name", ["laplace", "hybrid"])
+def test_a_curator_asked_five_times_says_no_more_than_once(name: str) -> None:
+    scores = both_sides(told_five_times(Curator, name), (-1.0, 1.0), 2000)
+    assert 0.5 <= audited_epsilon(*scores) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["laplace", "hybrid"])
+def test_the_audit_flags_a_curator_that_forgets_to_replay(name: str) -> None:
+    assert audited_epsilon(*both_sides(told_five_times(Forgetful, name), (-1.0, 1.0), 1500)) > 1.0
+
+
+def test_every_mechanism_is_audited() -> None:
+    assert set(LOCAL_MECHANISMS) == {*PURE, "gaussian"}

@@ -1,0 +1,986 @@
+"""Local mechanisms: exact output distributions, privacy, variances, tails and what is refused.
+
+The bounded mechanisms have finitely many outputs. They are run with a source that takes every
+branch once and keeps its probability as a fraction, so their distributions are exact: nothing is
+sampled there, and the privacy loss of a pair of inputs is the logarithm of a ratio of fractions.
+The published closed forms are written here a second time. Tests that draw from the system's
+entropy state their error rate; all of this file's together accuse correct code with probability
+below 1e-7.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from privbo_plugins.privacy import local
+from privbo_plugins.privacy.local import (
+    DEFAULT_MECHANISM,
+    LOCAL_MECHANISMS,
+    PIECEWISE_FROM,
+    Duchi,
+    Gaussian,
+    Hybrid,
+    LocalMechanism,
+    Piecewise,
+    make_mechanism,
+)
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.privacy.reward_noise import RewardNoise, Tail, sub_weibull_radius
+
+EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 40.0)
+RANGES = ((-1.0, 1.0), (0.0, 1.9), (-3.0, -2.5), (1e6, 1e6 + 4.0))
+BOUNDED = ("duchi", "piecewise", "hybrid")
+DELTA = 1e-6
+ALARM = 1e-9
+"""False alarm of one test that draws from the system's entropy."""
+
+CARRIED_OUT = 30.0
+"""The bounded mechanisms carry out no larger epsilon."""
+
+FEW = 2**6
+"""Outputs of the piecewise mechanism where every one of them is looked at."""
+
+
+def mechanism_of(name: str, epsilon: float, low: float = -1.0, high: float = 1.0) -> Any:
+    delta = DELTA if name == "gaussian" else None
+    return make_mechanism(epsilon, reward_range=(low, high), mechanism=name, delta=delta)
+
+
+# Every branch of a mechanism ----------------------------------------------------------------
+
+
+class Uniform:
+    """A uniform integer in [low, high) that decides comparisons branch by branch."""
+
+    def __init__(self, source: EveryBranch, low: int, high: int) -> None:
+        self.source, self.low, self.high = source, low, high
+
+    def __lt__(self, bound: float) -> bool:
+        cut = min(max(math.ceil(bound), self.low), self.high)
+        below = Fraction(cut - self.low, self.high - self.low)
+        if self.source.branch(below):
+            self.high = cut
+            return True
+        self.low = cut
+        return False
+
+    def __ge__(self, bound: float) -> bool:
+        return not self < bound
+
+    def __add__(self, shift: int) -> Uniform:
+        return Uniform(self.source, self.low + shift, self.high + shift)
+
+    __radd__ = __add__
+
+    def __sub__(self, shift: float) -> np.ndarray:
+        return np.arange(self.low, self.high) - shift
+
+
+class EveryBranch:
+    """A noise source that follows a script of branches, then always the first possible one."""
+
+    def __init__(self, script: tuple[bool, ...]) -> None:
+        self.script, self.taken = script, []
+        self.probability = Fraction(1)
+        self.untried: list[tuple[bool, ...]] = []
+
+    def branch(self, probability: Fraction) -> bool:
+        assert 0 <= probability <= 1
+        done = len(self.taken)
+        choice = self.script[done] if done < len(self.script) else probability > 0
+        if done >= len(self.script) and 0 < probability < 1:
+            self.untried.append((*self.taken, not choice))
+        self.taken.append(choice)
+        self.probability *= probability if choice else 1 - probability
+        return choice
+
+    def flip(self, probability: float) -> bool:
+        assert 0.5 <= probability < 1  # what the engine's coin accepts
+        return self.branch(Fraction(probability))
+
+    def integer(self, n: int) -> Uniform:
+        assert n > 0
+        return Uniform(self, 0, n)
+
+
+def branches(
+    mechanism: LocalMechanism, y: float, worst: float
+) -> Iterator[tuple[Fraction, np.ndarray]]:
+    """(probability, equally likely outputs) of every way through the mechanism."""
+    scripts: list[tuple[bool, ...]] = [()]
+    while scripts:
+        source = EveryBranch(scripts.pop())
+        outputs = mechanism.randomize(y, source, worst)  # type: ignore[arg-type]
+        yield source.probability, np.atleast_1d(outputs)
+        scripts += source.untried
+
+
+def exact_pmf(mechanism: LocalMechanism, y: float, worst: float) -> dict[float, Fraction]:
+    pmf: dict[float, Fraction] = {}
+    for probability, outputs in branches(mechanism, y, worst):
+        each = probability / len(outputs)
+        for value in outputs.tolist():
+            pmf[value] = pmf.get(value, Fraction(0)) + each
+    return pmf
+
+
+def moments(mechanism: LocalMechanism, y: float) -> tuple[float, float]:
+    """Mean and variance over every branch, centred so that nothing cancels."""
+    ways = list(branches(mechanism, y, mechanism.low))
+    middle = mechanism.middle
+    mean = math.fsum(float(p) * float((v - middle).mean()) for p, v in ways)
+    centred = (float(p) * float(((v - middle - mean) ** 2).mean()) for p, v in ways)
+    return middle + mean, math.fsum(centred)
+
+
+def privacy_loss(p: dict[float, Fraction], q: dict[float, Fraction]) -> float:
+    """The largest ln p/q, from exact ratios."""
+    ratios = {(a, q[value]) for value, a in p.items()}
+    return max(exact_log(a / b) for a, b in ratios)
+
+
+def exact_log(ratio: Fraction) -> float:
+    near = Fraction(1, 2) < ratio < 2
+    return math.log1p(float(ratio - 1)) if near else math.log(ratio)
+
+
+def inputs(low: float, high: float) -> list[float]:
+    """Rewards that are unlike each other, most of them far outside of the range."""
+    width = high - low
+    inside = [low + share * width for share in (0.0, 1e-17, 1e-9, 0.3, 0.5, 0.7183, 1.0)]
+    beside = [math.nextafter(low, -math.inf), math.nextafter(high, math.inf), low - width]
+    odd = [math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324, -5e-324, 0.0, -0.0]
+    return inside + beside + odd
+
+
+def unit(mechanism: LocalMechanism, y: float, worst: float) -> float:
+    """The clipped reward in half-ranges, through fractions."""
+    y = y if math.isfinite(y) else worst
+    inside = min(max(Fraction(y), Fraction(mechanism.low)), Fraction(mechanism.high))
+    low, width = Fraction(mechanism.low), Fraction(mechanism.high) - Fraction(mechanism.low)
+    return float(2 * (inside - low) / width - 1)
+
+
+@pytest.fixture
+def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_CELLS", FEW)
+
+
+# Published closed forms, in half-ranges -----------------------------------------------------
+
+
+def duchi_largest(eps: float) -> float:
+    return (math.exp(eps) + 1) / (math.exp(eps) - 1)
+
+
+def piecewise_largest(eps: float) -> float:
+    return (math.exp(eps / 2) + 1) / (math.exp(eps / 2) - 1)
+
+
+def duchi_variance(eps: float, u: float) -> float:
+    return duchi_largest(eps) ** 2 - u**2
+
+
+def piecewise_variance(eps: float, u: float) -> float:
+    root = math.exp(eps / 2)
+    return u**2 / (root - 1) + (root + 3) / (3 * (root - 1) ** 2)
+
+
+def hybrid_variance(eps: float, u: float) -> float:
+    """Wang et al., eq. 8 and its threshold."""
+    if eps <= threshold_of_wang():
+        return duchi_variance(eps, u)
+    root = math.exp(eps / 2)
+    first = (root + 3) / (3 * root * (root - 1))
+    return first + (math.exp(eps) + 1) ** 2 / (root * (math.exp(eps) - 1) ** 2)
+
+
+def laplace_variance(eps: float, u: float) -> float:
+    return 2 * (2 / eps) ** 2
+
+
+def gaussian_variance(eps: float, u: float) -> float:
+    return balle_wang_sigma(eps, DELTA, 2.0) ** 2
+
+
+PUBLISHED: dict[str, Callable[[float, float], float]] = {
+    "laplace": laplace_variance,
+    "duchi": duchi_variance,
+    "piecewise": piecewise_variance,
+    "hybrid": hybrid_variance,
+    "gaussian": gaussian_variance,
+}
+
+
+def threshold_of_wang() -> float:
+    root = 405 * math.sqrt(241)
+    return math.log((-5 + 2 * math.cbrt(6353 - root) + 2 * math.cbrt(6353 + root)) / 27)
+
+
+def balle_wang_delta(sigma: float, eps: float, sensitivity: float) -> float:
+    """Theorem 8 of Balle and Wang 2018, the second term through its logarithm."""
+    a, b = sensitivity / (2 * sigma), eps * sigma / sensitivity
+    return float(stats.norm.cdf(a - b) - math.exp(eps + stats.norm.logcdf(-a - b)))
+
+
+def balle_wang_sigma(eps: float, delta: float, sensitivity: float) -> float:
+    def excess(sigma: float) -> float:
+        return balle_wang_delta(sigma, eps, sensitivity) - delta
+
+    return float(optimize.brentq(excess, 1e-2 * sensitivity, 1e3 * sensitivity, xtol=1e-13))
+
+
+def carried_out(name: str, epsilon: float) -> float:
+    return min(epsilon, CARRIED_OUT) if name in BOUNDED else epsilon
+
+
+# Distributions of the bounded mechanisms ----------------------------------------------------
+
+
+@pytest.mark.parametrize("bounds", RANGES, ids=str)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", BOUNDED)
+def test_exact_distribution_of_a_bounded_mechanism(
+    name: str, epsilon: float, bounds: tuple[float, float], few_cells: None
+) -> None:
+    """One support, probabilities that add up, no bias, and epsilon for every pair of inputs."""
+    mechanism = mechanism_of(name, epsilon, *bounds)
+    low, high = bounds
+    pmfs = {}
+    for worst in (low, high):
+        for y in inputs(low, high):
+            pmf = exact_pmf(mechanism, y, worst)
+            pmfs[tuple(pmf.items())] = pmf
+            assert sum(pmf.values()) == 1
+            mean = sum(p * Fraction(value) for value, p in pmf.items())
+            claimed = mechanism.middle + mechanism.half * unit(mechanism, y, worst)
+            scale = mechanism.half * max(abs(mechanism.tail.radius / mechanism.half), 1)
+            assert abs(float(mean - Fraction(claimed))) <= 1e-9 * scale
+    supports = {frozenset(pmf) for pmf in pmfs.values()}
+    assert len(supports) == 1
+    assert all(p > 0 for pmf in pmfs.values() for p in pmf.values())
+    assert len(pmfs) >= 5  # the mechanism does look at its input
+    losses = [privacy_loss(p, q) for p, q in itertools.permutations(pmfs.values(), 2)]
+    assert max(losses) <= epsilon
+    # It spends what it may (the piecewise window of whole points costs it nothing either).
+    assert max(losses) == pytest.approx(carried_out(name, epsilon), rel=1e-2)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_duchi_has_the_published_two_points(epsilon: float) -> None:
+    mechanism = mechanism_of("duchi", epsilon)
+    largest = duchi_largest(min(epsilon, CARRIED_OUT))
+    for u in (-1.0, -0.4, 0.0, 0.25, 1.0):
+        pmf = exact_pmf(mechanism, u, 0.0)
+        assert sorted(pmf) == pytest.approx([-largest, largest], rel=1e-11)
+        assert float(pmf[max(pmf)]) == pytest.approx(0.5 + u / (2 * largest), abs=1e-11)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("u", [-1.0, -0.3, 0.0, 0.77, 1.0])
+def test_piecewise_has_the_published_density(epsilon: float, u: float) -> None:
+    """The exact distribution function on 2**20 points against the continuous one's.
+
+    Eq. 5 of Wang et al.; a cell of the grid has probability below 2e-5 here.
+    """
+    largest, E = piecewise_largest(epsilon), math.exp(epsilon)
+    left = (largest + 1) / 2 * u - (largest - 1) / 2
+    right = left + largest - 1
+    p = (E - math.sqrt(E)) / (2 * math.sqrt(E) + 2)
+    mechanism = mechanism_of("piecewise", epsilon)
+    points = np.linspace(-largest, largest, 2001)
+    exact = np.zeros_like(points)
+    for probability, outputs in branches(mechanism, u, 0.0):
+        assert np.all(np.diff(outputs) > 0)
+        exact += float(probability) * np.searchsorted(outputs, points, "right") / len(outputs)
+    inside = np.clip(points, left, right) - left
+    published = p * inside + p / E * (points + largest - inside)
+    assert np.abs(exact - published).max() < 2e-5
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 5.0, 40.0])
+def test_piecewise_on_all_of_its_points(epsilon: float) -> None:
+    """2**20 of them: one support to the last bit, and epsilon at every one of them."""
+    mechanism = mechanism_of("piecewise", epsilon, 0.0, 1.9)
+    supports, densities = [], []
+    for y in (0.0, 0.61, 1.9, math.nan):
+        ways = list(branches(mechanism, y, 1.2345))
+        support = np.unique(np.concatenate([v for _, v in ways]))
+        density = np.zeros(len(support))
+        for probability, outputs in ways:
+            place = np.searchsorted(support, outputs)
+            density[place] += float(probability / len(outputs))
+        supports.append(support.tobytes())
+        densities.append(density)
+        assert len(support) == 2**20
+        assert support[-1] == mechanism.middle + mechanism.half * mechanism.C
+        assert math.fsum(density) == pytest.approx(1, abs=1e-12)
+    assert len(set(supports)) == 1
+    for one, two in itertools.permutations(densities, 2):
+        assert math.log((one / two).max()) <= epsilon
+    largest = math.log((densities[0] / densities[2]).max())
+    assert largest == pytest.approx(min(epsilon, CARRIED_OUT), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["duchi", "piecewise"])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_public_parameters_give_epsilon_exactly(name: str, epsilon: float) -> None:
+    mechanism = mechanism_of(name, epsilon)
+    assert public_loss(mechanism) <= epsilon
+    assert public_loss(mechanism) == pytest.approx(min(epsilon, CARRIED_OUT), rel=1e-4)
+
+
+def public_loss(mechanism: Any) -> float:
+    """The loss that the truth, or the window, has by the floats that the coin is given."""
+    if isinstance(mechanism, Duchi):
+        truth = Fraction(mechanism.truth)
+        return exact_log(truth / (1 - truth))
+    inside, w, K = Fraction(mechanism.inside), mechanism.w, local._CELLS
+    return exact_log(inside * (K - w) / (w * (1 - inside)))
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Where the probability of a lie is small, the float nearest to that of the truth lies "
+    "above it: up to 1e-3 more than epsilon is spent at epsilon = 30. Rounding it towards 1/2 "
+    "(math.nextafter(truth, 0)) keeps the promise.",
+)
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("duchi", 13.0, 30.0),
+        ("piecewise", 28.0, 30.0),
+        ("duchi", 1e-7, 1e-5),
+        ("piecewise", 1e-7, 1e-5),
+    ],
+)
+def test_no_epsilon_is_exceeded_by_the_rounding_of_a_probability(
+    name: str, low: float, high: float
+) -> None:
+    for epsilon in np.geomspace(low, high, 200).tolist():
+        assert public_loss(mechanism_of(name, epsilon)) <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", np.geomspace(1e-3, 12.0, 60).tolist())
+@pytest.mark.parametrize("name", ["duchi", "piecewise"])
+def test_no_customary_epsilon_is_exceeded(name: str, epsilon: float) -> None:
+    slack = 0.0 if epsilon < 10 else 1e-11  # see the test above
+    assert public_loss(mechanism_of(name, epsilon)) <= epsilon + slack
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 0.6, 0.62, 1.0, 5.0])
+def test_the_hybrid_chooses_without_looking_at_the_reward(epsilon: float, few_cells: None) -> None:
+    mechanism = mechanism_of("hybrid", epsilon)
+    atoms = {-mechanism.duchi.C, mechanism.duchi.C}
+    share = math.exp(-epsilon / 2) if epsilon > 0.61 else 1.0
+    for u in (-1.0, 0.3, 1.0, math.nan):
+        pmf = exact_pmf(mechanism, u, 0.0)
+        assert float(sum(pmf[v] for v in atoms)) == pytest.approx(share, abs=1e-11)
+        assert len(pmf) == (2 if share == 1 else FEW + 2)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Wang et al.'s formula gives .60935 (they print .61); the constant is .6112. Between "
+    "the two the hybrid is private and unbiased, and its variance up to .03 % above what it could "
+    "be.",
+)
+def test_the_hybrid_begins_where_the_formula_says() -> None:
+    assert pytest.approx(threshold_of_wang(), abs=5e-5) == PIECEWISE_FROM
+
+
+def test_the_hybrid_begins_where_wang_et_al_say() -> None:
+    """To their two digits; there the piecewise mechanism begins to beat Duchi's at zero."""
+    assert round(PIECEWISE_FROM, 2) == round(threshold_of_wang(), 2) == 0.61
+
+    def gain(eps: float) -> float:
+        return piecewise_variance(eps, 0.0) - duchi_variance(eps, 0.0)
+
+    assert optimize.brentq(gain, 0.1, 2.0) == pytest.approx(threshold_of_wang(), abs=1e-9)
+    assert Hybrid(PIECEWISE_FROM, 0.0, 1.0).alpha == 0
+    assert Hybrid(0.6113, 0.0, 1.0).alpha == pytest.approx(1 - math.exp(-0.6113 / 2))
+
+
+@pytest.mark.parametrize("epsilon", np.geomspace(0.05, 30, 40).tolist())
+def test_the_hybrid_is_never_worse_than_its_parts(epsilon: float) -> None:
+    hybrid = mechanism_of("hybrid", epsilon)
+    parts = [mechanism_of(name, epsilon).worst_variance for name in ("duchi", "piecewise")]
+    assert hybrid.worst_variance <= min(parts) * (1 + 1e-9)
+
+
+# Mean and variance --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", BOUNDED)
+def test_moments_on_all_points(name: str, epsilon: float) -> None:
+    """Unbiased to 1e-9; the claimed variance is the exact one, or above it."""
+    mechanism = mechanism_of(name, epsilon, 0.0, 1.9)
+    for y in (-7.0, 0.0, 0.61, 0.95, 1.9):
+        inside = min(max(y, 0.0), 1.9)
+        mean, variance = moments(mechanism, y)
+        assert mean == pytest.approx(inside, abs=1e-9 * max(1.0, mechanism.tail.radius))
+        # Rounding to a point of the grid never counts; a window of few whole points does.
+        assert variance <= mechanism.variance(y) * (1 + 1e-9)
+        assert variance <= mechanism.worst_variance * (1 + 1e-9)
+        if epsilon <= 5:
+            assert variance == pytest.approx(mechanism.variance(y), rel=2e-5)
+
+
+@pytest.mark.parametrize("bounds", RANGES, ids=str)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_variances_are_the_published_ones(
+    name: str, epsilon: float, bounds: tuple[float, float]
+) -> None:
+    mechanism = mechanism_of(name, epsilon, *bounds)
+    half = (bounds[1] - bounds[0]) / 2
+    eps = carried_out(name, epsilon)
+    for share in (-3.0, -1.0, -0.5, 0.0, 0.2, 1.0, 40.0):
+        u = min(max(share, -1.0), 1.0)
+        y = bounds[0] + half + share * half
+        expected = half**2 * PUBLISHED[name](eps, u)
+        assert mechanism.variance(y) == pytest.approx(expected, rel=3e-6)
+    grid = [PUBLISHED[name](eps, u) for u in np.linspace(-1, 1, 101)]
+    assert mechanism.worst_variance == pytest.approx(half**2 * max(grid), rel=3e-6)
+    assert mechanism.noise == RewardNoise(
+        mechanism.worst_variance, mechanism.total_variance, mechanism.tail
+    )
+
+
+def test_figures_that_wang_et_al_print() -> None:
+    """At epsilon 1 on [-1, 1]: 8, 4.68, 5.22 and 4.29; on a one-sided range a quarter of it."""
+    worst = {name: mechanism_of(name, 1.0).worst_variance for name in LOCAL_MECHANISMS}
+    assert worst["laplace"] == pytest.approx(8.0, rel=1e-5)
+    assert worst["duchi"] == pytest.approx(4.6827, rel=1e-4)
+    assert worst["piecewise"] == pytest.approx(5.2236, rel=1e-4)
+    assert worst["hybrid"] == pytest.approx(4.2890, rel=1e-4)
+    assert mechanism_of("duchi", 1.0, 0.0, 1.0).worst_variance == pytest.approx(4.6827 / 4, 1e-4)
+    assert DEFAULT_MECHANISM == "hybrid"
+
+
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+@given(
+    epsilon=st.floats(0.05, 30),
+    points=st.lists(
+        st.tuples(st.floats(-1, 1), st.floats(1e-3, 1)),
+        min_size=1,
+        max_size=3,
+    ),
+    half=st.sampled_from([0.5, 1.0, 3.0]),
+)
+@settings(deadline=None)
+def test_total_variance_dominates_every_distribution_of_rewards(
+    name: str, epsilon: float, points: list[tuple[float, float]], half: float
+) -> None:
+    mechanism = mechanism_of(name, epsilon, 2.0, 2.0 + 2 * half)
+    u, weights = (np.array(column) for column in zip(*points, strict=True))
+    weights /= weights.sum()
+    own = weights @ u**2 - (weights @ u) ** 2
+    added = sum(w * PUBLISHED[name](epsilon, x) for w, x in zip(weights, u, strict=True))
+    assert half**2 * (own + added) <= mechanism.total_variance * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_total_variance_is_reached_by_rewards_at_the_ends(name: str, epsilon: float) -> None:
+    mechanism = mechanism_of(name, epsilon, 0.0, 1.9)
+    reached = 0.95**2 * (1 + PUBLISHED[name](epsilon, 1.0))
+    assert mechanism.total_variance == pytest.approx(reached, rel=3e-6)
+
+
+# Laplace and Gaussian noise -----------------------------------------------------------------
+
+
+def releases(mechanism: LocalMechanism, y: float, n: int) -> np.ndarray:
+    noise = SecureNoise()
+    return np.array([mechanism.randomize(y, noise, mechanism.low) for _ in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "y", "inside"),
+    [(0.1, 7.0, 1.9), (1.0, 0.61, 0.61), (2.0, math.nan, 0.0), (40.0, -1e308, 0.0)],
+)
+def test_laplace_noise_is_the_one_that_was_asked_for(
+    epsilon: float, y: float, inside: float
+) -> None:
+    """Kolmogorov-Smirnov over 1500 secure draws; false alarm 1e-9."""
+    mechanism = mechanism_of("laplace", epsilon, 0.0, 1.9)
+    assert mechanism.scale == pytest.approx(1.9 / epsilon, rel=2e-6)
+    assert mechanism.scale >= 1.9 / epsilon * (1 + 2**-21)
+    drawn = releases(mechanism, y, 1500)
+    law = stats.laplace(loc=inside, scale=1.9 / epsilon)
+    assert stats.kstest(drawn, law.cdf).pvalue > ALARM
+    moved = stats.laplace(loc=inside + 1.9 / epsilon, scale=1.9 / epsilon)
+    assert stats.kstest(drawn, moved.cdf).pvalue < ALARM
+
+
+@pytest.mark.parametrize(("epsilon", "y", "inside"), [(0.5, 7.0, 1.9), (5.0, math.inf, 0.0)])
+def test_gaussian_noise_is_the_one_that_was_asked_for(
+    epsilon: float, y: float, inside: float
+) -> None:
+    """Kolmogorov-Smirnov over 1500 secure draws; false alarm 1e-9."""
+    drawn = releases(mechanism_of("gaussian", epsilon, 0.0, 1.9), y, 1500)
+    law = stats.norm(inside, balle_wang_sigma(epsilon, DELTA, 1.9))
+    assert stats.kstest(drawn, law.cdf).pvalue > ALARM
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("u", [-1.0, 0.3])
+def test_secure_draws_follow_the_exact_distribution(name: str, u: float, few_cells: None) -> None:
+    """Dvoretzky-Kiefer-Wolfowitz over 1500 secure draws; false alarm 1e-9."""
+    mechanism = mechanism_of(name, 1.0)
+    pmf = exact_pmf(mechanism, u, 0.0)
+    support = np.array(sorted(pmf))
+    exact = np.cumsum([float(pmf[v]) for v in support.tolist()])
+    drawn = np.sort(releases(mechanism, u, 1500))
+    assert set(drawn.tolist()) <= set(pmf)
+    distance = np.abs(np.searchsorted(drawn, support, "right") / len(drawn) - exact).max()
+    assert distance <= math.sqrt(math.log(2 / ALARM) / (2 * len(drawn)))
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-2])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_gaussian_sigma_is_the_analytic_one(epsilon: float, delta: float) -> None:
+    mechanism = make_mechanism(
+        epsilon, reward_range=(-3.0, -2.5), mechanism="gaussian", delta=delta
+    )
+    expected = balle_wang_sigma(epsilon, delta, 0.5)
+    assert mechanism.sigma == pytest.approx(expected, rel=3e-6)
+    assert balle_wang_delta(mechanism.sigma, epsilon, 0.5) <= delta
+    assert isinstance(mechanism, Gaussian)
+    assert mechanism.mu * mechanism.sigma == pytest.approx(0.5, rel=2e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_gaussian_sigma_against_dp_accounting(epsilon: float) -> None:
+    """Its privacy loss distribution is a little pessimistic: by less than half a percent."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    sigma = mechanism_of("gaussian", epsilon, 0.0, 1.0).sigma
+
+    def delta_at(scale: float) -> float:
+        loss = pld.from_gaussian_mechanism(scale, sensitivity=1.0)
+        return float(loss.get_delta_for_epsilon(epsilon))
+
+    assert delta_at(sigma * 1.005) <= DELTA < delta_at(sigma * 0.995)
+
+
+# Tails --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("t", [1.0, 2.0, 10.0, 1e3, 1e9])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_tails_bound_how_often_noise_strays(epsilon: float, t: float) -> None:
+    laplace = mechanism_of("laplace", epsilon, 0.0, 1.9)
+    exceeded = 2 * stats.laplace.sf(laplace.tail(t), scale=laplace.scale)
+    assert exceeded == pytest.approx(1 / t, rel=1e-9)  # exactly the paper's L ln t
+    gaussian = mechanism_of("gaussian", epsilon, 0.0, 1.9)
+    exceeded = 2 * stats.norm.sf(gaussian.tail(t), scale=gaussian.sigma)
+    assert 0.05 / t <= exceeded <= 1 / t
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", BOUNDED)
+def test_bounded_noise_never_strays_farther_than_its_radius(
+    name: str, epsilon: float, few_cells: None
+) -> None:
+    mechanism = mechanism_of(name, epsilon, 0.0, 1.9)
+    strays = [
+        abs(value - inside)
+        for inside in (0.0, 0.61, 0.95, 1.9)
+        for value in exact_pmf(mechanism, inside, 0.0)
+    ]
+    radii = {mechanism.tail(t) for t in (1.0, 2.0, 1e9)}
+    assert len(radii) == 1
+    assert max(strays) <= radii.pop() * (1 + 1e-12)
+    assert max(strays) == pytest.approx(mechanism.tail(1.0), rel=1e-9)
+
+
+def test_tail_is_the_sub_weibull_quantile() -> None:
+    """P(|eta| > radius (ln(a t))^theta) = a exp(-ln(a t)) = 1/t."""
+    tail = Tail(0.7, theta=1.5, a=3.0)
+    for t in (1.0, 4.0, 1e6):
+        assert 3.0 * math.exp(-((tail(t) / 0.7) ** (1 / 1.5))) == pytest.approx(1 / t)
+
+
+def test_sub_weibull_radius_holds_normal_noise() -> None:
+    for sigma, horizon, delta in ((1.0, 1000, 0.01), (0.3, 10, 0.1), (5.0, 10**6, 1e-6)):
+        radius = sub_weibull_radius(0.5, horizon, delta, b=1 / (2 * sigma**2))
+        assert radius == pytest.approx(sigma * math.sqrt(2 * math.log(2 * horizon / delta)))
+        assert 0.05 * delta <= horizon * 2 * stats.norm.sf(radius, scale=sigma) <= delta
+
+
+def test_sub_weibull_radius_holds_exponential_noise_exactly() -> None:
+    for mean, horizon, delta in ((1.0, 1000, 0.01), (0.3, 1, 0.5), (5.0, 10**6, 1e-6)):
+        radius = sub_weibull_radius(1.0, horizon, delta, a=1.0, b=1 / mean)
+        assert horizon * stats.expon.sf(radius, scale=mean) == pytest.approx(delta)
+
+
+def test_sub_weibull_radius_of_noise_that_never_leaves_zero() -> None:
+    assert sub_weibull_radius(0.5, 1, 0.5, a=0.1) == 0.0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"theta": 0.0},
+        {"theta": -1.0},
+        {"theta": math.nan},
+        {"horizon": 0},
+        {"horizon": -3},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"delta": math.nan},
+        {"a": 0.0},
+        {"a": math.nan},
+        {"b": 0.0},
+        {"b": -2.0},
+        {"b": math.nan},
+    ],
+    ids=str,
+)
+def test_sub_weibull_radius_refuses_with_rule_and_value(bad: dict[str, Any]) -> None:
+    arguments = {"theta": 0.5, "horizon": 10, "delta": 0.1} | bad
+    with pytest.raises(ValueError, match=r"needs theta, a, b > 0, horizon >= 1") as caught:
+        sub_weibull_radius(**arguments)
+    ((name, value),) = bad.items()
+    assert f"{name}={value}" in str(caught.value)
+
+
+# Clipping -----------------------------------------------------------------------------------
+
+EXTREME = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1.7976931348623157e308, 5e-324, -0.0]
+anything = st.sampled_from(EXTREME) | st.floats() | st.floats(-3, 3)
+ends = st.floats(-1e300, 1e300) | st.floats(-5, 5)
+
+
+@settings(deadline=None, max_examples=500)
+@given(y=anything, low=ends, high=ends, share=st.floats(0, 1))
+@example(y=math.nan, low=0.0, high=1.9, share=0.0)
+@example(y=1e308, low=-1e308, high=7e307, share=1.0)
+@example(y=math.nextafter(1.9, 0), low=0.0, high=1.9, share=1.0)
+def test_any_float_becomes_an_input_within_the_range(
+    y: float, low: float, high: float, share: float
+) -> None:
+    assume(1e-300 < high - low < math.inf)
+    worst = min(max(low + share * (high - low), low), high)
+    mechanism = mechanism_of("hybrid", 1.0, low, high)
+    u = mechanism.clip(y, worst)
+    assert -1.0 <= u <= 1.0
+    # The middle and the half are rounded once: to a unit in the last place of the larger end.
+    rounding = 4 * math.ulp(max(abs(low), abs(high))) / mechanism.half + 1e-15
+    assert u == pytest.approx(unit(mechanism, y, worst), abs=rounding)
+
+
+@settings(deadline=None)
+@given(a=st.floats(-1e6, 1e6), b=st.floats(-1e6, 1e6))
+def test_clipping_keeps_the_order(a: float, b: float) -> None:
+    mechanism = mechanism_of("duchi", 1.0, -3.0, 11.0)
+    one, two = mechanism.clip(min(a, b), 0.0), mechanism.clip(max(a, b), 0.0)
+    assert one <= two
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("worst", [0.0, 0.61, 1.9])
+def test_what_is_no_finite_number_counts_as_the_worst(
+    name: str, odd: float, worst: float, few_cells: None
+) -> None:
+    mechanism = mechanism_of(name, 1.0, 0.0, 1.9)
+    assert exact_pmf(mechanism, odd, worst) == exact_pmf(mechanism, worst, 0.3)
+
+
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+@settings(deadline=None, max_examples=60)
+@given(y=anything, seed=st.integers(0, 10))
+def test_no_reward_makes_a_mechanism_fail_or_warn(name: str, y: float, seed: int) -> None:
+    mechanism = mechanism_of(name, 1.0, 0.0, 1.9)
+    with np.errstate(all="raise"):
+        value = mechanism.randomize(y, InsecureNoise(seed), 0.0)
+    assert type(value) is float
+    assert math.isfinite(value)
+
+
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_parameters_are_public_and_complete(name: str) -> None:
+    assert mechanism_of(name, 0.5, 0.0, 1.9).parameters() == {
+        "mechanism": name,
+        "epsilon": 0.5,
+        "delta": DELTA if name == "gaussian" else 0.0,
+        "low": 0.0,
+        "high": 1.9,
+    }
+
+
+# Composition --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["laplace", *BOUNDED])
+def test_pure_epsilons_add_up(name: str) -> None:
+    mechanism = mechanism_of(name, 0.5)
+    assert [mechanism.epsilon_of(k, 0.0) for k in (0, 1, 7)] == [0.0, 0.5, 3.5]
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("plays", [1, 2, 9, 100])
+def test_gaussian_plays_add_up_as_squares(epsilon: float, plays: int) -> None:
+    """So many plays are one whose noise is smaller by the square root of their number."""
+    mechanism = mechanism_of("gaussian", epsilon, 0.0, 1.9)
+    sigma = mechanism.sigma / math.sqrt(plays)
+    expected = optimize.brentq(
+        lambda eps: balle_wang_delta(sigma, eps, 1.9) - DELTA, 1e-3, 2000, xtol=1e-12
+    )
+    assert mechanism.epsilon_of(plays, DELTA) == pytest.approx(expected, rel=1e-5)
+    assert mechanism.epsilon_of(plays, DELTA) >= expected
+    assert mechanism.epsilon_of(0, DELTA) == 0.0
+
+
+# What is refused ----------------------------------------------------------------------------
+
+BAD = [
+    ({"epsilon": 0.0}, r"epsilon must be a finite number > 0, got 0"),
+    ({"epsilon": -1.0}, r"epsilon must be a finite number > 0, got -1"),
+    ({"epsilon": math.nan}, r"epsilon must be a finite number > 0, got nan"),
+    ({"epsilon": math.inf}, r"epsilon must be a finite number > 0, got inf"),
+    ({"bound": None}, r"Give bound= .* or reward_range=\(low, high\), one of them"),
+    ({"reward_range": (0.0, 1.0)}, r"Give bound= .* or reward_range=\(low, high\), one of them"),
+    ({"bound": 0.0}, r"bound must be a finite number > 0, got 0"),
+    ({"bound": -2.5}, r"bound must be a finite number > 0, got -2\.5"),
+    ({"bound": math.nan}, r"bound must be a finite number > 0, got nan"),
+    ({"bound": math.inf}, r"bound must be a finite number > 0, got inf"),
+    ({"bound": 1.7e308}, r"too wide for floats"),
+    ({"bound": None, "reward_range": (1.0, 0.0)}, r"finite low < high, got \(1\.0, 0\.0\)"),
+    ({"bound": None, "reward_range": (1.0, 1.0)}, r"finite low < high, got \(1\.0, 1\.0\)"),
+    ({"bound": None, "reward_range": (math.nan, 1.0)}, r"finite low < high, got \(nan"),
+    ({"bound": None, "reward_range": (0.0, math.inf)}, r"finite low < high, got \(0\.0, inf"),
+    ({"bound": None, "reward_range": (-1e308, 1e308)}, r"too wide for floats"),
+    ({"bound": None, "reward_range": (0.0, 1.0, 2.0)}, r"two numbers \(low, high\), got \(0\.0"),
+    ({"bound": None, "reward_range": (0.5,)}, r"two numbers \(low, high\), got \(0\.5,\)"),
+    ({"bound": None, "reward_range": 1.5}, r"two numbers \(low, high\), got 1\.5"),
+    ({"bound": None, "reward_range": "ab"}, r"two numbers \(low, high\), got 'ab'"),
+    ({"bound": None, "reward_range": (None, 1.0)}, r"two numbers \(low, high\), got \(None"),
+    ({"mechanism": "gauss"}, r"one of laplace, duchi, piecewise, hybrid, gaussian, got 'gauss'"),
+    ({"mechanism": ""}, r"one of laplace, duchi, piecewise, hybrid, gaussian, got ''"),
+    ({"delta": 1e-6}, r"hybrid gives pure epsilon-LDP; delta=1e-06 has no use. Leave it out"),
+    ({"delta": math.nan}, r"hybrid gives pure epsilon-LDP; delta=nan has no use. Leave it out"),
+    ({"mechanism": "gaussian"}, r"delta in \(0, 1\), got 0\.0\. Give delta="),
+    ({"mechanism": "gaussian", "delta": 0.0}, r"delta in \(0, 1\), got 0\.0\. Give delta="),
+    ({"mechanism": "gaussian", "delta": 1.0}, r"delta in \(0, 1\), got 1\.0\. Give delta="),
+    ({"mechanism": "gaussian", "delta": -0.1}, r"delta in \(0, 1\), got -0\.1\. Give delta="),
+    ({"mechanism": "gaussian", "delta": math.nan}, r"delta in \(0, 1\), got nan\. Give delta="),
+    ({"mechanism": "gaussian", "delta": 0.1, "epsilon": -1.0}, r"epsilon must be a finite"),
+    ({"mechanism": "gaussian", "delta": 0.1, "bound": -1.0}, r"bound must be a finite"),
+]
+
+
+@pytest.mark.parametrize(("bad", "words"), BAD, ids=[str(bad) for bad, _ in BAD])
+def test_senseless_arguments_are_refused(bad: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make_mechanism(**({"epsilon": 1.0, "bound": 1.0} | bad))
+
+
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_a_bound_is_a_symmetric_range(name: str) -> None:
+    delta = DELTA if name == "gaussian" else None
+    mechanism = make_mechanism(1, bound=2, mechanism=name, delta=delta)
+    assert type(mechanism) is LOCAL_MECHANISMS[name]
+    assert (mechanism.low, mechanism.high) == (-2.0, 2.0)
+    assert (mechanism.width, mechanism.half, mechanism.middle) == (4.0, 2.0, 0.0)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="The check itself fails on them: a TypeError or OverflowError of Python's."
+)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"epsilon": "1"},
+        {"epsilon": None},
+        {"epsilon": 10**400},
+        {"bound": "1"},
+        {"bound": 10**400},
+        {"mechanism": []},
+        {"mechanism": "gaussian", "delta": "tiny"},
+    ],
+    ids=lambda bad: str(bad)[:30],
+)
+def test_arguments_of_another_type_are_refused_in_words(bad: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"must be|needs"):
+        make_mechanism(**({"epsilon": 1.0, "bound": 1.0} | bad))
+    with pytest.raises(ValueError, match=r"epsilon|bound|mechanism|delta"):
+        make_mechanism(**({"epsilon": 1.0, "bound": 1.0} | bad))
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Accepted, then every play fails with ZeroDivisionError or OverflowError: the "
+    "probabilities round to 1/2, or half of the range to zero.",
+)
+@pytest.mark.parametrize(
+    ("name", "epsilon", "bounds"),
+    [
+        ("duchi", 5e-324, (-1.0, 1.0)),
+        ("piecewise", 1e-17, (-1.0, 1.0)),
+        ("laplace", 5e-324, (-1.0, 1.0)),
+        ("hybrid", 1.0, (0.0, 5e-324)),
+        ("laplace", 1.0, (0.0, 5e-324)),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused_at_once(
+    name: str, epsilon: float, bounds: tuple[float, float]
+) -> None:
+    with pytest.raises(ValueError, match=r"epsilon|range"):
+        mechanism_of(name, epsilon, *bounds)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="half**2 and 1 / eps**2 overflow in floats: mechanism.noise raises OverflowError for "
+    "a range or epsilon that was accepted.",
+)
+@pytest.mark.parametrize(
+    ("epsilon", "bounds"), [(1.0, (-1e160, 1e160)), (1e-200, (-1.0, 1.0))]
+)
+def test_facts_on_the_noise_of_an_accepted_mechanism_can_be_told(
+    epsilon: float, bounds: tuple[float, float]
+) -> None:
+    noise = mechanism_of("laplace", epsilon, *bounds).noise
+    assert noise.variance > 0
+
+
+# Floats that betray the reward --------------------------------------------------------------
+
+NEAR = 2.0**-5
+COARSE = 54
+
+
+def small_ones(draw: Callable[[], float], n: int) -> np.ndarray:
+    """Draws so close to zero that their last bits could tell what was added to the noise."""
+    drawn = np.array([draw() for _ in range(n)])
+    return drawn[np.abs(drawn) < NEAR]
+
+
+def on_lattice(values: np.ndarray, exponent: int) -> float:
+    """Share of values that are multiples of 2**exponent."""
+    multiples = values * 2.0**-exponent
+    return float(np.mean(multiples == np.floor(multiples)))
+
+
+def test_laplace_releases_lie_on_one_lattice_whatever_the_reward() -> None:
+    """Inputs 0 and 1/3 of half-ranges, 2500 secure draws each at epsilon 8.
+
+    A float sum ``1/3 + noise`` near zero keeps only the bits that 1/3 has, and ``0 + noise`` all
+    of them: that identifies the reward. Secure draws are multiples of 2**-62 for both, which no
+    draw may violate, and for neither do all of those near zero have 1/3's bits. Some 80 of them
+    for 1/3 are expected; that fewer than 20 turn up, or all lie on the coarse lattice (each with
+    probability below 1/2), happens with probability below 1e-6.
+    """
+    mechanism = mechanism_of("laplace", 8.0)
+    scale, noise = mechanism.scale, SecureNoise()
+    grid = math.floor(math.log2(scale)) - 60
+    for u in (0.0, 1 / 3):
+        near = small_ones(lambda u=u: noise.add_laplace(u, scale), 2500)
+        assert len(near) >= 20
+        assert on_lattice(near, grid) == 1.0
+        assert on_lattice(near, -COARSE) < 1.0
+
+
+def test_the_lattice_tells_a_naive_sum_apart() -> None:
+    """The control of the test above, over a fixed seed."""
+    noise = InsecureNoise(0)
+    scale = mechanism_of("laplace", 8.0).scale
+    grid = math.floor(math.log2(scale)) - 60
+    zero, third = (
+        small_ones(lambda u=u: noise.add_laplace(u, scale), 20_000) for u in (0.0, 1 / 3)
+    )
+    assert min(len(zero), len(third)) > 200
+    assert on_lattice(zero, grid) < 1.0
+    assert on_lattice(zero, -COARSE) < 0.5
+    assert on_lattice(third, -COARSE) == 1.0
+
+
+# The secure source --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("probability", [0.5, 0.75, 0.999, math.nextafter(1.0, 0.0)])
+def test_the_secure_coin_has_the_probability_it_is_given(probability: float) -> None:
+    """An exact binomial test over 2000 tosses; false alarm 1e-9."""
+    noise, n = SecureNoise(), 2000
+    heads = sum(noise.flip(probability) for _ in range(n))
+    assert stats.binomtest(heads, n, probability).pvalue > ALARM
+    assert stats.binomtest(heads, n, probability - 0.2).pvalue < ALARM
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.49, math.nextafter(0.5, 0), 1.0, 2.0, math.nan])
+def test_the_secure_coin_refuses_other_probabilities(probability: float) -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[1/2, 1\), got"):
+        SecureNoise().flip(probability)
+
+
+@pytest.mark.parametrize("n", [1, 7, 2**53])
+def test_secure_integers_are_uniform(n: int) -> None:
+    """Chi-squared over seven classes of 3500 draws; false alarm 1e-9."""
+    noise = SecureNoise()
+    drawn = [noise.integer(n) for _ in range(3500)]
+    assert all(0 <= value < n for value in drawn)
+    if n > 1:
+        classes = np.bincount([value * 7 // n for value in drawn], minlength=7)
+        assert len(classes) == 7
+        assert stats.chisquare(classes).pvalue > ALARM
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_secure_laplace_refuses_what_is_not_finite(value: float) -> None:
+    with pytest.raises(ValueError, match="clip before noise"):
+        SecureNoise().add_laplace(value, 1.0)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf])
+def test_secure_laplace_refuses_senseless_scales(scale: float) -> None:
+    with pytest.raises(ValueError, match="noise scale"):
+        SecureNoise().add_laplace(0.0, scale)
+
+
+def test_secure_noise_of_rewards_never_repeats_whatever_is_seeded() -> None:
+    """Forty tosses, integers and Laplace draws a round; chance repeats them with 1e-9 at most."""
+    rounds = []
+    for _ in range(5):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002 - the legacy seed must not reach the noise
+        noise = SecureNoise()
+        rounds.append(
+            (
+                tuple(noise.flip(0.5) for _ in range(40)),
+                tuple(noise.integer(2**53) for _ in range(3)),
+                noise.add_laplace(0.0, 1.0),
+            )
+        )
+    for parts in zip(*rounds, strict=True):
+        assert len(set(parts)) == len(rounds)
+
+
+def test_insecure_noise_of_rewards_is_reproducible() -> None:
+    def some(seed: int) -> list[float]:
+        noise = InsecureNoise(seed)
+        return [noise.add_laplace(1.0, 2.0), noise.flip(0.7), noise.integer(2**53)]
+
+    assert some(3) == some(3)
+    assert some(3) != some(4)
+
+
+def test_the_piecewise_step_gives_the_published_largest_output() -> None:
+    for epsilon in (0.1, 0.5, 1.0, 2.0, 5.0):
+        mechanism = Piecewise(epsilon, -1.0, 1.0)
+        assert pytest.approx(piecewise_largest(epsilon), rel=2e-5) == mechanism.C
