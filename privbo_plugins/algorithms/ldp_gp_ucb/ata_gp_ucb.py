@@ -80,20 +80,25 @@ class ATAGPUCB(NystromUCB):
         self._sums[number].add(reward)
         self._stale = True
 
-    def _weights(self, Phi: Array, V: Array) -> Array:
-        values, vectors = eigh(V)
+    def _weights(self) -> Array:
+        values, vectors = eigh(self._V)
         root = (vectors / np.sqrt(values)) @ vectors.T  # V^{-1/2}
-        U = root @ Phi.T  # line 9
-        return np.asarray(root @ self._truncated(U))  # lines 10 and 11
+        return np.asarray(root @ self._truncated(root))  # line 11
 
-    def _truncated(self, U: Array) -> Array:
-        """r: most points have no reward large enough to be cut in any feature."""
-        size, b = np.abs(U), self.b
+    def _truncated(self, root: Array) -> Array:
+        """R (line 10): most points have no reward large enough to be cut in any feature.
+
+        No |u_i| of a point exceeds the leverage |V^{-1/2} phi| that it had when it was added,
+        because V only grows; so only points whose largest reward might be cut are looked at.
+        """
         totals = np.array([s.total for s in self._sums])
         largest = np.array([s.largest for s in self._sums])
-        r = U @ totals
-        for number in np.flatnonzero(size.max(0) * largest > b):
-            thresholds = b / np.maximum(size[:, number], 1e-300)
-            kept = self._sums[number].up_to(thresholds)
-            r += U[:, number] * (kept - totals[number])
+        r, b = root @ (self._Phi.T @ totals), self.b
+        suspects = np.flatnonzero(self._leverage.all[:, 0] * largest > b)
+        U = root @ self._Phi[suspects].T  # line 9
+        size = np.maximum(np.abs(U), 1e-300)
+        for column in np.flatnonzero(size.max(0, initial=0.0) * largest[suspects] > b):
+            number = suspects[column]
+            kept = self._sums[number].up_to(b / size[:, column])
+            r += U[:, column] * (kept - totals[number])
         return np.asarray(r)

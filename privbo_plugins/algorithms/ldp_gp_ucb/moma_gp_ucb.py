@@ -105,9 +105,10 @@ class MoMAGPUCB(NystromUCB):
         self.n += 1
         self._stale = True
 
-    def _weights(self, Phi: Array, V: Array) -> Array:
-        Theta = np.asarray(np.linalg.solve(V, Phi.T @ np.array(self._S)), dtype=float)  # line 10
-        return np.asarray(Theta[:, median_of_means(Theta, V)])
+    def _weights(self) -> Array:
+        S = np.array(self._S)
+        Theta = np.asarray(np.linalg.solve(self._V, self._Phi.T @ S), dtype=float)  # line 10
+        return np.asarray(Theta[:, median_of_means(Theta, self._V)])
 
 
 def median_of_means(Theta: Array, V: Array) -> int:

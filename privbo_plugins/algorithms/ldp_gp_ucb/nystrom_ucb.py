@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
-from privbo_plugins.algorithms.ldp_gp_ucb.rewards import Distinct
+from privbo_plugins.algorithms.ldp_gp_ucb.rewards import Distinct, GrowingRows
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
 from privbo_plugins.models.nystrom import NystromEmbedding, sampled
 from privbo_plugins.spaces import Space
@@ -31,13 +31,11 @@ class NystromUCB(RewardUCB):
         super().__init__(config, space, maximize=maximize, seed=seed)
         self.distinct = Distinct()
         self._rng = np.random.default_rng([seed, 3])
-        self._embedding = NystromEmbedding(self.domain.k, np.empty((0, 0)), np.empty(0))
-        self._theta: Array = np.empty(0)
-        self._V: Array = np.empty((0, 0))
-        self._Phi: Array = np.empty((0, 0))
         self._drawn: Array = np.empty((0, 0))
         self._drawn_at = 0
         self._stale = False
+        self._theta: Array = np.empty(0)
+        self._embed(np.empty((0, 0)), np.empty(0))
 
     @property
     def m(self) -> int:
@@ -50,8 +48,8 @@ class NystromUCB(RewardUCB):
         """Width of the confidence interval of the next play."""
 
     @abc.abstractmethod
-    def _weights(self, Phi: Array, V: Array) -> Array:
-        """Theta from features of the distinct points and V."""
+    def _weights(self) -> Array:
+        """Theta from the features Phi of the distinct points and V."""
 
     def _fit(self) -> None:
         """Lines 6 to 12: embedding, V and theta from all plays; once for all that is new."""
@@ -62,41 +60,59 @@ class NystromUCB(RewardUCB):
         if n <= _EVERY or n >= 1.1 * self._drawn_at:
             self._draw()
             self._drawn_at = n
-        if len(self._Phi) != n:
-            new = self._embedding.features(self.distinct.Z[len(self._Phi) :])
-            self._Phi = np.vstack([self._Phi, new]) if len(self._Phi) else new
-        Phi = self._Phi
-        self._V = (Phi.T * self.distinct.counts) @ Phi + self.config.lam * np.eye(self.m)
-        self._theta = self._weights(Phi, self._V)
+        self._extend()
+        self._theta = self._weights()
 
     def _draw(self) -> None:
         """Algorithm 4, with the variances of the round before."""
-        Z: Array = self.distinct.Z
-        s2 = self._sigma(Z, np.empty((0, Z.shape[1]))) ** 2
+        Z = self.distinct.Z
+        phi = self._embedding.features(Z)
+        s2 = self._sigma(Z, phi, np.linalg.inv(self._V)) ** 2
         kept = sampled(self.config.q, s2, self.distinct.counts, self._rng)
         D = np.asarray(Z[kept])
         if not np.array_equal(D, self._drawn):
             self._drawn = D
-            self._embedding = NystromEmbedding(self.domain.k, D, self.domain.prior(D))
-            self._Phi = np.empty((0, 0))
+            self._embed(D, self.domain.prior(D))
 
-    def _sigma(self, Z: Array, pending: Array) -> Array:
+    def _embed(self, D: Array, prior: Array) -> None:
+        """Begins anew with another dictionary."""
+        self._embedding = NystromEmbedding(self.domain.k, D, prior)
+        self._rows, self._leverage = GrowingRows(self.m), GrowingRows(1)
+        self._V: Array = self.config.lam * np.eye(self.m)
+        self._counted: Array = np.empty(0)
+
+    @property
+    def _Phi(self) -> Array:
+        """Features of the distinct points, shape (n, m)."""
+        return self._rows.all
+
+    def _extend(self) -> None:
+        """Adds to Phi and V what was played since the last time."""
+        counts = self.distinct.counts
+        first = len(self._counted)
+        self._rows.append(self._embedding.features(self.distinct.Z[first:]))
+        new = counts - np.concatenate([self._counted, np.zeros(len(counts) - first)])
+        played = np.flatnonzero(new)
+        Phi = self._Phi[played]
+        self._V = self._V + (Phi.T * new[played]) @ Phi
+        leverage = _form(self._Phi[first:], np.linalg.inv(self._V))
+        self._leverage.append(np.sqrt(np.maximum(leverage, 0.0))[:, None])
+        self._counted = counts
+
+    def _sigma(self, Z: Array, phi: Array, A: Array) -> Array:
         """Line 13: what the embedding does not span keeps its prior variance."""
-        prior = self.domain.prior(Z)
-        if self._V.shape != (self.m, self.m) or self.m == 0:
-            return np.asarray(np.sqrt(prior))
-        phi, seen = self._embedding.features(Z), self._embedding.features(pending)
-        V = self._V + seen.T @ seen
-        explained = np.einsum("ij,ij->i", phi, phi)
-        left = np.einsum("ij,ij->i", phi, np.linalg.solve(V, phi.T).T)
-        return np.asarray(np.sqrt(np.maximum(prior - explained + self.config.lam * left, 0.0)))
+        left = self.domain.prior(Z) - np.einsum("ij,ij->i", phi, phi)
+        variance = left + self.config.lam * _form(phi, A)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
     def _score(self, pending: Array) -> Any:
         self._fit()
-        beta = self.beta
+        seen = self._embedding.features(pending)
+        A, beta = np.asarray(np.linalg.inv(self._V + seen.T @ seen)), self.beta
 
         def ucb(Z: Array) -> Array:
-            return np.asarray(self.mean(Z) + beta * self._sigma(Z, pending))
+            phi = self._embedding.features(Z)
+            return np.asarray(phi @ self._theta + beta * self._sigma(Z, phi, A))
 
         return ucb
 
@@ -104,3 +120,8 @@ class NystromUCB(RewardUCB):
         """Line 12: phi(x)ᵀ theta, in reward units."""
         self._fit()
         return np.asarray(self._embedding.features(Z) @ self._theta)
+
+
+def _form(Phi: Array, A: Array) -> Array:
+    """phiᵀ A phi of each row."""
+    return np.asarray(np.einsum("ij,ij->i", Phi @ A, Phi))

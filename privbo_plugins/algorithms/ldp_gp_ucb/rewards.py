@@ -45,6 +45,28 @@ class Distinct:
         return np.array(self._counts, dtype=float)
 
 
+class GrowingRows:
+    """A matrix to which rows are appended in amortised constant time."""
+
+    def __init__(self, columns: int) -> None:
+        self._buffer, self._n = np.empty((16, columns)), 0
+
+    def append(self, rows: Array) -> None:
+        """More rows, shape (n, columns)."""
+        n = self._n + len(rows)
+        if n > len(self._buffer):
+            larger = np.empty((max(n, 2 * len(self._buffer)), self._buffer.shape[1]))
+            larger[: self._n] = self.all
+            self._buffer = larger
+        self._buffer[self._n : n] = rows
+        self._n = n
+
+    @property
+    def all(self) -> Array:
+        """Every row so far, shape (n, columns)."""
+        return self._buffer[: self._n]
+
+
 class TruncatedSums:
     """Sums of one point's rewards, of those that are not larger than a threshold.
 
