@@ -51,6 +51,8 @@ def main() -> None:
     path.unlink(missing_ok=True)
 
     sampler = LDPGPUCBSampler(arguments.epsilon, reward_range=(0, 1), seed=arguments.seed)
+    print(sampler.plan(arguments.trials))
+    print("Single values carry that noise and may lie outside [0, 1].", end="\n\n")
     study = optuna.create_study(
         study_name="demo-local",
         storage=f"sqlite:///{path}",

@@ -31,7 +31,12 @@ from optuna_samplers._study import (
     whole,
 )
 from privbo_plugins.algorithms.base import Play
-from privbo_plugins.algorithms.ldp_gp_ucb import RewardUCB, UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb import (
+    RewardPlan,
+    RewardUCB,
+    UCBConfig,
+    make_reward_plan,
+)
 from privbo_plugins.curator import local_guarantee
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -265,6 +270,25 @@ class RewardSampler(BaseSampler):
             vault=self._vault,
             noise=self._noise,
         )
+
+    def plan(self, n_trials: int) -> RewardPlan:
+        """What so many trials can tell at this epsilon.
+
+        Args:
+            n_trials: Number of trials, one user's reward each.
+
+        Returns:
+            The plan; printing it says how well a setting's mean will be known.
+
+        Raises:
+            ValueError: If the number is not positive, or the sampler knows no reward range.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        plan = make_reward_plan(self._config, n_trials)
+        plan.warn_if_drowned()
+        return plan
 
     def recommend(self, study: Study) -> dict[str, Any]:
         """The parameters with the largest posterior mean: not the best noisy trial.

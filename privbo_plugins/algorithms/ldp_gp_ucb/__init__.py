@@ -4,7 +4,17 @@ from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.plan import RewardPlan, make_reward_plan
 from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
 
-__all__ = ["ATAGPUCB", "GPUCB", "TGPUCB", "MoMAGPUCB", "RewardUCB", "UCBConfig"]
+__all__ = [
+    "ATAGPUCB",
+    "GPUCB",
+    "TGPUCB",
+    "MoMAGPUCB",
+    "RewardPlan",
+    "RewardUCB",
+    "UCBConfig",
+    "make_reward_plan",
+]

@@ -1,0 +1,84 @@
+"""What so many privatised plays can tell, before a run."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
+from privbo_plugins.errors import UtilityWarning
+
+_DROWNED = 0.25
+"""Fraction of the range below which settings cannot be told apart: then a run is likely lost."""
+
+
+@dataclass(frozen=True)
+class RewardPlan:
+    """How well a mean is known after a number of plays.
+
+    Attributes:
+        n_plays: Number of plays, one user's reward each.
+        width: Width of the rewards' public range.
+        sd: Largest standard deviation of one privatised reward.
+
+    Example:
+        >>> print(RewardPlan(400, width=1.0, sd=1.1))
+        400 plays: one privatised reward has a standard deviation of up to 1.1 (the range is 1
+        wide). If all of them went to one setting, its mean would be known to ±0.11; shared by ten
+        settings, to ±0.34 each (95 %).
+    """
+
+    n_plays: int
+    width: float
+    sd: float
+
+    def known_to(self, plays: float) -> float:
+        """Half-width of a 95 % interval for the mean of so many plays, in reward units."""
+        return 1.96 * self.sd / math.sqrt(plays)
+
+    @property
+    def drowned(self) -> bool:
+        """Whether even all plays of one setting leave its mean in the dark."""
+        return self.known_to(self.n_plays) > _DROWNED * self.width
+
+    def warn_if_drowned(self) -> None:
+        """Issues a :class:`UtilityWarning` if the noise is likely to drown the signal."""
+        if self.drowned:
+            needed = math.ceil((1.96 * self.sd / (_DROWNED * self.width)) ** 2)
+            warnings.warn(
+                f"{self.n_plays} plays under this mechanism tell next to nothing: even if all of "
+                "them went to one setting, its mean would be known to "
+                f"±{self.known_to(self.n_plays):.2g} only, in a range "
+                f"{self.width:.3g} wide. Ask at least {needed} users, take a larger epsilon, or a "
+                "narrower true range.",
+                UtilityWarning,
+                stacklevel=3,
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_plays} plays: one privatised reward has a standard deviation of up to "
+            f"{self.sd:.2g} (the range is {self.width:.3g} wide). If all of them went to one "
+            f"setting, its mean would be known to ±{self.known_to(self.n_plays):.2g}; shared by "
+            f"ten settings, to ±{self.known_to(self.n_plays / 10):.2g} each (95 %)."
+        )
+
+
+def make_reward_plan(config: UCBConfig, n_plays: int) -> RewardPlan:
+    """The plan of a run.
+
+    Args:
+        config: Settings, with a range.
+        n_plays: Number of plays, >= 1.
+
+    Raises:
+        ValueError: If the number is not positive, or the settings hold no range.
+    """
+    if not n_plays >= 1:
+        raise ValueError(f"A plan needs at least one play, got {n_plays}.")
+    if config.low is None or config.high is None:
+        raise ValueError("A plan needs the rewards' range: give bound= or reward_range=.")
+    width = config.high - config.low
+    variance = (width / 2) ** 2 if config.noise is None else config.noise.total_variance
+    return RewardPlan(int(n_plays), width, math.sqrt(variance))

@@ -1,0 +1,71 @@
+"""Both hosts' classes take the same settings, and all of the engine's."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+
+import optuna_samplers
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+import raytune_searchers
+
+OF_THE_HOSTS = {
+    "metric", "mode", "points_to_evaluate", "max_concurrent", "fill_idle", "run",
+}  # fmt: skip
+"""What only Ray Tune has."""
+
+ALGORITHMS = ["DPGIBO", "LDPGPUCB", "LDPTGPUCB", "LDPATAGPUCB", "LDPMoMAGPUCB"]
+
+
+def defaults(cls: type) -> dict[str, object]:
+    """Default by name of every setting."""
+    return {n: p.default for n, p in inspect.signature(cls).parameters.items()}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_sampler_and_searcher_take_the_same_settings(name: str) -> None:
+    sampler = defaults(getattr(optuna_samplers, f"{name}Sampler"))
+    search = defaults(getattr(raytune_searchers, f"{name}Search"))
+    assert set(search) - set(sampler) <= OF_THE_HOSTS
+    assert set(sampler) <= set(search)
+    assert {n: search[n] for n in sampler} == sampler
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_everything_is_keyword_only_but_the_budget(name: str) -> None:
+    parameters = list(
+        inspect.signature(getattr(optuna_samplers, f"{name}Sampler")).parameters.values()
+    )
+    assert parameters[0].name in ("mu", "epsilon")
+    assert {p.kind for p in parameters[1:]} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_the_samplers_offer_every_setting_of_dp_gibo() -> None:
+    of_the_preset = {"exact_centre", "random_start"}
+    engine = {f.name for f in dataclasses.fields(GIBOConfig)} - of_the_preset
+    assert engine <= set(defaults(optuna_samplers.DPGIBOSampler))
+
+
+def test_the_samplers_offer_every_setting_of_the_ucb_family() -> None:
+    named = {"low": "bound", "high": "reward_range", "noise": "mechanism", "delta": "failure"}
+    engine = {named.get(f.name, f.name) for f in dataclasses.fields(UCBConfig)}
+    offered: set[str] = set()
+    for name in ALGORITHMS[1:]:
+        offered |= set(defaults(getattr(optuna_samplers, f"{name}Sampler")))
+    assert engine <= offered
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_setting_is_documented(name: str) -> None:
+    for cls in (
+        getattr(optuna_samplers, f"{name}Sampler"),
+        getattr(raytune_searchers, f"{name}Search"),
+    ):
+        text = inspect.getdoc(cls) or ""
+        missing = [setting for setting in defaults(cls) if f"{setting}: " not in text]
+        assert not missing
