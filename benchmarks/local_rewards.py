@@ -114,7 +114,7 @@ def run_private(
 
 
 def run_sampler(name: str, kind: str, T: int, seed: int) -> Row:
-    """An Optuna sampler at epsilon = 1, hybrid mechanism, noise from the system."""
+    """An Optuna sampler at epsilon = 1, default mechanism, noise from the system."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     problem, rng = PROBLEMS[name](seed), np.random.default_rng([seed, 11])
     sampler = SAMPLERS[kind](problem, T, seed)
@@ -207,7 +207,7 @@ def widths() -> Iterable[dict[str, Any]]:
     for name, kind, scale, seed in product(available(), HEAVY, (0.1, 0.03, 0.01), SEEDS):
         yield _private(name, kind, 1.0, "laplace", True, scale, 3000, seed)
     for name, kind, scale, seed in product(available(), HEAVY, (0.1, 0.03, 0.01), SEEDS):
-        yield _private(name, kind, 1.0, "hybrid", False, scale, 3000, seed)
+        yield _private(name, kind, 1.0, "duchi", False, scale, 3000, seed)
 
 
 def mechanisms() -> Iterable[dict[str, Any]]:

@@ -405,7 +405,7 @@ LOCAL_MECHANISMS: dict[str, type[LocalMechanism]] = {
 }
 """Mechanisms by the name a user gives."""
 
-DEFAULT_MECHANISM = Hybrid.name
+DEFAULT_MECHANISM = Duchi.name
 """What the benchmarks say is best."""
 
 

@@ -67,7 +67,7 @@ class NystromUCB(RewardUCB):
         """Algorithm 4, with the variances of the round before."""
         Z = self.distinct.Z
         phi = self._embedding.features(Z)
-        s2 = self._sigma(Z, phi, np.linalg.inv(self._V)) ** 2
+        s2 = self._sigma(Z, phi, _inverse(self._V)) ** 2
         kept = sampled(self.config.q, s2, self.distinct.counts, self._rng)
         D = np.asarray(Z[kept])
         if not np.array_equal(D, self._drawn):
@@ -95,7 +95,7 @@ class NystromUCB(RewardUCB):
         played = np.flatnonzero(new)
         Phi = self._Phi[played]
         self._V = self._V + (Phi.T * new[played]) @ Phi
-        leverage = _form(self._Phi[first:], np.linalg.inv(self._V))
+        leverage = _form(self._Phi[first:], _inverse(self._V))
         self._leverage.append(np.sqrt(np.maximum(leverage, 0.0))[:, None])
         self._counted = counts
 
@@ -108,7 +108,7 @@ class NystromUCB(RewardUCB):
     def _score(self, pending: Array) -> Any:
         self._fit()
         seen = self._embedding.features(pending)
-        A, beta = np.asarray(np.linalg.inv(self._V + seen.T @ seen)), self.beta
+        A, beta = _inverse(self._V + seen.T @ seen), self.beta
 
         def ucb(Z: Array) -> Array:
             phi = self._embedding.features(Z)
@@ -120,6 +120,10 @@ class NystromUCB(RewardUCB):
         """Line 12: phi(x)ᵀ theta, in reward units."""
         self._fit()
         return np.asarray(self._embedding.features(Z) @ self._theta)
+
+
+def _inverse(V: Array) -> Array:
+    return np.asarray(np.linalg.inv(V), dtype=float)
 
 
 def _form(Phi: Array, A: Array) -> Array:
