@@ -47,8 +47,11 @@ _ROUNDING_BITS = 53
 _CELLS = 2**20
 """Outputs of the piecewise mechanism."""
 
-_TOWARDS_PRIVACY = 1.0 - 2.0**-40
-"""Covers the rounding of probabilities to floats."""
+_TOWARDS_PRIVACY = 1.0 - 2.0**-40, 2.0**-50
+"""Factor and distance by which log odds stay below epsilon: far more than a logarithm's error."""
+
+_SMALLEST_EPSILON = 1e-6
+"""Below, coins could not be told from fair ones."""
 
 _LARGEST_EPSILON = 30.0
 """Larger ones are carried out as this one: the probability of a lie must not round to zero."""
@@ -83,8 +86,11 @@ class LocalMechanism(abc.ABC):
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ValueError(f"epsilon must be a finite number > 0, got {self.epsilon}.")
+        if not (math.isfinite(self.epsilon) and self.epsilon >= _SMALLEST_EPSILON):
+            raise ValueError(
+                f"epsilon must be a finite number > 0 (at least {_SMALLEST_EPSILON:g}), got "
+                f"{self.epsilon}."
+            )
         _check_range(self.low, self.high)
         if self.delta:
             raise ValueError(
@@ -210,8 +216,9 @@ class _Bounded(LocalMechanism):
 
     @property
     def eps(self) -> float:
-        """The epsilon that is carried out."""
-        return min(self.epsilon, _LARGEST_EPSILON) * _TOWARDS_PRIVACY
+        """The epsilon that is carried out, a hair smaller."""
+        factor, distance = _TOWARDS_PRIVACY
+        return min(self.epsilon, _LARGEST_EPSILON) * factor - distance
 
     @property
     @abc.abstractmethod
@@ -236,12 +243,12 @@ class Duchi(_Bounded):
     @property
     def truth(self) -> float:
         """Probability of an honest bit, e^eps / (1 + e^eps)."""
-        return 1.0 / (1.0 + math.exp(-self.eps))
+        return _coin(self.eps)
 
     @property
     def C(self) -> float:
-        """1 / (2 truth - 1)."""
-        return 1.0 / math.tanh(self.eps / 2)
+        """1 / (2 truth - 1), for the truth as a float."""
+        return 1.0 / (2.0 * self.truth - 1.0)
 
     def _release(self, u: float, noise: NoiseSource) -> float:
         upper = _rounded_up((u + 1.0) / 2.0, noise)
@@ -271,7 +278,7 @@ class Piecewise(_Bounded):
     @cached_property
     def inside(self) -> float:
         """Probability of the window; its points are e^eps times as likely as the others."""
-        return 1.0 / (1.0 + (_CELLS - self.w) / self.w * math.exp(-self.eps))
+        return _coin(self.eps - math.log((_CELLS - self.w) / self.w))
 
     @cached_property
     def step(self) -> float:
@@ -393,6 +400,18 @@ class Gaussian(LocalMechanism):
     def epsilon_of(self, plays: int, delta: float) -> float:
         """Exactly: so many plays are mu sqrt(plays)-GDP."""
         return gdp_epsilon(self.mu * math.sqrt(plays), delta) if plays else 0.0
+
+
+def _coin(log_odds: float) -> float:
+    """The largest probability, near 1 / (1 + e^-log_odds), whose log odds are not larger.
+
+    The rounding of a probability near 1 can be worth more privacy than it looks: 1 - p is exact
+    for p >= 1/2, so the odds that the coin really has are checked.
+    """
+    p = 1.0 / (1.0 + math.exp(-log_odds))
+    while math.log(p) - math.log(1.0 - p) > log_odds and p > 0.5:
+        p = math.nextafter(p, 0.0)
+    return p
 
 
 def _rounded_up(fraction: float, noise: NoiseSource) -> bool:
