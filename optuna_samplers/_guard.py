@@ -34,6 +34,7 @@ _WHY = {
     "should_prune": "a decision that depends on private records tells something of them",
     "set_user_attr": "user attributes are stored and shown by the dashboard",
     "set_constraint": "constraint values are stored and shown by the dashboard",
+    "set_user_attr(privbo:...)": "attributes of this name are the plugin's own",
     "study": "through the study everything in its storage can be written",
     "storage": "through the storage, or another attribute, everything can be written",
 }
@@ -115,6 +116,8 @@ class GuardedTrial:
 
     def set_user_attr(self, key: str, value: Any, *, public: bool = False) -> None:
         """Stores an attribute that depends on no private record."""
+        if str(key).startswith("privbo:"):
+            raise GuardedTrialError("set_user_attr(privbo:...)")
         self._vouched("set_user_attr", public)
         self._trial.set_user_attr(key, value)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import time
 import uuid
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +28,14 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
-from privbo_plugins.curator import TEST_NOISE, Curator, User, as_reward, check_user_budget
+from privbo_plugins.curator import (
+    TEST_NOISE,
+    Curator,
+    NotARewardError,
+    User,
+    as_reward,
+    check_user_budget,
+)
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
@@ -55,7 +64,7 @@ UserOf = User | Callable[[optuna.Trial], User]
 class StoredPlays:
     """What a study's storage says of its plays."""
 
-    keys: set[str] = field(default_factory=set)
+    releases: set[tuple[str, float]] = field(default_factory=set)
     vouched: set[str] = field(default_factory=set)
     mechanisms: set[tuple[str, float, float, float, float]] = field(default_factory=set)
     users_named: bool = False
@@ -64,8 +73,13 @@ class StoredPlays:
 
     @property
     def n(self) -> int:
-        """Number of plays; a retry shows the play that it repeats."""
-        return len(self.keys)
+        """Number of plays; a retry that shows the release of the trial it repeats is none."""
+        return len(self.releases)
+
+    @property
+    def repeats(self) -> int:
+        """The most releases of one trial; more than one if a retry drew again."""
+        return max(Counter(key for key, _ in self.releases).values(), default=0)
 
 
 def read_plays(study: Study) -> StoredPlays:
@@ -83,6 +97,8 @@ def read_plays(study: Study) -> StoredPlays:
             _count(stored, key_of(trial), play)
         if trial.state == TrialState.COMPLETE and not shows_release(trial):
             stored.reasons.append(PLAIN)
+    if stored.repeats > 1:
+        stored.notes.append("a trial was retried where its first release was not known")
     for operation in sorted(stored.vouched):
         stored.notes.append(f"the objective declared what it gave to trial.{operation} public")
     if failed:
@@ -91,7 +107,7 @@ def read_plays(study: Study) -> StoredPlays:
 
 
 def _count(stored: StoredPlays, key: str, play: dict[str, Any]) -> None:
-    stored.keys.add(key)
+    stored.releases.add((key, play["release"]))
     stored.users_named |= play["user_named"]
     names = ("mechanism", "epsilon", "delta", "low", "high")
     stored.mechanisms.add(tuple(play[name] for name in names))
@@ -142,6 +158,7 @@ class LocalObjective:
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
+        self._looked_at: dict[str, int] = {}
         self._curators: weakref.WeakKeyDictionary[Any, dict[str, Curator]] = (
             weakref.WeakKeyDictionary()
         )
@@ -150,7 +167,7 @@ class LocalObjective:
         """A handle and public settings: no vault contents and no noise source."""
         state = self.__dict__.copy()
         state["_vault"] = state["_noise"] = None
-        for name in ("_lock", "_curators"):
+        for name in ("_lock", "_curators", "_looked_at"):
             del state[name]
         return state
 
@@ -167,10 +184,10 @@ class LocalObjective:
         with self._lock:
             if self._vault is None:
                 self._vault = self._reopened()
-            refuse_shared_database(study, self._vault)
             run = self._run_of(study, self._vault)
             of_storage = self._curators.setdefault(study._storage, {})
             if run not in of_storage:
+                refuse_shared_database(study, self._vault)
                 of_storage[run] = Curator(
                     self.mechanism,
                     self._vault,
@@ -198,9 +215,10 @@ class LocalObjective:
         Raises:
             VaultError: If users are named and another vault already counts their plays.
         """
-        known = study.user_attrs.get(RUN_ATTR)
-        if known is None:
-            study.set_user_attr(RUN_ATTR, {"run": uuid.uuid4().hex, "vault": vault.vault_id})
+        known, own = study.user_attrs.get(RUN_ATTR), f"{study.study_name}/{study._study_id}"
+        if known is None or known["study"] != own:  # a copy of a study is another one
+            claim = {"run": uuid.uuid4().hex, "vault": vault.vault_id, "study": own}
+            study.set_user_attr(RUN_ATTR, claim)
             time.sleep(0 if _in_memory(study) else _SETTLE)
             known = study.user_attrs[RUN_ATTR]
         if self._user_id is not None and known["vault"] != vault.vault_id:
@@ -226,16 +244,30 @@ class LocalObjective:
 
     def _evaluate(self, trial: optuna.Trial) -> tuple[float, BaseException | None]:
         """(release, None), or (nan, an error whose frames hold no raw reward)."""
+        _check_trial(trial)
         study = trial.study
         refuse_multi_objective(study, "ldp_objective")
-        curator, key = self._curator(study), key_of(frozen_of(trial))
+        frozen = frozen_of(trial)
+        curator, key = self._curator(study), key_of(frozen)
         guarded = GuardedTrial(trial, lambda operation: _vouch(trial, operation))
         user, error = attempt(lambda: self._user(guarded), lambda _: None)
         if error is not None:
             return float("nan"), error
-        known = curator.replay(key)
-        if known is None:
-            curator.check(key, user)
+        earlier = frozen.user_attrs.get(PLAY_ATTR)  # a retry brings the release along
+        if earlier is not None and self._same_mechanism(earlier):
+            curator.adopt(key, user, earlier["release"])
+        curator.check(key, user)
+        worst = self._worst(study)  # before there is a reward: storage may fail
+        value, error = self._play(curator, guarded, key, user, worst)
+        if error is None:
+            trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
+            self._refresh(study, curator)
+        return value, error
+
+    def _play(
+        self, curator: Curator, guarded: GuardedTrial, key: str, user: User | None, worst: float
+    ) -> tuple[float, BaseException | None]:
+        """The only frames that hold a raw reward; nothing here touches the study."""
         returned, error = attempt_trial(self._objective, guarded)
         if error is not None:
             return float("nan"), error
@@ -243,12 +275,7 @@ class LocalObjective:
         del returned
         if error is not None or reward is None:
             return float("nan"), error
-        value, error = self._release(curator, key, reward, user, self._worst(study))
-        if error is None:
-            trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
-            if key == "0":
-                show_guarantee(study, self.guarantee(study))
-        return value, error
+        return self._release(curator, key, reward, user, worst)
 
     @staticmethod
     def _release(
@@ -263,6 +290,19 @@ class LocalObjective:
         except BaseException as error:
             name = public_name(error)
             return float("nan"), PrivacyError(f"A release failed inside the engine ({name}).")
+
+    def _same_mechanism(self, play: dict[str, Any]) -> bool:
+        return self.mechanism.parameters().items() <= play.items()
+
+    def _refresh(self, study: Study, curator: Curator) -> None:
+        """Keeps the paragraph in the study true: other trials may not have been privatised."""
+        with self._lock:
+            first = self._looked_at.get(curator.run_id)
+            trials = study.get_trials(deepcopy=False)[first or 0 :]
+            finished = itertools.takewhile(lambda trial: trial.state.is_finished(), trials)
+            self._looked_at[curator.run_id] = (first or 0) + sum(1 for _ in finished)
+        if first is None or any(map(_plain, trials)):
+            self.guarantee(study)
 
     def _worst(self, study: Study) -> float:
         """What NaN and infinity count as: the end of the range that nobody wants."""
@@ -286,9 +326,13 @@ class LocalObjective:
         others = stored.mechanisms - {tuple(self.mechanism.parameters().values())}
         if others:
             stored.reasons.append("some plays went through another mechanism than this one")
-        guarantee = self._curator(study).guarantee(
+        curator = self._curator(study)
+        known = set(curator.plays().items())
+        guarantee = curator.guarantee(
             stored.n,
-            users_named=self._user_id is not None,
+            users_named=self._user_id is not None or stored.users_named,
+            unknown_plays=len(stored.releases - known),
+            repeats=stored.repeats,
             reasons=stored.reasons,
             notes=stored.notes,
         )
@@ -303,7 +347,20 @@ def _vouch(trial: optuna.Trial, operation: str) -> None:
 
 def _own_words(error: BaseException) -> BaseException | None:
     """The engine's own words on what is no reward; everything else is withheld."""
-    return ValueError(str(error)) if type(error) is ValueError else None
+    return NotARewardError(str(error)) if type(error) is NotARewardError else None
+
+
+def _check_trial(trial: Any) -> None:
+    if not isinstance(trial, optuna.Trial):
+        raise ValueError(
+            "A private objective runs inside a study, which counts its plays, on a trial from "
+            f"study.optimize or study.ask; got a {type(trial).__name__}. Call the objective "
+            "itself to try it."
+        )
+
+
+def _plain(trial: FrozenTrial) -> bool:
+    return trial.state == TrialState.COMPLETE and not shows_release(trial)
 
 
 def _in_memory(study: Study) -> bool:
@@ -342,8 +399,8 @@ def ldp_objective(
         delta: For "gaussian" only: it is (epsilon, delta)-LDP.
         user_id: Whose reward a trial is: a string or integer, or a function from the trial to
             one. A user who is asked k times pays k times. None: every trial asks another user.
-        user_budget: The most epsilon that one user may pay in all; needs ``user_id``. A play
-            beyond it is refused before the objective runs.
+        user_budget: The most epsilon that one user may pay in all studies of the vault; needs
+            ``user_id``. A play beyond it is refused before the objective runs.
         vault: Where users' plays are counted: None for this process, or a database URL (never a
             raw reward goes there). Several processes that name users need one URL.
         noise: For tests only; what was released with it is reported as unprotected.

@@ -38,11 +38,12 @@ from privbo_plugins.algorithms.ldp_gp_ucb import (
     make_reward_plan,
 )
 from privbo_plugins.curator import local_guarantee
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.spaces import Space
+from privbo_plugins.vault import Vault, open_vault
 
 EPOCH_ATTR = "privbo:epoch"
 """System attribute of a trial: which group of replays it belongs to."""
@@ -119,6 +120,7 @@ class RewardSampler(BaseSampler):
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
+        self._memory: Vault | None = None
         self._states: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], _StudyState]] = (
             weakref.WeakKeyDictionary()
         )
@@ -127,7 +129,7 @@ class RewardSampler(BaseSampler):
         """Public settings; the rest is read from the study again."""
         state = self.__dict__.copy()
         state["_noise"] = None
-        for name in ("_lock", "_states"):
+        for name in ("_lock", "_states", "_memory"):
             del state[name]
         return state
 
@@ -199,7 +201,8 @@ class RewardSampler(BaseSampler):
         open_now = [t for t in own.unread(study) if t.number != asking]
         finished = [t for t in open_now if t.state.is_finished()]
         for trial in finished:
-            _tell(own.algorithm, _play(trial, space), trial.value)
+            if trial.state == TrialState.COMPLETE:
+                _tell(own.algorithm, _play(trial, space), trial.value)
         own.read(finished)
         running = [_play(t, space) for t in open_now if t.state == TrialState.RUNNING]
         return own.algorithm, [play for play in running if play is not None]
@@ -211,9 +214,19 @@ class RewardSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """A random draw, before the space is known."""
+        """A random draw, before the space is known.
+
+        Raises:
+            SpaceChangedError: If the parameter was declared with another range.
+        """
         study = whole(study)
         refuse_multi_objective(study, type(self).__name__)
+        declared = (self._search_space or {}).get(param_name)
+        if declared is not None and declared != param_distribution and not declared.single():
+            raise SpaceChangedError(
+                f"The objective suggests {param_name!r} with another range, scale or step than "
+                "search_space= declares."
+            )
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
@@ -262,12 +275,15 @@ class RewardSampler(BaseSampler):
                 "This sampler has epsilon=inf, which privatises nothing: give the objective to "
                 "study.optimize as it is, or the sampler a finite epsilon."
             )
+        with self._lock:
+            if self._vault is None and self._memory is None:
+                self._memory = open_vault()  # one ledger for all that this sampler wraps
         return LocalObjective(
             objective,
             self.mechanism,
             user_id=user_id,
             user_budget=self._user_budget,
-            vault=self._vault,
+            vault=self._vault if self._memory is None else self._memory.handle,
             noise=self._noise,
         )
 
@@ -300,15 +316,16 @@ class RewardSampler(BaseSampler):
         relative = self.infer_relative_search_space(study, _no_trial())
         space = to_space(relative) if relative else None
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if space is None or not completed:
+        if not completed:
             raise ValueError("There is nothing to recommend yet: no trial has completed.")
-        with self._lock:
-            algorithm, _ = self._synchronised(study, space, None)
-            x = algorithm.recommendation()
         constants: dict[str, Any] = {}
         for trial in completed:
             constants |= {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
-        return constants | space.decode(x)
+        if space is None:
+            return constants
+        with self._lock:
+            algorithm, _ = self._synchronised(study, space, None)
+            return constants | space.decode(algorithm.recommendation())
 
     def guarantee(self, study: Study) -> LocalGuarantee:
         """What may be claimed for this study, after comparing its values with their releases.
@@ -323,12 +340,15 @@ class RewardSampler(BaseSampler):
         if stored.mechanisms - {tuple(self.mechanism.parameters().values())}:
             stored.reasons.append("some plays went through another mechanism than this one")
         if stored.users_named:
-            stored.notes.append("users were named: the wrapped objective's guarantee counts them")
+            stored.notes.append(
+                "users were named, but only the wrapped objective's guarantee knows how often "
+                "each was asked; here all plays are taken to be one user's"
+            )
         guarantee = local_guarantee(
             self.mechanism,
             stored.n,
-            min(stored.n, 1),
-            users_named=False,
+            stored.n if stored.users_named else stored.repeats,
+            users_named=stored.users_named,
             reasons=stored.reasons,
             notes=stored.notes,
         )
@@ -354,7 +374,6 @@ def _play(trial: FrozenTrial, space: Space) -> Play | None:
 
 
 def _tell(algorithm: RewardUCB, play: Play | None, value: float | None) -> None:
-    """A trial that failed has no value, and a pruned one none that was released."""
     if play is not None and value is not None and math.isfinite(value):
         algorithm.tell(play, value)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
+from numbers import Number
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -36,6 +38,10 @@ _WORDS = {
 }
 
 
+class _OtherMechanismError(VaultError):
+    """A run was begun with other settings: nothing that a second look would change."""
+
+
 class PlayLedger:
     """Who was charged for which play, and what was released of it; no raw reward ever.
 
@@ -43,7 +49,8 @@ class PlayLedger:
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first begins it.
-        user_budget: The most epsilon that one user may be charged in all; None for no limit.
+        user_budget: The most epsilon that one user may be charged in all runs of the vault; None
+            for no limit.
 
     Raises:
         ValueError: If the budget is smaller than what one play costs.
@@ -64,14 +71,21 @@ class PlayLedger:
         self._begin(host_key)
 
     def _begin(self, host_key: str) -> None:
+        try:
+            self._join(host_key)
+        except _OtherMechanismError as error:
+            raise VaultError(str(error)) from None
+        except VaultError:  # another worker began the run at the same moment
+            self._join(host_key)
+
+    def _join(self, host_key: str) -> None:
         settings = {**self.mechanism.parameters(), "user_budget": self.user_budget}
-        with self.vault.transaction("") as tx:
-            tx.run_id = self.run_id
+        with self.vault.transaction(self.run_id) as tx:
             known = tx.run()
             if known is None:
                 tx.new_run(host_key, settings)
             elif known[1] != settings:
-                raise VaultError(
+                raise _OtherMechanismError(
                     "The vault holds plays of this run under another mechanism, epsilon, range or "
                     "user budget. Use the same, or another study."
                 )
@@ -88,7 +102,7 @@ class PlayLedger:
 
     def _pseudonym(self, trial: str, user: User | None) -> str:
         """Names are not kept: a hash salted with the vault's identity, or the play itself."""
-        name = f"play:{trial}" if user is None else f"user:{_named(user)!r}"
+        name = f"play:{trial}" if user is None else f"user:{user_name(user)!r}"
         return hashlib.sha256(f"{self.vault.vault_id}/{name}".encode()).hexdigest()
 
     def replay(self, trial: str) -> float | None:
@@ -105,18 +119,25 @@ class PlayLedger:
         """
         person = self._pseudonym(trial, user)
         with self.vault.transaction(self.run_id) as tx:
-            if not tx.charged(trial):
+            if tx.payer(trial) is None:
                 self._check(tx, person)
 
     def _check(self, tx: Transaction, person: str) -> None:
         if self.user_budget is None:
             return
-        total = self.mechanism.epsilon_of(tx.plays_of(person) + 1, self.mechanism.delta)
+        total = self._total(tx.plays_of(person), more=1)
         if total > self.user_budget * (1 + 1e-9):
             raise BudgetExceededError(
                 f"One more play would cost this user epsilon={total:.6g} in all, more than "
                 f"user_budget={self.user_budget:.6g}. Nothing was drawn. Ask another user."
             )
+
+    def _total(self, plays: Iterable[tuple[str, float]], more: int = 0) -> float:
+        """Epsilon of one user's plays: composed here, added up over other runs of the vault."""
+        listed = list(plays)
+        here = sum(run == self.run_id for run, _ in listed) + more
+        elsewhere = math.fsum(epsilon for run, epsilon in listed if run != self.run_id)
+        return self.mechanism.epsilon_of(here, self.mechanism.delta) + elsewhere
 
     def charge(self, trial: str, user: User | None) -> float | None:
         """Charges a user for a play that is drawn elsewhere; its release if there is one.
@@ -126,14 +147,21 @@ class PlayLedger:
 
         Raises:
             BudgetExceededError: If the user's budget does not allow it.
+            PrivacyError: If another user was charged for it.
         """
         person = self._pseudonym(trial, user)
         with self.vault.transaction(self.run_id) as tx:
             return self._charge(tx, trial, person)
 
     def _charge(self, tx: Transaction, trial: str, person: str) -> float | None:
-        if tx.charged(trial):
-            return tx.play(trial)
+        payer, known = tx.payer(trial), tx.play(trial)
+        if payer not in (None, person) and known is None:
+            raise PrivacyError(
+                "This trial has been charged to another user and was not released; nothing is "
+                "drawn for this one. Start another trial."
+            )
+        if payer is not None:
+            return known
         self._check(tx, person)
         tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
         return None
@@ -142,10 +170,12 @@ class PlayLedger:
         """Stores the release of a charged play; the first one stays, and is returned.
 
         Raises:
-            PrivacyError: If the play was never charged.
+            PrivacyError: If the play was never charged, or the value is none.
         """
+        if not math.isfinite(value):
+            raise PrivacyError("A release that is not finite was refused.")
         with self.vault.transaction(self.run_id) as tx:
-            if not tx.charged(trial):
+            if tx.payer(trial) is None:
                 raise PrivacyError("A release without a charge was refused.")
             known = tx.play(trial)
             if known is None:
@@ -157,16 +187,35 @@ class PlayLedger:
         with self.vault.transaction(self.run_id) as tx:
             return {trial: y for trial, _, _, _, y in tx.plays() if y is not None}
 
-    def most_plays(self) -> int:
-        """How often the user was charged who was charged most often."""
+    def adopt(self, trial: str, user: User | None, value: float) -> None:
+        """Charges a play that was released under another vault, so that it is paid here too."""
+        person = self._pseudonym(trial, user)
         with self.vault.transaction(self.run_id) as tx:
-            return max(Counter(person for _, person, *_ in tx.plays()).values(), default=0)
+            if tx.payer(trial) is None:
+                tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
+            if tx.play(trial) is None:
+                tx.store_play(trial, value)
+
+    def most_plays(self) -> int:
+        """How often the user of this run was charged who paid most."""
+        return self.most()[0]
+
+    def most(self) -> tuple[int, float]:
+        """Plays and epsilon of the user of this run who paid most, other runs included."""
+        of: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+        with self.vault.transaction(self.run_id) as tx:
+            for person, run, epsilon in tx.plays_of_everybody():
+                of[person].append((run, epsilon))
+        mine = [plays for plays in of.values() if any(run == self.run_id for run, _ in plays)]
+        return max(((len(p), self._total(p)) for p in mine), key=lambda m: m[1], default=(0, 0.0))
 
     def guarantee(
         self,
         n_plays: int,
         *,
         users_named: bool,
+        unknown_plays: int = 0,
+        repeats: int = 1,
         reasons: Iterable[str] = (),
         notes: Iterable[str] = (),
     ) -> LocalGuarantee:
@@ -175,15 +224,25 @@ class PlayLedger:
         Args:
             n_plays: Releases that the host framework shows.
             users_named: Whether plays were charged to named users.
+            unknown_plays: Of these, plays that this ledger does not know; they are taken to be
+                those of the user who paid most.
+            repeats: The most releases that one trial shows.
             reasons: Why nothing may be claimed.
             notes: What a reader should know.
         """
         with self.vault.transaction(self.run_id) as tx:
             marks, noted = tx.marks("unprotected"), tx.marks("note")
+        plays, epsilon = self.most() if users_named else (min(n_plays, repeats), None)
+        if epsilon is not None and unknown_plays:
+            plays, epsilon = (
+                plays + unknown_plays,
+                epsilon + unknown_plays * self.mechanism.epsilon,
+            )
         return local_guarantee(
             self.mechanism,
             n_plays,
-            self.most_plays() if users_named else min(n_plays, 1),
+            plays,
+            epsilon_most=epsilon,
             users_named=users_named,
             reasons=[*marks, *reasons],
             notes=[*noted, *notes],
@@ -197,7 +256,8 @@ class Curator(PlayLedger):
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first begins it.
-        user_budget: The most epsilon that one user may be charged in all; None for no limit.
+        user_budget: The most epsilon that one user may be charged in all runs of the vault; None
+            for no limit.
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:
@@ -259,13 +319,18 @@ def local_guarantee(
     most_plays: int,
     *,
     users_named: bool,
+    epsilon_most: float | None = None,
     reasons: Iterable[str] = (),
     notes: Iterable[str] = (),
 ) -> LocalGuarantee:
-    """A guarantee for so many plays, of which one user had at most so many."""
+    """A guarantee for so many plays, of which one user had at most so many.
+
+    ``epsilon_most`` is what that user paid, if it is more than these plays.
+    """
     why = tuple(dict.fromkeys(reasons))
     protected = not why and n_plays > 0
     delta = mechanism.delta
+    most = mechanism.epsilon_of(most_plays, delta)
     return LocalGuarantee(
         protected=protected,
         mechanism=_WORDS[mechanism.name],
@@ -273,7 +338,7 @@ def local_guarantee(
         delta_play=delta,
         n_plays=n_plays,
         most_plays=most_plays,
-        epsilon_most=mechanism.epsilon_of(most_plays, delta) if protected else math.inf,
+        epsilon_most=(most if epsilon_most is None else epsilon_most) if protected else math.inf,
         delta_most=delta,
         users_named=users_named,
         parameters=mechanism.parameters(),
@@ -282,16 +347,21 @@ def local_guarantee(
     )
 
 
-def _named(user: Any) -> str | bytes | int:
-    """A user's name that is the same in every process.
+def user_name(user: Any) -> User:
+    """A user's name as plain data: one name is one user, whatever subclass it comes in.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is no string, bytes or integer.
     """
-    if isinstance(user, np.integer):
+    kind = type(user)  # not isinstance, which would ask the object
+    if issubclass(kind, str):
+        return str.__str__(user)
+    if issubclass(kind, bytes):
+        return bytes(memoryview(user))
+    if issubclass(kind, np.integer):
         return int(user)
-    if isinstance(user, str | bytes) or (isinstance(user, int) and not isinstance(user, bool)):
-        return user
+    if issubclass(kind, int) and kind is not bool:
+        return int.__int__(user)
     raise ValueError("A user's name must be a string, bytes or an integer.")
 
 
@@ -308,32 +378,57 @@ def check_user_budget(mechanism: LocalMechanism, user_budget: float | None) -> N
         )
 
 
+class NotARewardError(ValueError):
+    """An objective returned something else than one number; the text never quotes it."""
+
+
 def as_reward(returned: Any) -> float:
     """One raw reward from what an objective returned: a number, or an array of one number.
 
     Raises:
-        ValueError: If it is none. The text never quotes it.
+        NotARewardError: If it is none.
     """
-    if hasattr(returned, "detach"):
-        returned = returned.detach().cpu().numpy()
-    kind = type(returned).__name__
-    if isinstance(returned, str | bytes | bytearray) or returned is None:
-        raise ValueError(f"The objective must return one reward, a number; got {_a(kind)}.")
-    try:
-        array = np.asarray(returned, dtype=float)
-    except Exception:  # what cannot be converted may quote data in its message
-        raise ValueError(
-            f"The objective must return one reward, a number; got {_a(kind)}."
-        ) from None
+    array = _as_array(returned)
+    if array is None:
+        raise NotARewardError(
+            f"The objective must return one reward, a number; got {_a(type(returned))}."
+        )
     if array.size != 1:
-        raise ValueError(
-            f"The objective must return one reward, the one user's of this trial; got "
-            f"{array.size} values. Per-record losses of a whole data set are another setting: "
+        raise NotARewardError(
+            "The objective must return one reward, the one user's of this trial; got none or "
+            "several numbers. Per-record losses of a whole data set are another setting: "
             "DPGIBOSampler, DPGIBOSearch."
         )
     return float(array.reshape(()))
 
 
-def _a(kind: str) -> str:
-    known: Sequence[str] = ("str", "bytes", "bytearray", "NoneType", "dict", "list", "tuple")
-    return kind if kind in known else "something else"
+def _as_array(returned: Any) -> NDArray[np.float64] | None:
+    """None for what is no number; converting may run the code of what was returned."""
+    try:
+        if hasattr(returned, "detach"):
+            returned = returned.detach().cpu().numpy()
+        if isinstance(returned, np.ma.MaskedArray) or returned is None:
+            return None
+        array = np.asarray(returned)
+        if array.dtype.kind == "O":  # Python's own integers and fractions of any size
+            return np.array([_as_float(entry) for entry in array.ravel()])
+        with np.errstate(all="ignore"):  # a warning would tell that the reward is extreme
+            return array.astype(float) if array.dtype.kind in "biuf" else None
+    except Exception:  # what it says may quote data
+        return None
+
+
+def _as_float(entry: Any) -> float:
+    if isinstance(entry, str | bytes | bytearray):
+        raise TypeError
+    try:
+        return float(entry)
+    except (OverflowError, ValueError):
+        if isinstance(entry, Number):  # too large for a float, or a NaN that signals
+            return math.nan
+        raise
+
+
+def _a(kind: type) -> str:
+    known = (str, bytes, bytearray, type(None), dict, list, tuple)
+    return kind.__name__ if kind in known else "something else"

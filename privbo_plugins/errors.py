@@ -40,4 +40,4 @@ class ObjectiveFailedError(RuntimeError):
 
 
 class SpaceChangedError(ValueError):
-    """A trial was evaluated in another search space than the run's."""
+    """A trial was evaluated in another search space than the run's, or than was declared."""

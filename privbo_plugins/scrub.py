@@ -52,7 +52,17 @@ def attempt(
     except SystemExit:
         return None, SystemExit(1)
     except BaseException as error:
-        return None, translate(error) or withheld(public_name(error))
+        return None, _translated(error, translate) or withheld(public_name(error))
+
+
+def _translated(
+    error: BaseException, translate: Callable[[BaseException], BaseException | None]
+) -> BaseException | None:
+    """None as well if translating runs into the error's own code, and that raises."""
+    try:
+        return translate(error)
+    except BaseException:
+        return None
 
 
 def public_name(error: BaseException) -> str:

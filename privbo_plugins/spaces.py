@@ -206,8 +206,10 @@ def _even_grid(dim: Dimension) -> float | None:
     """Width of a grid that divides [0, 1] evenly, 0 if continuous, None if it is uneven."""
     if isinstance(dim, Categorical) or (dim.log and dim.step is not None):
         return None
-    if dim.step is None or dim.high == dim.low:
-        return 0.0 if dim.step is None else None
+    if dim.high == dim.low:
+        return None
+    if dim.step is None:
+        return 0.0
     steps = (dim.high - dim.low) / dim.step
     return 1.0 / steps if abs(steps - round(steps)) < 1e-9 else None
 
@@ -252,7 +254,7 @@ class Space(Mapping[str, Dimension]):
         """Mask of shape (D,): True where the coordinate is numeric."""
         self.resolution: Array = np.array([dim.resolution for dim in dims])
         """Grid width of each coordinate in the unit cube, shape (D,); 0 if continuous."""
-        self._continuous = bool(self.numeric.all() and not self.resolution.any())
+        self._continuous = all(_even_grid(dim) == 0.0 for dim in dims)
 
     def __getitem__(self, name: str) -> Dimension:
         return self._dims[name]

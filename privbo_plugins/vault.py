@@ -117,7 +117,7 @@ _plays = sa.Table(
     sa.Column("epsilon", sa.Double, nullable=False),
     sa.Column("delta", sa.Double, nullable=False),
     sa.Column("value", sa.Double),
-    sa.Index("privbo_plays_person", "run_id", "person"),
+    sa.Index("privbo_plays_person", "person"),
 )
 
 
@@ -211,10 +211,14 @@ _STATEMENTS: dict[str, Any] = {
     "store_play": sa.update(_plays)
     .where(_of_run(_plays), _plays.c.trial == _b("t"))
     .values(value=_b("new_value")),
-    "play": sa.select(_plays.c.value).where(_of_run(_plays), _plays.c.trial == _b("trial")),
-    "plays_of": sa.select(sa.func.count())
-    .select_from(_plays)
-    .where(_of_run(_plays), _plays.c.person == _b("person")),
+    "play": sa.select(_plays.c.value, _plays.c.person).where(
+        _of_run(_plays), _plays.c.trial == _b("trial")
+    ),
+    "plays_of": sa.select(_plays.c.run_id, _plays.c.epsilon).where(
+        _plays.c.person == _b("person")
+    ),
+    "plays_of_everybody": sa.select(_plays.c.person, _plays.c.run_id, _plays.c.epsilon),
+    "lock_vault": sa.select(_vault.c.one).with_for_update(),
     "all_plays": sa.select(
         _plays.c.trial, _plays.c.person, _plays.c.epsilon, _plays.c.delta, _plays.c.value
     ).where(_of_run(_plays)),
@@ -240,9 +244,14 @@ class Transaction:
     """Statements on one run inside one open transaction; see :meth:`Vault.transaction`."""
 
     def __init__(
-        self, cursor: Any, statements: Mapping[str, tuple[str, Any]], run_id: str
+        self,
+        cursor: Any,
+        statements: Mapping[str, tuple[str, Any]],
+        run_id: str,
+        single_writer: bool = True,
     ) -> None:
         self._cursor = cursor
+        self._single_writer = single_writer
         self._statements = statements
         self.run_id = run_id
 
@@ -437,14 +446,23 @@ class Transaction:
         row = self._one("play", trial=trial)
         return None if row is None or row[0] is None else float(row[0])
 
-    def charged(self, trial: str) -> bool:
-        """Whether a play has been charged, released or not."""
-        return self._one("play", trial=trial) is not None
+    def payer(self, trial: str) -> str | None:
+        """Who was charged for a play, released or not."""
+        row = self._one("play", trial=trial)
+        return None if row is None else str(row[1])
 
-    def plays_of(self, person: str) -> int:
-        """How often a person has been charged."""
-        row = self._one("plays_of", person=person)
-        return int(row[0]) if row else 0
+    def plays_of(self, person: str) -> list[tuple[str, float]]:
+        """(run, epsilon) of every play of a person, in any run of the vault.
+
+        Holds up other runs until the end of the transaction, which may charge the same person.
+        """
+        if not self._single_writer:
+            self._all("lock_vault")
+        return [(run, epsilon) for run, epsilon in self._all("plays_of", person=person)]
+
+    def plays_of_everybody(self) -> list[tuple[str, str, float]]:
+        """(person, run, epsilon) of every play in the vault."""
+        return [(who, run, epsilon) for who, run, epsilon in self._all("plays_of_everybody")]
 
     def plays(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, person, epsilon, delta, release or None) of every play that was charged."""
@@ -569,7 +587,7 @@ class Vault:
                 cursor = connection.cursor()
                 if self._is_sqlite:
                     cursor.execute("BEGIN IMMEDIATE")
-                tx = Transaction(cursor, self._statements, run_id)
+                tx = Transaction(cursor, self._statements, run_id, self._is_sqlite)
                 if run_id and not self._is_sqlite:
                     tx._run("lock")
                     cursor.fetchall()

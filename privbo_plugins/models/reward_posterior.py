@@ -94,8 +94,9 @@ class ArmsPosterior:
     def imagining(self, Z: Array) -> Self:
         """A copy that has also been told its own mean."""
         other = copy(self)
+        other._counts, other._sums = self._counts.copy(), self._sums.copy()
         for z in Z:
-            other._update(int(z[0]), 0.0)
+            other.tell(z, float(other.mu[int(z[0])]))
         return other
 
 

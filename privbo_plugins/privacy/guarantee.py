@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
+from decimal import ROUND_CEILING, Context
 from typing import Any, ClassVar
 
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
@@ -124,6 +125,11 @@ def _round_up(value: float) -> float:
     return math.ceil(value * 100) / 100 if math.isfinite(value) else value
 
 
+def _not_below(value: float, digits: int) -> str:
+    """With so many significant digits, and never less than the value."""
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):g}"
+
+
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -219,9 +225,10 @@ class LocalGuarantee:
         return text + "".join(f" Note: {note}." for note in self.notes)
 
     def _claim(self) -> str:
+        epsilon = _not_below(self.epsilon_play, 4)
         if self.delta_play:
-            return f"({_short(self.epsilon_play)}, {self.delta_play:.0e})-LDP"
-        return f"{_short(self.epsilon_play)}-LDP"
+            return f"({epsilon}, {_not_below(self.delta_play, 2)})-LDP"
+        return f"{epsilon}-LDP"
 
     def _users(self) -> str:
         if not self.users_named:
@@ -229,7 +236,7 @@ class LocalGuarantee:
                 "One play is taken to be one user, as declared; a user who was asked k times "
                 "has paid k times."
             )
-        at = f" at delta = {self.delta_most:.0e}" if self.delta_most else ""
+        at = f" at delta = {_not_below(self.delta_most, 2)}" if self.delta_most else ""
         return (
             f"The user asked most often had {self.most_plays} plays: epsilon = "
             f"{_round_up(self.epsilon_most):.2f}{at}."

@@ -1,4 +1,4 @@
-"""One contract for every algorithm that is listed."""
+"""One contract for every algorithm that is listed: one part a way of learning."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from privbo_plugins.algorithms import CENTRAL_ALGORITHMS
-from privbo_plugins.algorithms.base import START, STEP, Release
+from privbo_plugins.algorithms import ALGORITHMS, CENTRAL_ALGORITHMS, REWARD_ALGORITHMS
+from privbo_plugins.algorithms.base import START, STEP, Play, Release
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
+from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
+from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
@@ -33,6 +35,31 @@ SPACE = Space(
     }
 )
 NUMERIC = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 2.0)})
+
+
+def test_the_two_parts_cover_every_algorithm_and_no_other() -> None:
+    assert not CENTRAL_ALGORITHMS.keys() & REWARD_ALGORITHMS.keys()
+    assert {**CENTRAL_ALGORITHMS, **REWARD_ALGORITHMS} == ALGORITHMS
+    assert ALGORITHMS
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_names_are_those_listed(name: str) -> None:
+    assert ALGORITHMS[name].name == name
+    assert name == name.lower().replace(" ", "-")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_nothing_learnt_recommends_nothing_and_is_a_state(name: str) -> None:
+    algorithm = make(name) if name in CENTRAL_ALGORITHMS else make_ucb(name)
+    with pytest.raises(ValueError, match="nothing to recommend yet"):
+        algorithm.recommendation()
+    again = make(name) if name in CENTRAL_ALGORITHMS else make_ucb(name)
+    again.load_state_dict(json.loads(json.dumps(algorithm.state_dict())))
+    assert again.state_dict() == algorithm.state_dict()
+
+
+# Algorithms that tune on per-record losses ------------------------------------------------------
 
 
 def settings(name: str, **more: Any) -> dict[str, Any]:
@@ -256,3 +283,172 @@ def test_making_queries_changes_nothing_that_is_learnt_later(name: str, memory: 
         assert released[0].values == pytest.approx(released[1].values, abs=1e-9)
         for algorithm in (plain, tried):
             algorithm.observe(released[0])
+
+
+# Algorithms that tune on one number a trial -----------------------------------------------------
+
+PRIVATISED = make_mechanism(1.0, bound=1.0, mechanism="laplace").noise
+UCB_SPACES = {
+    "float": Space({"x": Float(-3.0, 7.1)}),
+    "log float": Space({"x": Float(1e-5, 10.0, log=True)}),
+    "stepped": Space({"x": Float(0.0, 1.0, step=0.1), "y": Float(0.0, 1.0, step=0.3)}),
+    "int": Space({"x": Int(-4, 9)}),
+    "log int": Space({"x": Int(1, 300, log=True), "y": Int(1, 3)}),
+    "stepped int": Space({"x": Int(0, 10, step=4)}),
+    "many ints": Space({"x": Int(0, 1000), "y": Int(1, 500, log=True)}),
+    "choices": Space({"x": Categorical(("a", "b", None))}),
+    "one value": Space({"x": Int(3, 3)}),
+    "constants": Space({"x": Float(2.0, 2.0), "y": Categorical(("only",)), "z": Int(0, 4)}),
+    "cube": NUMERIC,
+    "mixed": SPACE,
+}
+each_ucb = pytest.mark.parametrize("name", REWARD_ALGORITHMS)
+each_space = pytest.mark.parametrize("space", UCB_SPACES.values(), ids=UCB_SPACES.keys())
+both_directions = pytest.mark.parametrize("maximize", [True, False], ids=["max", "min"])
+
+
+def make_ucb(
+    name: str, space: Space = SPACE, *, seed: int = 0, maximize: bool = True, **more: Any
+) -> Any:
+    options = {"low": -1.0, "high": 1.0, "noise": PRIVATISED, "replays": 2, "horizon": 50} | more
+    return REWARD_ALGORITHMS[name](UCBConfig(**options), space, maximize=maximize, seed=seed)
+
+
+def learn(algorithm: Any, plays: int, seed: int = 0, first: int = 0) -> list[tuple[Any, ...]]:
+    """Asks and tells through the parameters, as hosts do; what was asked."""
+    rng, asked = np.random.default_rng([seed, first]), []
+    for key in range(first, first + plays):
+        play = algorithm.ask(key)
+        asked.append((play.x.tobytes(), play.epoch))
+        params = algorithm.space.decode(play.x)
+        seen = Play(algorithm.space.snap(algorithm.space.encode(params)), play.epoch)
+        algorithm.tell(seen, float(rng.uniform(-1, 1) + rng.laplace(0.0, 2.0)))
+    return asked
+
+
+@each_ucb
+@each_space
+@both_directions
+def test_plays_and_recommendations_are_points_that_hosts_evaluate(
+    name: str, space: Space, maximize: bool
+) -> None:
+    algorithm = make_ucb(name, space, maximize=maximize)
+    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 6)]
+    for x in [*asked, algorithm.recommendation()]:
+        assert x.shape == (len(space),)
+        assert x.dtype == np.float64
+        np.testing.assert_allclose(space.snap(x), x, atol=1e-9)
+        for value, dim in zip(space.decode(x).values(), space.values(), strict=True):
+            if isinstance(dim, Categorical):
+                assert value in dim.choices
+            else:
+                assert dim.low <= value <= dim.high
+    assert algorithm.t == 6
+
+
+@each_ucb
+@both_directions
+def test_the_seed_decides_the_plays(name: str, maximize: bool) -> None:
+    runs = [learn(make_ucb(name, seed=seed, maximize=maximize), 8) for seed in (0, 0, 1)]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+@each_ucb
+@pytest.mark.parametrize("space", [SPACE, UCB_SPACES["int"]], ids=["box", "arms"])
+def test_asking_and_recommending_learn_nothing(name: str, space: Space) -> None:
+    """Neither does a later ask see that there were others, nor does the state."""
+    asking, silent = make_ucb(name, space), make_ucb(name, space)
+    rng = np.random.default_rng(0)
+    for key in range(5):
+        before = json.dumps(asking.state_dict())
+        play = asking.ask(key)
+        out = [play, asking.ask(1000 + key, [play])]
+        for pending in ([], out):
+            twice = [asking.ask(key + 1, pending) for _ in range(2)]
+            assert np.array_equal(twice[0].x, twice[1].x)
+            assert twice[0].epoch == twice[1].epoch
+        again = asking.ask(key)
+        assert np.array_equal(again.x, play.x)
+        assert again.epoch == play.epoch
+        if key:
+            recommended = asking.recommendation()
+            assert np.array_equal(asking.recommendation(), recommended)
+        assert json.dumps(asking.state_dict()) == before
+        value = float(rng.uniform(-3, 3))
+        asking.tell(play, value)
+        silent.tell(play, value)
+    assert np.array_equal(asking.recommendation(), silent.recommendation())
+    assert np.array_equal(asking.ask(99).x, silent.ask(99).x)
+
+
+@each_ucb
+@each_space
+@pytest.mark.parametrize(("plays", "maximize"), [(1, True), (9, False)], ids=["early", "later"])
+def test_a_transcript_travels_in_json_and_goes_on_identically(
+    name: str, space: Space, plays: int, maximize: bool
+) -> None:
+    one, two = (make_ucb(name, space, maximize=maximize) for _ in range(2))
+    learn(one, plays)
+    two.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert two.state_dict() == one.state_dict()
+    assert two.t == one.t == plays
+    assert np.array_equal(one.recommendation(), two.recommendation())
+    assert learn(one, 4, first=plays) == learn(two, 4, first=plays)
+    assert two.state_dict() == one.state_dict()
+
+
+@each_ucb
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace(
+    name: str, value: float
+) -> None:
+    algorithm = make_ucb(name)
+    learn(algorithm, 5)
+    before, play = json.dumps(algorithm.state_dict()), algorithm.ask(7)
+    with pytest.raises(ValueError, match="reward must be finite"):
+        algorithm.tell(play, value)
+    assert json.dumps(algorithm.state_dict()) == before
+    assert np.array_equal(algorithm.ask(7).x, play.x)
+
+
+@each_ucb
+@both_directions
+def test_values_that_are_told_are_all_that_is_read(name: str, maximize: bool) -> None:
+    """The state holds the plays told; two runs told the same are the same from then on."""
+    algorithm = make_ucb(name, maximize=maximize)
+    pending = algorithm.ask(0)
+    algorithm.ask(1, [pending])
+    assert algorithm.state_dict() == {"plays": []}
+    learn(algorithm, 4)
+    state = algorithm.state_dict()
+    assert set(state) == {"plays"}
+    assert len(state["plays"]) == 4
+    for x, epoch, value in state["plays"]:
+        assert len(x) == len(SPACE)
+        assert epoch is None or isinstance(epoch, int)
+        assert isinstance(value, float)
+
+
+@each_ucb
+@both_directions
+def test_the_better_of_two_arms_is_recommended(name: str, maximize: bool) -> None:
+    space = Space({"x": Categorical(("bad", "good"))})
+    algorithm = make_ucb(name, space, maximize=maximize, replays=1, noise=None)
+    for epoch in range(40):
+        index = float(epoch % 2)
+        reward = 0.5 if index else -0.5
+        algorithm.tell(Play(np.array([index]), epoch), reward if maximize else -reward)
+    assert space.decode(algorithm.recommendation()) == {"x": "good"}
+
+
+@each_ucb
+def test_plays_of_others_off_the_grid_are_learnt_where_they_were_evaluated(name: str) -> None:
+    """Points told need not have been asked for, nor snapped."""
+    one, two = make_ucb(name), make_ucb(name)
+    for epoch, x in enumerate(np.random.default_rng(0).uniform(size=(6, len(SPACE)))):
+        for _ in range(2):
+            one.tell(Play(x, epoch), 0.3)
+            two.tell(Play(SPACE.snap(x), epoch), 0.3)
+    assert np.array_equal(one.ask(0).x, two.ask(0).x)
+    assert np.array_equal(one.recommendation(), two.recommendation())

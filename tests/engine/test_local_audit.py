@@ -41,7 +41,7 @@ from privbo_plugins.privacy.local import (
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise
 from privbo_plugins.vault import open_vault
 
-RUNS = 20_000
+RUNS = 12_000
 """Runs on each of the two rewards, over a seeded source."""
 
 SECURE_RUNS = 2000

@@ -34,6 +34,7 @@ from privbo_plugins.privacy.local import (
     LocalMechanism,
     Piecewise,
     make_mechanism,
+    reward_privacy,
 )
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail, sub_weibull_radius
@@ -350,33 +351,22 @@ def public_loss(mechanism: Any) -> float:
     return exact_log(inside * (K - w) / (w * (1 - inside)))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Where the probability of a lie is small, the float nearest to that of the truth lies "
-    "above it: up to 1e-3 more than epsilon is spent at epsilon = 30. Rounding it towards 1/2 "
-    "(math.nextafter(truth, 0)) keeps the promise.",
-)
 @pytest.mark.parametrize(
-    ("name", "low", "high"),
-    [
-        ("duchi", 13.0, 30.0),
-        ("piecewise", 28.0, 30.0),
-        ("duchi", 1e-7, 1e-5),
-        ("piecewise", 1e-7, 1e-5),
-    ],
+    ("low", "high"), [(1e-6, 1e-4), (1e-4, 1.0), (1.0, 13.0), (13.0, 27.0), (27.0, 30.0)]
 )
+@pytest.mark.parametrize("name", ["duchi", "piecewise"])
 def test_no_epsilon_is_exceeded_by_the_rounding_of_a_probability(
     name: str, low: float, high: float
 ) -> None:
-    for epsilon in np.geomspace(low, high, 200).tolist():
-        assert public_loss(mechanism_of(name, epsilon)) <= epsilon
-
-
-@pytest.mark.parametrize("epsilon", np.geomspace(1e-3, 12.0, 60).tolist())
-@pytest.mark.parametrize("name", ["duchi", "piecewise"])
-def test_no_customary_epsilon_is_exceeded(name: str, epsilon: float) -> None:
-    slack = 0.0 if epsilon < 10 else 1e-11  # see the test above
-    assert public_loss(mechanism_of(name, epsilon)) <= epsilon + slack
+    """Near 1 the float nearest to a probability may lie above it, and cost 1e-3 of epsilon."""
+    for epsilon in [*np.geomspace(low, high, 200).tolist(), low, high]:
+        mechanism = mechanism_of(name, epsilon)
+        assert public_loss(mechanism) <= epsilon
+        assert public_loss(mechanism) == pytest.approx(epsilon, rel=1e-4)
+        if isinstance(mechanism, Duchi):  # and it is still unbiased, for the probability it has
+            assert (2 * Fraction(mechanism.truth) - 1) * Fraction(mechanism.C) == pytest.approx(
+                1, rel=1e-9
+            )
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 0.6, 0.62, 1.0, 5.0])
@@ -390,12 +380,6 @@ def test_the_hybrid_chooses_without_looking_at_the_reward(epsilon: float, few_ce
         assert len(pmf) == (2 if share == 1 else FEW + 2)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Wang et al.'s formula gives .60935 (they print .61); the constant is .6112. Between "
-    "the two the hybrid is private and unbiased, and its variance up to .03 % above what it could "
-    "be.",
-)
 def test_the_hybrid_begins_where_the_formula_says() -> None:
     assert pytest.approx(threshold_of_wang(), abs=5e-5) == PIECEWISE_FROM
 
@@ -467,7 +451,7 @@ def test_figures_that_wang_et_al_print() -> None:
     assert worst["piecewise"] == pytest.approx(5.2236, rel=1e-4)
     assert worst["hybrid"] == pytest.approx(4.2890, rel=1e-4)
     assert mechanism_of("duchi", 1.0, 0.0, 1.0).worst_variance == pytest.approx(4.6827 / 4, 1e-4)
-    assert DEFAULT_MECHANISM == "hybrid"
+    assert DEFAULT_MECHANISM == "duchi"
 
 
 @pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
@@ -663,18 +647,18 @@ def test_sub_weibull_radius_refuses_with_rule_and_value(bad: dict[str, Any]) -> 
 
 EXTREME = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1.7976931348623157e308, 5e-324, -0.0]
 anything = st.sampled_from(EXTREME) | st.floats() | st.floats(-3, 3)
-ends = st.floats(-1e300, 1e300) | st.floats(-5, 5)
+ends = st.floats(-4e99, 4e99) | st.floats(-5, 5)
 
 
 @settings(deadline=None, max_examples=500)
 @given(y=anything, low=ends, high=ends, share=st.floats(0, 1))
 @example(y=math.nan, low=0.0, high=1.9, share=0.0)
-@example(y=1e308, low=-1e308, high=7e307, share=1.0)
+@example(y=1e308, low=-4e99, high=4e99, share=1.0)
 @example(y=math.nextafter(1.9, 0), low=0.0, high=1.9, share=1.0)
 def test_any_float_becomes_an_input_within_the_range(
     y: float, low: float, high: float, share: float
 ) -> None:
-    assume(1e-300 < high - low < math.inf)
+    assume(1e-100 <= high - low <= 1e100)
     worst = min(max(low + share * (high - low), low), high)
     mechanism = mechanism_of("hybrid", 1.0, low, high)
     u = mechanism.clip(y, worst)
@@ -750,22 +734,22 @@ def test_gaussian_plays_add_up_as_squares(epsilon: float, plays: int) -> None:
 # What is refused ----------------------------------------------------------------------------
 
 BAD = [
-    ({"epsilon": 0.0}, r"epsilon must be a finite number > 0, got 0"),
-    ({"epsilon": -1.0}, r"epsilon must be a finite number > 0, got -1"),
-    ({"epsilon": math.nan}, r"epsilon must be a finite number > 0, got nan"),
-    ({"epsilon": math.inf}, r"epsilon must be a finite number > 0, got inf"),
+    ({"epsilon": 0.0}, r"epsilon must be a finite number > 0.*got 0"),
+    ({"epsilon": -1.0}, r"epsilon must be a finite number > 0.*got -1"),
+    ({"epsilon": math.nan}, r"epsilon must be a finite number > 0.*got nan"),
+    ({"epsilon": math.inf}, r"epsilon must be a finite number > 0.*got inf"),
     ({"bound": None}, r"Give bound= .* or reward_range=\(low, high\), one of them"),
     ({"reward_range": (0.0, 1.0)}, r"Give bound= .* or reward_range=\(low, high\), one of them"),
     ({"bound": 0.0}, r"bound must be a finite number > 0, got 0"),
     ({"bound": -2.5}, r"bound must be a finite number > 0, got -2\.5"),
     ({"bound": math.nan}, r"bound must be a finite number > 0, got nan"),
     ({"bound": math.inf}, r"bound must be a finite number > 0, got inf"),
-    ({"bound": 1.7e308}, r"too wide for floats"),
+    ({"bound": 1.7e308}, r"wide. Measure rewards in another unit"),
     ({"bound": None, "reward_range": (1.0, 0.0)}, r"finite low < high, got \(1\.0, 0\.0\)"),
     ({"bound": None, "reward_range": (1.0, 1.0)}, r"finite low < high, got \(1\.0, 1\.0\)"),
     ({"bound": None, "reward_range": (math.nan, 1.0)}, r"finite low < high, got \(nan"),
     ({"bound": None, "reward_range": (0.0, math.inf)}, r"finite low < high, got \(0\.0, inf"),
-    ({"bound": None, "reward_range": (-1e308, 1e308)}, r"too wide for floats"),
+    ({"bound": None, "reward_range": (-1e308, 1e308)}, r"wide. Measure rewards in another unit"),
     ({"bound": None, "reward_range": (0.0, 1.0, 2.0)}, r"two numbers \(low, high\), got \(0\.0"),
     ({"bound": None, "reward_range": (0.5,)}, r"two numbers \(low, high\), got \(0\.5,\)"),
     ({"bound": None, "reward_range": 1.5}, r"two numbers \(low, high\), got 1\.5"),
@@ -773,8 +757,8 @@ BAD = [
     ({"bound": None, "reward_range": (None, 1.0)}, r"two numbers \(low, high\), got \(None"),
     ({"mechanism": "gauss"}, r"one of laplace, duchi, piecewise, hybrid, gaussian, got 'gauss'"),
     ({"mechanism": ""}, r"one of laplace, duchi, piecewise, hybrid, gaussian, got ''"),
-    ({"delta": 1e-6}, r"hybrid gives pure epsilon-LDP; delta=1e-06 has no use. Leave it out"),
-    ({"delta": math.nan}, r"hybrid gives pure epsilon-LDP; delta=nan has no use. Leave it out"),
+    ({"delta": 1e-6}, r"duchi gives pure epsilon-LDP; delta=1e-06 has no use. Leave it out"),
+    ({"delta": math.nan}, r"duchi gives pure epsilon-LDP; delta=nan has no use. Leave it out"),
     ({"mechanism": "gaussian"}, r"delta in \(0, 1\), got 0\.0\. Give delta="),
     ({"mechanism": "gaussian", "delta": 0.0}, r"delta in \(0, 1\), got 0\.0\. Give delta="),
     ({"mechanism": "gaussian", "delta": 1.0}, r"delta in \(0, 1\), got 1\.0\. Give delta="),
@@ -800,9 +784,26 @@ def test_a_bound_is_a_symmetric_range(name: str) -> None:
     assert (mechanism.width, mechanism.half, mechanism.middle) == (4.0, 2.0, 0.0)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="The check itself fails on them: a TypeError or OverflowError of Python's."
-)
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_an_algorithm_is_told_the_range_and_the_noise(name: str) -> None:
+    delta = DELTA if name == "gaussian" else None
+    made, facts = reward_privacy(0.5, reward_range=(0.0, 1.9), mechanism=name, delta=delta)
+    assert made == mechanism_of(name, 0.5, 0.0, 1.9)
+    assert facts == {"low": 0.0, "high": 1.9, "noise": made.noise}
+
+
+def test_an_infinite_epsilon_is_no_mechanism() -> None:
+    nothing: dict[str, Any] = {"low": None, "high": None, "noise": None}
+    assert reward_privacy(math.inf) == (None, nothing)
+    known = {"low": -2.0, "high": 2.0, "noise": None}
+    assert reward_privacy(math.inf, bound=2.0) == (None, known)
+    for bad in (-math.inf, math.nan, 0.0):
+        with pytest.raises(ValueError, match="epsilon must be a finite number > 0"):
+            reward_privacy(bad, bound=1.0)
+    with pytest.raises(ValueError, match="finite low < high"):
+        reward_privacy(math.inf, reward_range=(1.0, 0.0))
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -817,47 +818,29 @@ def test_a_bound_is_a_symmetric_range(name: str) -> None:
     ids=lambda bad: str(bad)[:30],
 )
 def test_arguments_of_another_type_are_refused_in_words(bad: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, TypeError), match=r"must be|needs"):
-        make_mechanism(**({"epsilon": 1.0, "bound": 1.0} | bad))
     with pytest.raises(ValueError, match=r"epsilon|bound|mechanism|delta"):
         make_mechanism(**({"epsilon": 1.0, "bound": 1.0} | bad))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Accepted, then every play fails with ZeroDivisionError or OverflowError: the "
-    "probabilities round to 1/2, or half of the range to zero.",
-)
-@pytest.mark.parametrize(
-    ("name", "epsilon", "bounds"),
-    [
-        ("duchi", 5e-324, (-1.0, 1.0)),
-        ("piecewise", 1e-17, (-1.0, 1.0)),
-        ("laplace", 5e-324, (-1.0, 1.0)),
-        ("hybrid", 1.0, (0.0, 5e-324)),
-        ("laplace", 1.0, (0.0, 5e-324)),
-    ],
-)
-def test_what_cannot_be_carried_out_is_refused_at_once(
-    name: str, epsilon: float, bounds: tuple[float, float]
-) -> None:
-    with pytest.raises(ValueError, match=r"epsilon|range"):
-        mechanism_of(name, epsilon, *bounds)
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-200, 1e-17, 9.9e-7])
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_an_epsilon_too_small_to_be_carried_out_is_refused(name: str, epsilon: float) -> None:
+    with pytest.raises(ValueError, match=r"at least 1e-06\), got"):
+        mechanism_of(name, epsilon)
+    assert mechanism_of(name, 1e-6).worst_variance > 1e5
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="half**2 and 1 / eps**2 overflow in floats: mechanism.noise raises OverflowError for "
-    "a range or epsilon that was accepted.",
-)
-@pytest.mark.parametrize(
-    ("epsilon", "bounds"), [(1.0, (-1e160, 1e160)), (1e-200, (-1.0, 1.0))]
-)
-def test_facts_on_the_noise_of_an_accepted_mechanism_can_be_told(
-    epsilon: float, bounds: tuple[float, float]
-) -> None:
-    noise = mechanism_of("laplace", epsilon, *bounds).noise
-    assert noise.variance > 0
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_a_range_too_narrow_to_be_halved_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="range"):
+        mechanism_of(name, 1.0, 0.0, 5e-324)
+
+
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_facts_on_the_noise_of_an_accepted_range_can_be_told(name: str) -> None:
+    for low, high in ((-4e99, 4e99), (0.0, 2e-100)):
+        noise = mechanism_of(name, 1.0, low, high).noise
+        assert 0 < noise.variance < math.inf
 
 
 # Floats that betray the reward --------------------------------------------------------------

@@ -253,3 +253,143 @@ def test_a_missing_parameter_is_an_error() -> None:
 def test_ranges_whose_width_overflows_still_round_trip(dim: Float) -> None:
     for u in (0.0, 0.25, 0.75, 1.0):
         assert dim.encode(dim.decode(u)) == pytest.approx(u, abs=1e-9)
+
+
+# Many points at once --------------------------------------------------------------------------
+
+spaces = st.lists(dimensions, min_size=1, max_size=4).map(
+    lambda dims: Space({f"p{i}": dim for i, dim in enumerate(dims)})
+)
+
+
+def between_values(dim: Any, u: float) -> bool:
+    """Whether rounding errors may decide which of two neighbours is evaluated."""
+    if isinstance(dim, Categorical) or dim.step is None or dim.high == dim.low:
+        return False
+    u = min(max(u, 0.0), 1.0)
+    steps = ((1 - u) * dim.low + u * dim.high - dim.low) / dim.step
+    return not dim.log and abs(steps % 1.0 - 0.5) < 1e-6
+
+
+def continuous_constant(dim: Any) -> bool:
+    return isinstance(dim, Float) and dim.high == dim.low and dim.step is None
+
+
+@settings(deadline=None)
+@given(space=spaces, data=st.data(), n=st.integers(0, 5))
+def test_snapping_many_points_is_snapping_each(space: Space, data: st.DataObject, n: int) -> None:
+    X = np.array(
+        [
+            [
+                data.draw(st.floats(-0.5, 1.5) if dim.numeric else st.floats(0, len(dim.choices)))
+                for dim in space.values()
+            ]
+            for _ in range(n)
+        ]
+    ).reshape(n, len(space))
+    for x in X:
+        assume(not any(between_values(*pair) for pair in zip(space.values(), x, strict=True)))
+    before = X.copy()
+    ours = space.snap_all(X)
+    assert np.array_equal(X, before)
+    assert ours.shape == (n, len(space))
+    for x, snapped in zip(X, ours, strict=True):
+        assert_allclose(snapped, space.snap(x), atol=1e-9)
+        for dim, one, two in zip(space.values(), snapped, space.snap(x), strict=True):
+            if not dim.numeric or dim.step is not None:
+                assert same(dim.decode(one), dim.decode(two))
+
+
+ODD_DIMENSIONS = {
+    "float": Float(-3.0, 7.1),
+    "log": Float(1e-5, 10.0, log=True),
+    "int": Int(-4, 9),
+    "log int": Int(1, 300, log=True),
+    "stepped int": Int(0, 10, step=5),
+    "uneven int": Int(0, 10, step=4),
+    "stepped": Float(0.0, 1.0, step=0.1),
+    "uneven": Float(0.0, 1.0, step=0.3),
+    "stepped log": Float(0.5, 3.0, log=True, step=0.5),
+    "wide step": Float(0.0, 1.0, step=5.0),
+    "one int": Int(3, 3),
+    "one log int": Int(3, 3, log=True),
+    "one stepped": Float(2.0, 2.0, step=0.5),
+    "one choice": Categorical(("only",)),
+    "choices": Categorical(("a", "b", "c")),
+}
+
+
+@pytest.mark.parametrize("dim", ODD_DIMENSIONS.values(), ids=ODD_DIMENSIONS.keys())
+def test_snapping_many_points_of_every_kind(dim: Any) -> None:
+    space = Space({"x": dim, "y": Int(0, 3)})
+    top = 1.0 if dim.numeric else len(dim.choices) - 1.0
+    us = np.linspace(-0.2, 1.2, 1237) * top + 1e-5
+    X = np.column_stack([us, np.full(len(us), 0.4)])
+    expected = np.array([space.snap(x) for x in X])
+    assert_allclose(space.snap_all(X), expected, atol=1e-9)
+    assert_allclose(space.snap_all(space.snap_all(X)), expected, atol=1e-7)
+
+
+def test_snapping_many_points_of_a_continuous_constant() -> None:
+    space = Space({"x": Float(2.0, 2.0), "y": Int(0, 3)})
+    assert_allclose(space.snap_all(np.array([[0.2, 0.4]]))[0], space.snap([0.2, 0.4]))
+
+
+finite = st.one_of(
+    stepped_floats,
+    ints.map(lambda dim: Int(dim.low, min(dim.high, dim.low + 40))),
+    stepped_ints,
+    log_ints.map(lambda dim: Int(dim.low, min(dim.high, dim.low + 40), log=True)),
+    categoricals,
+    st.sampled_from([dim for dim in ODD_DIMENSIONS.values() if not continuous_constant(dim)
+                     and (not dim.numeric or dim.step is not None)]),
+)  # fmt: skip
+
+
+def all_values(dim: Any) -> list[Any]:
+    if isinstance(dim, Categorical):
+        return list(dim.choices)
+    if isinstance(dim, Int):
+        return list(range(dim.low, dim.high + 1, dim.step))
+    values, k = [], 0
+    while dim.low + k * dim.step <= dim.high + 1e-9 * dim.step:
+        values.append(min(dim.low + k * dim.step, dim.high))
+        k += 1
+    return values
+
+
+@settings(deadline=None)
+@given(dims=st.lists(finite, min_size=1, max_size=3))
+def test_the_grid_lists_every_value_once(dims: list[Any]) -> None:
+    space = Space({f"p{i}": dim for i, dim in enumerate(dims)})
+    axes = [all_values(dim) for dim in dims]
+    size = math.prod(map(len, axes))
+    assume(size <= 3000)
+    grid = space.grid(size)
+    assert grid is not None
+    assert grid.shape == (size, len(dims))
+    assert space.grid(size - 1) is None
+    for j, (dim, values) in enumerate(zip(dims, axes, strict=True)):
+        column = np.unique(grid[:, j])
+        assert len(column) == len(values)
+        for u, value in zip(column, values, strict=True):
+            assert dim.decode(u) == (value if dim.numeric and isinstance(dim, Int) else
+                                     pytest.approx(value) if dim.numeric else value)  # fmt: skip
+    assert len({tuple(row) for row in grid.tolist()}) == size
+    assert_allclose(space.snap_all(grid), grid, atol=1e-9)
+    for row in grid[:: max(size // 20, 1)]:
+        assert_allclose(space.snap(row), row, atol=1e-9)
+
+
+@pytest.mark.parametrize("dim", [Float(0.0, 1.0), Float(1e-3, 1.0, log=True)])
+def test_a_continuous_dimension_has_no_grid(dim: Float) -> None:
+    assert Space({"x": dim}).grid(10**9) is None
+    assert Space({"x": dim, "y": Categorical(("a", "b"))}).grid(10**9) is None
+
+
+def test_constants_have_a_grid_of_one_point() -> None:
+    space = Space({"a": Float(2.0, 2.0), "b": Int(3, 3), "c": Float(2.0, 2.0, log=True)})
+    assert np.array_equal(space.grid(1), [[0.5, 0.5, 0.5]])
+    assert space.grid(0) is None
+    with_choice = Space({"a": Float(2.0, 2.0), "b": Categorical(("u", "v"))}).grid(2)
+    assert np.array_equal(with_choice, [[0.5, 0.0], [0.5, 1.0]])

@@ -78,7 +78,7 @@ class ATAGPUCB(NystromUCB):
         if number == len(self._sums):
             self._sums.append(TruncatedSums())
         self._sums[number].add(reward)
-        self._stale = True
+        self._follow()
 
     def _weights(self) -> Array:
         values, vectors = eigh(self._V)

@@ -15,7 +15,8 @@ Array = NDArray[np.float64]
 
 KERNEL_NAMES = ("rbf", "matern52")
 
-_POSITIVE = ("beta_scale", "lam", "lengthscale", "B", "second_moment", "noise_moment")
+_OPTIONAL = ("lengthscale", "B", "second_moment", "noise_moment")
+_POSITIVE = ("beta_scale", "lam", *_OPTIONAL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ class UCBConfig:
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
-            if getattr(self, name) is not None:
+            if name not in _OPTIONAL or getattr(self, name) is not None:
                 _check(name, getattr(self, name), 0.0, math.inf, "a finite number > 0")
         for name in ("delta", "accuracy"):
             _check(name, getattr(self, name), 0.0, 1.0, "a number in (0, 1)")
@@ -89,6 +90,12 @@ class UCBConfig:
         checked_features(self.features)
 
     def _check_scale(self) -> None:
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if len(ends) == 1 or not all(map(math.isfinite, ends)) or ends != sorted(set(ends)):
+            raise ValueError(
+                "The reward range needs finite low < high, or neither, got "
+                f"({self.low}, {self.high})."
+            )
         if self.low is None and None in (self.B, self.second_moment, self.noise_moment):
             raise ValueError(
                 "Without a reward range the confidence intervals have no unit: give bound= or "

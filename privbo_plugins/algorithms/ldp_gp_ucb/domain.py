@@ -18,6 +18,7 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     checked_features,
     checked_kernel_matrix,
 )
+from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.models.reward_posterior import (
     ArmsPosterior,
@@ -183,7 +184,7 @@ def make_domain(config: UCBConfig, space: Space) -> Domain:
     """The arms or the box that settings and space describe.
 
     Raises:
-        ValueError: If ``kernel_matrix`` or ``features`` do not fit the space.
+        SpaceChangedError: If ``kernel_matrix`` or ``features`` do not fit the space.
     """
     matrix, features = (
         checked_kernel_matrix(config.kernel_matrix),
@@ -194,7 +195,7 @@ def make_domain(config: UCBConfig, space: Space) -> Domain:
         matrix = make_kernel(config, features.shape[1]).k(features, features)
     if matrix is not None:
         if grid is None or len(space) != 1 or len(grid) != len(matrix):
-            raise ValueError(
+            raise SpaceChangedError(
                 f"kernel_matrix= and features= need one integer parameter with {len(matrix)} "
                 f"values, one an arm; this space holds {', '.join(space.names)} "
                 f"with {'infinitely many' if grid is None else len(grid)} points."

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.nystrom_ucb import NystromUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.rewards import place
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -77,7 +78,7 @@ class MoMAGPUCB(NystromUCB):
             return Play(self._maximiser(key, ()), self.n)
         if may_wait and self._held(group, out) >= self.k:
             return None
-        return Play(np.frombuffer(group[1]).copy(), group[0])
+        return Play(self.space.snap(np.frombuffer(group[1])), group[0])
 
     def _current(self, out: Sequence[Play]) -> Group | None:
         """The open epoch; several workers may have begun it at different points."""
@@ -103,7 +104,7 @@ class MoMAGPUCB(NystromUCB):
         self._S[number] = self._S[number] + rewards
         self._open.clear()
         self.n += 1
-        self._stale = True
+        self._follow()
 
     def _weights(self) -> Array:
         S = np.array(self._S)
@@ -136,4 +137,4 @@ def median_of_means(Theta: Array, V: Array) -> int:
 
 def _group(play: Play) -> Group:
     epoch = -1 if play.epoch is None else play.epoch
-    return epoch, np.ascontiguousarray(play.x, dtype=float).tobytes()
+    return epoch, place(play.x)

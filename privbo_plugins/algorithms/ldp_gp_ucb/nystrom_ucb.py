@@ -30,7 +30,7 @@ class NystromUCB(RewardUCB):
     ) -> None:
         super().__init__(config, space, maximize=maximize, seed=seed)
         self.distinct = Distinct()
-        self._rng = np.random.default_rng([seed, 3])
+        self._coins = seed
         self._drawn: Array = np.empty((0, 0))
         self._drawn_at = 0
         self._stale = False
@@ -51,24 +51,28 @@ class NystromUCB(RewardUCB):
     def _weights(self) -> Array:
         """Theta from the features Phi of the distinct points and V."""
 
-    def _fit(self) -> None:
-        """Lines 6 to 12: embedding, V and theta from all plays; once for all that is new."""
-        if not self._stale:
-            return
-        self._stale = False
+    def _follow(self) -> None:
+        """Lines 6 to 8, after every play: what is known depends on plays only, not on looks."""
         n = len(self.distinct)
         if n <= _EVERY or n >= 1.1 * self._drawn_at:
             self._draw()
             self._drawn_at = n
         self._extend()
-        self._theta = self._weights()
+        self._stale = True
+
+    def _fit(self) -> None:
+        """Lines 9 to 11, when they are asked for."""
+        if self._stale:
+            self._stale = False
+            self._theta = self._weights()
 
     def _draw(self) -> None:
         """Algorithm 4, with the variances of the round before."""
         Z = self.distinct.Z
         phi = self._embedding.features(Z)
         s2 = self._sigma(Z, phi, _inverse(self._V)) ** 2
-        kept = sampled(self.config.q, s2, self.distinct.counts, self._rng)
+        rng = np.random.default_rng([self._coins, 3, self.t])
+        kept = sampled(self.config.q, s2, self.distinct.counts, rng)
         D = np.asarray(Z[kept])
         if not np.array_equal(D, self._drawn):
             self._drawn = D

@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
+def place(x: Array) -> bytes:
+    """A name of a point: hosts give points back with a rounding error."""
+    return (np.round(x, 9) + 0.0).tobytes()
+
+
 class Distinct:
     """Distinct inputs in the order of their first play, and how often each was played."""
 
@@ -24,7 +29,7 @@ class Distinct:
 
     def add(self, z: Array) -> int:
         """Counts one play; the point's number."""
-        number = self._numbers.setdefault(z.tobytes(), len(self._Z))
+        number = self._numbers.setdefault(place(z), len(self._Z))
         if number == len(self._Z):
             self._Z.append(z)
             self._counts.append(0)

@@ -1,0 +1,226 @@
+"""What of the regret bounds can be computed, against brute force and the paper's formulas."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privbo_plugins.algorithms.ldp_gp_ucb import bounds
+from privbo_plugins.models.kernels import RBF
+
+
+def brute_gain(K: np.ndarray, T: int, lam: float) -> float:
+    """gamma_T over all multisets of T arms."""
+    best = 0.0
+    for A in combinations_with_replacement(range(len(K)), T):
+        best = max(best, 0.5 * np.linalg.slogdet(np.eye(T) + K[np.ix_(A, A)] / lam)[1])
+    return best
+
+
+def covariance(n: int, seed: int) -> np.ndarray:
+    A = np.random.default_rng(seed).standard_normal((n, n))
+    K = A @ A.T
+    return K / np.diag(K).max()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 4),
+    T=st.integers(0, 4),
+    lam=st.sampled_from([0.1, 1.0, 5.0]),
+)
+def test_greedy_gain_lies_within_its_factor_of_the_best_multiset(
+    seed: int, n: int, T: int, lam: float
+) -> None:
+    K = covariance(n, seed)
+    best, greedy = brute_gain(K, T, lam), bounds.information_gain(K, T, lam)
+    assert (1 - 1 / math.e) * best - 1e-9 <= greedy <= best + 1e-9
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 5])
+@pytest.mark.parametrize("lam", [0.2, 1.0])
+def test_gain_of_independent_arms_is_exact(T: int, lam: float) -> None:
+    K = np.eye(3)
+    assert bounds.information_gain(K, T, lam) == pytest.approx(brute_gain(K, T, lam))
+    if T == 5:  # two arms twice, one once
+        expected = math.log1p(2 / lam) + 0.5 * math.log1p(1 / lam)
+        assert bounds.information_gain(K, T, lam) == pytest.approx(expected)
+
+
+def test_gain_of_one_arm_grows_with_the_logarithm_of_the_plays() -> None:
+    for T in (0, 1, 10, 1000):
+        assert bounds.information_gain(np.eye(1), T) == pytest.approx(0.5 * math.log1p(T))
+
+
+def test_gain_is_monotone_concave_and_that_of_the_chosen_arms() -> None:
+    X = np.linspace(0, 1, 20)[:, None]
+    K = RBF(0.2).k(X, X)
+    before = K.copy()
+    gains = np.array([bounds.information_gain(K, T) for T in range(12)])
+    assert gains[0] == 0.0
+    assert np.all(np.diff(gains) > 0)
+    assert np.all(np.diff(gains, 2) < 1e-12)
+    assert np.array_equal(K, before)
+    assert bounds.information_gain(K, 10, 2.0) < bounds.information_gain(K, 10, 1.0)
+
+
+def test_gain_takes_lists_and_refuses_nonsense() -> None:
+    assert bounds.information_gain([[1.0]], 1) == pytest.approx(0.5 * math.log(2))
+    for T, lam in ((-1, 1.0), (1, 0.0), (1, -1.0), (1, math.nan)):
+        with pytest.raises(ValueError, match="needs T >= 0 and lam > 0"):
+            bounds.information_gain(np.eye(2), T, lam)
+
+
+# The widths of the theorems -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("t", [1, 2, 50, 10_000])
+@pytest.mark.parametrize("lam", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_tgp_width_is_that_of_algorithm_two(t: int, lam: float, epsilon: float) -> None:
+    B, R, delta, gamma = 0.7, 0.4, 0.05, 3.2
+    L = 2 * (B + R) / epsilon
+    b = B + R + L * math.log(t)  # line 4, for play t + 1
+    K = B**2 + R**2 + 2 * L**2  # line 2
+    expected = (
+        B
+        + 2 * math.sqrt(2) / math.sqrt(lam) * b * math.sqrt(gamma + math.log(1 / delta))
+        + 1 / math.sqrt(lam) * math.sqrt(K * (math.log(t) + 1))
+    )  # line 5
+    ours = bounds.tgp_beta(t, B=B, R=R, L=L, gamma=gamma, delta=delta, lam=lam)
+    assert ours == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 7, 40])
+@pytest.mark.parametrize("lam", [0.5, 1.0])
+def test_ata_width_is_that_of_theorem_two(m: int, lam: float) -> None:
+    B, R, eps, T, delta, accuracy = 0.7, 0.4, 0.5, 2000, 0.05, 0.2
+    v = B**2 + R**2 + 8 * (B + R) ** 2 / eps**2
+    expected = B * (1 + 1 / math.sqrt(1 - accuracy)) + 4 * math.sqrt(
+        math.log(4 * m * T / delta) * v * m / lam
+    )
+    ours = bounds.ata_beta(m, B=B, v=v, T=T, delta=delta, accuracy=accuracy, lam=lam)
+    assert ours == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (30, 5)])
+@pytest.mark.parametrize("lam", [0.25, 1.0])
+def test_moma_width_is_that_of_equation_nine(alpha: float, n: int, m: int, lam: float) -> None:
+    B, c, accuracy = 0.7, 3.0, 0.1
+    gamma = (9 * m * c) ** (1 / (1 + alpha)) * n ** ((1 - alpha) / (2 * (1 + alpha)))
+    expected = B * (1 + 1 / math.sqrt(1 - accuracy)) + lam**-0.5 * 3 * gamma
+    ours = bounds.moma_beta(n, m, B=B, c=c, accuracy=accuracy, alpha=alpha, lam=lam)
+    assert ours == pytest.approx(expected, rel=1e-12)
+    if lam == 1.0:  # where Theorem 4 and its proof agree
+        assert ours == pytest.approx(B * (1 + 1 / math.sqrt(1 - accuracy)) + 3 * gamma)
+
+
+def test_replays_and_oversampling_are_those_of_theorem_four() -> None:
+    assert bounds.moma_replays(1000, 0.1) == 279  # the number in the reference settings
+    for T, delta in ((10, 0.5), (1000, 0.1), (10**5, 1e-3)):
+        assert bounds.moma_replays(T, delta) == math.ceil(24 * (1 + math.log(4 * T / delta)))
+        for accuracy in (0.1, 0.5):
+            rho = (1 + accuracy) / (1 - accuracy)
+            expected = 6 * rho * math.log(4 * T / delta) / accuracy**2
+            assert bounds.nystrom_q(T, delta, accuracy) == pytest.approx(expected, rel=1e-12)
+
+
+# Rates ----------------------------------------------------------------------------------------
+
+settings_of_theorem_one = pytest.mark.parametrize(
+    "given_", [{"B": 1.0, "v": 1.0, "alpha": 1.0}, {"B": 2.0, "v": 5.0, "alpha": 0.4}], ids=str
+)
+
+
+@settings_of_theorem_one
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_lower_rate_of_the_se_kernel_is_that_of_theorem_one(
+    given_: dict[str, float], d: int, epsilon: float
+) -> None:
+    B, v, a = given_["B"], given_["v"], given_["alpha"]
+    T, zeta = 10**6, math.exp(epsilon) - 1
+    expected = (
+        v ** (1 / (1 + a))
+        * T ** (1 / (1 + a))
+        * zeta ** (-2 * a / (1 + a))
+        * math.log(B ** ((1 + a) / a) * T * zeta**2 / v ** (1 / a)) ** (d * a / (2 + 2 * a))
+    )
+    ours = bounds.lower_rate("rbf", T, epsilon=epsilon, d=d, **given_)
+    assert ours == pytest.approx(expected, rel=1e-9)
+
+
+@settings_of_theorem_one
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("nu", [0.5, 2.5])
+def test_lower_rate_of_the_matern_kernel_is_that_of_theorem_one(
+    given_: dict[str, float], d: int, nu: float
+) -> None:
+    B, v, a = given_["B"], given_["v"], given_["alpha"]
+    T, zeta = 10**4, math.exp(0.3) - 1
+    below = nu * (1 + a) + d * a
+    expected = (
+        v ** (nu / below)
+        * T ** ((nu + d * a) / below)
+        * zeta ** (-2 * a / (1 + a) + 2 * d * a**2 / ((1 + a) * below))
+        * B ** (d * a / below)
+    )
+    ours = bounds.lower_rate("matern", T, epsilon=0.3, d=d, nu=nu, **given_)
+    assert ours == pytest.approx(expected, rel=1e-9)
+
+
+def test_lower_rates_grow_with_the_root_of_the_plays_for_smooth_kernels() -> None:
+    """Alpha = 1: sqrt(T) (ln T)^{d/4} for the SE kernel, T^{(nu + d) / (2 nu + d)} for Matérn."""
+
+    def rate(T: int, kernel: str = "rbf", d: int = 2) -> float:
+        return bounds.lower_rate(kernel, T, epsilon=1.0, d=d)
+
+    zeta = math.expm1(1.0)
+    for T in (10**3, 10**6):
+        logs = math.log(100 * T * zeta**2) / math.log(T * zeta**2)
+        assert rate(100 * T) / rate(T) == pytest.approx(10 * logs**0.5)
+        assert rate(100 * T, d=4) / rate(T, d=4) == pytest.approx(10 * logs)
+        slope = math.log(rate(100 * T, "matern") / rate(T, "matern")) / math.log(100)
+        assert slope == pytest.approx((2.5 + 2) / (5 + 2))
+    smooth = [bounds.lower_rate("matern", T, epsilon=1.0, d=2, nu=1e9) for T in (100, 400)]
+    assert smooth[1] / smooth[0] == pytest.approx(2.0, rel=1e-6)
+
+
+def test_a_small_epsilon_costs_its_inverse() -> None:
+    """Remark 1, for a large nu as its footnote says; up to the logarithm for the SE kernel."""
+    for one, two in ((1e-2, 1e-3), (1e-4, 1e-6)):
+        matern = [bounds.lower_rate("matern", 10**8, epsilon=e, d=1, nu=1e9) for e in (one, two)]
+        assert matern[1] / matern[0] == pytest.approx(one / two, rel=0.01)
+    se = [bounds.lower_rate("rbf", 10**12, epsilon=e, d=1) for e in (1e-2, 1e-3)]
+    inside = [math.log(10**12 * math.expm1(e) ** 2) for e in (1e-2, 1e-3)]
+    assert se[1] / se[0] == pytest.approx(10 * (inside[1] / inside[0]) ** 0.25, rel=0.01)
+
+
+def test_too_few_plays_promise_no_regret_and_unknown_kernels_are_refused() -> None:
+    assert bounds.lower_rate("rbf", 10, epsilon=1e-3, d=2) == 0.0
+    with pytest.raises(ValueError, match="'rbf' or 'matern', got 'cubic'"):
+        bounds.lower_rate("cubic", 10, epsilon=1.0, d=1)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    gamma=st.floats(0.1, 100),
+    T=st.integers(1, 10**6),
+    epsilon=st.floats(1e-3, 10),
+    B=st.floats(0.1, 10),
+    R=st.floats(0, 10),
+)
+def test_upper_rate_is_that_of_the_remarks(
+    gamma: float, T: int, epsilon: float, B: float, R: float
+) -> None:
+    rate = bounds.upper_rate(gamma, T, epsilon=epsilon, B=B, R=R)
+    assert rate == pytest.approx(gamma * T**0.5 * (B + R) / epsilon)
+    assert bounds.upper_rate(gamma, 4 * T, epsilon=epsilon, B=B, R=R) == pytest.approx(2 * rate)
+    assert bounds.upper_rate(gamma, T, epsilon=epsilon / 3, B=B, R=R) == pytest.approx(3 * rate)

@@ -1,0 +1,1081 @@
+"""The curator: one draw a trial, users' accounts, secrecy of names and rewards, and its words.
+
+Seeded sources stand in for the system's entropy where only the bookkeeping is tested; two curators
+over one store get different seeds there, so that a second draw would show.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy.stats import norm
+
+from privbo_plugins import curator as curator_module
+from privbo_plugins.curator import (
+    TEST_NOISE,
+    Curator,
+    PlayLedger,
+    as_reward,
+    check_user_budget,
+    local_guarantee,
+)
+from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
+from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL, LocalGuarantee
+from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.vault import Transaction, Vault, open_vault
+
+from ..leaks import Scanner
+
+ROOT = Path(__file__).resolve().parents[2]
+DELTA = 1e-6
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "private.db"
+
+
+@pytest.fixture(params=["file", "postgres"])
+def url(request: pytest.FixtureRequest, path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_database"))
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture(params=["memory", "file", "postgres"])
+def vault(request: pytest.FixtureRequest, path: Path) -> Iterator[Vault]:
+    if request.param == "postgres":
+        opened = open_vault(request.getfixturevalue("postgres_database"))
+    else:
+        opened = open_vault(None if request.param == "memory" else f"sqlite:///{path}")
+    yield opened
+    opened.close()
+
+
+def mechanism_of(name: str = "laplace", epsilon: float = 0.5) -> LocalMechanism:
+    delta = DELTA if name == "gaussian" else None
+    return make_mechanism(epsilon, reward_range=(0.0, 1.9), mechanism=name, delta=delta)
+
+
+class Counting(InsecureNoise):
+    """Counts what is drawn."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.draws = 0
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        self.draws += 1
+        return super().add_laplace(value, scale)
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        self.draws += 1
+        return super().add_gaussian(value, scale)
+
+
+def curator_of(
+    vault: Vault,
+    noise: Any = None,
+    *,
+    mechanism: LocalMechanism | None = None,
+    host_key: str = "study",
+    budget: float | None = None,
+) -> Curator:
+    return Curator(
+        mechanism_of() if mechanism is None else mechanism,
+        vault,
+        host_key,
+        user_budget=budget,
+        noise=Counting() if noise is None else noise,
+    )
+
+
+def ledger(curator: Curator) -> list[tuple[str, str, float, float, float]]:
+    with curator.vault.transaction(curator.run_id) as tx:
+        return tx.plays()
+
+
+# Replay -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_a_trial_is_drawn_once_whatever_its_reward_is_later(vault: Vault, name: str) -> None:
+    curator = curator_of(vault, InsecureNoise(0), mechanism=mechanism_of(name))
+    assert curator.replay("7") is None
+    first = curator.release("7", 0.25, "Jane", worst=0.0)
+    for reward in (0.25, 1.9, -1e308, math.nan, math.inf):
+        for user in ("Jane", "Joe", None, 3):
+            assert curator.release("7", reward, user, worst=1.0) == first
+    assert curator.replay("7") == first
+    assert curator.plays() == {"7": first}
+    assert [row[2:] for row in ledger(curator)] == [
+        (0.5, DELTA if name == "gaussian" else 0.0, first)
+    ]
+
+
+def test_replaying_draws_nothing_and_other_trials_do(vault: Vault) -> None:
+    noise = Counting()
+    curator = curator_of(vault, noise)
+    values = [curator.release(trial, 0.3, None, 0.0) for trial in ("0", "1", "0", "1", "2")]
+    assert noise.draws == 3
+    assert values[:2] == values[2:4]
+    assert len(set(values)) == 3
+
+
+def test_runs_of_one_vault_are_apart(vault: Vault) -> None:
+    one, two = (curator_of(vault, Counting(seed), host_key=str(seed)) for seed in (1, 2))
+    assert one.release("0", 0.3, "Jane", 0.0) != two.release("0", 0.3, "Jane", 0.0)
+    assert two.plays().keys() == one.plays().keys() == {"0"}
+    assert two.most() == one.most() == (2, 2 * one.mechanism.epsilon)  # but one Jane pays
+
+
+def test_a_users_budget_is_that_of_all_runs_of_a_vault(vault: Vault) -> None:
+    one, two = (
+        curator_of(vault, Counting(seed), host_key=str(seed), budget=1.0) for seed in (1, 2)
+    )
+    one.release("0", 0.3, "Jane", 0.0)
+    two.release("0", 0.3, "Jane", 0.0)
+    for curator in (one, two):
+        with pytest.raises(BudgetExceededError, match=r"epsilon=1.5 in all"):
+            curator.release("1", 0.3, "Jane", 0.0)
+    two.release("1", 0.3, "Joe", 0.0)
+
+
+def test_a_curator_that_comes_later_replays(url: str) -> None:
+    vault = open_vault(url)
+    first = curator_of(vault, Counting(1)).release("0", 0.3, "Jane", 0.0)
+    vault.close()
+    later, noise = open_vault(url), Counting(2)
+    curator = curator_of(later, noise)
+    assert curator.replay("0") == first
+    assert curator.release("0", 1.9, "Jane", 0.0) == first
+    assert noise.draws == 0
+    later.close()
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(count)
+
+    def guarded(index: int) -> None:
+        try:
+            barrier.wait(30)
+            work(index)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one-curator", "a-curator-each"])
+def test_threads_that_tell_the_same_trials_get_one_release_each(url: str, shared: bool) -> None:
+    first = open_vault(url)
+    noises = [Counting(seed) for seed in range(4)]
+    if shared:
+        curators = [curator_of(first, noises[0])] * 4
+    else:
+        curators = [curator_of(open_vault(url), noise) for noise in noises]
+    seen: list[dict[str, float]] = [{} for _ in range(4)]
+
+    def work(i: int) -> None:
+        for trial in np.random.default_rng(i).permutation(10):
+            key = str(trial)
+            seen[i][key] = curators[i].release(key, float(i), "Jane", 0.0)
+
+    assert in_threads(4, work) == []
+    assert all(answers == seen[0] for answers in seen)
+    assert len(set(seen[0].values())) == 10
+    assert sum(noise.draws for noise in noises) == 10
+    assert len(ledger(curators[0])) == curators[0].most_plays() == 10
+    for vault in {id(v): v for v in (first, *(c.vault for c in curators))}.values():
+        vault.close()
+
+
+def test_threads_share_a_memory_vault() -> None:
+    noise = Counting()
+    curator = curator_of(open_vault(), noise)
+
+    def work(i: int) -> None:
+        for trial in range(25):
+            curator.release(str(trial), float(i), None, 0.0)
+
+    assert in_threads(4, work) == []
+    assert noise.draws == len(curator.plays()) == 25
+
+
+PROCESS = """
+import json, sys
+from privbo_plugins.curator import Curator
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.vault import open_vault
+print("ready", flush=True)
+sys.stdin.readline()
+mechanism = make_mechanism(0.5, reward_range=(0.0, 1.9), mechanism="laplace")
+seed = int(sys.argv[2])
+curator = Curator(
+    mechanism, open_vault(sys.argv[1]), "study", noise=InsecureNoise(seed), user_budget=5.0
+)
+print(json.dumps([curator.release(str(t), seed, "Jane", 0.0) for t in range(10)]))
+"""
+
+
+def test_two_processes_draw_a_trial_once(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", PROCESS, url, str(seed)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in (1, 2)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    answers = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert answers[0] == answers[1]
+    assert len(set(answers[0])) == 10
+    vault = open_vault(url)
+    curator = curator_of(vault, budget=5.0)
+    assert curator.plays() == {str(t): value for t, value in enumerate(answers[0])}
+    assert curator.most_plays() == 10
+    with pytest.raises(BudgetExceededError):
+        curator.release("10", 0.0, "Jane", 0.0)
+    vault.close()
+
+
+# Charge, draw, store ------------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """Stands for a crash: not an Exception."""
+
+
+class Failing(InsecureNoise):
+    """Fails in the middle of a draw, the first time."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(0)
+        self.error: BaseException | None = error
+
+    def flip(self, probability: float) -> bool:
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        return super().flip(probability)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("disk"), Crash()], ids=["error", "crash"])
+def test_a_draw_that_fails_leaves_neither_charge_nor_release(
+    vault: Vault, error: BaseException
+) -> None:
+    curator = curator_of(vault, Failing(error), mechanism=mechanism_of("piecewise"), budget=0.5)
+    with pytest.raises(type(error)):
+        curator.release("0", 0.3, "Jane", 0.0)
+    assert ledger(curator) == []
+    assert curator.replay("0") is None
+    assert curator.most_plays() == 0
+    curator.check("0", "Jane")  # the budget of one play is still there
+    value = curator.release("0", 0.3, "Jane", 0.0)
+    assert curator.plays() == {"0": value}
+
+
+def test_a_release_is_charged_then_drawn_then_stored_in_one_transaction(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[str, int]] = []
+    open_now: list[Transaction] = []
+
+    def spied(name: str) -> None:
+        plain = getattr(Transaction, name)
+
+        def call(tx: Transaction, *args: Any) -> Any:
+            open_now[:] = [tx]
+            steps.append((name, id(tx)))
+            return plain(tx, *args)
+
+        monkeypatch.setattr(Transaction, name, call)
+
+    class Watching(Counting):
+        def add_laplace(self, value: float, scale: float) -> float:
+            # The charge is already written; no release is.
+            assert [row[4] for row in open_now[0].plays()] == [None]
+            steps.append(("draw", id(open_now[0])))
+            return super().add_laplace(value, scale)
+
+    curator = curator_of(vault, Watching())
+    for name in ("payer", "charge_play", "store_play"):
+        spied(name)
+    curator.release("0", 0.3, "Jane", 0.0)
+    assert [name for name, _ in steps] == ["payer", "charge_play", "draw", "store_play"]
+    assert len({tx for _, tx in steps}) == 1
+
+
+@pytest.mark.parametrize("name", ["charge_play", "store_play"])
+def test_a_vault_that_refuses_publishes_nothing(
+    vault: Vault, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = Counting()
+    curator = curator_of(vault, noise)
+
+    def refuse(*_: Any) -> None:
+        raise VaultError("The vault refused an operation.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, name, refuse)
+        with pytest.raises(VaultError):
+            curator.release("0", 0.3, "Jane", 0.0)
+    assert ledger(curator) == []
+    assert noise.draws == (0 if name == "charge_play" else 1)
+
+
+def test_a_store_that_is_gone_is_a_vault_error_and_nothing_is_drawn(path: Path) -> None:
+    noise = Counting()
+    curator = curator_of(open_vault(f"sqlite:///{path}"), noise)
+    path.unlink()
+    with pytest.raises(VaultError):
+        curator.release("0", 0.3, "Jane", 0.0)
+    assert noise.draws == 0
+
+
+# A ledger apart from the noise --------------------------------------------------------------
+
+
+def test_a_play_drawn_elsewhere_is_charged_once_and_stored_once(vault: Vault) -> None:
+    ledger_of = PlayLedger(mechanism_of(), vault, "study", user_budget=0.5)
+    assert ledger_of.charge("0", "Jane") is None
+    assert ledger_of.replay("0") is None
+    assert ledger_of.plays() == {}
+    assert ledger_of.most_plays() == 1  # what may have been drawn counts
+    ledger_of.check("0", "Jane")  # her own play is hers
+    assert ledger_of.charge("0", "Jane") is None  # its process died: she is not charged again
+    with pytest.raises(BudgetExceededError, match="Nothing was drawn"):
+        ledger_of.charge("1", "Jane")
+    with pytest.raises(BudgetExceededError):
+        ledger_of.check("1", "Jane")
+    assert ledger_of.store("0", -2.5) == -2.5
+    assert ledger_of.store("0", 7.0) == -2.5  # a second worker's draw reaches nobody
+    assert ledger_of.charge("0", "Jane") == ledger_of.replay("0") == -2.5
+    assert ledger_of.plays() == {"0": -2.5}
+    assert ledger_of.most_plays() == 1
+
+
+def test_a_release_without_a_charge_is_refused(vault: Vault) -> None:
+    ledger_of = PlayLedger(mechanism_of(), vault, "study")
+    with pytest.raises(PrivacyError, match="without a charge"):
+        ledger_of.store("0", 1.0)
+    assert ledger_of.plays() == {}
+    assert ledger_of.replay("0") is None
+
+
+def test_a_charge_without_a_release_is_drawn_by_whoever_comes_next(vault: Vault) -> None:
+    PlayLedger(mechanism_of(), vault, "study").charge("0", "Jane")
+    noise = Counting()
+    curator = curator_of(vault, noise)
+    value = curator.release("0", 0.3, "Jane", 0.0)
+    assert curator.release("0", 1.9, "Jane", 0.0) == value
+    assert (noise.draws, curator.most_plays()) == (1, 1)
+
+
+def test_threads_that_draw_the_same_play_agree_on_one(url: str) -> None:
+    vaults = [open_vault(url) for _ in range(4)]
+    mechanism = mechanism_of()
+    ledgers = [PlayLedger(mechanism, vault, "study") for vault in vaults]
+    seen: list[list[float]] = [[] for _ in ledgers]
+
+    def work(i: int) -> None:
+        for trial in range(10):
+            known = ledgers[i].charge(str(trial), "Jane")
+            drawn = float(100 * i + trial) if known is None else known
+            seen[i].append(ledgers[i].store(str(trial), drawn))
+
+    assert in_threads(4, work) == []
+    assert all(answers == seen[0] for answers in seen)
+    assert ledgers[0].most_plays() == 10
+    for vault in vaults:
+        vault.close()
+
+
+def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
+    ledger_of = PlayLedger(mechanism_of(), open_vault(), "study", user_budget=0.5)
+    ledger_of.charge("0", "Joe")
+    ledger_of.store("0", 1.0)
+    ledger_of.charge("1", "Jane")  # and dies
+    with pytest.raises((BudgetExceededError, PrivacyError, VaultError, ValueError)):
+        ledger_of.charge("1", "Joe")  # a second play of Joe's, for free
+
+
+def test_no_release_is_ever_replaced() -> None:
+    ledger_of = PlayLedger(mechanism_of(), open_vault(), "study")
+    ledger_of.charge("0", "Jane")
+    with suppress(ValueError, PrivacyError):
+        ledger_of.store("0", math.nan)
+        assert math.isnan(ledger_of.store("0", 1.0))
+
+
+def test_facts_and_marks_of_a_ledger_are_reported_for_ever(url: str) -> None:
+    vault = open_vault(url)
+    ledger_of = PlayLedger(mechanism_of(), vault, "study")
+    ledger_of.charge("0", "Jane")
+    ledger_of.store("0", 1.0)
+    for _ in range(2):
+        ledger_of.note("a trial was asked twice")
+    assert ledger_of.guarantee(1, users_named=True).notes == ("a trial was asked twice",)
+    assert ledger_of.guarantee(1, users_named=True).protected
+    ledger_of.mark_unprotected("a worker was not trusted")
+    vault.close()
+    later = open_vault(url)
+    guarantee = PlayLedger(mechanism_of(), later, "study").guarantee(1, users_named=True)
+    assert guarantee.reasons == ("a worker was not trusted",)
+    assert guarantee.notes == ("a trial was asked twice",)
+    later.close()
+
+
+# Users --------------------------------------------------------------------------------------
+
+
+def test_pure_plays_of_a_user_add_up(vault: Vault) -> None:
+    curator = curator_of(vault)
+    for trial in range(7):
+        curator.release(str(trial), 0.3, "Jane" if trial < 4 else f"user {trial}", 0.0)
+    assert curator.most_plays() == 4
+    guarantee = curator.guarantee(7, users_named=True)
+    assert (guarantee.most_plays, guarantee.n_plays) == (4, 7)
+    assert local_guarantee(mechanism_of(), 7, 4, users_named=True).epsilon == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("plays", [1, 4, 25])
+def test_gaussian_plays_of_a_user_add_up_as_squares(plays: int) -> None:
+    """Against the privacy profile of N(0, 1) and N(mu sqrt(k), 1), solved here."""
+    mechanism = mechanism_of("gaussian", 1.0)
+    mu = mechanism.width / math.sqrt(mechanism.worst_variance) * math.sqrt(plays)
+
+    def excess(eps: float) -> float:
+        second = math.exp(eps + norm.logcdf(-eps / mu - mu / 2))
+        return float(norm.cdf(-eps / mu + mu / 2)) - second - DELTA
+
+    expected = optimize.brentq(excess, 0.0, 200.0, xtol=1e-12)
+    guarantee = local_guarantee(mechanism, plays, plays, users_named=True)
+    assert guarantee.epsilon == pytest.approx(expected, rel=1e-5)
+    assert guarantee.delta_most == DELTA
+    if plays > 1:
+        assert guarantee.epsilon < 0.8 * plays  # a good deal less than adding them up
+
+
+def test_a_name_is_one_user_only_as_the_same_value(vault: Vault) -> None:
+    curator = curator_of(vault)
+    users: list[Any] = ["1", 1, b"1", np.int64(1), "play:0", "user:1", "", 0, -1, "é", "e\u0301"]
+    for trial, user in enumerate(users):
+        curator.release(str(trial), 0.3, user, 0.0)
+    people = [row[1] for row in sorted(ledger(curator), key=lambda row: int(row[0]))]
+    assert people[1] == people[3]
+    assert len(set(people)) == len(users) - 1
+    assert all(len(person) == 64 for person in people)
+
+
+def test_plays_without_a_name_are_other_users_each(vault: Vault) -> None:
+    curator = curator_of(vault, budget=0.5)
+    for trial in range(5):
+        curator.release(str(trial), 0.3, None, 0.0)
+    assert curator.most_plays() == 1
+    guarantee = curator.guarantee(5, users_named=False)
+    assert (guarantee.most_plays, guarantee.users_named) == (1, False)
+
+
+@pytest.mark.parametrize("user", [True, 1.5, ("Jane", "Doe"), ["Jane Doe"], {"Jane": 1}, object()])
+def test_what_is_no_name_is_refused_without_repeating_it(user: Any) -> None:
+    noise = Counting()
+    curator = curator_of(open_vault(), noise)
+    for call in (lambda: curator.release("0", 0.3, user, 0.0), lambda: curator.check("0", user)):
+        with pytest.raises(ValueError, match="must be a string, bytes or an integer") as caught:
+            call()
+        assert "Jane" not in str(caught.value)
+    assert noise.draws == 0
+    assert curator.plays() == {}
+
+
+# Budgets ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "budget", "plays"),
+    [(0.5, 0.5, 1), (0.5, 0.99, 1), (0.1, 0.3, 3), (0.5, 1.5, 3), (0.7, 2.1, 3), (0.5, 1.501, 3)],
+)
+def test_a_user_is_refused_before_anything_is_drawn(
+    vault: Vault, epsilon: float, budget: float, plays: int
+) -> None:
+    noise = Counting()
+    mechanism = mechanism_of(epsilon=epsilon)
+    curator = curator_of(vault, noise, mechanism=mechanism, budget=budget)
+    values = [curator.release(str(t), 0.3, "Jane", 0.0) for t in range(plays)]
+    before = ledger(curator)
+    for refuse in (
+        lambda: curator.release("next", 0.3, "Jane", 0.0),
+        lambda: curator.check("next", "Jane"),
+    ):
+        with pytest.raises(BudgetExceededError, match="Nothing was drawn") as caught:
+            refuse()
+        assert f"user_budget={budget:.6g}" in str(caught.value)
+        assert f"epsilon={(plays + 1) * epsilon:.6g}" in str(caught.value)
+        assert "Jane" not in str(caught.value)
+        assert "0.3 " not in str(caught.value)
+    assert noise.draws == plays
+    assert ledger(curator) == before
+    assert curator.replay("next") is None
+    # What she has paid for is replayed, and others may still be asked.
+    assert [curator.release(str(t), 0.3, "Jane", 0.0) for t in range(plays)] == values
+    curator.check("next", "Joe")
+    curator.release("next", 0.3, "Joe", 0.0)
+    curator.release("nameless", 0.3, None, 0.0)
+
+
+def test_the_budget_of_gaussian_plays_is_spent_in_squares(vault: Vault) -> None:
+    """Five times the epsilon of one play is enough for far more than five."""
+    mechanism = mechanism_of("gaussian", 1.0)
+    allowed = max(k for k in range(1, 100) if mechanism.epsilon_of(k, DELTA) <= 5.0)
+    assert 10 < allowed < 25
+    noise = Counting()
+    curator = curator_of(vault, noise, mechanism=mechanism, budget=5.0)
+    for trial in range(allowed):
+        curator.release(str(trial), 0.3, "Jane", 0.0)
+    with pytest.raises(BudgetExceededError):
+        curator.release("next", 0.3, "Jane", 0.0)
+    assert noise.draws == allowed
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5])
+def test_a_budget_of_one_gaussian_play_allows_it(epsilon: float) -> None:
+    mechanism = mechanism_of("gaussian", epsilon)
+    curator = curator_of(open_vault(), mechanism=mechanism, budget=epsilon)
+    curator.check("0", "Jane")
+
+
+def test_threads_cannot_spend_a_budget_twice(url: str) -> None:
+    vault = open_vault(url)
+    noises = [Counting(seed) for seed in range(6)]
+    curators = [curator_of(vault, noise, budget=1.5) for noise in noises]
+    errors = in_threads(6, lambda i: curators[i].release(str(i), 0.3, "Jane", 0.0) and None)
+    assert [type(error) for error in errors] == [BudgetExceededError] * 3
+    assert sum(noise.draws for noise in noises) == curators[0].most_plays() == 3
+    vault.close()
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, 0.499999, math.nan, -math.inf])
+def test_a_budget_that_allows_no_play_is_refused(budget: float) -> None:
+    with pytest.raises(ValueError, match=r"at least the epsilon of one play, 0\.5, got"):
+        check_user_budget(mechanism_of(), budget)
+    with pytest.raises(ValueError, match="at least the epsilon of one play"):
+        curator_of(open_vault(), budget=budget)
+
+
+@pytest.mark.parametrize("budget", [None, 0.5, 7.0, math.inf])
+def test_a_budget_that_allows_a_play_is_taken(budget: float | None) -> None:
+    curator = curator_of(open_vault(), budget=budget)
+    curator.check("0", "Jane")
+    curator.release("0", 0.3, "Jane", 0.0)
+
+
+# The run ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"epsilon": 0.6},
+        {"mechanism": "duchi"},
+        {"mechanism": "gaussian", "delta": 1e-6},
+        {"reward_range": (0.0, 1.8)},
+        {"reward_range": (-0.1, 1.9)},
+        {"user_budget": 3.0},
+        {"user_budget": None},
+    ],
+    ids=str,
+)
+def test_another_mechanism_of_the_same_run_is_refused(vault: Vault, other: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"epsilon": 0.5, "reward_range": (0.0, 1.9), "mechanism": "laplace"}
+    curator = curator_of(vault, mechanism=make_mechanism(**settings), budget=2.0)
+    value = curator.release("0", 0.3, "Jane", 0.0)
+    budget = other.get("user_budget", 2.0)
+    changed = {k: v for k, v in (settings | other).items() if k != "user_budget"}
+    with pytest.raises(VaultError, match="another mechanism, epsilon, range or user budget"):
+        curator_of(vault, mechanism=make_mechanism(**changed), budget=budget)
+    curator_of(vault, mechanism=make_mechanism(**changed), budget=budget, host_key="another")
+    same = curator_of(vault, mechanism=make_mechanism(**settings), budget=2)
+    assert same.replay("0") == value
+
+
+def test_another_delta_of_the_same_run_is_refused(vault: Vault) -> None:
+    for delta, refused in ((1e-6, False), (1e-6, False), (1e-5, True)):
+        mechanism = make_mechanism(0.5, bound=1.0, mechanism="gaussian", delta=delta)
+        if refused:
+            with pytest.raises(VaultError, match="another mechanism"):
+                curator_of(vault, mechanism=mechanism)
+        else:
+            curator_of(vault, mechanism=mechanism)
+
+
+@pytest.mark.parametrize("epsilon", [np.float32(0.5), np.int64(1)], ids=["float32", "int64"])
+def test_an_epsilon_from_numpy_is_taken_or_refused_in_words(epsilon: Any) -> None:
+    with suppress(ValueError):
+        curator_of(open_vault(), mechanism=mechanism_of(epsilon=epsilon))
+
+
+def begun_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """Two workers that have both seen that the run is not begun."""
+    vaults = [open_vault(url) for _ in range(2)]
+    barrier, seen, plain = threading.Barrier(2), threading.local(), Transaction.run
+
+    def slow(tx: Transaction) -> Any:
+        known = plain(tx)
+        if not getattr(seen, "done", False):
+            seen.done = True
+            with suppress(threading.BrokenBarrierError):
+                barrier.wait(1.0)
+        return known
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "run", slow)
+        noises = [SecureNoise(), SecureNoise()]
+        errors = in_threads(2, lambda i: curator_of(vaults[i], noises[i]) and None)
+    for vault in vaults:
+        vault.close()
+    return errors
+
+
+def test_two_workers_begin_a_run_at_once_in_a_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert begun_at_once(f"sqlite:///{path}", monkeypatch) == []
+
+
+def test_two_workers_begin_a_run_at_once_in_postgres(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert begun_at_once(postgres_database, monkeypatch) == []
+
+
+# Test noise ---------------------------------------------------------------------------------
+
+
+class OfMyOwn(SecureNoise):
+    """A subclass could do anything."""
+
+
+@pytest.mark.parametrize("noise", [InsecureNoise(0), Counting(), OfMyOwn()], ids=type)
+def test_test_noise_is_told_for_ever(url: str, noise: Any) -> None:
+    vault = open_vault(url)
+    curator = curator_of(vault, noise)
+    curator.release("0", 0.3, "Jane", 0.0)
+    vault.close()
+    later = open_vault(url)
+    curator = Curator(mechanism_of(), later, "study")
+    curator.release("1", 0.3, "Jane", 0.0)
+    for named in (True, False):
+        guarantee = curator.guarantee(2, users_named=named)
+        assert not guarantee.protected
+        assert guarantee.reasons == (TEST_NOISE,)
+        assert guarantee.epsilon == math.inf
+        assert TEST_NOISE in str(guarantee)
+    later.close()
+
+
+def test_test_noise_joined_later_is_told_too_and_other_runs_are_not_marked(vault: Vault) -> None:
+    secure = Curator(mechanism_of(), vault, "study")
+    secure.release("0", 0.3, "Jane", 0.0)
+    assert secure.guarantee(1, users_named=True).protected
+    curator_of(vault, InsecureNoise(0))
+    assert secure.guarantee(1, users_named=True).reasons == (TEST_NOISE,)
+    other = Curator(mechanism_of(), vault, "another study")
+    other.release("0", 0.3, "Jane", 0.0)
+    assert other.guarantee(1, users_named=True).protected
+
+
+# Secrecy ------------------------------------------------------------------------------------
+
+NAMES = ["Jane-Doe-a81f0c77", "jane.doe+91b2@example.org", "patient 0042/7781"]
+REWARDS = [0.314159265358979, 0.271828182845905, 0.577215664901533]
+
+
+class Peeking(Counting):
+    """Looks at every file of the store while a release is being made."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.found = folder, b""
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        self.found += everything_in(self.folder)
+        return super().add_laplace(value, scale)
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
+
+
+def secrets() -> Scanner:
+    """Names and rewards, as text, decimals, hexadecimals and bytes of both orders."""
+    scanner = Scanner()
+    for i, name in enumerate(NAMES):
+        scanner.add_text(f"name {i}", name)
+        scanner.add_text(f"named {i}", f"user:{name!r}")
+    for i, reward in enumerate(REWARDS):
+        scanner.add_number(f"reward {i}", reward)
+        scanner.add_number(f"half-ranges of reward {i}", abs(reward / 0.95 - 1.0))
+    return scanner
+
+
+def short_traces(blob: bytes) -> list[float]:
+    """Rewards that lie in it as one float32, of either byte order."""
+    forms = {r: [np.array(r, dtype=f"{order}f4").tobytes() for order in "<>"] for r in REWARDS}
+    return [reward for reward, patterns in forms.items() if any(p in blob for p in patterns)]
+
+
+def test_neither_names_nor_rewards_are_anywhere_in_the_store(
+    path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before, while and after a release is made; its journal too. The releases are there.
+
+    Four bytes of float32 turn up by chance in this file of less than 200 kB, six patterns of
+    them, with probability 0: the noise is seeded, and what else is random there (the vault's
+    identity and the pseudonyms) is hexadecimal text, which no pattern is.
+    """
+    scanner, noise = secrets(), Peeking(path.parent)
+    with caplog.at_level(logging.DEBUG):
+        vault = open_vault(f"sqlite:///{path}")
+        curator = curator_of(vault, noise, budget=0.5)
+        values = []
+        for i, (name, reward) in enumerate(zip(NAMES, REWARDS, strict=True)):
+            curator.check(str(i), name)
+            values.append(curator.release(str(i), reward, name, 0.0))
+        with pytest.raises(BudgetExceededError) as caught:
+            curator.release("again", 0.314159265358979, NAMES[0], 0.0)
+        vault.close()
+    stored, printed = everything_in(path.parent), capfd.readouterr()
+    told = (caplog.text + str(caught.value) + printed.out + printed.err).encode()
+    assert scanner.scan({"while": noise.found, "after": stored, "told": told}) == []
+    assert short_traces(noise.found + stored) == []
+    # The scan would find them: the releases are in the file as SQLite's big-endian floats.
+    control = Scanner()
+    for i, value in enumerate(values):
+        control.add_raw(f"release {i}", value)
+    assert sorted(control.hits(stored)) == [
+        f"release {i} as float64> bytes" for i in range(len(values))
+    ]
+
+
+def test_a_failed_draw_leaves_no_trace_of_the_reward(path: Path) -> None:
+    vault = open_vault(f"sqlite:///{path}")
+    curator = curator_of(vault, Failing(Crash()), mechanism=mechanism_of("duchi"))
+    with pytest.raises(Crash):
+        curator.release("0", REWARDS[0], NAMES[0], 0.0)
+    vault.close()
+    assert secrets().hits(everything_in(path.parent)) == []
+
+
+def test_pseudonyms_are_the_store_s_own(url: str) -> None:
+    """The same user is the same in every process over one store, and another in another."""
+    people = []
+    for handle in (url, url, None):
+        vault = open_vault(handle)
+        people.append(curator_of(vault)._pseudonym("0", "Jane"))
+        vault.close()
+    assert people[0] == people[1] != people[2]
+    assert people[0] not in {curator_module.hashlib.sha256(b"Jane").hexdigest()}
+
+
+# What objectives return ---------------------------------------------------------------------
+
+
+class Tensor:
+    """What as_reward knows of torch."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.calls = value, []
+
+    def detach(self) -> Tensor:
+        self.calls.append("detach")
+        return self
+
+    def cpu(self) -> Tensor:
+        self.calls.append("cpu")
+        return self
+
+    def numpy(self) -> np.ndarray:
+        self.calls.append("numpy")
+        return np.array(self.value)
+
+
+@pytest.mark.parametrize(
+    ("returned", "reward"),
+    [
+        (0.25, 0.25),
+        (3, 3.0),
+        (-0.0, 0.0),
+        (True, 1.0),
+        (False, 0.0),
+        (np.float32(0.5), 0.5),
+        (np.float16(0.5), 0.5),
+        (np.int8(-3), -3.0),
+        (np.bool_(True), 1.0),
+        (np.array(0.25), 0.25),
+        (np.array([0.25]), 0.25),
+        (np.array([[[0.25]]]), 0.25),
+        ([0.25], 0.25),
+        ((0.25,), 0.25),
+        (Decimal("0.25"), 0.25),
+        (Fraction(1, 4), 0.25),
+        (Tensor(0.25), 0.25),
+        (Tensor([0.25]), 0.25),
+        (math.inf, math.inf),
+        (-math.inf, -math.inf),
+        (1e308, 1e308),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_one_number_is_a_reward(returned: Any, reward: float) -> None:
+    value = as_reward(returned)
+    assert type(value) is float
+    assert value == reward
+    if isinstance(returned, Tensor):
+        assert returned.calls == ["detach", "cpu", "numpy"]
+
+
+@pytest.mark.parametrize("returned", [math.nan, np.array(math.nan), [math.nan], Tensor(math.nan)])
+def test_no_number_is_a_reward_too(returned: Any) -> None:
+    assert math.isnan(as_reward(returned))
+
+
+class Talkative:
+    """Quotes itself wherever it can."""
+
+    def __repr__(self) -> str:
+        return "Jane 0.123456"
+
+    def __float__(self) -> float:
+        raise ValueError("Jane 0.123456")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("Jane 0.123456")
+
+
+class Jane0123456:
+    """A type whose name is data."""
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        None,
+        "Jane",
+        "0.123456",
+        b"0.123456",
+        bytearray(b"0.123456"),
+        np.str_("0.123456"),
+        {"Jane": 0.123456},
+        {0.123456},
+        ["Jane"],
+        ["Jane", 0.123456],
+        [0.123456, 0.2],
+        np.array([0.123456, 0.2]),
+        np.array([]),
+        [],
+        [[0.123456], [0.2, 0.3]],
+        0.123456 + 1j,
+        Talkative(),
+        Jane0123456(),
+        lambda: 0.123456,
+        Tensor([0.123456, 0.2]),
+        Tensor("Jane"),
+    ],
+    ids=type,
+)
+def test_what_is_no_reward_is_refused_without_quoting_it(returned: Any) -> None:
+    with pytest.raises(ValueError, match="The objective must return one reward") as caught:
+        as_reward(returned)
+    text = str(caught.value) + repr(caught.value)
+    assert "Jane" not in text
+    assert "123456" not in text
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_several_values_are_not_counted_and_the_other_setting_is_named() -> None:
+    with pytest.raises(ValueError, match=r"or several.*DPGIBOSampler, DPGIBOSearch") as caught:
+        as_reward(np.arange(37.0))
+    assert "37" not in str(caught.value)  # a user's number of records is theirs
+
+
+class TalkativeTensor(Tensor):
+    def numpy(self) -> np.ndarray:
+        raise ValueError("could not convert 'Jane 0.123456'")
+
+
+def test_a_tensor_that_fails_is_not_quoted() -> None:
+    with pytest.raises(ValueError, match=r"Jane|The objective") as caught:
+        as_reward(TalkativeTensor(0.123456))
+    assert "Jane" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [10**400, -(10**400), Fraction(10**400), np.longdouble("1e4000"), Decimal("sNaN")],
+    ids=["int", "negative", "fraction", "longdouble", "decimal"],
+)
+def test_no_number_fails_for_its_size(returned: Any) -> None:
+    assert not math.isfinite(as_reward(returned))
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [["1.5"], np.array("1.5"), np.datetime64("2020-01-01"), np.ma.masked],
+    ids=["list of text", "array of text", "date", "masked"],
+)
+def test_what_only_looks_like_a_number_is_refused(returned: Any) -> None:
+    with pytest.raises(ValueError, match="The objective must return one reward"):
+        as_reward(returned)
+
+
+# What is claimed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+def test_a_guarantee_says_who_is_protected_against_whom_and_what_is_not(name: str) -> None:
+    mechanism = mechanism_of(name, 0.5)
+    guarantee = local_guarantee(mechanism, 12, 3, users_named=True, notes=["two trials failed"])
+    text = str(guarantee)
+    assert guarantee.protected
+    claim = "(0.5, 1e-06)-LDP" if name == "gaussian" else "0.5-LDP"
+    assert text.startswith(f"Every reward that this run publishes is {claim} (local differential")
+    for part in (
+        "Protected: each user, against everybody else, the tuner included",
+        "Neighbouring relation: any two rewards whatsoever of the same user in the same play",
+        "Mechanism: clipping to the public range",
+        f"mechanism={name}, epsilon=0.5, delta=",
+        "low=0, high=1.9",
+        "Released so far: 12 plays",
+        "The user asked most often had 3 plays: epsilon = ",
+        "Not covered: what the user was shown",
+        "names, ranges, choices and constants of the search space",
+        "other studies: their epsilons add up",
+        "Note: two trials failed.",
+    ):
+        assert part in text
+    assert all(limit in text for limit in NOT_COVERED_LOCAL)
+    if name != "gaussian":
+        assert "epsilon = 1.50." in text
+        assert guarantee.epsilon == guarantee.epsilon_most == 1.5
+    else:
+        assert "at delta = 1e-06" in text
+        assert 0.5 < guarantee.epsilon < 1.5
+    assert (guarantee.epsilon_play, guarantee.n_plays) == (0.5, 12)
+
+
+def test_every_mechanism_is_described() -> None:
+    words = [local_guarantee(mechanism_of(n), 1, 1, users_named=False) for n in LOCAL_MECHANISMS]
+    assert len({guarantee.mechanism for guarantee in words}) == len(LOCAL_MECHANISMS)
+
+
+def test_a_guarantee_without_names_says_that_it_takes_a_play_for_a_user() -> None:
+    text = str(local_guarantee(mechanism_of(), 12, 1, users_named=False))
+    assert "One play is taken to be one user, as declared" in text
+    assert "has paid k times" in text
+    assert "asked most often" not in text
+
+
+def test_epsilon_of_a_user_is_rounded_up() -> None:
+    text = str(local_guarantee(mechanism_of(epsilon=0.3334), 5, 3, users_named=True))
+    assert "epsilon = 1.01." in text
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "claimed"),
+    [
+        (make_mechanism(1.0004, bound=1.0), "is 1-LDP"),
+        (make_mechanism(1.0, bound=1.0, mechanism="gaussian", delta=1.4e-6), "(1, 1e-06)-LDP"),
+    ],
+    ids=["epsilon", "delta"],
+)
+def test_no_claim_of_a_play_is_rounded_down(mechanism: LocalMechanism, claimed: str) -> None:
+    assert claimed not in str(local_guarantee(mechanism, 1, 1, users_named=True))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "plays", "words"),
+    [
+        ([], 0, "no privatised reward has been released"),
+        (["one", "two", "one"], 5, "one; two."),
+        ([TEST_NOISE], 5, TEST_NOISE),
+    ],
+)
+def test_an_unprotected_run_says_so_and_names_no_figure(
+    reasons: list[str], plays: int, words: str
+) -> None:
+    guarantee = local_guarantee(mechanism_of(), plays, plays, users_named=True, reasons=reasons)
+    assert not guarantee.protected
+    assert guarantee.epsilon == guarantee.epsilon_play == guarantee.epsilon_most == math.inf
+    text = str(guarantee)
+    assert text.startswith("NOT PROTECTED. No privacy guarantee holds for this run: ")
+    assert words in text
+    assert text.count("one") == ("one" in reasons) + text.count("none")
+    assert "LDP" not in text
+    assert "Treat every value" in text
+    assert len(guarantee.reasons) == len(set(reasons))
+
+
+@pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
+@pytest.mark.parametrize("reasons", [[], [TEST_NOISE]], ids=["protected", "unprotected"])
+def test_a_guarantee_goes_through_json(name: str, reasons: list[str]) -> None:
+    guarantee = local_guarantee(
+        mechanism_of(name), 4, 2, users_named=True, reasons=reasons, notes=["a", "b"]
+    )
+    fields = guarantee.to_dict()
+    assert json.loads(json.dumps(fields, allow_nan=False)) == {
+        key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()
+    }
+    assert fields["neighbours"] == LocalGuarantee.neighbours
+    assert fields["population"] == LocalGuarantee.population
+    assert fields["parameters"] == mechanism_of(name).parameters()
+    for key in ("epsilon_play", "epsilon_most"):
+        value = getattr(guarantee, key)
+        assert fields[key] == ("inf" if reasons else value)
+    assert guarantee.protected is not bool(reasons)
+
+
+def test_the_guarantee_of_a_curator_counts_what_its_host_shows(vault: Vault) -> None:
+    curator = Curator(mechanism_of("hybrid"), vault, "study")
+    assert "no privatised reward" in str(curator.guarantee(0, users_named=True))
+    for trial in range(3):
+        curator.release(str(trial), 0.3, "Jane", 0.0)
+    guarantee = curator.guarantee(3, users_named=True, notes=["n"])
+    assert guarantee.protected
+    assert (guarantee.n_plays, guarantee.most_plays, guarantee.epsilon) == (3, 3, 1.5)
+    assert guarantee.notes == ("n",)
+    assert not curator.guarantee(3, users_named=True, reasons=["r"]).protected

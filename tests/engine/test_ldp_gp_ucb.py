@@ -1,0 +1,1107 @@
+"""GP-UCB for privatised and heavy-tailed rewards against literal readings of Algorithms 1 to 4."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.linalg import sqrtm
+
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.ldp_gp_ucb import (
+    ATAGPUCB,
+    GPUCB,
+    TGPUCB,
+    MoMAGPUCB,
+    RewardUCB,
+    UCBConfig,
+    bounds,
+)
+from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, embedded, make_domain
+from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import WIDTH
+from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import median_of_means
+from privbo_plugins.algorithms.ldp_gp_ucb.rewards import Distinct, GrowingRows, TruncatedSums
+from privbo_plugins.models.kernels import RBF, Matern52
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+
+ALL = [GPUCB, TGPUCB, ATAGPUCB, MoMAGPUCB]
+each_class = pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.name)
+each_nystrom = pytest.mark.parametrize("cls", [ATAGPUCB, MoMAGPUCB], ids=lambda cls: cls.name)
+SQUARE = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 1.0)})
+
+
+def row(n: int) -> Space:
+    return Space({"arm": Int(0, n - 1)})
+
+
+def covariance(n: int, seed: int = 0) -> np.ndarray:
+    """Well-conditioned correlated arms of variance 1."""
+    A = np.random.default_rng(seed).standard_normal((n, n))
+    K = A @ A.T / n + 0.5 * np.eye(n)
+    d = np.sqrt(np.diag(K))
+    return K / np.outer(d, d)
+
+
+def number(algorithm: RewardUCB, play: Play) -> int:
+    return int(algorithm.domain.inputs(play.x[None])[0, 0])
+
+
+def play_of(algorithm: RewardUCB, arm: int, epoch: int | None = None) -> Play:
+    domain = algorithm.domain
+    assert isinstance(domain, Arms)
+    return Play(domain.X[arm], epoch)
+
+
+def everything(n: int) -> np.ndarray:
+    return np.arange(n, dtype=float)[:, None]
+
+
+def sigma_of(algorithm: Any, n: int) -> np.ndarray:
+    """What the upper confidence bounds of all arms hold besides the mean."""
+    ucb = algorithm._score(np.empty((0, 1)))(everything(n))
+    return np.asarray((ucb - algorithm.mean(everything(n))) / algorithm.beta)
+
+
+def dense(K: np.ndarray, arms: list[int], y: Any, lam: float) -> tuple[np.ndarray, np.ndarray]:
+    """Equations (2) and (3) at all arms, a row each play."""
+    A = np.linalg.inv(K[np.ix_(arms, arms)] + lam * np.eye(len(arms)))
+    k = K[:, arms]
+    variance = np.diag(K) - np.einsum("ij,jk,ik->i", k, A, k)
+    return k @ A @ np.asarray(y, dtype=float), np.sqrt(variance)
+
+
+def heavy(n: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_t(2.1, size=n)
+
+
+# Algorithm 2 ----------------------------------------------------------------------------------
+
+
+def check_tgp(config: UCBConfig, b: Any, beta: Any, rewards: np.ndarray, N: int = 8) -> int:
+    """A dense reference of Algorithm 2; compares every choice and posterior; cut rewards."""
+    algorithm, lam, cut = TGPUCB(config, row(N)), config.lam, 0
+    K = np.asarray(config.kernel_matrix)
+    arms: list[int] = []
+    seen: list[float] = []
+    for t, noise in enumerate(rewards, start=1):
+        mu, sigma = dense(K, arms, seen, lam) if arms else (np.zeros(N), np.sqrt(np.diag(K)))
+        gram = K[np.ix_(arms, arms)] / lam + np.eye(len(arms))
+        gamma = 0.5 * np.linalg.slogdet(gram)[1]
+        assert algorithm.gamma == pytest.approx(gamma, abs=1e-8)
+        assert algorithm.beta == pytest.approx(beta(t - 1, gamma), rel=1e-9)
+        ucb = mu + beta(t - 1, gamma) * sigma
+        chosen = number(algorithm, algorithm.ask(t))
+        assert ucb[chosen] >= ucb.max() - 1e-8
+        reward = np.sin(chosen) + noise
+        algorithm.tell(play_of(algorithm, chosen), float(reward))
+        arms.append(chosen)
+        seen.append(reward if abs(reward) <= b(t) else 0.0)
+        cut += seen[-1] != reward
+        assert_allclose(algorithm.mean(everything(N)), dense(K, arms, seen, lam)[0], atol=1e-8)
+    return cut
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.3])
+def test_raw_rewards_follow_algorithm_two(lam: float) -> None:
+    """The published raw version: b_t = sqrt(v) t^{1/4}, beta_t = B + b_t sqrt(ln t)."""
+    config = UCBConfig(low=-2, high=2, kernel_matrix=covariance(8), second_moment=0.4, lam=lam)
+    root = math.sqrt(0.4)
+    cut = check_tgp(
+        config,
+        lambda t: root * t**0.25,
+        lambda t, _: 1.0 + root * max(t, 1) ** 0.25 * math.sqrt(math.log(max(t, 1))),
+        heavy(60, 0),
+    )
+    assert cut > 5
+
+
+def test_privatised_rewards_follow_algorithm_two() -> None:
+    """Order-wise: b_t = B + R + L ln t, beta = B + b sqrt(ln t)."""
+    mechanism = make_mechanism(2.0, bound=1.0, mechanism="laplace")
+    L = mechanism.scale
+    config = UCBConfig(low=-1, high=1, noise=mechanism.noise, kernel_matrix=covariance(8))
+
+    def b(t: int) -> float:
+        return 1.0 + L * math.log(max(t, 1))
+
+    def beta(t: int, _: float) -> float:
+        return 0.5 + b(t) * math.sqrt(math.log(max(t, 1)))
+
+    noise = np.random.default_rng(1).laplace(0, 2 * L, 60)
+    assert check_tgp(config, b, beta, noise) > 2
+
+
+@pytest.mark.parametrize("lam", [1.0, 2.0])
+def test_privatised_rewards_follow_algorithm_two_with_the_theorem_s_width(lam: float) -> None:
+    """Lines 2, 4 and 5, L = 2 (B + R) / eps, with B = R; gamma_t of the points played."""
+    eps, delta, B, R = 1.0, 0.05, 0.5, 0.5
+    L = make_mechanism(eps, bound=B + R, mechanism="laplace").scale
+    assert pytest.approx(2 * (B + R) / eps, rel=1e-5) == L
+    noise = make_mechanism(eps, bound=B + R, mechanism="laplace").noise
+    config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=covariance(8), lam=lam,
+                       delta=delta, constants="theorem")  # fmt: skip
+
+    def beta(t: int, gamma: float) -> float:
+        t = max(t, 1)
+        ours = bounds.tgp_beta(t, B=B, R=R, L=L, gamma=gamma, delta=delta, lam=lam)
+        K, b = B**2 + R**2 + 2 * L**2, B + R + L * math.log(t)
+        literal = (
+            B
+            + 2 * math.sqrt(2) / math.sqrt(lam) * b * math.sqrt(gamma + math.log(1 / delta))
+            + math.sqrt(K * (math.log(t) + 1)) / math.sqrt(lam)
+        )
+        assert ours == pytest.approx(literal, rel=1e-9)
+        return ours
+
+    check_tgp(config, lambda t: B + R + L * math.log(t), beta,
+              np.random.default_rng(2).laplace(0, L, 40))  # fmt: skip
+
+
+def test_without_truncation_it_is_gp_ucb_with_unit_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where both take the reward's range [-1, 1] as it is, and the width is the same."""
+    monkeypatch.setattr(TGPUCB, "beta", GPUCB.beta)
+    config = UCBConfig(low=-1, high=1, kernel_matrix=covariance(10), second_moment=1e12)
+    tgp, plain = TGPUCB(config, row(10)), GPUCB(config, row(10))
+    assert plain.lam == 1.0
+    for t, reward in enumerate(heavy(40, 3).tolist()):
+        one, two = tgp.ask(t), plain.ask(t)
+        assert np.array_equal(one.x, two.x)
+        for algorithm in (tgp, plain):
+            algorithm.tell(one, reward)
+        assert_allclose(tgp.mean(everything(10)), plain.mean(everything(10)), atol=1e-10)
+
+
+def test_a_horizon_takes_the_place_of_the_plays_in_the_logarithm_of_the_width() -> None:
+    growing, fixed = (
+        TGPUCB(UCBConfig(low=-2, high=2, second_moment=1.0, horizon=T), row(3)) for T in (None, 50)
+    )
+    for algorithm in (growing, fixed):
+        for _ in range(16):
+            algorithm.tell(play_of(algorithm, 0), 0.1)
+    assert growing.beta == pytest.approx(1 + 16**0.25 * math.sqrt(math.log(16)))
+    assert fixed.beta == pytest.approx(1 + 16**0.25 * math.sqrt(math.log(50)))
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.7, 1.0])
+def test_truncation_points_for_fewer_moments(alpha: float) -> None:
+    """Chowdhury and Gopalan: v^{1/(1+alpha)} t^{1/(2(1+alpha))}."""
+    config = UCBConfig(low=-1, high=1, second_moment=3.0, alpha=alpha)
+    for t in (1, 9, 400):
+        expected = 3.0 ** (1 / (1 + alpha)) * t ** (1 / (2 * (1 + alpha)))
+        assert TGPUCB(config, row(2)).b(t) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.5, 1.0])
+def test_truncation_points_follow_the_sub_weibull_tail(theta: float) -> None:
+    """b_t = B + R + radius (ln a t)^theta (after equation 5)."""
+    noise = RewardNoise(4.0, 5.0, Tail(3.0, theta, a=2.0))
+    algorithm = TGPUCB(UCBConfig(low=-1, high=1, noise=noise), row(2))
+    for t in (1, 7, 1000):
+        assert algorithm.b(t) == pytest.approx(1.0 + 3.0 * math.log(2 * t) ** theta)
+
+
+# Algorithm 1 ----------------------------------------------------------------------------------
+
+
+def literal_ata(
+    K: np.ndarray, arms: list[int], y: list[float], config: UCBConfig
+) -> tuple[np.ndarray, np.ndarray, float, int]:
+    """One round of Algorithm 1: a row each play, lines 6 to 13 as printed, b_t for b_tau."""
+    D = sorted(set(arms))
+    root = np.linalg.pinv(sqrtm(K[np.ix_(D, D)]).real)
+    phi = K[:, D] @ root  # features of all arms
+    m, t, lam, a = len(D), len(arms), config.lam, config.alpha
+    V = lam * np.eye(m)
+    for arm in arms:
+        V += np.outer(phi[arm], phi[arm])
+    inverse_root = np.linalg.inv(sqrtm(V).real)
+    U = inverse_root @ phi[arms].T
+    L = math.log((m + 1) * config.T)
+    growth = t ** ((1 - a) / (2 * (1 + a)))
+    if config.constants == "theorem":
+        L = math.log(4 * m * config.T / config.delta)
+    b = (config.v / L) ** (1 / (1 + a)) * growth
+    r, cut = np.zeros(m), 0
+    for i in range(m):
+        for tau in range(t):
+            if abs(U[i, tau] * y[tau]) <= b:
+                r[i] += U[i, tau] * y[tau]
+            else:
+                cut += 1
+    mu = phi @ inverse_root @ r
+    Vinv = np.linalg.inv(V)
+    sigma = np.sqrt([K[x, x] - phi[x] @ phi[x] + lam * phi[x] @ Vinv @ phi[x]
+                     for x in range(len(K))])  # fmt: skip
+    spread = config.v ** (1 / (1 + a)) * L ** (a / (1 + a)) * growth * math.sqrt(m)
+    beta = config.norm + spread
+    if config.constants == "theorem":
+        bias = config.norm * (1 + 1 / math.sqrt(1 - config.accuracy))
+        beta = bias + 4 * spread / math.sqrt(lam)
+    return mu, sigma, beta, cut
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"lam": 0.4}, {"constants": "theorem", "lam": 2.0}, {"alpha": 0.5}, {"horizon": 60}],
+    ids=str,
+)
+def test_sixty_heavy_tailed_plays_follow_algorithm_one(more: dict[str, Any]) -> None:
+    K = covariance(8)
+    config = UCBConfig(low=-2, high=2, kernel_matrix=K, second_moment=0.5, **more)
+    algorithm, arms, seen, cut = ATAGPUCB(config, row(8)), [], [], 0
+    ucb = np.ones(8)
+    rng = np.random.default_rng(1)
+    for t, noise in enumerate(heavy(60, 4)):
+        chosen = number(algorithm, algorithm.ask(t))
+        assert ucb[chosen] >= ucb.max() - 1e-6
+        if rng.random() < 0.5:  # so that every arm is met, also where the width is small
+            chosen = int(rng.integers(8))
+        arms.append(chosen)
+        seen.append(float(np.sin(chosen) + noise))
+        algorithm.tell(play_of(algorithm, chosen), seen[-1])
+        mu, sigma, beta, removed = literal_ata(K, arms, seen, config)
+        assert config.q * sigma[arms].min() ** 2 >= 1  # the dictionary is every arm played
+        assert_allclose(algorithm.mean(everything(8)), mu, atol=1e-7)
+        assert_allclose(sigma_of(algorithm, 8), sigma, atol=1e-7)
+        assert algorithm.beta == pytest.approx(beta, rel=1e-9)
+        assert algorithm.m == len(set(arms))
+        cut, ucb = cut + removed, mu + beta * sigma
+    assert len(set(arms)) == 8
+    assert cut > 20
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_ata_in_theorem_mode_has_the_width_of_theorem_two(m: int) -> None:
+    eps, B, R = 0.8, 0.5, 0.5
+    mechanism = make_mechanism(eps, bound=B + R, mechanism="laplace")
+    config = UCBConfig(low=-1, high=1, noise=mechanism.noise, constants="theorem", horizon=500,
+                       accuracy=0.3, delta=0.2, kernel_matrix=np.eye(4))  # fmt: skip
+    v = B**2 + R**2 + 8 * (B + R) ** 2 / eps**2
+    assert config.v == pytest.approx(v, rel=1e-5)
+    algorithm = ATAGPUCB(config, row(4))
+    for arm in range(m):
+        algorithm.tell(play_of(algorithm, arm), 0.3)
+    algorithm.ask(0)
+    expected = bounds.ata_beta(m, B=B, v=config.v, T=500, delta=0.2, accuracy=0.3)
+    assert algorithm.beta == pytest.approx(expected, rel=1e-9)
+    assert algorithm.b == pytest.approx(math.sqrt(config.v / math.log(4 * m * 500 / 0.2)))
+    assert config.q == pytest.approx(bounds.nystrom_q(500, 0.2, 0.3))
+
+
+@pytest.mark.parametrize("lam", [0.3, 1.0])
+def test_ata_that_cuts_nothing_is_ridge_regression(
+    monkeypatch: pytest.MonkeyPatch, lam: float
+) -> None:
+    monkeypatch.setattr(ATAGPUCB, "b", math.inf)
+    K, rng = covariance(9), np.random.default_rng(5)
+    algorithm = ATAGPUCB(UCBConfig(low=-1, high=1, kernel_matrix=K, lam=lam), row(9))
+    arms, y = rng.integers(9, size=50).tolist(), heavy(50, 6)
+    for arm, reward in zip(arms, y, strict=True):
+        algorithm.tell(play_of(algorithm, arm), float(reward))
+    mu, sigma = dense(K, arms, y, lam)
+    assert_allclose(algorithm.mean(everything(9)), mu, atol=1e-7)
+    assert_allclose(sigma_of(algorithm, 9), sigma, atol=1e-7)
+
+
+def test_truncation_is_that_of_every_single_play_whatever_the_dictionary() -> None:
+    """On a box with repeats, where the dictionary is drawn only now and then."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(size=(60, 2))
+    algorithm = ATAGPUCB(UCBConfig(low=-1, high=1, second_moment=0.5, accuracy=0.5), SQUARE)
+    played: list[np.ndarray] = []
+    seen: list[float] = []
+    cut = 0
+    for t in range(120):
+        played.append(X[t // 2 if t % 3 else rng.integers(60)])
+        seen.append(float(rng.standard_t(2.1)))
+        algorithm.tell(Play(played[-1]), seen[-1])
+        mean = algorithm.mean(X) if t % 4 else None  # several plays may be taken in at once
+        if mean is None:
+            continue
+        phi, Phi = (algorithm._embedding.features(Z) for Z in (X, np.array(played)))
+        root = np.linalg.inv(sqrtm(Phi.T @ Phi + np.eye(algorithm.m)).real)
+        pieces = (root @ Phi.T) * np.array(seen)
+        kept = np.abs(pieces) <= algorithm.b
+        assert_allclose(mean, phi @ root @ np.where(kept, pieces, 0.0).sum(1), atol=1e-7)
+        cut += int((~kept).sum())
+    assert cut > 20
+    assert algorithm.m < len(algorithm.distinct)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    rewards=st.lists(st.floats(-1e3, 1e3) | st.sampled_from([0.0, 1.0, -1.0, 2.0]), max_size=30),
+    thresholds=st.lists(st.floats(0, 1e3) | st.sampled_from([0.0, 1.0, 2.0]), max_size=6),
+)
+def test_truncated_sums_against_brute_force(rewards: list[float], thresholds: list[float]) -> None:
+    sums = TruncatedSums()
+    for i, y in enumerate(rewards):
+        sums.add(y)
+        kept = sums.up_to(np.array(thresholds))
+        so_far = rewards[: i + 1]
+        for threshold, value in zip(thresholds, kept, strict=True):
+            expected = sum(y for y in so_far if abs(y) <= threshold)
+            assert value == pytest.approx(expected, abs=1e-9)
+        assert sums.total == pytest.approx(sum(so_far), abs=1e-9)
+        assert sums.largest == max(map(abs, so_far))
+    if not rewards:
+        assert np.array_equal(sums.up_to(np.array([1.0])), [0.0])
+
+
+def test_distinct_points_are_counted_in_the_order_of_their_first_play() -> None:
+    distinct, points = Distinct(), [[0.1, 0.2], [0.3, 0.4], [0.1, 0.2], [0.1, 0.2], [0.5, 0.6]]
+    assert [distinct.add(np.array(z)) for z in points] == [0, 1, 0, 0, 2]
+    assert np.array_equal(distinct.Z, [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+    assert distinct.counts.tolist() == [3, 1, 1]
+    assert len(distinct) == 3
+
+
+def test_growing_rows_are_those_appended() -> None:
+    rows, rng = GrowingRows(3), np.random.default_rng(0)
+    parts = [rng.uniform(size=(n, 3)) for n in (0, 1, 14, 1, 1, 0, 40, 2)]
+    for i, part in enumerate(parts, start=1):
+        rows.append(part)
+        assert np.array_equal(rows.all, np.vstack(parts[:i]))
+    empty = GrowingRows(0)
+    empty.append(np.empty((20, 0)))
+    assert empty.all.shape == (20, 0)
+
+
+# Algorithm 3 ----------------------------------------------------------------------------------
+
+
+def literal_median(Theta: np.ndarray, V: np.ndarray) -> list[float]:
+    """Line 11: r_j for every estimate."""
+    r = []
+    for j in range(Theta.shape[1]):
+        gaps = [Theta[:, j] - Theta[:, s] for s in range(Theta.shape[1]) if s != j]
+        r.append(float(np.median([math.sqrt(max(g @ V @ g, 0.0)) for g in gaps])))
+    return r
+
+
+@settings(deadline=None, max_examples=80)
+@given(seed=st.integers(0, 10**6), m=st.integers(1, 5), k=st.integers(2, 9))
+def test_median_of_means_against_brute_force(seed: int, m: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    A, Theta = rng.standard_normal((m, m)), rng.standard_t(2, size=(m, k))
+    V = A @ A.T + 0.1 * np.eye(m)
+    r = literal_median(Theta, V)
+    assert r[median_of_means(Theta, V)] <= min(r) * (1 + 1e-9) + 1e-12
+
+
+def test_median_of_means_shrugs_off_fewer_than_half() -> None:
+    Theta = np.array([[1.0, 1.1, 0.9, 1.05, 1e9, -1e9, 1e12]])
+    assert abs(Theta[0, median_of_means(Theta, np.eye(1))] - 1.0) <= 0.1
+    assert median_of_means(np.array([[5.0]]), np.eye(1)) == 0
+
+
+def literal_moma(
+    K: np.ndarray, arms: list[int], Y: list[list[float]], config: UCBConfig
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Lines 7 to 14 of Algorithm 3 after n epochs, an epoch a row."""
+    D, n, lam, a = sorted(set(arms)), len(arms), config.lam, config.alpha
+    phi = K[:, D] @ np.linalg.pinv(sqrtm(K[np.ix_(D, D)]).real)
+    m = len(D)
+    V = phi[arms].T @ phi[arms] + lam * np.eye(m)
+    Vinv = np.linalg.inv(V)
+    Theta = np.zeros((m, config.k))
+    for j in range(config.k):
+        Theta[:, j] = Vinv @ sum(Y[i][j] * phi[arms[i]] for i in range(n))
+    r = literal_median(Theta, V) if config.k > 1 else [0.0]
+    mu = phi @ Theta[:, int(np.argmin(r))]
+    sigma = np.sqrt(np.diag(K) - (phi * phi).sum(1) + lam * np.diag(phi @ Vinv @ phi.T))
+    growth = n ** ((1 - a) / (2 * (1 + a)))
+    if config.constants == "theorem":
+        beta = config.norm * (1 + 1 / math.sqrt(1 - config.accuracy)) + 3 / math.sqrt(lam) * (
+            (9 * m * config.c) ** (1 / (1 + a)) * growth
+        )
+    else:
+        beta = config.norm + (m * config.c) ** (1 / (1 + a)) * growth
+    return mu, sigma, beta
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"replays": 1}, {"lam": 0.4}, {"constants": "theorem", "lam": 2.0}, {"alpha": 0.5}],
+    ids=str,
+)
+def test_epochs_of_heavy_tailed_plays_follow_algorithm_three(more: dict[str, Any]) -> None:
+    K, rng = covariance(7), np.random.default_rng(7)
+    options = {"replays": 5} | more
+    config = UCBConfig(low=-2, high=2, kernel_matrix=K, noise_moment=0.7, **options)
+    algorithm, arms, Y = MoMAGPUCB(config, row(7)), [], []
+    ucb = np.ones(7)
+    for n in range(20):
+        rewards: list[float] = []
+        for j in range(config.k):
+            play = algorithm.ask(100 * n + j)
+            assert play is not None
+            assert play.epoch == algorithm.n == n
+            if j == 0:
+                arm = number(algorithm, play)
+                assert ucb[arm] >= ucb.max() - 1e-6
+                arm = int(rng.integers(7)) if rng.random() < 0.4 else arm
+            else:
+                assert number(algorithm, play) == arm
+            rewards.append(float(np.cos(arm) + rng.standard_t(2.1)))
+            algorithm.tell(play_of(algorithm, arm, n), rewards[-1])
+        arms.append(arm)
+        Y.append(rewards)
+        mu, sigma, beta = literal_moma(K, arms, Y, config)
+        assert config.q * sigma[arms].min() ** 2 >= 1
+        assert_allclose(algorithm.mean(everything(7)), mu, atol=1e-7)
+        assert_allclose(sigma_of(algorithm, 7), sigma, atol=1e-7)
+        assert algorithm.beta == pytest.approx(beta, rel=1e-9)
+        ucb = mu + beta * sigma
+    assert algorithm.t == 20 * config.k
+
+
+def test_one_replay_is_plain_least_squares() -> None:
+    K, rng = covariance(6), np.random.default_rng(8)
+    config = UCBConfig(low=-1, high=1, kernel_matrix=K, lam=0.6, replays=1)
+    algorithm = MoMAGPUCB(config, row(6))
+    arms, y = rng.integers(6, size=40).tolist(), heavy(40, 9)
+    for n, (arm, reward) in enumerate(zip(arms, y, strict=True)):
+        algorithm.tell(play_of(algorithm, arm, n), float(reward))
+    assert_allclose(algorithm.mean(everything(6)), dense(K, arms, y, 0.6)[0], atol=1e-7)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_moma_in_theorem_mode_has_the_width_of_equation_nine(alpha: float) -> None:
+    config = UCBConfig(low=-1, high=1, noise_moment=3.0, constants="theorem", replays=1,
+                       accuracy=0.2, lam=0.5, kernel_matrix=np.eye(3), alpha=alpha)  # fmt: skip
+    algorithm = MoMAGPUCB(config, row(3))
+    for n, arm in enumerate((0, 1, 0, 1, 0)):
+        algorithm.tell(play_of(algorithm, arm, n), 0.2)
+    algorithm.ask(0)
+    expected = bounds.moma_beta(5, 2, B=0.5, c=3.0, accuracy=0.2, alpha=alpha, lam=0.5)
+    assert algorithm.beta == pytest.approx(expected, rel=1e-9)
+
+
+def moma(k: int = 3, n: int = 12, **more: Any) -> MoMAGPUCB:
+    return MoMAGPUCB(UCBConfig(low=-1, high=1, replays=k, **more), row(n))
+
+
+def test_an_epoch_is_replayed_until_it_has_its_rewards() -> None:
+    algorithm = moma(3)
+    first = algorithm.ask(0)
+    assert first is not None
+    for key in (1, 2, 3):  # nothing told: 1 and 2 replay what is out, whoever asks
+        again = algorithm.ask(key, [first])
+        assert again is not None
+        assert np.array_equal(again.x, first.x)
+        assert again.epoch == 0
+    for told in range(3):
+        assert algorithm.n == 0
+        assert algorithm.m == 0
+        algorithm.tell(first, 0.5)
+        assert algorithm.t == told + 1
+    assert algorithm.n == 1
+    following = algorithm.ask(4)
+    assert following is not None
+    assert following.epoch == 1
+
+
+def test_a_worker_may_be_told_to_wait_once_the_replays_are_out() -> None:
+    algorithm = moma(3)
+    first = algorithm.ask(0, may_wait=True)
+    assert first is not None
+    algorithm.tell(first, 0.1)
+    assert algorithm.ask(1, [first], may_wait=True) is not None  # 1 told, 1 out
+    assert algorithm.ask(2, [first, first], may_wait=True) is None  # 1 told, 2 out
+    extra = algorithm.ask(2, [first, first])  # without leave to wait there is one more replay
+    assert extra is not None
+    assert np.array_equal(extra.x, first.x)
+    vanished = algorithm.ask(3, [first], may_wait=True)  # one of the two failed: replayed
+    assert vanished is not None
+    assert np.array_equal(vanished.x, first.x)
+    for _ in range(2):
+        algorithm.tell(first, 0.1)
+    assert algorithm.n == 1
+    late = algorithm.ask(4, [first], may_wait=True)  # plays of a past epoch hold nobody up
+    assert late is not None
+    assert late.epoch == 1
+
+
+@pytest.mark.parametrize("cls", [GPUCB, TGPUCB, ATAGPUCB], ids=lambda cls: cls.name)
+def test_the_others_never_wait(cls: type[RewardUCB]) -> None:
+    algorithm = cls(UCBConfig(low=-1, high=1), row(3))
+    pending = [play_of(algorithm, 0)] * 9
+    play = algorithm.ask(0, pending, may_wait=True)
+    assert play is not None
+    assert play.epoch is None
+
+
+def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest() -> None:
+    algorithm = moma(3)
+    one, two = play_of(algorithm, 2, 0), play_of(algorithm, 9, 0)
+    follow = algorithm.ask(0, [one, two, two])
+    assert follow is not None
+    assert number(algorithm, follow) == 9
+    algorithm.tell(one, 0.1)
+    algorithm.tell(one, 0.2)
+    follow = algorithm.ask(1, [two])
+    assert follow is not None
+    assert number(algorithm, follow) == 2
+    algorithm.tell(two, -5.0)
+    algorithm.tell(one, 0.3)
+    assert algorithm.n == 1
+    alone = moma(3)
+    for value in (0.1, 0.2, 0.3):
+        alone.tell(play_of(alone, 2, 0), value)
+    assert np.array_equal(algorithm.mean(everything(12)), alone.mean(everything(12)))
+    for _ in range(4):
+        algorithm.tell(two, -5.0)  # too late: the epoch is over
+    assert algorithm.n == 1
+    assert np.array_equal(algorithm.mean(everything(12)), alone.mean(everything(12)))
+
+
+def test_rewards_beyond_the_replays_and_without_an_epoch_are_not_used() -> None:
+    algorithm, plain = moma(2), moma(2)
+    for value in (0.4, 0.6):
+        for each in (algorithm, plain):
+            each.tell(play_of(each, 5, 0), value)
+    for _ in range(2):
+        algorithm.tell(play_of(algorithm, 5, 0), 100.0)
+        algorithm.tell(play_of(algorithm, 5, None), 100.0)
+    assert (algorithm.n, algorithm.t) == (1, 6)
+    assert np.array_equal(algorithm.mean(everything(12)), plain.mean(everything(12)))
+    pending = [play_of(algorithm, 5, None), play_of(algorithm, 7, 0)]
+    play = algorithm.ask(0, pending, may_wait=True)
+    assert play is not None
+    assert play.epoch == 1
+
+
+def test_replays_through_a_host_s_parameters_belong_to_one_epoch() -> None:
+    """What adapters do: decode, store, encode and snap."""
+    space = Space({"a": Float(-3.0, 7.1), "b": Float(1e-3, 1e2, log=True)})
+    for seed in range(10):
+        config = UCBConfig(low=-1, high=1, replays=5)
+        algorithm, rng = MoMAGPUCB(config, space, seed=seed), np.random.default_rng(seed)
+        for key in range(60):
+            play = algorithm.ask(key)
+            assert play is not None
+            x = space.snap(space.encode(space.decode(play.x)))
+            algorithm.tell(Play(x, play.epoch), float(rng.standard_normal()))
+        assert algorithm.n == 12
+
+
+# Formulas of the settings ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("T", [1, 2, 100, 10**5])
+@pytest.mark.parametrize("accuracy", [0.1, 0.5])
+def test_oversampling_and_replays(T: int, accuracy: float) -> None:
+    order = UCBConfig(low=-1, high=1, horizon=T, accuracy=accuracy, delta=0.2)
+    assert order.q == pytest.approx(max(math.log(T), 1) / accuracy**2)
+    assert order.k == max(math.ceil(math.log(T)), 1)
+    theorem = UCBConfig(low=-1, high=1, horizon=T, accuracy=accuracy, delta=0.2,
+                        constants="theorem")  # fmt: skip
+    assert theorem.q == pytest.approx(bounds.nystrom_q(T, 0.2, accuracy))
+    assert theorem.k == bounds.moma_replays(T, 0.2)
+    assert UCBConfig(low=-1, high=1, horizon=T, replays=7, constants="theorem").k == 7
+
+
+def test_moments_are_derived_from_range_and_noise() -> None:
+    noise = RewardNoise(3.0, 4.0, Tail(1.0, 1.0))
+    config = UCBConfig(low=-1.0, high=4.0, noise=noise)
+    assert (config.largest, config.norm, config.raw_noise) == (4.0, 2.0, 2.0)
+    assert (config.v, config.c) == (4.0 + 4.0 + 3.0, 4.0 + 3.0)
+    config = UCBConfig(low=-1.0, high=4.0, noise=noise, B=1.0)
+    assert (config.norm, config.raw_noise, config.v) == (1.0, 3.0, 13.0)
+    config = UCBConfig(low=-1.0, high=4.0, noise=noise, B=1.0, R=0.0, second_moment=9.0)
+    assert (config.raw_noise, config.v, config.c) == (0.0, 9.0, 3.0)
+    bare = UCBConfig(B=2.0, second_moment=7.0, noise_moment=3.0)
+    assert (bare.norm, bare.v, bare.c, bare.T, bare.tail) == (2.0, 7.0, 3.0, 1000, None)
+
+
+def test_the_paper_s_laplace_constants() -> None:
+    """V = B² + R² + 8 (B + R)² / eps², c = R² + 8 (B + R)² / eps² (Theorem 2, Corollary 1)."""
+    eps, B, R = 0.7, 0.6, 1.4
+    noise = make_mechanism(eps, bound=B + R, mechanism="laplace").noise
+    config = UCBConfig(low=-B - R, high=B + R, noise=noise, B=B)
+    assert config.raw_noise == pytest.approx(R)
+    assert config.v == pytest.approx(B**2 + R**2 + 8 * (B + R) ** 2 / eps**2, rel=1e-5)
+    assert config.c == pytest.approx(R**2 + 8 * (B + R) ** 2 / eps**2, rel=1e-5)
+
+
+@each_class
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+@pytest.mark.parametrize("constants", ["order", "theorem"])
+def test_the_scale_multiplies_the_width(
+    cls: type[RewardUCB], scale: float, constants: str
+) -> None:
+    options = {"low": -1, "high": 1, "constants": constants, "replays": 1}
+    one, two = (cls(UCBConfig(**options, beta_scale=s), row(4)) for s in (1.0, scale))
+    for n in range(5):
+        for algorithm in (one, two):
+            algorithm.tell(play_of(algorithm, n % 4, n), 0.3)
+            algorithm.mean(everything(4))
+    assert two.beta == pytest.approx(scale * one.beta)  # type: ignore[attr-defined]
+
+
+def test_gp_ucb_takes_the_unit_and_the_noise_from_what_is_public() -> None:
+    mechanism = make_mechanism(1.0, reward_range=(2.0, 6.0))
+    config = UCBConfig(low=2.0, high=6.0, noise=mechanism.noise, kernel_matrix=covariance(5))
+    algorithm = GPUCB(config, row(5))
+    assert algorithm.lam == pytest.approx(mechanism.total_variance / 4)
+    assert algorithm.beta == pytest.approx(WIDTH)
+    rng = np.random.default_rng(0)
+    arms, y = rng.integers(5, size=30).tolist(), rng.uniform(0, 9, 30)
+    for arm, reward in zip(arms, y, strict=True):
+        algorithm.tell(play_of(algorithm, arm), float(reward))
+    mu, sigma = dense(covariance(5), arms, (y - 4) / 2, algorithm.lam)
+    ours = algorithm._posterior.predict(everything(5))
+    assert_allclose(ours[0], mu, atol=1e-9)
+    assert_allclose(ours[1], sigma, atol=1e-9)
+    ucb = mu + algorithm.beta * sigma
+    assert number(algorithm, algorithm.ask(0)) == int(np.argmax(ucb))
+    assert GPUCB(UCBConfig(low=2, high=6), row(2)).lam == 1.0
+    assert GPUCB(UCBConfig(low=2, high=6, noise_moment=0.4), row(2)).lam == pytest.approx(0.1)
+    both = UCBConfig(low=2, high=6, noise_moment=0.4, noise=RewardNoise(8.0, 9.0, Tail(1, 1)))
+    assert GPUCB(both, row(2)).lam == pytest.approx(2.1)
+    wide = UCBConfig(low=-1, high=1, horizon=10**6, beta_scale=2.0)
+    assert GPUCB(wide, row(2)).beta == pytest.approx(2 * WIDTH * math.sqrt(2))
+
+
+def test_gp_ucb_needs_a_range() -> None:
+    bare = UCBConfig(B=1.0, second_moment=2.0, noise_moment=1.0)
+    with pytest.raises(ValueError, match="takes its unit from the range"):
+        GPUCB(bare, row(2))
+
+
+# What all have in common ------------------------------------------------------------------------
+
+
+@each_class
+@pytest.mark.parametrize("space", [row(9), SQUARE], ids=["arms", "box"])
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (-0.5, 2.0)])
+def test_minimising_is_maximising_what_is_negated(
+    cls: type[RewardUCB], space: Space, low: float, high: float
+) -> None:
+    noise = RewardNoise(1.0, 2.0, Tail(1.0, 1.0))
+    up = cls(UCBConfig(low=-high, high=-low, noise=noise, replays=2), space)
+    down = cls(UCBConfig(low=low, high=high, noise=noise, replays=2), space, maximize=False)
+    rng = np.random.default_rng(0)
+    for t in range(15):
+        one, two = up.ask(t), down.ask(t)
+        assert one is not None
+        assert two is not None
+        assert np.array_equal(one.x, two.x)
+        reward = float(rng.normal(0.3, 2.0))
+        up.tell(one, reward)
+        down.tell(two, -reward)
+    assert np.array_equal(up.recommendation(), down.recommendation())
+
+
+def grow(algorithm: RewardUCB, plays: int, seed: int = 0) -> None:
+    rng = np.random.default_rng(seed)
+    for t in range(plays):
+        play = algorithm.ask(t)
+        assert play is not None
+        algorithm.tell(play, float(np.sin(7 * play.x).sum() + rng.standard_normal()))
+
+
+def restored(algorithm: RewardUCB, config: UCBConfig, space: Space) -> RewardUCB:
+    other = type(algorithm)(config, space, seed=algorithm.seed)
+    other.load_state_dict(json.loads(json.dumps(algorithm.state_dict())))
+    return other
+
+
+@each_class
+@pytest.mark.parametrize(("space", "plays"), [(row(30), 45), (SQUARE, 30)], ids=["arms", "box"])
+@pytest.mark.parametrize("noisy", [True, False])
+def test_a_restored_algorithm_asks_the_same_from_then_on(
+    cls: type[RewardUCB], space: Space, plays: int, noisy: bool
+) -> None:
+    noise = make_mechanism(1.0, bound=1.0).noise if noisy else None
+    config = UCBConfig(low=-1, high=1, noise=noise, replays=3)
+    one = cls(config, space, seed=4)
+    grow(one, plays)
+    two = restored(one, config, space)
+    for key in range(100, 108):
+        plays_of_both = [algorithm.ask(key) for algorithm in (one, two)]
+        assert np.array_equal(*(play.x for play in plays_of_both if play is not None))
+        for algorithm in (one, two):
+            algorithm.tell(plays_of_both[0], float(key % 3) - 1)  # type: ignore[arg-type]
+
+
+@each_nystrom
+def test_a_restored_dictionary_of_many_points_is_the_same(cls: type[RewardUCB]) -> None:
+    config = UCBConfig(low=-1, high=1, replays=1, lengthscale=0.1)
+    one, X = cls(config, SQUARE), np.random.default_rng(0).uniform(size=(35, 2))
+    for n, x in enumerate(X):
+        one.tell(Play(x, n), math.sin(n))
+        one.ask(n)
+    two = restored(one, config, SQUARE)
+    assert_allclose(one.mean(X), two.mean(X), atol=1e-9)
+
+
+@each_nystrom
+def test_a_recommendation_in_between_changes_no_later_ask(cls: type[RewardUCB]) -> None:
+    """Coins are tossed where q s2 < 1; each look after a reward tosses them."""
+    config = UCBConfig(low=-1, high=1, replays=1, horizon=2, accuracy=0.9,
+                       kernel_matrix=covariance(8) * 0.9 + 0.1)  # fmt: skip
+    looking, blind = cls(config, row(8)), cls(config, row(8))
+    for n in range(30):
+        for algorithm in (looking, blind):
+            algorithm.tell(play_of(algorithm, n % 8, n), 0.1 * n)
+        looking.recommendation()
+        looking.ask(n)
+    assert np.array_equal(looking.mean(everything(8)), blind.mean(everything(8)))
+
+
+@each_nystrom
+@pytest.mark.parametrize("told", [1, 4])
+def test_a_dictionary_that_came_out_empty_leaves_the_prior(
+    cls: type[RewardUCB], told: int
+) -> None:
+    """A variance of 1e-6 and q = 1 / .81 leave a play out, all but surely."""
+    K = np.diag([1e-6, 1.0])
+    config = UCBConfig(low=-1, high=1, kernel_matrix=K, accuracy=0.9, horizon=2, replays=1)
+    algorithm = cls(config, row(2))
+    for n in range(told):
+        algorithm.tell(play_of(algorithm, 0, n), 0.5)
+    play = algorithm.ask(0)
+    assert play is not None
+    assert number(algorithm, play) == 1
+    assert algorithm.m == 0  # type: ignore[attr-defined]
+    assert np.array_equal(algorithm.mean(everything(2)), [0.0, 0.0])
+
+
+@each_nystrom
+def test_a_dictionary_smaller_than_the_points_still_learns(cls: type[RewardUCB]) -> None:
+    """Beyond 32 distinct points on a box, where it is drawn only now and then."""
+    algorithm = cls(UCBConfig(low=-1, high=1, replays=1, second_moment=10.0), SQUARE)
+    X = np.random.default_rng(0).uniform(size=(90, 2))
+    for n, x in enumerate(X):
+        algorithm.tell(Play(x, n), float(2 * x[0] - 1))
+        if n % 3 == 0:
+            algorithm.mean(X[:1])
+    assert algorithm.m < 90  # type: ignore[attr-defined]
+    # shrunk towards zero by lambda = 1, but in the order of the truth
+    assert np.corrcoef(algorithm.mean(X), X[:, 0])[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("cls", [GPUCB, TGPUCB, ATAGPUCB], ids=lambda cls: cls.name)
+def test_workers_are_sent_to_different_arms(cls: type[RewardUCB]) -> None:
+    config = UCBConfig(low=-1, high=1, noise=make_mechanism(1.0, bound=1.0).noise)
+    algorithm = cls(config, row(30))
+    grow(algorithm, 3)
+    alone = {number(algorithm, algorithm.ask(key)) for key in range(8)}  # type: ignore[arg-type]
+    pending: list[Play] = []
+    for key in range(8):
+        play = algorithm.ask(key, pending)
+        assert play is not None
+        pending.append(play)
+    spread = {number(algorithm, play) for play in pending}
+    assert len(alone) == 1
+    assert alone < spread
+
+
+@pytest.mark.parametrize("cls", [GPUCB, TGPUCB, ATAGPUCB], ids=lambda cls: cls.name)
+def test_a_pending_play_counts_as_one_told_its_own_mean(cls: type[RewardUCB]) -> None:
+    """Up to the width, which grows with what was told: compared by sigma alone."""
+    config = UCBConfig(low=-1, high=1, kernel_matrix=covariance(6))
+    algorithm = cls(config, row(6))
+    arms = [0, 1, 2, 3, 4, 5, 0, 0]
+    for arm in arms:
+        algorithm.tell(play_of(algorithm, arm), 0.4)
+    pending = np.array([[2.0], [2.0], [4.0]])
+    ucb = [algorithm._score(p)(everything(6)) for p in (np.empty((0, 1)), pending)]
+    lam = algorithm.lam if cls is GPUCB else config.lam  # type: ignore[attr-defined]
+    sigma = [dense(covariance(6), told, np.zeros(len(told)), lam)[1]
+             for told in (arms, [*arms, 2, 2, 4])]  # fmt: skip
+    expected = algorithm.beta * (sigma[1] - sigma[0])  # type: ignore[attr-defined]
+    assert_allclose(ucb[1] - ucb[0], expected, atol=1e-7)
+
+
+def test_ties_are_broken_at_random_but_reproducibly() -> None:
+    algorithm = GPUCB(UCBConfig(low=-1, high=1, kernel_matrix=np.eye(20)), row(20))
+    first = [number(algorithm, algorithm.ask(key)) for key in range(40)]  # type: ignore[arg-type]
+    assert len(set(first)) > 8
+    assert first == [number(algorithm, algorithm.ask(key)) for key in range(40)]  # type: ignore[arg-type]
+
+
+def test_more_plays_than_the_first_buffer_are_all_kept() -> None:
+    algorithm = GPUCB(UCBConfig(low=-1, high=1), SQUARE)
+    X = np.random.default_rng(0).uniform(size=(50, 2))
+    for x in X:
+        algorithm.tell(Play(x), 0.0)
+    assert np.array_equal(algorithm._near(), X)
+
+
+# Domains ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("space", "rest"),
+    [
+        (row(4), "holds arm with 4 points"),
+        (Space({"a": Int(0, 2), "b": Int(0, 0)}), "holds a, b with 3 points"),
+        (Space({"a": Float(0.0, 1.0)}), "holds a with infinitely many points"),
+    ],
+    ids=["size", "two", "float"],
+)
+@pytest.mark.parametrize("option", ["kernel_matrix", "features"])
+def test_arms_must_fit_the_space(space: Space, rest: str, option: str) -> None:
+    for cls in ALL:
+        with pytest.raises(ValueError, match=f"need one integer parameter with 3 .*{rest}"):
+            cls(UCBConfig(low=-1, high=1, **{option: np.eye(3)}), space)
+
+
+def test_a_kernel_matrix_is_scaled_to_unit_variance_and_numbered_like_the_parameter() -> None:
+    K = 4 * covariance(5) * np.outer([1, 1, 0.5, 1, 1], [1, 1, 0.5, 1, 1])
+    domain = make_domain(UCBConfig(low=-1, high=1, kernel_matrix=K.tolist()), row(5))
+    assert isinstance(domain, Arms)
+    Z = domain.inputs(row(5).grid(5))
+    assert np.array_equal(Z, everything(5))
+    assert_allclose(domain.k(Z, Z), K / 4)
+    assert_allclose(domain.k(Z[1:3], Z[4:]), K[1:3, 4:] / 4)
+    assert_allclose(domain.prior(Z), [1, 1, 0.25, 1, 1])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+def test_features_are_compared_by_the_kernel(kernel: str) -> None:
+    F = np.random.default_rng(0).standard_normal((6, 3))
+    config = UCBConfig(low=-1, high=1, features=F, kernel=kernel, lengthscale=0.8)
+    domain, oracle = make_domain(config, row(6)), {"rbf": RBF, "matern52": Matern52}[kernel](0.8)
+    assert_allclose(domain.k(everything(6), everything(6)), oracle.k(F, F))
+    default = make_domain(UCBConfig(low=-1, high=1, features=F), row(6))
+    expected = RBF(0.2 * math.sqrt(3)).k(F, F)
+    assert_allclose(default.k(everything(6), everything(6)), expected)
+    vector = make_domain(UCBConfig(low=-1, high=1, features=[0.0, 1.0]), row(2))
+    assert_allclose(vector.k(everything(2), everything(2))[0, 1], math.exp(-12.5))
+
+
+@pytest.mark.parametrize(
+    ("space", "n"),
+    [
+        (row(400), 400),
+        (Space({"a": Int(1, 4, log=True), "b": Categorical(("u", "v"))}), 8),
+        (Space({"a": Float(0.0, 1.0, step=0.25), "b": Float(2.0, 2.0)}), 5),
+        (row(401), None),
+        (SQUARE, None),
+    ],
+    ids=["400", "mixed", "stepped", "401", "square"],
+)
+def test_small_finite_spaces_are_arms_and_others_boxes(space: Space, n: int | None) -> None:
+    domain = make_domain(UCBConfig(low=-1, high=1), space)
+    if n is None:
+        assert isinstance(domain, Box)
+        return
+    assert isinstance(domain, Arms)
+    assert domain.X.shape == (n, len(space))
+    Z = embedded(space, domain.X)
+    assert_allclose(domain.K, RBF(0.2 * math.sqrt(len(space))).k(Z, Z))
+
+
+def test_choices_are_corners_of_a_simplex_of_side_one() -> None:
+    space = Space({"a": Categorical(("u", "v", "w")), "b": Float(0.0, 2.0)})
+    X = np.array([[0.0, 0.5], [1.0, 0.5], [2.0, 0.5], [2.0, 1.0]])
+    Z = embedded(space, X)
+    assert Z.shape == (4, 4)
+    distances = np.linalg.norm(Z[:, None] - Z[None], axis=-1)
+    assert_allclose(distances[:3, :3], 1 - np.eye(3))
+    assert distances[2, 3] == pytest.approx(0.5)
+    assert distances[0, 3] == pytest.approx(math.sqrt(1.25))
+
+
+BOXES = {
+    "ints": Space({"a": Int(0, 30), "b": Int(1, 900, log=True)}),
+    "log float": Space({"a": Float(1e-6, 1.0, log=True), "b": Int(0, 7)}),
+    "stepped": Space({"a": Float(0.0, 1.0, step=0.003), "b": Float(0.0, 1.0, step=0.3)}),
+    "choices": Space({"a": Categorical(("u", "v", "w")), "b": Float(0.0, 1.0)}),
+}
+
+
+@pytest.mark.parametrize("space", BOXES.values(), ids=BOXES.keys())
+def test_points_of_a_box_lie_on_its_grid(space: Space) -> None:
+    algorithm = GPUCB(UCBConfig(low=-1, high=1), space)
+    rng = np.random.default_rng(0)
+    seen = set()
+    for t in range(15):
+        play = algorithm.ask(t)
+        assert play is not None
+        assert_allclose(space.snap(play.x), play.x, atol=1e-9)
+        seen.add(tuple(space.decode(play.x).values()))
+        algorithm.tell(play, float(rng.uniform(-1, 1)))
+    assert len(seen) > 5
+
+
+def test_a_constant_on_a_box_stays_where_it_is() -> None:
+    space = Space({"a": Float(2.0, 2.0), "b": Float(0.0, 1.0), "c": Int(0, 7)})
+    play = GPUCB(UCBConfig(low=-1, high=1), space).ask(0)
+    assert play is not None
+    assert_allclose(play.x, space.snap(play.x))
+
+
+def test_a_box_is_searched_well() -> None:
+    """The maximum of a smooth score, to a hundredth of the side."""
+    domain = make_domain(UCBConfig(low=-1, high=1), SQUARE)
+    for seed in range(10):
+        peak = np.random.default_rng(seed).uniform(size=2)
+        found = domain.best(lambda Z, p=peak: -((Z - p) ** 2).sum(1), np.empty((0, 2)),
+                            np.random.default_rng(seed))  # type: ignore[misc]  # fmt: skip
+        assert np.abs(found - peak).max() < 0.01
+
+
+def test_earlier_points_are_candidates() -> None:
+    domain, needle = make_domain(UCBConfig(low=-1, high=1), SQUARE), np.array([0.123, 0.456])
+
+    def score(Z: np.ndarray) -> np.ndarray:
+        return (Z == needle).all(1).astype(float)
+
+    found = domain.best(score, needle[None], np.random.default_rng(0))
+    assert np.array_equal(found, needle)
+
+
+# Settings that make no sense --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        *[
+            ({name: value}, rf"^{name} must be a finite number > 0, got {value!r}\.")
+            for name in ("beta_scale", "lam", "lengthscale", "B", "second_moment", "noise_moment")
+            for value in (0.0, -1.0, math.inf, math.nan, "wide", True)
+        ],
+        *[
+            ({name: value}, rf"^{name} must be a number in \(0, 1\), got {value!r}\.")
+            for name in ("delta", "accuracy")
+            for value in (0.0, 1.0, -0.1, 2, math.nan, None)
+        ],
+        *[
+            ({"alpha": value}, rf"^alpha must lie in \(0, 1\], got {value}\.")
+            for value in (0, -0.5, 1.5, math.nan)
+        ],
+        *[
+            ({"R": value}, rf"^R must be a finite number >= 0, got {value}\.")
+            for value in (-1.0, math.inf, math.nan)
+        ],
+        *[
+            ({name: value}, rf"^{name} must be an integer >= 1, got {value!r}\.")
+            for name in ("horizon", "replays")
+            for value in (0, -3, 2.0, True, "many")
+        ],
+        ({"kernel": "cubic"}, "^kernel must be one of rbf, matern52, got 'cubic'"),
+        ({"constants": "loose"}, "^constants must be one of order, theorem, got 'loose'"),
+        ({"kernel_matrix": np.eye(2), "features": np.eye(2)}, "kernel_matrix= or features=, not"),
+        ({"kernel_matrix": np.ones((2, 3))}, r"shape \(arms, arms\), got \(2, 3\)"),
+        ({"kernel_matrix": np.ones(3)}, r"shape \(arms, arms\), got \(3,\)"),
+        ({"kernel_matrix": np.empty((0, 0))}, r"shape \(arms, arms\), got \(0, 0\)"),
+        ({"kernel_matrix": [[1.0, np.nan], [np.nan, 1.0]]}, "finite and symmetric"),
+        ({"kernel_matrix": [[np.inf, 0.0], [0.0, 1.0]]}, "finite and symmetric"),
+        ({"kernel_matrix": [[1.0, 0.5], [0.2, 1.0]]}, "finite and symmetric"),
+        ({"kernel_matrix": [[1.0, 2.0], [2.0, 1.0]]}, "positive semi-definite"),
+        ({"kernel_matrix": np.zeros((2, 2))}, "with a positive variance"),
+        ({"kernel_matrix": -np.eye(2)}, "with a positive variance"),
+        ({"features": [[1.0, np.nan]]}, r"finite with one row an arm, got .* shape \(1, 2\)"),
+        ({"features": np.ones((2, 2, 2))}, r"one row an arm, got .* shape \(2, 2, 2\)"),
+        ({"features": np.empty((0, 2))}, r"one row an arm, got .* shape \(0, 2\)"),
+        ({"features": 3.0}, r"one row an arm, got .* shape \(\)"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        UCBConfig(low=-1.0, high=1.0, **more)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"B": 1.0}, {"B": 1.0, "second_moment": 1.0}, {"second_moment": 1.0, "noise_moment": 1}],
+    ids=str,
+)
+def test_without_a_range_the_scale_must_be_given_whole(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no unit: give bound= or reward_range=, or B="):
+        UCBConfig(**more)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"low": 5.0, "high": 1.0}, {"low": 1.0, "high": 1.0}, {"low": 1.0}, {"high": 1.0, "B": 1.0,
+     "second_moment": 1.0, "noise_moment": 1.0}, {"low": math.nan, "high": 1.0},
+     {"low": -1.0, "high": 1.0, "lam": None}, {"low": -1.0, "high": 1.0, "beta_scale": None}],
+    ids=str,
+)  # fmt: skip
+def test_half_a_range_or_an_inverted_one_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"low|high|range|lam|beta_scale"):
+        UCBConfig(**more)
+
+
+def test_settings_travel_in_json() -> None:
+    noise = RewardNoise(1.0, 2.0, Tail(3.0, 0.5, 2.0))
+    config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=np.eye(2), horizon=7)
+    described = json.loads(json.dumps(config.to_dict()))
+    assert described["kernel_matrix"] == [[1.0, 0.0], [0.0, 1.0]]
+    assert described["noise"] == {
+        "variance": 1.0, "total_variance": 2.0, "tail": [3.0, 0.5, 2.0]
+    }  # fmt: skip
+    again = UCBConfig(**(described | {"noise": noise}))
+    assert again.to_dict() == config.to_dict()
+    features = UCBConfig(low=-1, high=1, features=[[1, 2], [3, 4]]).to_dict()
+    assert json.loads(json.dumps(features))["features"] == [[1.0, 2.0], [3.0, 4.0]]
+
+
+# Learning, with fixed seeds ----------------------------------------------------------------------
+
+
+def test_gp_ucb_on_privatised_rewards_beats_uniform_play_by_a_wide_margin() -> None:
+    """Ten arms, eps = 1, the default mechanism; a reward's noise is 2.7 times the best mean."""
+    mechanism, T, space = make_mechanism(1.0, bound=1.0), 600, row(10)
+    f = 0.8 * np.sin(6 * np.linspace(0, 1, 10))
+    ratios = []
+    for seed in range(6):
+        noise = InsecureNoise(seed)
+        config = UCBConfig(low=-1, high=1, noise=mechanism.noise, horizon=T)
+        algorithm, regret = GPUCB(config, space, seed=seed), 0.0
+        for t in range(T):
+            play = algorithm.ask(t)
+            assert play is not None
+            arm = number(algorithm, play)
+            regret += f.max() - f[arm]
+            algorithm.tell(play, mechanism.randomize(float(f[arm]), noise, worst=-1.0))
+        ratios.append(regret / (T * (f.max() - f.mean())))
+    assert np.mean(ratios) < 0.4
+    assert max(ratios) < 1.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gp_ucb_finds_the_top_of_a_hill_on_a_box(seed: int) -> None:
+    peak, rng = np.array([0.3, 0.7]), np.random.default_rng(seed)
+
+    def f(x: np.ndarray) -> float:
+        return float(np.exp(-((x - peak) ** 2).sum() / 0.1))
+
+    config = UCBConfig(low=0, high=1, noise_moment=0.01, horizon=60)
+    algorithm = GPUCB(config, SQUARE, seed=seed)
+    for t in range(60):
+        play = algorithm.ask(t)
+        assert play is not None
+        algorithm.tell(play, f(play.x) + 0.1 * float(rng.standard_normal()))
+    assert f(algorithm.recommendation()) > 0.8
+
+
+@pytest.mark.parametrize("cls", [TGPUCB, ATAGPUCB, MoMAGPUCB], ids=lambda cls: cls.name)
+def test_the_published_ones_find_the_best_arm_in_heavy_tails(cls: type[RewardUCB]) -> None:
+    """Raw rewards, a t distribution with 3 degrees of freedom, and a narrow width."""
+    space, f = row(6), np.linspace(-1, 1, 6)
+    config = UCBConfig(B=1.0, second_moment=4.0, noise_moment=3.0, beta_scale=0.2, replays=5,
+                       kernel_matrix=np.eye(6), horizon=900)  # fmt: skip
+    algorithm, rng = cls(config, space), np.random.default_rng(0)
+    for t in range(900):
+        play = algorithm.ask(t)
+        assert play is not None
+        algorithm.tell(play, float(f[number(algorithm, play)] + rng.standard_t(3)))
+    assert f[int(space.decode(algorithm.recommendation())["arm"])] >= 0.6

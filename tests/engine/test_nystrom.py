@@ -1,0 +1,207 @@
+"""The Nyström embedding (Algorithm 4) against dense formulas, ranks and matrix roots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.linalg import sqrtm
+from scipy.stats import binom
+
+from privbo_plugins.models.kernels import RBF, Kernel, Matern52
+from privbo_plugins.models.nystrom import (
+    NystromEmbedding,
+    independent_rows,
+    inverse_root,
+    sampled,
+)
+
+KERNELS: dict[str, Kernel] = {"rbf": RBF(0.4), "matern52": Matern52(0.4)}
+each_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+
+
+def linear(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    return np.asarray(A @ B.T)
+
+
+def squares(Z: np.ndarray) -> np.ndarray:
+    return np.asarray((Z * Z).sum(1))
+
+
+def posterior(
+    phi: np.ndarray, Phi: np.ndarray, y: np.ndarray, prior: np.ndarray, lam: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lines 12 and 13 of Algorithm 1 without truncation, a row of Phi each play."""
+    V = Phi.T @ Phi + lam * np.eye(Phi.shape[1])
+    mean = phi @ np.linalg.solve(V, Phi.T @ y)
+    left = np.einsum("ij,ij->i", phi, np.linalg.solve(V, phi.T).T)
+    return mean, prior - squares(phi) + lam * left
+
+
+def exact(
+    K: np.ndarray, cross: np.ndarray, y: np.ndarray, prior: np.ndarray, lam: float
+) -> tuple[np.ndarray, np.ndarray]:
+    inverse = np.linalg.inv(K + lam * np.eye(len(K)))
+    return cross @ inverse @ y, prior - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+
+
+@each_kernel
+@pytest.mark.parametrize("lam", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_all_points_in_the_dictionary_give_the_exact_posterior(
+    kernel: Kernel, lam: float, copies: int
+) -> None:
+    """Duplicates in the dictionary add features of nothing, and change nothing."""
+    rng = np.random.default_rng(0)
+    distinct, new = rng.uniform(size=(8, 2)), rng.uniform(size=(12, 2))
+    X = np.repeat(distinct, copies, axis=0)
+    y = rng.standard_normal(len(X))
+    embedding = NystromEmbedding(kernel.k, X, np.ones(len(X)))
+    assert embedding.m == 8
+    ours = posterior(embedding.features(new), embedding.features(X), y, np.ones(12), lam)
+    theirs = exact(kernel.k(X, X), kernel.k(new, X), y, np.ones(12), lam)
+    assert_allclose(ours[0], theirs[0], atol=1e-6)
+    assert_allclose(ours[1], theirs[1], atol=1e-6)
+
+
+@each_kernel
+def test_features_of_the_dictionary_reproduce_its_covariance(kernel: Kernel) -> None:
+    D = np.random.default_rng(1).uniform(size=(7, 2))
+    Phi = NystromEmbedding(kernel.k, D, np.ones(7)).features(D)
+    assert_allclose(Phi @ Phi.T, kernel.k(D, D), atol=1e-8)
+    assert_allclose(Phi, Phi.T, atol=1e-8)  # the symmetric root of K_D
+
+
+@each_kernel
+def test_a_part_of_the_points_explains_less_and_never_too_much(kernel: Kernel) -> None:
+    X = np.random.default_rng(2).uniform(size=(20, 2))
+    variances = []
+    for m in (0, 2, 6, 20):
+        phi = NystromEmbedding(kernel.k, X[:m], np.ones(m)).features(X)
+        variances.append(1 - squares(phi))
+    assert np.all(np.diff(variances, axis=0) <= 1e-9)
+    assert np.min(variances) > -1e-9
+    assert np.array_equal(variances[0], np.ones(20))
+
+
+@pytest.mark.parametrize(("n", "rank"), [(1, 1), (6, 2), (6, 6), (12, 3), (9, 8)])
+def test_singular_dictionaries_keep_as_many_points_as_their_rank(n: int, rank: int) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, rank + 2))
+    X /= np.sqrt(squares(X).max())
+    embedding = NystromEmbedding(linear, X, squares(X))
+    assert embedding.m == np.linalg.matrix_rank(linear(X, X), hermitian=True) == rank
+    Phi = embedding.features(X)
+    assert_allclose(Phi @ Phi.T, linear(X, X), atol=1e-7)
+    y, new = rng.standard_normal(n), X[::-1] * 0.5
+    ours = posterior(embedding.features(new), Phi, y, squares(new), 0.5)
+    theirs = exact(linear(X, X), linear(new, X), y, squares(new), 0.5)
+    assert_allclose(ours[0], theirs[0], atol=1e-6)
+    assert_allclose(ours[1], theirs[1], atol=1e-6)
+
+
+@settings(deadline=None, max_examples=80)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 10), rank=st.integers(1, 6))
+def test_independent_rows_are_as_many_as_the_rank_and_span_all(
+    seed: int, n: int, rank: int
+) -> None:
+    """Integer points keep ranks from being a matter of taste."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-2, 3, size=(n, rank)).astype(float)
+    rows = independent_rows(linear, X, squares(X))
+    assert len(rows) == np.linalg.matrix_rank(X)
+    assert np.array_equal(rows, np.unique(rows))
+    if len(rows):
+        assert np.linalg.matrix_rank(X[rows]) == len(rows)
+
+
+def test_independent_rows_of_nothing_and_of_zeros_are_none() -> None:
+    assert len(independent_rows(linear, np.empty((0, 2)), np.empty(0))) == 0
+    assert len(independent_rows(linear, np.zeros((3, 2)), np.zeros(3))) == 0
+
+
+def test_the_tolerance_decides_what_is_told_apart() -> None:
+    kernel, Z = RBF(1.0), np.array([[0.0], [1e-3]])  # residual 1 - k² of about 1e-6
+    assert len(independent_rows(kernel.k, Z, np.ones(2), tolerance=1e-8)) == 2
+    assert len(independent_rows(kernel.k, Z, np.ones(2), tolerance=1e-5)) == 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(seed=st.integers(0, 10**6), m=st.integers(1, 8), scale=st.sampled_from([1e-3, 1.0, 1e3]))
+def test_inverse_root_is_that_of_scipy(seed: int, m: int, scale: float) -> None:
+    A = np.random.default_rng(seed).standard_normal((m, m))
+    K = scale * (A @ A.T + 0.1 * np.eye(m))
+    ours = inverse_root(K)
+    assert_allclose(ours, np.linalg.inv(sqrtm(K).real), rtol=1e-6, atol=1e-6 / np.sqrt(scale))
+    assert_allclose(ours, ours.T, atol=1e-9 / np.sqrt(scale))
+    assert_allclose(ours @ K @ ours, np.eye(m), atol=1e-7)
+
+
+@pytest.mark.parametrize(("m", "rank"), [(3, 1), (6, 4), (8, 2)])
+def test_inverse_root_of_a_singular_matrix_is_the_pseudo_inverse(m: int, rank: int) -> None:
+    A = np.random.default_rng(4).standard_normal((m, rank))
+    K = A @ A.T
+    ours = inverse_root(K)
+    assert_allclose(ours @ ours, np.linalg.pinv(K, rcond=1e-10, hermitian=True), atol=1e-7)
+    assert np.linalg.matrix_rank(ours, tol=1e-8, hermitian=True) == rank
+
+
+def test_an_empty_dictionary_has_no_features() -> None:
+    embedding = NystromEmbedding(RBF(0.3).k, np.empty((0, 2)), np.empty(0))
+    assert embedding.m == 0
+    assert embedding.features(np.zeros((4, 2))).shape == (4, 0)
+
+
+# Who enters the dictionary --------------------------------------------------------------------
+
+ERROR_RATE = 1e-6
+"""Two-sided probability that a correct implementation fails one of the comparisons below."""
+
+
+@pytest.mark.parametrize(
+    ("q", "s2", "counts"),
+    [(1.0, 0.3, 1), (4.0, 0.05, 1), (4.0, 0.05, 3), (2.0, 0.01, 40), (0.5, 0.5, 2)],
+)
+def test_a_point_enters_with_the_probability_that_one_of_its_plays_does(
+    q: float, s2: float, counts: int
+) -> None:
+    n, p = 20_000, 1 - (1 - min(q * s2, 1.0)) ** counts
+    rng = np.random.default_rng([5, counts])
+    hits = int(sampled(q, np.full(n, s2), np.full(n, float(counts)), rng).sum())
+    low, high = binom.ppf([ERROR_RATE / 2, 1 - ERROR_RATE / 2], n, p)
+    assert low <= hits <= high
+    literal = (np.random.default_rng(6).random((n, counts)) < q * s2).any(1).sum()
+    assert low <= literal <= high
+
+
+@pytest.mark.parametrize("s2", [0.2, 0.5, 1.0])
+def test_large_variances_enter_always_and_none_never(s2: float) -> None:
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        mask = sampled(5.0, np.array([s2, 0.0, s2]), np.array([1.0, 9.0, 2.0]), rng)
+        assert mask.tolist() == [True, False, True]
+
+
+def test_coins_are_independent_across_points_and_reproducible() -> None:
+    def draw(seed: int) -> np.ndarray:
+        return sampled(1.0, np.full(1000, 0.5), np.ones(1000), np.random.default_rng(seed))
+
+    assert np.array_equal(draw(0), draw(0))
+    assert not np.array_equal(draw(0), draw(1))
+    mask = draw(2)
+    agree = int((mask[:-1] == mask[1:]).sum())
+    low, high = binom.ppf([ERROR_RATE / 2, 1 - ERROR_RATE / 2], 999, 0.5)
+    assert low <= agree <= high
+
+
+def test_a_subset_smaller_than_the_points_is_what_sampling_leads_to() -> None:
+    X = np.random.default_rng(7).uniform(size=(200, 1))
+    kernel, rng = RBF(0.2), np.random.default_rng(8)
+    mask = sampled(3.0, np.full(200, 0.05), np.ones(200), rng)
+    embedding = NystromEmbedding(kernel.k, X[mask], np.ones(int(mask.sum())))
+    assert 0 < embedding.m <= mask.sum() < 200
+    residual = 1 - squares(embedding.features(X))
+    assert residual.min() > -1e-7
+    assert residual.max() < 0.1

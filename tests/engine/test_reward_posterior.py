@@ -1,0 +1,336 @@
+"""Posteriors updated play by play against equations (2) and (3), written out densely."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from privbo_plugins.models import reward_posterior
+from privbo_plugins.models.gaussian_process import GaussianProcess
+from privbo_plugins.models.kernels import RBF, Kernel, Matern52
+from privbo_plugins.models.nystrom import GrowingFeatures
+from privbo_plugins.models.reward_posterior import ArmsPosterior, FeaturePosterior
+
+TOLERANCE = 1e-4
+"""What :class:`GrowingFeatures` leaves unexplained of a point that was told."""
+
+KERNELS: dict[str, Kernel] = {"rbf": RBF(0.3), "matern52": Matern52(0.3)}
+each_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+each_noise = pytest.mark.parametrize("lam", [0.01, 1.0, 7.0])
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def dense(K: np.ndarray, cross: np.ndarray, prior: np.ndarray, y: np.ndarray, lam: float) -> Pair:
+    """Mean (2) and standard deviation (3): every play its own row, no aggregation."""
+    W = np.linalg.solve(K + lam * np.eye(len(K)), cross.T)
+    variance = prior - np.einsum("ij,ji->i", cross, W)
+    return W.T @ y, np.sqrt(np.maximum(variance, 0.0))
+
+
+def dense_arms(K: np.ndarray, arms: np.ndarray, y: np.ndarray, lam: float) -> Pair:
+    return dense(K[np.ix_(arms, arms)], K[:, arms], np.diag(K), y, lam)
+
+
+def covariance(n: int, seed: int = 0, rank: int | None = None) -> np.ndarray:
+    """Random arms with unequal variances, of full rank or less."""
+    A = np.random.default_rng(seed).standard_normal((n, n if rank is None else rank))
+    K = A @ A.T
+    return K / np.diag(K).max()
+
+
+def numbers(arms: np.ndarray) -> np.ndarray:
+    return np.asarray(arms, dtype=float)[:, None]
+
+
+def told(posterior: object, Z: np.ndarray, y: np.ndarray) -> object:
+    for z, value in zip(Z, y, strict=True):
+        posterior.tell(z, float(value))  # type: ignore[attr-defined]
+    return posterior
+
+
+def plays(n: int, arms: int, seed: int = 1) -> Pair:
+    rng = np.random.default_rng(seed)
+    return rng.integers(arms, size=n), 3.0 * rng.standard_normal(n)
+
+
+# Arms ---------------------------------------------------------------------------------------
+
+
+@each_noise
+@pytest.mark.parametrize("rank", [None, 3, 1], ids=["full", "rank3", "rank1"])
+@pytest.mark.parametrize("n", [0, 1, 5, 60])
+def test_arms_follow_the_dense_formula(n: int, rank: int | None, lam: float) -> None:
+    """With repeats, which 60 plays of 7 arms cannot avoid."""
+    K = covariance(7, rank=rank)
+    arms, y = plays(n, 7)
+    ours = told(ArmsPosterior(K, lam), numbers(arms), y).predict(numbers(np.arange(7)))
+    mean, sd = dense_arms(K, arms, y, lam)
+    assert_allclose(ours[0], mean, atol=1e-8)
+    assert_allclose(ours[1] ** 2, sd**2, atol=1e-8)
+
+
+def test_arms_predict_in_the_order_asked_for() -> None:
+    K, (arms, y) = covariance(5), plays(9, 5)
+    posterior = told(ArmsPosterior(K, 0.5), numbers(arms), y)
+    order = np.array([3, 0, 3, 4])
+    everything = posterior.predict(numbers(np.arange(5)))
+    for part, whole in zip(posterior.predict(numbers(order)), everything, strict=True):
+        assert np.array_equal(part, whole[order])
+
+
+@each_kernel
+def test_arms_agree_with_the_gaussian_process(kernel: Kernel) -> None:
+    X = np.random.default_rng(2).uniform(size=(6, 2))
+    arms, y = plays(40, 6)
+    gp = GaussianProcess(kernel, 0.7)
+    gp.append(X[arms])
+    mean, variance = gp.posterior(X, y)
+    ours = told(ArmsPosterior(kernel.k(X, X), 0.7), numbers(arms), y).predict(numbers(range(6)))
+    assert_allclose(ours[0], mean, atol=1e-8)
+    assert_allclose(ours[1] ** 2, variance, atol=1e-8)
+
+
+@pytest.mark.parametrize("n", [2000, 2150])
+def test_arms_stay_exact_around_the_recomputation(n: int) -> None:
+    assert reward_posterior._REFRESH == 2000
+    K, (arms, y) = covariance(6, rank=4), plays(n, 6)
+    ours = told(ArmsPosterior(K, 0.3), numbers(arms), y).predict(numbers(np.arange(6)))
+    mean, sd = dense_arms(K, arms, y, 0.3)
+    assert_allclose(ours[0], mean, atol=1e-7)
+    assert_allclose(ours[1] ** 2, sd**2, atol=1e-9)
+
+
+@each_noise
+def test_arms_recomputed_often_equal_arms_never_recomputed(
+    monkeypatch: pytest.MonkeyPatch, lam: float
+) -> None:
+    K, (arms, y) = covariance(6, rank=4), plays(50, 6)
+    never = told(ArmsPosterior(K, lam), numbers(arms), y)
+    monkeypatch.setattr(reward_posterior, "_REFRESH", 3)
+    often = told(ArmsPosterior(K, lam), numbers(arms), y)
+    assert_allclose(often.mu, never.mu, atol=1e-8)
+    assert_allclose(often.C, never.C, atol=1e-8)
+    assert np.array_equal(often.C, often.C.T)
+
+
+def test_imagined_plays_equal_telling_the_own_mean_and_leave_the_original_alone() -> None:
+    K, (arms, y) = covariance(6), plays(15, 6)
+    posterior = told(ArmsPosterior(K, 0.4), numbers(arms), y)
+    parts = ("C", "mu", "_counts", "_sums")
+    kept = [getattr(posterior, part).copy() for part in parts]
+    pending = np.array([2, 2, 5])
+    imagined = posterior.imagining(numbers(pending))
+    by_hand = told(ArmsPosterior(K, 0.4), numbers(arms), y)
+    for arm in pending:
+        by_hand.tell(np.array([float(arm)]), float(by_hand.mu[arm]))
+    assert_allclose(imagined.mu, by_hand.mu, atol=1e-10)
+    assert_allclose(imagined.mu, kept[1], atol=1e-10)
+    assert_allclose(imagined.C, by_hand.C, atol=1e-10)
+    assert imagined.C[2, 2] < posterior.C[2, 2]
+    for part, before in zip(parts, kept, strict=True):
+        assert np.array_equal(getattr(posterior, part), before)
+
+
+def test_what_an_imagining_copy_is_told_does_not_reach_the_original() -> None:
+    posterior = ArmsPosterior(covariance(3), 1.0)
+    posterior.imagining(numbers(np.array([0]))).tell(np.array([1.0]), 100.0)
+    assert not posterior._counts.any()
+    assert not posterior._sums.any()
+
+
+def test_an_imagining_copy_remembers_beyond_the_recomputation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reward_posterior, "_REFRESH", 2)
+    K = covariance(3)
+    copy = ArmsPosterior(K, 1.0).imagining(numbers(np.array([0])))
+    told(copy, numbers(np.array([1, 1])), np.array([1.0, 2.0]))
+    _, sd = dense_arms(K, np.array([0, 1, 1]), np.array([0.0, 1.0, 2.0]), 1.0)
+    assert_allclose(copy.predict(numbers(np.arange(3)))[1], sd, atol=1e-9)
+
+
+# A continuum --------------------------------------------------------------------------------
+
+
+def gap(kernel: Kernel, Z: np.ndarray, y: np.ndarray, new: np.ndarray, lam: float) -> Pair:
+    """How far the features' mean and variance are from (2) and (3)."""
+    ours = told(FeaturePosterior(kernel.k, lam), Z, y).predict(new)
+    mean, sd = dense(kernel.k(Z, Z), kernel.k(new, Z), np.ones(len(new)), y, lam)
+    return np.abs(ours[0] - mean), np.abs(ours[1] ** 2 - sd**2)
+
+
+@each_kernel
+@each_noise
+@pytest.mark.parametrize("n", [1, 4, 9])
+def test_features_are_exact_while_points_are_few_and_apart(
+    kernel: Kernel, n: int, lam: float
+) -> None:
+    """Every point becomes a pivot, and the features reproduce the covariance."""
+    grid = np.stack(np.meshgrid([0.0, 0.5, 1.0], [0.0, 0.5, 1.0]), -1).reshape(-1, 2)[:n]
+    new = np.random.default_rng(3).uniform(size=(20, 2))
+    rows = np.random.default_rng(4).integers(n, size=5 * n)
+    Z, y = np.vstack([grid, grid[rows]]), np.random.default_rng(5).standard_normal(6 * n)
+    posterior = told(FeaturePosterior(kernel.k, lam), Z, y)
+    assert posterior._features.m == n
+    for error in gap(kernel, Z, y, new, lam):
+        assert error.max() < 1e-9
+
+
+@each_kernel
+def test_features_agree_with_the_gaussian_process(kernel: Kernel) -> None:
+    grid = np.stack(np.meshgrid([0.1, 0.9], [0.2, 0.7]), -1).reshape(-1, 2)
+    rows = np.random.default_rng(0).integers(4, size=30)
+    y, new = np.random.default_rng(1).standard_normal(30), np.random.default_rng(2).random((9, 2))
+    gp = GaussianProcess(kernel, 0.5)
+    gp.append(grid[rows])
+    mean, variance = gp.posterior(new, y)
+    ours = told(FeaturePosterior(kernel.k, 0.5), grid[rows], y).predict(new)
+    assert_allclose(ours[0], mean, atol=1e-8)
+    assert_allclose(ours[1] ** 2, variance, atol=1e-8)
+
+
+@each_kernel
+@each_noise
+def test_features_err_by_no_more_than_their_tolerance_allows(kernel: Kernel, lam: float) -> None:
+    """With E = K - Phi Phiᵀ >= 0 and diag(E) <= tol at every point told.
+
+    |mean - (2)| <= |y| (sqrt(n tol) / lam + n tol / (2 lam^{3/2})), from
+    (K + lam)⁻¹ - (Q + lam)⁻¹ = -(K + lam)⁻¹ E (Q + lam)⁻¹ and |(Q + lam)⁻¹ Phi| <=
+    1 / (2 sqrt(lam)); likewise for the variance with |k_n|, |q_n| in the place of |y|.
+    """
+    rng, n = np.random.default_rng(6), 150
+    Z = rng.uniform(size=(n, 2))
+    y = rng.standard_normal(n)
+    new = rng.uniform(size=(40, 2))
+    posterior = told(FeaturePosterior(kernel.k, lam), Z, y)
+    Phi = posterior._features.features(Z)
+    E = kernel.k(Z, Z) - Phi @ Phi.T
+    assert np.diag(E).max() <= TOLERANCE * (1 + 1e-9)
+    assert np.linalg.eigvalsh(E)[0] > -1e-9
+    outside = np.sqrt(n * TOLERANCE)
+    factor = outside / lam + n * TOLERANCE / (2 * lam**1.5)
+    mean, variance = gap(kernel, Z, y, new, lam)
+    assert np.all(mean <= factor * np.linalg.norm(y))
+    assert np.all(variance <= 2 * factor * np.sqrt(n))
+    if lam >= 1:  # what it comes to in practice is far less
+        assert mean.max() < 0.02
+        assert variance.max() < 0.01
+
+
+def test_features_recomputed_after_thousands_of_plays_stay_exact() -> None:
+    kernel = RBF(0.3)
+    grid = np.stack(np.meshgrid([0.0, 0.5, 1.0], [0.0, 1.0]), -1).reshape(-1, 2)
+    rng = np.random.default_rng(7)
+    Z, y = grid[rng.integers(6, size=2050)], rng.standard_normal(2050)
+    for error in gap(kernel, Z, y, rng.uniform(size=(10, 2)), 0.5):
+        assert error.max() < 1e-7
+
+
+@each_kernel
+def test_features_recomputed_often_equal_features_never_recomputed(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel
+) -> None:
+    rng = np.random.default_rng(8)
+    Z, y, new = rng.uniform(size=(80, 1)), rng.standard_normal(80), rng.uniform(size=(9, 1))
+    never = told(FeaturePosterior(kernel.k, 0.5), Z, y).predict(new)
+    monkeypatch.setattr(reward_posterior, "_REFRESH", 3)
+    often = told(FeaturePosterior(kernel.k, 0.5), Z, y).predict(new)
+    for one, two in zip(never, often, strict=True):
+        assert_allclose(one, two, atol=1e-8)
+
+
+@pytest.mark.parametrize("pending", [[[0.5, 0.5]], [[0.2, 0.9], [0.2, 0.9], [0.8, 0.1]]], ids=str)
+def test_imagined_points_equal_telling_the_own_mean_and_leave_the_original_alone(
+    pending: list[list[float]],
+) -> None:
+    rng = np.random.default_rng(9)
+    Z, y, new = rng.uniform(size=(12, 2)), rng.standard_normal(12), rng.uniform(size=(15, 2))
+    kernel = RBF(0.3)
+    posterior = told(FeaturePosterior(kernel.k, 0.5), Z, y)
+    before = [part.copy() for part in posterior.predict(new)]
+    imagined = posterior.imagining(np.array(pending))
+    by_hand = told(FeaturePosterior(kernel.k, 0.5), Z, y)
+    for z in np.array(pending):
+        by_hand.tell(z, float(by_hand.predict(z[None])[0][0]))
+    for one, two in zip(imagined.predict(new), by_hand.predict(new), strict=True):
+        assert_allclose(one, two, atol=1e-10)
+    assert_allclose(imagined.predict(new)[0], before[0], atol=0.02)
+    assert imagined.predict(np.array(pending))[1].max() < posterior.predict(new)[1].max()
+    told(imagined, rng.uniform(size=(5, 2)), np.full(5, 100.0))
+    for one, two in zip(posterior.predict(new), before, strict=True):
+        assert np.array_equal(one, two)
+    assert (len(posterior._y), len(posterior._Z)) == (12, 12)
+    assert posterior._features.m <= 12
+
+
+def test_nothing_learnt_is_the_prior_and_no_point_is_no_answer() -> None:
+    new = np.random.default_rng(0).uniform(size=(4, 2))
+    fresh = FeaturePosterior(RBF(0.3).k, 1.0)
+    mean, sd = fresh.predict(new)
+    assert np.array_equal(mean, np.zeros(4))
+    assert np.array_equal(sd, np.ones(4))
+    assert [part.shape for part in fresh.predict(np.empty((0, 2)))] == [(0,), (0,)]
+
+
+@each_kernel
+def test_growing_features_are_a_cholesky_factor_of_their_pivots(kernel: Kernel) -> None:
+    features = GrowingFeatures(kernel.k)
+    Z = np.random.default_rng(10).uniform(size=(60, 2))
+    taken = np.array([features.grow(z) for z in Z])
+    assert np.array_equal(features.D, Z[taken])
+    Phi = features.features(features.D)
+    assert_allclose(Phi, np.tril(Phi), atol=1e-7)
+    assert_allclose(Phi @ Phi.T, kernel.k(features.D, features.D), atol=1e-9)
+    assert not any(features.grow(z) for z in Z)
+
+
+def test_growing_features_stop_at_their_largest_rank() -> None:
+    features = GrowingFeatures(RBF(0.05).k, max_rank=5)
+    Z = np.linspace(0, 1, 12)[:, None]
+    assert [features.grow(z) for z in Z] == [True] * 5 + [False] * 7
+    assert features.features(Z).shape == (12, 5)
+
+
+# Properties ---------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    lam=st.sampled_from([1e-3, 0.1, 1.0, 30.0]),
+    arms=st.lists(st.integers(0, 5), min_size=1, max_size=25),
+    rank=st.integers(1, 6),
+)
+@example(seed=0, lam=1e-3, arms=[0] * 25, rank=1)
+def test_a_play_never_widens_an_arm(seed: int, lam: float, arms: list[int], rank: int) -> None:
+    posterior = ArmsPosterior(covariance(6, seed, rank), lam)
+    everything = numbers(np.arange(6))
+    for i, arm in enumerate(arms):
+        before = posterior.predict(everything)[1] ** 2
+        posterior.tell(np.array([float(arm)]), float(i))
+        after = posterior.predict(everything)[1] ** 2
+        assert np.all(after <= before + 1e-12)
+        assert np.all(after >= 0)
+        assert after[arm] <= before[arm] * lam / (before[arm] + lam) + 1e-9
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    lam=st.sampled_from([0.05, 1.0, 30.0]),
+    n=st.integers(1, 20),
+    kernel=st.sampled_from(list(KERNELS.values())),
+)
+def test_a_play_never_widens_a_point(seed: int, lam: float, n: int, kernel: Kernel) -> None:
+    rng = np.random.default_rng(seed)
+    posterior, new = FeaturePosterior(kernel.k, lam), rng.uniform(size=(15, 2))
+    for z in rng.uniform(size=(n, 2)):
+        before, pivots = posterior.predict(new)[1] ** 2, posterior._features.m
+        posterior.tell(z, float(rng.standard_normal()))
+        after = posterior.predict(new)[1] ** 2
+        assert np.all(after >= 0)
+        grew = posterior._features.m > pivots  # which may lay open what the tolerance hid
+        assert np.all(after <= before + (TOLERANCE if grew else 1e-9))

@@ -1,0 +1,1226 @@
+"""Privatised rewards in Optuna: every sampler, worker, resumption and misuse."""
+
+from __future__ import annotations
+
+import enum
+import gc
+import itertools
+import json
+import math
+import multiprocessing
+import pickle
+import sqlite3
+import threading
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import (
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.trial import TrialState
+
+from optuna_samplers import (
+    LDPATAGPUCBSampler,
+    LDPGPUCBSampler,
+    LDPMoMAGPUCBSampler,
+    LDPTGPUCBSampler,
+    ldp_objective,
+)
+from optuna_samplers._guard import GuardedTrialError
+from optuna_samplers._rewards import RewardSampler
+from privbo_plugins.curator import Curator
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    ObjectiveFailedError,
+    PrivacyError,
+    PrivacyWarning,
+    VaultError,
+)
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.vault import Transaction, open_vault
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+GUARANTEE, PLAY, EPOCH = "privbo:guarantee", "privbo:play", "privbo:epoch"
+X = FloatDistribution(0, 1)
+
+OURS: dict[str, Callable[..., RewardSampler]] = {
+    "gp": LDPGPUCBSampler,
+    "tgp": LDPTGPUCBSampler,
+    "ata": LDPATAGPUCBSampler,
+    "moma": LDPMoMAGPUCBSampler,
+}
+FAMILY = pytest.mark.parametrize("kind", OURS)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(verbosity)
+
+
+class Exact:
+    """A noise source that adds none: it shows what the mechanism makes of its input."""
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        return value
+
+
+def make(kind: str = "gp", epsilon: float = 1.0, **settings: Any) -> RewardSampler:
+    """One of our samplers; two replays an epoch where there are replays."""
+    known: dict[str, Any] = {"reward_range": (0.0, 1.0), "seed": 3, "horizon": 30}
+    if kind == "moma":
+        known["replays"] = 2
+    return OURS[kind](epsilon, **(known | settings))
+
+
+def peak(trial: Any) -> float:
+    """Two parameters; a reward in [0, 1]."""
+    x, n = trial.suggest_float("x", 0, 1), trial.suggest_int("n", 0, 4)
+    return 1 - abs(x - 0.6) * 0.5 - abs(n - 3) * 0.1
+
+
+def line(trial: Any) -> float:
+    """One parameter that is the reward."""
+    return float(trial.suggest_float("x", 0, 1))
+
+
+def wrapped(objective: Callable[[Any], Any] = line, **settings: Any) -> Any:
+    """A wrapped objective; Laplace noise, so that no two releases are equal."""
+    known = {"epsilon": 1.0, "reward_range": (0.0, 1.0), "mechanism": "laplace"}
+    return ldp_objective(objective, **(known | settings))
+
+
+def check_protected(private: Any, study: optuna.Study, n_plays: int) -> None:
+    """That the guarantee holds, here and in the study, and that all values are releases."""
+    guarantee = private.guarantee(study)
+    assert guarantee.protected, str(guarantee)
+    assert guarantee.n_plays == n_plays
+    assert guarantee.epsilon_play == 1.0
+    assert study.user_attrs[GUARANTEE] == str(guarantee)
+    assert json.loads(json.dumps(guarantee.to_dict()))["protected"] is True
+    for trial in study.get_trials(states=(TrialState.COMPLETE,)):
+        assert trial.value == trial.user_attrs[PLAY]["release"]
+
+
+def check_exposed(guarantee: Any, study: optuna.Study | None = None) -> None:
+    assert not guarantee.protected
+    assert guarantee.epsilon == guarantee.epsilon_play == math.inf
+    assert str(guarantee).startswith("NOT PROTECTED")
+    if study is not None:
+        assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+
+
+@contextmanager
+def privacy_warnings(count: int) -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    assert [w.category for w in caught if w.category is PrivacyWarning] == [PrivacyWarning] * count
+
+
+# Any sampler ----------------------------------------------------------------------------------
+
+
+def _grid() -> Any:
+    return optuna.samplers.GridSampler({"x": [0.0, 0.25, 0.5, 1.0], "n": [0, 2, 4]}, seed=0)
+
+
+THEIRS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "tpe": ("optuna", lambda: optuna.samplers.TPESampler(seed=0, n_startup_trials=4)),
+    "random": ("optuna", lambda: optuna.samplers.RandomSampler(seed=0)),
+    "cmaes": ("cmaes", lambda: optuna.samplers.CmaEsSampler(seed=0, n_startup_trials=2)),
+    "gp": ("torch", lambda: optuna.samplers.GPSampler(seed=0, n_startup_trials=2)),
+    "grid": ("optuna", _grid),
+    "qmc": ("optuna", lambda: optuna.samplers.QMCSampler(seed=0)),
+    "fixed": (
+        "optuna",
+        lambda: optuna.samplers.PartialFixedSampler({"n": 2}, optuna.samplers.TPESampler(seed=0)),
+    ),
+    **{f"our {name}": ("optuna", lambda name=name: make(name)) for name in OURS},
+    **{
+        f"fixed {name}": (
+            "optuna",
+            lambda name=name: optuna.samplers.PartialFixedSampler({"n": 2}, make(name)),
+        )
+        for name in OURS
+    },
+}
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(("needs", "build"), THEIRS.values(), ids=THEIRS.keys())
+def test_every_sampler_learns_from_releases_only(
+    needs: str, build: Callable[[], Any], direction: str
+) -> None:
+    pytest.importorskip(needs)
+    private = wrapped(peak)
+    study = optuna.create_study(sampler=build(), direction=direction)
+    study.optimize(private, n_trials=9)
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 9
+    check_protected(private, study, 9)
+    assert len({t.value for t in study.trials}) == 9
+    assert not {t.value for t in study.trials} & {peak(t) for t in map(_fixed, study.trials)}
+
+
+def _fixed(trial: optuna.trial.FrozenTrial) -> optuna.trial.FixedTrial:
+    return optuna.trial.FixedTrial(trial.params)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "duchi", "piecewise", "hybrid", "gaussian"])
+def test_every_mechanism(mechanism: str) -> None:
+    delta = 1e-5 if mechanism == "gaussian" else None
+    private = wrapped(mechanism=mechanism, delta=delta, user_id="Jane")
+    study = optuna.create_study()
+    study.optimize(private, n_trials=3)
+    check_protected(private, study, 3)
+    guarantee = private.guarantee(study)
+    assert guarantee.most_plays == 3
+    assert guarantee.delta_most == (delta or 0.0)
+    assert 1.0 < guarantee.epsilon <= 3.0 if delta else guarantee.epsilon == 3.0
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, np.float32("nan")])
+def test_what_is_not_finite_counts_as_the_unwanted_end(reward: float, direction: str) -> None:
+    private = wrapped(lambda _: reward, noise=Exact(), reward_range=(-2.0, 3.0))
+    study = optuna.create_study(direction=direction)
+    study.optimize(private, n_trials=1)
+    assert study.trials[0].value == (-2.0 if direction == "maximize" else 3.0)
+
+
+@pytest.mark.parametrize(("reward", "clipped"), [(-7.0, -2.0), (9, 3.0), (1e308, 3.0), (1.5, 1.5)])
+def test_finite_rewards_are_clipped(reward: float, clipped: float) -> None:
+    private = wrapped(lambda _: reward, noise=Exact(), reward_range=(-2.0, 3.0))
+    assert private(optuna.create_study().ask()) == pytest.approx(clipped)
+
+
+@pytest.mark.parametrize("reward", [True, np.array([0.5]), np.array([[0.5]]), [0.5], "0.5"])
+def test_what_counts_as_a_number(reward: Any) -> None:
+    private = wrapped(lambda _: reward, noise=Exact())
+    if isinstance(reward, str):
+        with pytest.raises(ValueError, match="one reward"):
+            private(optuna.create_study().ask())
+    else:
+        assert private(optuna.create_study().ask()) == float(np.squeeze(reward))
+
+
+NO_REWARDS = [None, "a", b"1", (), [0.1, 0.2], np.zeros(3), {}, object(), 1j, [[], []]]
+
+
+@pytest.mark.parametrize("returned", NO_REWARDS, ids=lambda r: type(r).__name__)
+def test_what_is_no_reward_fails_the_trial_and_charges_nothing(returned: Any) -> None:
+    private = wrapped(lambda _: returned, user_id="Jane")
+    study = optuna.create_study()
+    study.optimize(private, n_trials=1, catch=(ValueError,))
+    assert study.trials[0].state == TrialState.FAIL
+    assert PLAY not in study.trials[0].user_attrs
+    assert private.guarantee(study).most_plays == 0
+    check_exposed(private.guarantee(study))  # nothing has been released
+
+
+@FAMILY
+def test_ask_and_tell(kind: str) -> None:
+    sampler = make(kind)
+    private = sampler.private(peak)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    for _ in range(6):
+        trial = study.ask()
+        study.tell(trial, private(trial))
+    open_trials = [study.ask() for _ in range(3)]
+    releases = [private(trial) for trial in open_trials]
+    for trial, release in reversed(list(zip(open_trials, releases, strict=True))):
+        study.tell(trial, release)
+    check_protected(private, study, 9)
+    assert set(sampler.recommend(study)) == {"x", "n"}
+
+
+@pytest.mark.parametrize("n_jobs", [2, 4])
+@FAMILY
+def test_threads(kind: str, n_jobs: int) -> None:
+    sampler = make(kind, search_space={"x": X, "n": IntDistribution(0, 4)})
+    private = sampler.private(peak)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(private, n_trials=12, n_jobs=n_jobs)
+    check_protected(private, study, 12)
+    assert sampler.guarantee(study) == private.guarantee(study)
+    assert 0 <= sampler.recommend(study)["x"] <= 1
+
+
+@FAMILY
+def test_enqueued_trials_are_private_and_learnt(kind: str) -> None:
+    sampler = make(kind)
+    private = sampler.private(peak)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.enqueue_trial({"x": 0.25, "n": 1})
+    study.enqueue_trial({"x": 0.75})
+    study.optimize(private, n_trials=6)
+    assert study.trials[0].params == {"x": 0.25, "n": 1}
+    assert study.trials[1].params["x"] == 0.75
+    check_protected(private, study, 6)
+    sampler.recommend(study)
+    assert len(sampler._state(study).algorithm.plays) == 6
+
+
+# Coming back, and other processes -------------------------------------------------------------
+
+
+@FAMILY
+def test_a_resumed_study_and_a_pickled_sampler_know_the_same(kind: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    sampler = make(kind)
+    study = optuna.create_study(storage=url, study_name="s", sampler=sampler, direction="maximize")
+    private = sampler.private(peak)
+    study.optimize(private, n_trials=7)
+    copies = [make(kind), pickle.loads(pickle.dumps(sampler))]
+    for copy in copies:
+        resumed = optuna.load_study(study_name="s", storage=url, sampler=copy)
+        assert copy.recommend(resumed) == sampler.recommend(study)
+        told = copy._state(resumed).algorithm.state_dict()
+        assert told == sampler._state(study).algorithm.state_dict()
+        assert copy.guarantee(resumed) == sampler.guarantee(study)
+    mine, other = sampler._state(study).algorithm, copies[1]._state(resumed).algorithm
+    assert mine.ask(99).x.tolist() == other.ask(99).x.tolist()
+    again = pickle.loads(pickle.dumps(private))
+    resumed.optimize(again, n_trials=2)
+    check_protected(again, resumed, 9)
+
+
+def test_a_pickled_objective_replays_what_its_living_vault_holds() -> None:
+    private = wrapped(user_id="Jane")
+    study = optuna.create_study()
+    trial = study.ask()
+    release = private(trial)
+    copy = pickle.loads(pickle.dumps(private))
+    assert copy(trial) == release
+    study.tell(trial, release)
+    assert copy.guarantee(study).most_plays == 1
+
+
+def test_a_pickled_objective_whose_vault_has_ended_counts_no_named_users() -> None:
+    study = optuna.create_study()
+    named, unnamed = pickle.dumps(wrapped(user_id="Jane")), pickle.dumps(wrapped())
+    with pytest.raises(VaultError, match="has ended"):
+        study.optimize(pickle.loads(named), n_trials=1)
+    private = pickle.loads(unnamed)
+    study.optimize(private, n_trials=2)
+    check_protected(private, study, 2)
+
+
+def test_pickles_carry_no_noise_source() -> None:
+    sampler = make(noise=InsecureNoise(0), mechanism="laplace")
+    private = pickle.loads(pickle.dumps(sampler.private(line)))
+    assert pickle.loads(pickle.dumps(sampler))._noise is None
+    assert private._noise is None
+
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+
+
+def _work(url: str, vault: str, settings: dict[str, Any], n_trials: int, name: str) -> None:
+    """A worker process: joins the study and plays."""
+    warnings.simplefilter("ignore")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    options = {"connect_args": {"timeout": 60.0}} if url.startswith("sqlite") else {}
+    storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
+    sampler = make(vault=vault, **settings)
+    study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
+    private = sampler.private(line, user_id=name)
+    study.optimize(private, n_trials=n_trials, catch=(BudgetExceededError,))
+
+
+def _in_children(*jobs: tuple[Any, ...]) -> list[int | None]:
+    children = [_CONTEXT.Process(target=_work, args=job) for job in jobs]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(100)
+    return [child.exitcode for child in children]
+
+
+def _check_processes(url: str, vault: str, settings: dict[str, Any]) -> None:
+    """Two processes ask one user six times; the budget allows for four."""
+    sampler = make(vault=vault, **settings)
+    study = optuna.load_study(study_name="s", storage=url, sampler=sampler)
+    private = sampler.private(line, user_id="Jane")
+    with suppress(BudgetExceededError):  # so that the run is there before the workers come
+        study.optimize(private, n_trials=1)
+    assert _in_children(*((url, vault, settings, n, "Jane") for n in (3, 2))) == [0, 0]
+    states = Counter(trial.state for trial in study.get_trials())
+    assert states == {TrialState.COMPLETE: 4, TrialState.FAIL: 2}
+    check_protected(private, study, 4)
+    assert private.guarantee(study).most_plays == 4
+    assert private.guarantee(study).epsilon == 4.0
+    assert 0 <= sampler.recommend(study)["x"] <= 1
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_study_a_vault_and_a_users_budget(tmp_path: Path) -> None:
+    url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
+    optuna.create_study(storage=url, study_name="s", direction="maximize")
+    _check_processes(url, vault, {"user_budget": 4.0})
+
+
+@contextmanager
+def _vault_beside(url: str) -> Iterator[str]:
+    psycopg = pytest.importorskip("psycopg")
+    server, name = url.replace("+psycopg", ""), f"{url.rsplit('/', 1)[1]}_vault"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+        yield f"{url}_vault"
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.mark.slow
+def test_two_processes_share_postgresql(request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue("postgres_database")
+    with _vault_beside(url) as vault:
+        optuna.create_study(storage=url, study_name="s", direction="maximize")
+        _check_processes(url, vault, {"kind": "moma", "user_budget": 4.0})
+
+
+@pytest.mark.slow
+def test_two_workers_begin_a_run_on_postgresql_at_once(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = request.getfixturevalue("postgres_database")
+    both, new_run = threading.Barrier(2), Transaction.new_run
+
+    def meet(self: Transaction, *args: Any) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(5)
+        new_run(self, *args)
+
+    vaults = [open_vault(url) for _ in range(2)]
+    monkeypatch.setattr(Transaction, "new_run", meet)
+    mechanism = make_mechanism(1.0, bound=1.0)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda vault: Curator(mechanism, vault, "run"), vaults))
+    finally:
+        for vault in vaults:
+            vault.close()
+
+
+def test_named_users_need_one_vault(tmp_path: Path) -> None:
+    study = optuna.create_study()
+    study.optimize(wrapped(user_id="Jane"), n_trials=1)
+    for vault in (None, f"sqlite:///{tmp_path}/vault.db"):
+        ran: list[int] = []
+        private = wrapped(lambda trial, ran=ran: ran.append(1) or 0.5, user_id="Joe", vault=vault)
+        with pytest.raises(VaultError, match="Another vault"):
+            study.optimize(private, n_trials=1)
+        assert not ran
+
+
+def test_a_vault_serves_studies_of_one_name_one_after_the_other(tmp_path: Path) -> None:
+    """A study deleted and made again is another with new draws; what its users paid stays paid."""
+    url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
+    values = []
+    for _ in range(2):
+        study = optuna.create_study(storage=url, study_name="s")
+        private = wrapped(vault=vault, user_id="Jane", user_budget=4.0)
+        study.optimize(private, n_trials=2)
+        check_protected(private, study, 2)
+        assert private.guarantee(study).epsilon == len(values) + 2
+        values += [trial.value for trial in study.trials]
+        optuna.delete_study(study_name="s", storage=url)
+    assert len(set(values)) == 4
+    study = optuna.create_study(storage=url, study_name="s")
+    with pytest.raises(BudgetExceededError, match=r"epsilon=5 in all, more than user_budget=4"):
+        study.optimize(wrapped(vault=vault, user_id="Jane", user_budget=4.0), n_trials=1)
+
+
+def test_settings_of_a_run_cannot_change_in_its_vault(tmp_path: Path) -> None:
+    study, vault = optuna.create_study(), f"sqlite:///{tmp_path}/vault.db"
+    study.optimize(wrapped(vault=vault), n_trials=1)
+    for other in ({"epsilon": 2.0}, {"reward_range": (0, 2)}, {"mechanism": "duchi"}):
+        with pytest.raises(VaultError, match="another mechanism"):
+            wrapped(vault=vault, **other)(study.ask())
+    with pytest.raises(VaultError, match="user budget"):
+        wrapped(vault=vault, user_id="J", user_budget=5.0)(study.ask())
+
+
+def test_a_copied_study_goes_its_own_way() -> None:
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage, study_name="a")
+    private = wrapped()
+    study.optimize(private, n_trials=2)
+    optuna.copy_study(
+        from_study_name="a", from_storage=storage, to_storage=storage, to_study_name="b"
+    )
+    copy = optuna.load_study(study_name="b", storage=storage)
+    study.optimize(private, n_trials=2)
+    copy.optimize(private, n_trials=2)
+    assert {t.value for t in study.trials[2:]}.isdisjoint({t.value for t in copy.trials[2:]})
+
+
+def test_a_copied_study_is_not_claimed_to_be_less_than_it_is() -> None:
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage, study_name="a")
+    private = wrapped(user_id="Jane")
+    study.optimize(private, n_trials=3)
+    optuna.copy_study(
+        from_study_name="a", from_storage=storage, to_storage=storage, to_study_name="b"
+    )
+    copy = optuna.load_study(study_name="b", storage=storage)
+    check_protected(private, copy, 3)
+    assert private.guarantee(copy).epsilon == 3.0
+    copy.tell(copy.ask(), 0.5)
+    check_exposed(private.guarantee(copy), copy)
+    assert private.guarantee(study).protected
+
+
+def test_a_vault_in_the_studys_own_database_is_refused(tmp_path: Path) -> None:
+    """It holds who was asked, by hashes that a list of names opens."""
+    path, ran = tmp_path / "study.db", []
+    path.touch(0o600)
+    private = wrapped(lambda _: ran.append(1) or 0.5, vault=f"sqlite:///{path}", user_id="Jane")
+    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/../{tmp_path.name}/study.db")
+    with pytest.raises(VaultError, match="same database"):
+        study.optimize(private, n_trials=1)
+    assert not ran
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM privbo_plays").fetchall() == []
+    assert b"Jane" not in path.read_bytes()
+
+
+# Replays --------------------------------------------------------------------------------------
+
+
+def _changing() -> Callable[[Any], float]:
+    rewards = itertools.cycle([0.9, 0.1])
+    return lambda trial: next(rewards)
+
+
+@pytest.mark.parametrize("user", [None, "Jane"])
+def test_a_second_call_shows_the_same_release(user: str | None, tmp_path: Path) -> None:
+    study, vault = optuna.create_study(), f"sqlite:///{tmp_path}/vault.db"
+    private = wrapped(_changing(), user_id=user, user_budget=user and 1.0, vault=vault)
+    trial = study.ask()
+    release = private(trial)
+    assert private(trial) == release
+    other = wrapped(_changing(), user_id=user, user_budget=user and 1.0, vault=vault)
+    assert other(trial) == release
+    study.tell(trial, release)
+    check_protected(private, study, 1)
+    assert private.guarantee(study).most_plays == 1
+
+
+def test_threads_on_one_trial_get_one_release() -> None:
+    study, start = optuna.create_study(), threading.Barrier(6)
+    rewards = iter(np.linspace(0, 1, 6))
+    private = wrapped(lambda _: next(rewards), user_id="Jane")
+    trial = study.ask()
+
+    def call(_: int) -> float:
+        start.wait(10)
+        return float(private(trial))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(call, range(6)))) == 1
+    assert private.guarantee(study).most_plays == 1
+
+
+@pytest.mark.parametrize("died", ["before the release", "after the release"])
+def test_a_retry_shows_the_same_release(died: str) -> None:
+    study, asked = optuna.create_study(), []
+    private = wrapped(lambda trial: asked.append(trial.number) or line(trial), user_id="Jane")
+    trial = study.ask()
+    line(trial)
+    release = private(trial) if died == "after the release" else None
+    study.tell(trial, state=TrialState.FAIL)
+    RetryHeartbeatStaleTrialCallback()(study, study.trials[0])
+    study.optimize(private, n_trials=2)
+    assert study.trials[1].params == study.trials[0].params
+    assert release is None or study.trials[1].value == release
+    check_protected(private, study, 2)
+    assert private.guarantee(study).most_plays == 2
+    assert "trials failed" in str(private.guarantee(study))
+
+
+@pytest.mark.parametrize("how", ["a new wrapper", "a pickled wrapper"])
+def test_a_retry_in_a_process_with_another_vault_draws_nothing(how: str) -> None:
+    study = optuna.create_study()
+    private = wrapped(line)
+    pickled, trial = pickle.dumps(private), study.ask()
+    release = private(trial)
+    study.tell(trial, state=TrialState.FAIL)
+    RetryHeartbeatStaleTrialCallback()(study, study.trials[0])
+    del private
+    gc.collect()  # and with it its vault
+    other = wrapped(line) if how == "a new wrapper" else pickle.loads(pickled)
+    study.optimize(other, n_trials=1)
+    shown = {t.user_attrs[PLAY]["release"] for t in study.trials}
+    assert shown == {release} or not other.guarantee(study).protected
+
+
+# MoMA: replays of a point ---------------------------------------------------------------------
+
+
+def _epochs(study: optuna.Study) -> dict[int, list[optuna.trial.FrozenTrial]]:
+    found: dict[int, list[optuna.trial.FrozenTrial]] = {}
+    for trial in study.get_trials(states=(TrialState.COMPLETE,)):
+        if EPOCH in trial.system_attrs:
+            found.setdefault(trial.system_attrs[EPOCH], []).append(trial)
+    return found
+
+
+def _points(trials: list[optuna.trial.FrozenTrial]) -> Counter[str]:
+    return Counter(json.dumps(t.params, sort_keys=True) for t in trials)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("declared", [True, False])
+def test_moma_plays_each_epoch_k_times(k: int, declared: bool) -> None:
+    space = {"x": X, "n": IntDistribution(0, 4)} if declared else None
+    sampler = make("moma", replays=k, search_space=space)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(peak), n_trials=4 * k + (not declared))
+    epochs = _epochs(study)
+    assert set(epochs) == set(range(4))
+    assert [list(_points(epochs[e]).values()) for e in range(4)] == [[k]] * 4
+    assert (EPOCH in study.trials[0].system_attrs) is declared
+    sampler.recommend(study)
+    assert sampler._state(study).algorithm.n == 4
+
+
+@pytest.mark.parametrize("n_jobs", [2, 4])
+def test_moma_shares_an_epoch_among_threads(n_jobs: int) -> None:
+    sampler = make("moma", replays=3, search_space={"x": X})
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(line), n_trials=24, n_jobs=n_jobs)
+    sampler.recommend(study)
+    n, epochs = sampler._state(study).algorithm.n, _epochs(study)
+    assert n >= 1
+    for e in range(n):
+        assert max(_points(epochs[e]).values()) >= 3
+        assert len(epochs[e]) <= 3 + 2 * (n_jobs - 1)  # what was out when it became complete
+    check_protected(sampler, study, 24)
+
+
+def test_moma_replays_what_failed() -> None:
+    sampler = make("moma", replays=3, search_space={"x": X})
+
+    def fails(trial: Any) -> float:
+        reward = line(trial)
+        if trial.number % 3 == 1:
+            raise OSError("no connection")
+        return reward
+
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(fails), n_trials=13, catch=(ObjectiveFailedError,))
+    epochs = _epochs(study)
+    assert [list(_points(epochs[e]).values()) for e in range(3)] == [[3]] * 3
+    check_protected(sampler, study, 9)
+
+
+def test_moma_and_retried_trials() -> None:
+    sampler = make("moma", replays=3, search_space={"x": X})
+    private = sampler.private(line)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(private, n_trials=4)
+    stale = study.ask()  # the second of epoch 1
+    line(stale)
+    study.tell(stale, state=TrialState.FAIL)
+    RetryHeartbeatStaleTrialCallback(max_retry=1)(study, study.trials[4])
+    study.optimize(private, n_trials=5)
+    assert study.trials[5].system_attrs["failed_trial"] == 4
+    assert study.trials[5].params == study.trials[4].params
+    epochs = _epochs(study)
+    assert [list(_points(epochs[e]).values()) for e in range(3)] == [[3]] * 3
+    check_protected(private, study, 9)
+
+
+# Arms and spaces ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"kernel_matrix": np.eye(4)}, {"features": np.arange(4.0)}])
+@pytest.mark.parametrize("grid", [(0, 3, 1), (3, 9, 2), (-5, -2, 1)])
+@FAMILY
+def test_arms_are_counted_from_the_lower_end(
+    kind: str, grid: tuple[int, int, int], settings: dict[str, Any]
+) -> None:
+    low, high, step = grid
+    sampler = make(kind, 30.0, mechanism="laplace", noise=InsecureNoise(1), **settings)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    if kind != "moma":  # which learns from its own epochs alone
+        for number in 3 * list(range(low, high + 1, step)):
+            study.enqueue_trial({"arm": number})
+
+    def arm(trial: Any) -> float:
+        number = (trial.suggest_int("arm", low, high, step=step) - low) // step
+        return [0.0, 0.01, 0.02, 0.2][number]  # small: ATA cuts large ones off at first
+
+    study.optimize(sampler.private(arm), n_trials=16)
+    assert {t.params["arm"] for t in study.trials} <= set(range(low, high + 1, step))
+    assert sampler.recommend(study) == {"arm": high}
+
+
+MISFITS: list[dict[str, Any]] = [
+    {"a": IntDistribution(0, 4)},
+    {"a": X},
+    {"a": IntDistribution(0, 3), "b": X},
+    {"a": IntDistribution(0, 1), "b": IntDistribution(0, 1)},
+]
+
+
+@pytest.mark.parametrize("space", MISFITS, ids=["five arms", "box", "two", "two small"])
+@pytest.mark.parametrize("name", ["kernel_matrix", "features"])
+@FAMILY
+def test_a_declared_space_that_does_not_fit_is_refused_at_once(
+    kind: str, name: str, space: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match="one integer parameter with 4 values"):
+        make(kind, search_space=space, **{name: np.eye(4)})
+
+
+def test_an_empty_declared_space_is_refused() -> None:
+    for space in ({}, {"a": IntDistribution(2, 2)}):
+        with pytest.raises(ValueError, match="at least one parameter"):
+            make(search_space=space)
+
+
+def _seven_arms(trial: Any) -> float:
+    return float(trial.suggest_int("arm", 0, 6) / 6)
+
+
+def test_arms_that_the_objective_does_not_have_are_told_clearly() -> None:
+    sampler = make(epsilon=math.inf, kernel_matrix=np.eye(4))
+    study = optuna.create_study(sampler=sampler)
+    with privacy_warnings(1), pytest.raises(ValueError, match="one integer parameter with 4"):
+        study.optimize(_seven_arms, n_trials=2)
+
+
+def test_arms_that_a_private_objective_does_not_have_are_told_clearly() -> None:
+    sampler = make(kernel_matrix=np.eye(4))
+    study = optuna.create_study(sampler=sampler)
+    with pytest.raises(ValueError, match="arm") as raised:
+        study.optimize(sampler.private(_seven_arms), n_trials=2)
+    assert "one integer parameter with 4 values" in str(raised.value)
+
+
+def test_a_declared_range_that_the_objective_does_not_use_is_refused() -> None:
+    sampler = make(search_space={"x": X})
+    study = optuna.create_study(sampler=sampler)
+    with pytest.raises(ValueError, match="search_space"):
+        study.optimize(sampler.private(lambda t: t.suggest_float("x", 5, 6) - 5), n_trials=3)
+
+
+@FAMILY
+def test_recommend_before_any_trial(kind: str) -> None:
+    for space in (None, {"x": X}):
+        sampler = make(kind, search_space=space)
+        study = optuna.create_study(sampler=sampler)
+        with pytest.raises(ValueError, match="nothing to recommend"):
+            sampler.recommend(study)
+        trial = study.ask()
+        line(trial)
+        study.tell(trial, state=TrialState.FAIL)
+        with pytest.raises(ValueError, match="nothing to recommend"):
+            sampler.recommend(study)
+        check_exposed(sampler.guarantee(study))
+
+
+@FAMILY
+def test_conditional_and_growing_spaces(kind: str) -> None:
+    sampler = make(kind)
+
+    def branches(trial: Any) -> float:
+        model = trial.suggest_categorical("model", ["a", "b"])
+        reward = trial.suggest_float("x", 0, 1)
+        if model == "b":
+            reward += trial.suggest_float("y", 0, 1)
+        if trial.number > 8:
+            reward += trial.suggest_int("late", 0, 3)
+        return float(reward / 5)
+
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(sampler.private(branches), n_trials=12)
+    check_protected(sampler, study, 12)
+    assert set(sampler.recommend(study)) == {"model", "x"}
+
+
+@FAMILY
+def test_categorical_spaces_and_constants(kind: str) -> None:
+    sampler = make(kind)
+
+    def choose(trial: Any) -> float:
+        trial.suggest_int("constant", 7, 7)
+        kernel = trial.suggest_categorical("kernel", ["rbf", None, 3])
+        return float(kernel == 3) * float(trial.suggest_categorical("flag", [True, False]))
+
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(sampler.private(choose), n_trials=8)
+    check_protected(sampler, study, 8)
+    recommended = sampler.recommend(study)
+    assert recommended["constant"] == 7
+    assert recommended["kernel"] in ["rbf", None, 3]
+    assert recommended["flag"] in [True, False]
+
+
+def test_what_a_pruned_trial_reported_is_no_reward() -> None:
+    sampler = make(mechanism="duchi")
+
+    def prunes(trial: Any) -> float:
+        reward = line(trial)
+        if trial.number == 2:
+            trial.report(1e6, 1, public=True)
+            raise optuna.TrialPruned
+        return reward
+
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(prunes), n_trials=5)
+    sampler.recommend(study)
+    assert 1e6 not in [value for _, value in sampler._state(study).algorithm.plays]
+
+
+# Seeds ----------------------------------------------------------------------------------------
+
+
+def _points_of(kind: str, noise: int, seed: int | None = 3, reseed: bool = False) -> list[Any]:
+    sampler = make(kind, mechanism="laplace", noise=InsecureNoise(noise), seed=seed)
+    study = optuna.create_study(sampler=sampler)
+    private = sampler.private(peak)
+    study.optimize(private, n_trials=4)
+    if reseed:
+        sampler.reseed_rng()
+    study.optimize(private, n_trials=5)
+    return [trial.params for trial in study.trials]
+
+
+@FAMILY
+def test_the_same_seed_and_values_give_the_same_points(kind: str) -> None:
+    points = _points_of(kind, noise=5)
+    assert _points_of(kind, noise=5) == points
+    assert _points_of(kind, noise=5, seed=4) != points
+    assert _points_of(kind, noise=5, seed=None) != points
+    reseeded = _points_of(kind, noise=5, reseed=True)
+    assert reseeded[:4] == points[:4]
+    assert reseeded != points
+
+
+def test_a_seed_never_drives_noise() -> None:
+    values = []
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002 - what careless users do
+        sampler = make(mechanism="laplace", seed=0)
+        study = optuna.create_study(sampler=sampler)
+        study.optimize(sampler.private(lambda trial: 0.5), n_trials=3)
+        values.append([trial.value for trial in study.trials])
+    assert set(values[0]).isdisjoint(values[1])
+
+
+# Where nothing is protected -------------------------------------------------------------------
+
+
+@FAMILY
+def test_infinite_epsilon_is_a_plain_sampler_that_says_so(kind: str) -> None:
+    sampler = make(kind, math.inf)
+    with pytest.raises(ValueError, match="epsilon=inf"):
+        sampler.private(peak)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    with privacy_warnings(1):
+        study.optimize(peak, n_trials=8)
+        study.enqueue_trial({"x": 0.6, "n": 3})
+        study.optimize(peak, n_trials=2)
+    assert [t.value for t in study.trials] == [peak(_fixed(t)) for t in study.trials]
+    check_exposed(sampler.guarantee(study), study)
+    assert "not privatised" in str(sampler.guarantee(study))
+    assert set(sampler.recommend(study)) == {"x", "n"}
+
+
+def test_infinite_epsilon_needs_no_range_where_the_scale_is_given() -> None:
+    moments = {"B": 1.0, "R": 0.5, "second_moment": 2.0, "noise_moment": 1.0}
+    for kind, names in {"tgp": ("B", "R", "second_moment"), "moma": ("B", "R")}.items():
+        known = {name: moments[name] for name in names}
+        with pytest.raises(ValueError, match="no unit"):
+            OURS[kind](math.inf, **known)
+
+
+@pytest.mark.parametrize("how", ["optimize", "tell", "threads"])
+@FAMILY
+def test_plain_floats_warn_once_and_are_never_claimed(kind: str, how: str) -> None:
+    sampler = make(kind)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(peak), n_trials=2)
+    assert not study.user_attrs[GUARANTEE].startswith("NOT")
+    with privacy_warnings(1):
+        if how == "tell":
+            for _ in range(2):
+                study.tell(study.ask(), 0.5)
+        else:
+            study.optimize(peak, n_trials=3, n_jobs=2 if how == "threads" else 1)
+    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+    check_exposed(sampler.guarantee(study), study)
+    study.optimize(sampler.private(peak), n_trials=2)
+    check_exposed(sampler.guarantee(study), study)
+    check_exposed(sampler.private(peak).guarantee(study), study)
+
+
+@pytest.mark.parametrize("change", [lambda y: y + 1e-9, lambda _: 0.5, lambda _: math.inf])
+def test_a_value_changed_on_its_way_is_found(change: Callable[[float], float]) -> None:
+    sampler = make()
+    private = sampler.private(line)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(private, n_trials=1)
+    trial = study.ask()
+    with privacy_warnings(1):
+        study.tell(trial, change(private(trial)))
+    check_exposed(sampler.guarantee(study), study)
+
+
+@pytest.mark.parametrize("value", [0.5, math.inf])
+def test_values_that_were_added_are_not_claimed(value: float) -> None:
+    private = wrapped()
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(private, n_trials=2)
+    added = optuna.trial.create_trial(params={"x": 0.5}, distributions={"x": X}, value=value)
+    study.add_trial(added)
+    check_exposed(private.guarantee(study), study)
+
+
+def test_the_studys_attribute_does_not_go_on_claiming() -> None:
+    private = wrapped()
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(private, n_trials=2)
+    study.optimize(line, n_trials=1)
+    study.optimize(private, n_trials=2)
+    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+
+
+def test_test_noise_is_remembered_for_ever(tmp_path: Path) -> None:
+    study, vault = optuna.create_study(), f"sqlite:///{tmp_path}/vault.db"
+    fake = wrapped(noise=InsecureNoise(0), vault=vault)
+    study.optimize(fake, n_trials=1)
+    check_exposed(fake.guarantee(study), study)
+    for later in (wrapped(vault=vault), pickle.loads(pickle.dumps(fake)), wrapped()):
+        study.optimize(later, n_trials=1)
+        assert "test source" in str(later.guarantee(study))
+        check_exposed(later.guarantee(study), study)
+    check_exposed(make(mechanism="laplace").guarantee(study), study)
+
+
+def test_a_study_of_two_mechanisms_is_not_claimed() -> None:
+    study = optuna.create_study()
+    first, second = wrapped(), wrapped(epsilon=0.5)
+    study.optimize(first, n_trials=1)
+    study.optimize(second, n_trials=1)
+    for private in (first, second, make(mechanism="laplace")):
+        check_exposed(private.guarantee(study), study)
+        assert "another mechanism" in str(private.guarantee(study))
+
+
+# Users ----------------------------------------------------------------------------------------
+
+
+def _names(*names: Any) -> Callable[[Any], Any]:
+    return lambda trial: names[trial.number % len(names)]
+
+
+@pytest.mark.parametrize(
+    ("user_id", "most"),
+    [
+        ("Jane", 6),
+        (7, 6),
+        (b"\x00\xff", 6),
+        (_names("Jane", "Joe", "Jane"), 4),
+        (_names(1, 2, 3), 2),
+        (_names(np.int64(1), 1), 6),
+        (_names(None, "Jane"), 3),
+        (_names("7", b"7", 7), 2),
+        (None, 1),
+    ],
+)
+def test_plays_are_counted_by_user(user_id: Any, most: int) -> None:
+    private = wrapped(user_id=user_id)
+    study = optuna.create_study()
+    study.optimize(private, n_trials=6)
+    check_protected(private, study, 6)
+    guarantee = private.guarantee(study)
+    assert guarantee.most_plays == most
+    assert guarantee.epsilon == float(most)
+    assert guarantee.users_named is (user_id is not None)
+
+
+class _Person(enum.StrEnum):
+    JANE = "Jane"
+
+
+class _Number(enum.IntEnum):
+    SEVEN = 7
+
+
+class _Titled(str):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Dr {str(self)!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("Jane", np.str_("Jane")),
+        (b"Jane", np.bytes_(b"Jane")),
+        ("Jane", _Person.JANE),
+        (7, _Number.SEVEN),
+        ("Jane", _Titled("Jane")),
+    ],
+    ids=["numpy.str_", "numpy.bytes_", "StrEnum", "IntEnum", "subclass"],
+)
+def test_one_name_is_one_user(name: Any, other: Any) -> None:
+    assert name == other
+    private = wrapped(user_id=_names(name, other), user_budget=2.0)
+    study = optuna.create_study()
+    study.optimize(private, n_trials=3, catch=(BudgetExceededError,))
+    assert len(study.get_trials(states=(TrialState.COMPLETE,))) == 2
+
+
+def test_a_budget_is_refused_before_the_objective_runs() -> None:
+    ran: list[int] = []
+    private = wrapped(
+        lambda trial: ran.append(trial.number) or 0.5,
+        user_id=_names("Jane", "Jane", "Joe", "Jane"),
+        user_budget=2.0,
+    )
+    study = optuna.create_study()
+    with pytest.raises(BudgetExceededError, match="epsilon=3 in all"):
+        study.optimize(private, n_trials=4)
+    assert ran == [0, 1, 2]
+    assert PLAY not in study.trials[3].user_attrs
+    check_protected(private, study, 3)
+    assert private.guarantee(study).epsilon == 2.0
+
+
+def test_a_budget_holds_among_threads() -> None:
+    private = wrapped(user_id="Jane", user_budget=3.0)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(private, n_trials=12, n_jobs=4, catch=(BudgetExceededError,))
+    assert Counter(t.state for t in study.trials)[TrialState.COMPLETE] == 3
+    assert private.guarantee(study).epsilon == 3.0
+
+
+def test_a_gaussian_budget_composes_exactly() -> None:
+    private = wrapped(mechanism="gaussian", delta=1e-5, user_id="Jane", user_budget=2.0)
+    study = optuna.create_study()
+    study.optimize(private, n_trials=5, catch=(BudgetExceededError,))
+    complete = len(study.get_trials(states=(TrialState.COMPLETE,)))
+    assert complete > 2  # epsilons that added up would allow for two
+    assert private.guarantee(study).epsilon <= 2.0
+    assert private.mechanism.epsilon_of(complete + 1, 1e-5) > 2.0
+
+
+@pytest.mark.parametrize("user", [1.5, True, object(), ("a",), ["a"], np.bool_(True), {}])
+def test_what_cannot_name_a_user_is_refused_before_the_objective_runs(user: Any) -> None:
+    ran: list[int] = []
+    for named in (user, lambda trial: user):
+        private = wrapped(lambda trial: ran.append(1) or 0.5, user_id=named)
+        with pytest.raises(ValueError, match="name must be a string, bytes or an integer"):
+            private(optuna.create_study().ask())
+    assert not ran
+
+
+def test_a_user_function_that_raises_is_scrubbed() -> None:
+    ran: list[int] = []
+
+    def who(trial: Any) -> str:
+        raise KeyError("patient 8812")
+
+    private = wrapped(lambda trial: ran.append(1) or 0.5, user_id=who)
+    with pytest.raises(ObjectiveFailedError, match="withheld") as raised:
+        private(optuna.create_study().ask())
+    assert "8812" not in str(raised.value)
+    assert raised.value.__context__ is None
+    assert not ran
+
+
+def test_user_settings_are_checked_at_once() -> None:
+    with pytest.raises(ValueError, match="needs user_id"):
+        wrapped(user_budget=2.0)
+    for budget in (0.5, math.nan, -1.0):
+        with pytest.raises(ValueError, match="at least the epsilon of one play"):
+            wrapped(user_id="Jane", user_budget=budget)
+    with pytest.raises(ValueError, match="needs user_id"):
+        make(user_budget=2.0).private(line)
+    with pytest.raises(ValueError, match="must be a function"):
+        wrapped(0.5)
+
+
+@pytest.mark.parametrize("who", ["a wrapper without names", "the sampler"])
+def test_named_users_are_not_claimed_to_have_paid_once(who: str) -> None:
+    sampler = make(mechanism="laplace")
+    study = optuna.create_study(sampler=sampler)
+    private = sampler.private(line, user_id="Jane")
+    study.optimize(private, n_trials=5)
+    assert private.guarantee(study).epsilon == 5.0
+    asked = sampler if who == "the sampler" else sampler.private(line)
+    assert asked.guarantee(study).epsilon >= 5.0
+
+
+def test_plays_taken_over_from_another_study_are_not_free() -> None:
+    first = optuna.create_study()
+    first.optimize(wrapped(user_id="Jane"), n_trials=4)
+    study = optuna.create_study()
+    study.add_trials(first.trials)
+    private = wrapped(user_id="Jane")
+    assert private.guarantee(study).n_plays == 4
+    assert private.guarantee(study).epsilon >= 4.0
+    study.optimize(private, n_trials=1)
+    assert private.guarantee(study).epsilon >= 5.0
+
+
+def test_a_user_is_charged_once_by_workers_that_begin_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
+    study = optuna.create_study(storage=url, study_name="s")
+    quick = optuna.load_study(study_name="s", storage=url)
+    slow_one, quick_one = (wrapped(user_id="Jane", user_budget=1.0, vault=vault) for _ in range(2))
+    uuid4 = uuid.uuid4
+
+    def pause() -> uuid.UUID:  # the other begins and plays between this one's look and its claim
+        monkeypatch.setattr(uuid, "uuid4", uuid4)
+        quick.optimize(quick_one, n_trials=1)
+        return uuid4()
+
+    monkeypatch.setattr(uuid, "uuid4", pause)
+    with suppress(PrivacyError, VaultError):
+        study.optimize(slow_one, n_trials=1)
+    plays = len(study.get_trials(states=(TrialState.COMPLETE,)))
+    for private in (slow_one, quick_one):
+        guarantee = private.guarantee(study)
+        assert not guarantee.protected or guarantee.epsilon >= plays
+    assert plays == 1
+
+
+# Guards ---------------------------------------------------------------------------------------
+
+
+@FAMILY
+def test_several_objectives_are_refused_first_of_all(kind: str) -> None:
+    ran: list[int] = []
+    sampler = make(kind)
+    study = optuna.create_study(directions=["minimize", "maximize"])
+    private = sampler.private(lambda trial: ran.append(1) or 0.5, user_id=lambda t: ran.append(2))
+    with pytest.raises(ValueError, match="2 directions"):
+        study.optimize(private, n_trials=1)
+    study.sampler = sampler
+    with pytest.raises(ValueError, match="2 directions"):
+        study.ask()
+    assert not ran
+    assert not study.user_attrs
+
+
+@pytest.mark.parametrize("build", [lambda: make(), optuna.samplers.TPESampler])
+def test_hyperband_and_public_reports(build: Callable[[], Any]) -> None:
+    def reports(trial: Any) -> float:
+        reward = line(trial)
+        for step in range(4):
+            trial.report(float(trial.number % 5), step, public=True)
+            if trial.should_prune(public=True):
+                raise optuna.TrialPruned
+        return reward
+
+    private = wrapped(reports)
+    pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=4)
+    study = optuna.create_study(sampler=build(), pruner=pruner)
+    study.optimize(private, n_trials=20)
+    states = Counter(trial.state for trial in study.trials)
+    assert states[TrialState.PRUNED] + states[TrialState.COMPLETE] == 20
+    check_protected(private, study, states[TrialState.COMPLETE])
+    text = str(private.guarantee(study))
+    assert "declared what it gave to trial.report public" in text
+    assert "trial.should_prune public" in text
+    assert (states[TrialState.PRUNED] == 0) or "pruned" in text
+
+
+OUTPUTS: dict[str, Callable[..., Any]] = {
+    "report": lambda trial, **public: trial.report(0.5, 0, **public),
+    "should_prune": lambda trial, **public: trial.should_prune(**public),
+    "set_user_attr": lambda trial, **public: trial.set_user_attr("a", 1, **public),
+    "set_constraint": lambda trial, **public: trial.set_constraint("c", 1.0, **public),
+}
+
+
+@pytest.mark.parametrize("operation", OUTPUTS)
+def test_outputs_are_closed_unless_they_are_vouched_for(operation: str) -> None:
+    call = OUTPUTS[operation]
+    study = optuna.create_study()
+    for public in ({}, {"public": 1}, {"public": False}):
+        with pytest.raises(GuardedTrialError, match=operation):
+            wrapped(lambda trial, public=public: call(trial, **public))(study.ask())
+    assert not any(trial.user_attrs or trial.intermediate_values for trial in study.trials)
+    private = wrapped(lambda trial: (call(trial, public=True) and 0.5) or 0.5)
+    study.optimize(private, n_trials=1)
+    check_protected(private, study, 1)
+    assert f"trial.{operation} public" in str(private.guarantee(study))
+
+
+@pytest.mark.parametrize("name", ["study", "storage", "_trial_id", "relative_params", "anything"])
+def test_the_rest_of_a_trial_is_closed(name: str) -> None:
+    private = wrapped(lambda trial: getattr(trial, name) or 0.5)
+    with pytest.raises(GuardedTrialError):
+        private(optuna.create_study().ask())
+
+
+def test_what_was_attached_outside_of_the_guard_is_found() -> None:
+    private = wrapped()
+
+    def around(trial: Any) -> float:
+        trial.set_user_attr("reward", 0.5)
+        return float(private(trial))
+
+    study = optuna.create_study()
+    study.optimize(around, n_trials=2)
+    check_exposed(private.guarantee(study), study)
+    assert "nobody vouched" in str(private.guarantee(study))
+
+
+def test_the_plugins_own_attributes_are_closed() -> None:
+    def erases(trial: Any) -> float:
+        trial.set_user_attr("privbo:more", 1, public=True)
+        trial.set_user_attr("privbo:vouched", [], public=True)
+        return 0.5
+
+    private = wrapped(erases)
+    study = optuna.create_study()
+    with suppress(PrivacyError, ValueError):
+        study.optimize(private, n_trials=1)
+    guarantee = private.guarantee(study)
+    assert not guarantee.protected or "set_user_attr public" in str(guarantee)
+
+
+@pytest.mark.parametrize("epsilon", [np.int64(1), np.float32(1.0)])
+def test_numpy_numbers_are_numbers(epsilon: Any) -> None:
+    private = wrapped(epsilon=epsilon)
+    study = optuna.create_study()
+    study.optimize(private, n_trials=1)
+    check_protected(private, study, 1)
+
+
+@pytest.mark.parametrize("reward_range", [(0.0, 5e-324), (-8e307, 8e307)])
+def test_ranges_that_floats_cannot_serve_are_refused_at_once(reward_range: Any) -> None:
+    with pytest.raises(ValueError, match="range"):
+        wrapped(reward_range=reward_range, epsilon=1e-6)
+
+
+@pytest.mark.parametrize("reward", [10**400, -(10**400)], ids=["large", "small"])
+def test_integers_beyond_floats_count_as_infinite(reward: int) -> None:
+    private = wrapped(lambda _: reward, noise=Exact())
+    assert private(optuna.create_study(direction="maximize").ask()) == 0.0
