@@ -25,6 +25,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,10 @@ SAMPLERS: dict[str, Callable[[RewardProblem, int, int], Any]] = {
 }
 
 
+NEEDS = {"CmaEsSampler": "cmaes", "GPSampler": "torch"}
+"""Packages that Optuna leaves to its users to install."""
+
+
 def run_cost(kind: str, where: str, seed: int) -> Row:
     """CPU milliseconds a play (ask and tell) around the 10^2th, 10^3th, 10^4th and last play."""
     mechanism = make_mechanism(1.0, reward_range=(0.0, 1.0))
@@ -221,7 +226,10 @@ def mechanisms() -> Iterable[dict[str, Any]]:
 def samplers() -> Iterable[dict[str, Any]]:
     """Optuna's samplers; GPSampler for the short horizon only, it takes seconds a trial later."""
     names = [name for name in ("stocks", "rbf") if name in available()]
-    for name, kind in product(names, SAMPLERS):
+    kinds = [kind for kind in SAMPLERS if find_spec(NEEDS.get(kind, "optuna")) is not None]
+    for kind in SAMPLERS.keys() - kinds:
+        print(f"{kind} needs {NEEDS[kind]}, which is not installed: it is left out.")
+    for name, kind in product(names, kinds):
         for seed in range(10 if kind == "LDPGPUCBSampler" else 5):
             yield {"name": name, "kind": kind, "T": 200, "seed": seed}
             if kind != "GPSampler":

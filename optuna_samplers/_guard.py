@@ -147,6 +147,11 @@ def _suggest_failed(error: BaseException, suggestion: str) -> Exception:
     for kind in (VaultError, PrivacyError, SpaceChangedError):
         if isinstance(error, kind):
             return kind(str(error))
+    if isinstance(error, ImportError):
+        return ImportError(
+            f"The sampler needs the package {error.name or 'that it imports'!r}, which is not "
+            "installed."
+        )
     return ValueError(
         f"{suggestion} was refused: its range or choices make no sense, or differ from those of "
         "earlier trials (or from another call in this trial). Every trial must suggest the same "
