@@ -6,19 +6,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from raytune_searchers._local import ldp_trainable
     from raytune_searchers._trainable import report_public
     from raytune_searchers.dp_gibo import DPGIBOSearch
+    from raytune_searchers.ldp_gp_ucb import (
+        LDPATAGPUCBSearch,
+        LDPGPUCBSearch,
+        LDPMoMAGPUCBSearch,
+        LDPTGPUCBSearch,
+    )
 
-__all__ = ["DPGIBOSearch", "report_public"]
+__all__ = [
+    "DPGIBOSearch",
+    "LDPATAGPUCBSearch",
+    "LDPGPUCBSearch",
+    "LDPMoMAGPUCBSearch",
+    "LDPTGPUCBSearch",
+    "ldp_trainable",
+    "report_public",
+]
 
 _HOMES = {
     "DPGIBOSearch": "raytune_searchers.dp_gibo",
+    "LDPATAGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
+    "LDPGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
+    "LDPMoMAGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
+    "LDPTGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
+    "ldp_trainable": "raytune_searchers._local",
     "report_public": "raytune_searchers._trainable",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Imports on first use: the vault's actor needs no Ray Tune and starts a second sooner."""
+    """Imports on first use: a host's actor needs no Ray Tune and starts a second sooner."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,8 @@
-"""The private channel on the trial's side: a trainable whose raw result goes to the vault."""
+"""A private trainable on the trial's side: what it returns never reaches Tune as it is.
+
+:func:`keep_private` runs the user's function with closed reports and hands its result to a
+:class:`Turn`, which knows where the result goes and what may be published of it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import inspect
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,9 @@ from ray.train._internal.session import get_session
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.scrub import OWN_ERRORS, attempt, own_error
 from privbo_plugins.session import as_losses
-from raytune_searchers._host import Channel, Entry, trial_channel
+from raytune_searchers._actor import Channel
+from raytune_searchers._audit import VOUCH, flat
+from raytune_searchers._host import Entry, trial_channel
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
@@ -42,6 +48,19 @@ class ClosedReportError(PrivacyError):
         )
 
 
+class ClosedRewardReportError(ClosedReportError):
+    """A trainable with a private reward called ``tune.report``."""
+
+    def __init__(self, *_: object) -> None:
+        PrivacyError.__init__(
+            self,
+            "tune.report is closed to a trainable whose reward is private: what it is given is "
+            "stored and drawn by dashboards. Return the reward instead; if what you report is "
+            "public (it depends on no user's data), say so: "
+            "raytune_searchers.report_public({...}, checkpoint=...).",
+        )
+
+
 class PublicReportError(PrivacyError, ValueError):
     """A private trainable called ``report_public`` with the search's metric."""
 
@@ -52,14 +71,38 @@ class PublicReportError(PrivacyError, ValueError):
         )
 
 
-_VOUCH = "report_public({})"
+@dataclass(frozen=True)
+class Turn:
+    """One trial's way from what its function returns to what may be published of it.
+
+    Attributes:
+        trial: The trial.
+        metric: Under which name it reports.
+        channel: To the host, which is told what was declared public.
+        value: What was published of it before a crash, if anything: it is replayed.
+        public: Names that it declared public before a crash.
+        convert: Makes the private value from what the function returned.
+        release: Publishes something of it, and tells what.
+        closed: What ``tune.report`` raises meanwhile.
+        unusable: What ``convert`` raises in the engine's own words; everything else is withheld.
+    """
+
+    trial: str
+    metric: str
+    channel: Channel
+    value: float | None
+    public: tuple[str, ...]
+    convert: Callable[[Any], Any]
+    release: Callable[[Any], float]
+    closed: type[ClosedReportError] = ClosedReportError
+    unusable: type[ValueError] = ValueError
 
 
 class _Running:
     """The trial that this process is running: Tune runs one at a time in a worker."""
 
-    def __init__(self, trial: str, metric: str, channel: Channel, report: Any) -> None:
-        self.trial, self.metric, self.channel, self.report = trial, metric, channel, report
+    def __init__(self, turn: Turn, report: Any) -> None:
+        self.turn, self.report = turn, report
         self.public: dict[str, Any] = {}
 
 
@@ -67,7 +110,7 @@ _running: _Running | None = None
 
 
 def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None:
-    """Reports intermediate values of a private trainable that depend on no validation record.
+    """Reports intermediate values of a private trainable that depend on no private data.
 
     The caller vouches for them, and the guarantee reports that this was declared. The search's
     own metric shows NaN until the trial's value is released. Give a scheduler a metric of its
@@ -84,25 +127,18 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
     running = _running
     if running is None:
         raise PrivacyError(
-            "report_public works inside a trainable wrapped by search.private, while Tune runs it."
+            "report_public works inside a trainable wrapped by search.private or ldp_trainable, "
+            "while Tune runs it."
         )
-    if running.metric in flat(metrics):
+    turn = running.turn
+    if turn.metric in flat(metrics):
         raise PublicReportError
     shown = flat(metrics) | ({} if checkpoint is None else {"checkpoint": None})
     for name in shown:
         if name not in running.public:
-            running.channel.call("vouch", _VOUCH.format(name), running.trial)
+            turn.channel.call("vouch", VOUCH.format(name), turn.trial)
     running.public |= shown
-    running.report({**metrics, running.metric: NOT_MEASURED}, checkpoint=checkpoint)
-
-
-def flat(metrics: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Metrics under the names that Tune stores them by."""
-    found: dict[str, Any] = {}
-    for name, value in metrics.items():
-        inner = isinstance(value, Mapping) and len(value) > 0
-        found |= flat(value, f"{path}{name}/") if inner else {f"{path}{name}": value}
-    return found
+    running.report({**metrics, turn.metric: NOT_MEASURED}, checkpoint=checkpoint)
 
 
 def make_private(trainable: Trainable, name: str) -> Trainable:
@@ -111,10 +147,41 @@ def make_private(trainable: Trainable, name: str) -> Trainable:
     Raises:
         ValueError: If it is not a function of one argument that returns a vector.
     """
-    _check(trainable)
+    check_trainable(trainable, "search.private", "one value per validation record")
+    return keep_private(trainable, functools.partial(_begin, name))
+
+
+def _begin(name: str, config: dict[str, Any]) -> tuple[Turn, None]:
+    """A trial whose vector of losses goes to a vault."""
+    trial, channel = trial_id(), trial_channel(name)
+    entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
+    space: TuneSpace = cloudpickle.loads(entry.choices)
+    told = entry.value is not None
+    x = None if told else space.encode(config, entry.x)  # before the trainable can change it
+
+    def release(losses: Array) -> float:
+        return channel.tell(trial, np.asarray(x), losses)
+
+    return (
+        Turn(trial, entry.metric, channel, entry.value, entry.public, as_losses, release),
+        None,
+    )
+
+
+Begin = Callable[[dict[str, Any]], tuple[Turn | None, BaseException | None]]
+"""From a config to a trial's turn, or to the exception that ends it."""
+
+
+def keep_private(trainable: Trainable, begin: Begin) -> Trainable:
+    """A function trainable that reports what its turns release, under the original's name.
+
+    Args:
+        trainable: The user's function.
+        begin: Begins a turn, in the trial.
+    """
 
     def private(config: dict[str, Any], **parameters: Any) -> dict[str, float]:
-        value, error = _evaluate(functools.partial(trainable, **parameters), config, name)
+        value, error = _evaluate(functools.partial(trainable, **parameters), config, begin)
         if error is not None:
             raise error
         return dict(value)
@@ -137,73 +204,86 @@ def _callables(trainable: Any) -> tuple[Any, Any]:
     return trainable, getattr(trainable, "__call__", None)  # noqa: B004
 
 
-def _check(trainable: Any) -> None:
+def check_trainable(trainable: Any, wrapper: str, returned: str) -> None:
+    """That something can be a private trainable.
+
+    Args:
+        trainable: What the user gave.
+        wrapper: To what.
+        returned: What it should return.
+
+    Raises:
+        ValueError: If it is a class, a generator, a coroutine or no function.
+    """
+    wanted = f"{wrapper} takes a function trainable(config) that returns {returned}"
     if inspect.isclass(trainable):
         raise ValueError(
-            "search.private takes a function trainable(config) that returns one value per "
-            "validation record; a Trainable class reports after every step. Train in one call "
+            f"{wanted}; a Trainable class reports after every step. Train in one call "
             "and report what is public with raytune_searchers.report_public."
         )
     if not callable(trainable):
-        raise ValueError(
-            "search.private takes a function trainable(config) that returns one value per "
-            f"validation record, got a {type(trainable).__name__}."
-        )
+        raise ValueError(f"{wanted}, got a {type(trainable).__name__}.")
     if any(several(part) for several in _SEVERAL for part in _callables(trainable)):
         raise ValueError(
-            "search.private takes a function that returns one vector per trial; a generator or "
-            "coroutine yields several. Return the last one, and report what is public with "
-            "raytune_searchers.report_public."
+            f"{wanted}, once per trial; a generator or coroutine yields several. Return the last "
+            "one, and report what is public with raytune_searchers.report_public."
         )
 
 
-def _evaluate(trainable: Trainable, config: dict[str, Any], name: str) -> tuple[Any, Any]:
+def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tuple[Any, Any]:
     """({metric: released value}, None), or (None, an error that holds no private value)."""
-    try:
-        _refuse_nesting()
-        trial, channel = _trial_id(), trial_channel(name)
-        entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
-        if entry.value is not None:  # told before a crash: the release is replayed
-            return _result(entry, dict.fromkeys(_names(entry.public), NOT_MEASURED)), None
-        space: TuneSpace = cloudpickle.loads(entry.choices)
-        x = space.encode(config, entry.x)  # before the trainable can change its config
-    except Exception as error:
-        return None, _own(error)
-    running = _Running(trial, entry.metric, channel, None)
+    turn, failure = _begun(begin, config)
+    if turn is None:
+        return None, failure
+    if turn.value is not None:  # told before a crash: the release is replayed
+        return _result(turn, turn.value, dict.fromkeys(_names(turn.public), NOT_MEASURED)), None
+    running = _Running(turn, None)
     with _closed_reports(running):
         # A copy: Tune writes the config itself, with whatever is put into it, into every result.
-        returned, failure = attempt(lambda: trainable(_copied(config)), _translated)
+        returned, failure = attempt(lambda: trainable(copied(config)), _translated)
         if failure is not None:
             return None, failure
-        losses, failure = _converted(returned)
-        if losses is None or failure is not None:
+        private, failure = _converted(returned, turn.convert, turn.unusable)
+        if private is None or failure is not None:
             return None, failure
-        value, failure = _tell(channel, trial, x, losses)
-    del returned, losses
-    if failure is not None:
-        return None, failure
-    return _result(replace(entry, value=value), running.public), None
+        value, failure = _released(turn, private)
+    del returned, private
+    return (None, failure) if failure is not None else (_result(turn, value, running.public), None)
 
 
-def _result(entry: Entry, public: Mapping[str, Any]) -> dict[str, Any]:
+def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Turn | None, Any]:
+    try:
+        _refuse_nesting()
+        return begin(config)
+    except Exception as error:
+        return None, _own(error)
+
+
+def _result(turn: Turn, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
     """The released value beside what was vouched for: schedulers insist on their metric."""
     shown = {name: value for name, value in public.items() if name != "checkpoint"}
-    return {**shown, entry.metric: entry.value}
+    return {**shown, turn.metric: value}
 
 
 def _names(operations: Sequence[str]) -> list[str]:
-    before, after = _VOUCH.split("{}")
+    before, after = VOUCH.split("{}")
     return [o.removeprefix(before).removesuffix(after) for o in operations if before in o]
 
 
-def _copied(config: dict[str, Any]) -> dict[str, Any]:
+def copied(config: dict[str, Any]) -> dict[str, Any]:
+    """A config that the user's code may change."""
     try:
         return copy.deepcopy(config)
     except Exception:  # constants that cannot be copied have come by pickle, and can go by it
         return dict(cloudpickle.loads(cloudpickle.dumps(config)))
 
 
-def _trial_id() -> str:
+def trial_id() -> str:
+    """The trial that this process is running.
+
+    Raises:
+        PrivacyError: If Tune is not running one.
+    """
     session = get_session()
     if session is None or session.trial_id is None:
         raise PrivacyError(
@@ -220,20 +300,23 @@ def _refuse_nesting() -> None:
         )
 
 
-def _converted(returned: Any) -> tuple[Array | None, BaseException | None]:
-    """The vector; converting runs the user's code too: that of the object that was returned."""
-    return attempt(lambda: as_losses(returned), _unusable)
+def _converted(
+    returned: Any,
+    convert: Callable[[Any], Any] = as_losses,
+    unusable: type[ValueError] = ValueError,
+) -> tuple[Any, BaseException | None]:
+    """The private value; converting runs the user's code too: that of the object returned."""
+
+    def own_words(error: BaseException) -> BaseException | None:
+        return unusable(str(error)) if type(error) is unusable else None
+
+    return attempt(lambda: convert(returned), own_words)
 
 
-def _unusable(error: BaseException) -> BaseException | None:
-    """The engine's own words on what is no vector of losses; everything else is withheld."""
-    return ValueError(str(error)) if type(error) is ValueError else None
-
-
-def _tell(channel: Channel, trial: str, x: Array, losses: Array) -> tuple[float, Any]:
+def _released(turn: Turn, private: Any) -> tuple[float, Any]:
     try:
-        return channel.tell(trial, x, losses), None
-    except Exception as error:
+        return turn.release(private), None
+    except BaseException as error:  # a library's panic is no Exception, and may quote its input
         return NOT_MEASURED, _own(error)
 
 
@@ -243,7 +326,7 @@ def _own(error: BaseException) -> Exception:
 
 
 def _translated(error: BaseException) -> BaseException | None:
-    for kind in (ClosedReportError, PublicReportError):
+    for kind in (ClosedRewardReportError, ClosedReportError, PublicReportError):
         if isinstance(error, kind):
             return kind()
     return None
@@ -257,7 +340,7 @@ def _closed_reports(running: _Running) -> Iterator[None]:
     running.report = session.report
 
     def closed(*_args: Any, **_kwargs: Any) -> None:
-        raise ClosedReportError
+        raise running.turn.closed
 
     session.report, _running = closed, running
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
 
+from raytune_searchers._rewards import RewardSearch
 from tests.raytune_searchers import conformance
 from tests.raytune_searchers.conformance import CHECKS, Check
 
@@ -27,12 +27,18 @@ DURABLE = [
 """Where it matters in which kind of vault the run lies."""
 
 
-def documented() -> dict[str, tuple[str, str, str]]:
-    """Description and the two outcomes of every row of the table, by name."""
-    rows = re.findall(
-        r"^\| \*\*(.+?)\*\*: (.*) \| (.*) \| (.*) \|$", DOCUMENT.read_text(), re.MULTILINE
-    )
-    return {name: (description, ours, optunas) for name, description, ours, optunas in rows}
+def documented() -> dict[str, dict[str, str]]:
+    """Description and outcomes of every row of the table, by the check's name and the column's."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in DOCUMENT.read_text().splitlines()
+        if line.startswith("| ")
+    ]
+    header, table = rows[0], {}
+    for first, *outcomes in rows[2:]:
+        name, _, description = first.removeprefix("**").partition("**: ")
+        table[name] = {"description": description, **dict(zip(header[1:], outcomes, strict=True))}
+    return table
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=NAMES)
@@ -47,6 +53,29 @@ def test_dp_gibo_conforms_with_a_vault_in_a_file(check: Check, tmp_path: Path) -
     assert conformance.outcome(check, conformance.dp_gibo(url), tmp_path) == "yes"
 
 
+@pytest.mark.parametrize("kind", conformance.REWARDS)
+def test_searches_on_rewards_conform(kind: type[RewardSearch], tmp_path: Path) -> None:
+    subject, found = conformance.rewards(kind), {}
+    for number, check in enumerate(CHECKS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found[check.name] = conformance.outcome(check, subject, folder)
+    exempt = {name for name, outcome in found.items() if outcome.startswith("not applicable:")}
+    without_plan = {name for name in NAMES if name.startswith(("finishes", "stays finished"))}
+    assert exempt == without_plan | set(subject.exempt)
+    assert {found[name] for name in set(NAMES) - exempt} == {"yes"}
+
+
+@pytest.mark.parametrize(
+    "name", ["save and blank restore", "limiter after a restore", "pickled under way"]
+)
+def test_a_search_on_rewards_conforms_with_a_ledger(name: str, tmp_path: Path) -> None:
+    check = next(check for check in CHECKS if check.name == name)
+    url = f"sqlite:///{tmp_path / 'vault.db'}"
+    subject = conformance.rewards(conformance.REWARDS[0], 100.0, url)
+    assert conformance.outcome(check, subject, tmp_path) == "yes"
+
+
 def test_optuna_search_differs_where_the_table_says_so(tmp_path: Path) -> None:
     subject, found = conformance.optuna(), {}
     for number, check in enumerate(CHECKS):
@@ -54,15 +83,19 @@ def test_optuna_search_differs_where_the_table_says_so(tmp_path: Path) -> None:
         folder.mkdir()
         found[check.name] = conformance.outcome(check, subject, folder)
     differing = {name for name, outcome in found.items() if outcome.startswith("no:")}
-    table = {name for name, (_, _, optunas) in documented().items() if optunas.startswith("no:")}
-    assert differing == table
+    rows = documented().items()
+    assert differing == {name for name, row in rows if row["OptunaSearch"].startswith("no:")}
 
 
 def test_the_table_lists_every_check_and_claims_what_is_tested() -> None:
     rows = documented()
     assert list(rows) == NAMES
-    assert [row[0] for row in rows.values()] == [check.description for check in CHECKS]
-    assert {row[1] for row in rows.values()} == {"yes"}
+    described = [row["description"] for row in rows.values()]
+    assert described == [check.description for check in CHECKS]
+    assert {row["DPGIBOSearch"] for row in rows.values()} == {"yes"}
+    for kind in conformance.REWARDS:
+        found = {row[kind.__name__] for row in rows.values() if kind.__name__ in row}
+        assert not any(outcome.startswith("no:") for outcome in found)
     assert len(set(NAMES)) == len(NAMES)
 
 

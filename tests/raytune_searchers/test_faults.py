@@ -30,7 +30,7 @@ from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
-from raytune_searchers._host import LOST, Channel, RunSettings, VaultHost
+from raytune_searchers._host import LOST, LossChannel, RunSettings, VaultHost
 from tests.raytune_searchers.fault_driver import (
     BEFORE,
     DRIVER,
@@ -357,7 +357,7 @@ class Hosts:
         self.die_before: list[tuple[str, int]] = []
         self.die_after: list[tuple[str, int]] = []
         self.called: Counter[str] = Counter()
-        self.channel = Channel(self._send)
+        self.channel = LossChannel(self._send)
         self.restart()
 
     def restart(self) -> None:
@@ -504,7 +504,13 @@ def killed_driver(folder: Path, **settings: Any) -> Path:
     settings = {"folder": str(folder), "ray_folder": str(ray_folder)} | settings
     settings = {"faults": [], "search": {}, "tune_settings": {}} | settings
     settings["search"] = {"memory": -1} | settings["search"]
-    module = "tests.raytune_searchers.fault_driver"
+    run_until_killed("tests.raytune_searchers.fault_driver", settings)
+    return folder / "run"
+
+
+def run_until_killed(module: str, settings: dict[str, Any]) -> None:
+    """Runs a driver until it is killed, then ends what it left of its Ray."""
+    ray_folder = Path(settings["ray_folder"])
     driver = subprocess.Popen(
         [sys.executable, "-m", module, json.dumps(settings)],
         stdin=subprocess.DEVNULL,
@@ -522,7 +528,6 @@ def killed_driver(folder: Path, **settings: Any) -> Path:
             time.sleep(0.02)
             driver.poll()
         shutil.rmtree(ray_folder, ignore_errors=True)
-    return folder / "run"
 
 
 @pytest.mark.slow

@@ -185,7 +185,8 @@ def _wait_for(path: Path, process: subprocess.Popen[str], log: Path) -> None:
     raise AssertionError(f"The driver did not get to its end: {log.read_text()[-3000:]}")
 
 
-def _run(kind: str, secret: Path) -> Run:
+def run_driver(module: str, kind: str, secret: Path) -> Run:
+    """Runs a driver and scans what it leaves, while its Ray lives and after its end."""
     root, run = Path(tempfile.mkdtemp(prefix="lk", dir="/tmp")), Run()
     for name in ("home", "tmp", "objects"):
         (root / name).mkdir()
@@ -204,7 +205,7 @@ def _run(kind: str, secret: Path) -> Run:
     environment.pop("RAY_ADDRESS", None)
     with (root / "stdout").open("w") as out, (root / "stderr").open("w") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.raytune_searchers.leak_driver", kind, str(root)],
+            [sys.executable, "-m", f"tests.raytune_searchers.{module}", kind, str(root)],
             cwd=REPOSITORY,
             env=environment,
             stdin=subprocess.PIPE,
@@ -238,12 +239,12 @@ def _run(kind: str, secret: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def private(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _run("private", tmp_path_factory.mktemp("secret"))
+    return run_driver("leak_driver", "private", tmp_path_factory.mktemp("secret"))
 
 
 @pytest.fixture(scope="module")
 def control(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _run("control", tmp_path_factory.mktemp("secret"))
+    return run_driver("leak_driver", "control", tmp_path_factory.mktemp("secret"))
 
 
 ARTEFACTS = {

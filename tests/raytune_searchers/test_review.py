@@ -20,7 +20,7 @@ from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWar
 from privbo_plugins.scrub import attempt
 from privbo_plugins.session import as_losses
 from raytune_searchers import DPGIBOSearch, _trainable
-from raytune_searchers._host import Channel
+from raytune_searchers._host import LossChannel
 from tests.raytune_searchers.runs import LINE, RECORDS, fit, make_search, squares
 
 pytestmark = pytest.mark.usefixtures("the_ray")
@@ -332,7 +332,7 @@ def test_a_small_inline_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(os.environ, "RAY_max_direct_call_object_size", "1000")
     sent: list[Any] = []
     with pytest.raises(PrivacyError, match="object store"):
-        Channel(lambda *args: (None, sent.append(args))).tell("a", np.zeros(1), RECORDS)
+        LossChannel(lambda *args: (None, sent.append(args))).tell("a", np.zeros(1), RECORDS)
     assert sent == []
 
 

@@ -1,0 +1,354 @@
+"""A host of a run's private state: one Ray actor, and the ways to it.
+
+What a host holds stays in its process. Nothing it raises reaches Ray: a reply carries the name
+and the text of an engine error, or no more than a type. The actor is begun by a driver, on the
+driver's own node, and never by a worker: it would end with that worker.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, Protocol
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.scrub import OWN_ERRORS, own_error
+from privbo_plugins.vault import Vault, open_vault
+
+NAMESPACE = "privbo"
+
+_TRIES = 5
+_PATIENCE = 12
+"""Times a trial looks for a host that ended: about 25 s in all."""
+
+_WARNINGS: dict[str, type[Warning]] = {
+    "PrivacyWarning": PrivacyWarning,
+    "UtilityWarning": UtilityWarning,
+}
+
+UNSEEN = "results passed by unseen while the vault failed: give them to guarantee"
+
+Reply = tuple[tuple[str, str] | None, Any]
+"""((error's name, text) or None, result)."""
+
+
+class Settings(Protocol):
+    """What every host must know of its run."""
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        ...
+
+    @property
+    def vault_id(self) -> str | None:
+        """Identity of the vault, if it must exist already."""
+        ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the vault knows of a trial that the host framework says has ended."""
+
+    published: float | None
+    entered: bool
+    vouched: frozenset[str]
+    released: int
+
+
+class Channel:
+    """The way to a host, from the driver or from a trial.
+
+    Args:
+        send: From the arguments of :meth:`Host.call` to what it returns.
+    """
+
+    def __init__(self, send: Callable[..., Reply]) -> None:
+        self._send = send
+
+    def call(self, operation: str, *args: Any) -> Any:
+        """The result of an operation.
+
+        Raises:
+            VaultError: If the vault is gone or refuses.
+            PrivacyError: If the engine refuses.
+            ValueError: If what was sent is not usable.
+        """
+        error, result = self._send(operation, *args)
+        if error is not None:
+            raise OWN_ERRORS[error[0]](error[1])
+        return result
+
+
+class Host:
+    """A vault behind one method that never raises; its public methods are its operations.
+
+    Args:
+        settings: The run.
+        url: Database of the vault; None keeps it in this process.
+        noise: Test injection.
+    """
+
+    LOST: ClassVar[str]
+    """What is said once a vault in memory is gone."""
+
+    ABSENT: ClassVar[str]
+    """What a trial is told that finds no host of its run."""
+
+    KIND: ClassVar[str] = ""
+    """Keeps the actors of one run name in one database apart."""
+
+    CHANNEL: ClassVar[type[Channel]] = Channel
+
+    def __init__(self, settings: Any, url: str | None, noise: NoiseSource | None) -> None:
+        self._settings, self._url, self._noise = settings, url, noise
+        self._warnings: list[tuple[str, str]] = []
+
+    def call(self, operation: str, *args: Any) -> Reply:
+        """Carries out one operation: ((error's name, text) or None, result)."""
+        method: Callable[..., Any] | None = None
+        if not operation.startswith("_") and operation != "call":
+            method = getattr(type(self), operation, None)
+        if not callable(method):
+            return ("ValueError", "The vault's host knows no operation of this name."), None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            reply = self._safely(method, args)
+        for warning in caught:
+            if warning.category.__name__ in _WARNINGS:
+                self._warnings.append((warning.category.__name__, str(warning.message)))
+        return reply
+
+    def _safely(self, method: Callable[..., Any], args: tuple[Any, ...]) -> Reply:
+        try:
+            return None, method(self, *args)
+        except Exception as error:
+            return own_error(error), None
+
+    def _open_vault(self) -> Vault:
+        known = self._settings.vault_id
+        vault = open_vault(self._url, create=known is None)
+        if known not in (None, vault.vault_id):
+            raise VaultError(self.LOST)
+        return vault
+
+    def told_warnings(self) -> list[tuple[str, str]]:
+        """Warnings since the last call, for the driver to issue."""
+        told, self._warnings = self._warnings, []
+        return told
+
+
+# The driver's side ----------------------------------------------------------------------------
+
+
+def in_worker() -> bool:
+    """Whether this process is one of Ray's own, which must not begin a host."""
+    mode = ray.get_runtime_context().worker.mode if ray.is_initialized() else None
+    return bool(mode == ray.WORKER_MODE)
+
+
+class Anchor:
+    """What keeps an embedded vault alive in the driver, and must never be pickled.
+
+    The actor lives as long as one searcher of its run lives in the process that began it.
+    """
+
+    def __init__(
+        self, name: str, host: type[Host], may_begin: bool, noise: NoiseSource | None
+    ) -> None:
+        self.name, self.host, self.may_begin, self.noise = name, host, may_begin, noise
+        self.actor: Any = None
+        self.lock = threading.Lock()
+
+    def end(self) -> None:
+        """Ends the actor, if this process holds it."""
+        with self.lock:
+            if self.actor is not None:
+                ray.kill(self.actor)
+                self.actor = None
+
+    def lost(self) -> NoReturn:
+        """Raises what is said of a vault that is gone."""
+        raise VaultError(self.host.LOST)
+
+
+_ANCHORS: weakref.WeakValueDictionary[str, Anchor] = weakref.WeakValueDictionary()
+
+
+def anchor(
+    name: str, host: type[Host], *, may_begin: bool = False, noise: NoiseSource | None = None
+) -> Anchor:
+    """This process's anchor of a run, made on first use."""
+    found = _ANCHORS.get(name)
+    if found is None:
+        found = _ANCHORS[name] = Anchor(name, host, may_begin, noise)
+    return found
+
+
+def actor_name(host: type[Host], vault_id: str | None, run: str) -> str:
+    """Under which name a run's host is found; "memory/" begins those without a database."""
+    return f"{'memory' if vault_id is None else vault_id[:8]}/{host.KIND}{run}"
+
+
+def connect(
+    own: Anchor, settings: Settings, url: str | None
+) -> tuple[Channel, str, tuple[str, ...]]:
+    """A driver's channel to the host of its run, once both agree what run that is.
+
+    Args:
+        own: The process's anchor of the run.
+        settings: The run.
+        url: Its database; None for a vault in memory.
+
+    Returns:
+        The channel, the identity of the vault, and why nothing may be claimed, if so already.
+
+    Raises:
+        VaultError: If the vault is gone.
+        ValueError: If the settings are not those of the run.
+    """
+    if url is not None and not ray.is_initialized():  # for reading a finished run
+        channel = own.host.CHANNEL(own.host(settings, url, None).call)
+    else:
+        channel = own.host.CHANNEL(lambda *args: _send_from_driver(own, settings, url, args))
+    try:
+        vault_id, reasons = channel.call("join", settings)
+        if settings.vault_id not in (None, vault_id):
+            own.lost()
+    except VaultError:
+        if url is not None:
+            own.end()  # another database may stand behind the handle next time
+        raise
+    return channel, vault_id, reasons
+
+
+def _send_from_driver(
+    own: Anchor, settings: Settings, url: str | None, args: tuple[Any, ...]
+) -> Any:
+    """Begins the host where that is allowed.
+
+    A vault in memory is begun once, by the process that made the searcher, and never again: a
+    second one would have an empty ledger. A vault in a database may be opened by anyone.
+    """
+    for tries in range(_TRIES if ray.is_initialized() else 0):
+        actor = _driver_actor(own, settings, url)
+        try:
+            return ray.get(actor.call.remote(*args))
+        except Exception:  # Ray's errors, and what handles of an ended Ray raise
+            if url is None:
+                break
+            own.actor = None  # the database holds everything: another host takes its place
+            time.sleep(0.2 * 2**tries)
+    own.lost()
+
+
+def _driver_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
+    with own.lock:
+        if own.actor is not None:
+            return own.actor
+        if url is None and not own.may_begin:
+            return _found_actor(own)
+        own.may_begin = False
+        own.actor = _begin_actor(own, settings, url)
+        return own.actor
+
+
+def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
+    here = ray.get_runtime_context().get_node_id()
+    durable = url is not None
+    remote = ray.remote(own.host).options(
+        name=own.name,
+        namespace=NAMESPACE,
+        get_if_exists=durable,
+        num_cpus=0,
+        max_restarts=-1 if durable else 0,  # a restarted host without a database has no ledger
+        max_task_retries=-1 if durable else 0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
+    )
+    try:
+        return remote.remote(settings, url, own.noise)
+    except ValueError:
+        raise VaultError(
+            f"A vault for the run {settings.run!r} is alive in this cluster, begun by another "
+            "process. Give this search another run= name, or a vault in a database if both shall "
+            "share one ledger."
+        ) from None
+
+
+def check_alive(own: Anchor) -> None:
+    """For a vault in memory: that it may still be begun here, or lives.
+
+    Raises:
+        VaultError: If it is gone.
+    """
+    if own.actor is None and not own.may_begin:
+        _found_actor(own)
+
+
+def _found_actor(own: Anchor) -> Any:
+    if ray.is_initialized():
+        try:
+            return ray.get_actor(own.name, namespace=NAMESPACE)
+        except (ValueError, RayError):
+            pass
+    own.lost()
+
+
+# The trials' side -----------------------------------------------------------------------------
+
+_KNOWN: dict[str, Any] = {}
+
+
+def trial_sender(name: str, host: type[Host]) -> Callable[..., Reply]:
+    """A trial's way to the host that the driver began, for a :class:`Channel`."""
+    return lambda *args: _send_from_trial(name, host, args)
+
+
+def _send_from_trial(name: str, host: type[Host], args: tuple[Any, ...]) -> Any:
+    for tries in range(_PATIENCE):
+        try:
+            return ray.get(_actor_of_trial(name, host).call.remote(*args))
+        except RayActorError:
+            _KNOWN.pop(name, None)
+            if name.startswith("memory/"):
+                raise VaultError(host.LOST) from None
+            time.sleep(0.1 * 1.5**tries)  # the driver begins another host over the database
+        except RayError as error:
+            raise PrivacyError(
+                f"The vault's host did not answer ({type(error).__name__})."
+            ) from None
+    raise VaultError(
+        "The vault's host ended, and the driver did not begin another one in time. What the "
+        "database holds is safe: let the trial be retried (max_failures)."
+    )
+
+
+_SEEN: set[str] = set()
+
+
+def _actor_of_trial(name: str, host: type[Host]) -> Any:
+    """The host's actor.
+
+    Raises:
+        RayActorError: If it was known to this process before, and is not there now.
+        VaultError: If there never was one.
+    """
+    try:
+        if name not in _KNOWN:
+            _KNOWN[name] = ray.get_actor(name, namespace=NAMESPACE)
+            _SEEN.add(name)
+        return _KNOWN[name]
+    except (ValueError, RayError):
+        pass
+    if name in _SEEN:
+        raise RayActorError
+    raise VaultError(host.ABSENT)

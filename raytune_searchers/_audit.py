@@ -1,0 +1,100 @@
+"""What a result shows, compared with what is known of its trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from numbers import Real
+from typing import Any
+
+from ray.tune.result import SHOULD_CHECKPOINT, TRIAL_ID
+
+from raytune_searchers._actor import Verdict
+from raytune_searchers._arguments import OURS
+
+VOUCH = "report_public({})"
+"""The operation that a trial is known to have declared public, by the name that it reports."""
+
+
+def complaints(
+    result: Mapping[str, Any],
+    metric: str | None,
+    parameters: Collection[str],
+    verdict: Verdict,
+    plain: str,
+) -> Iterator[str]:
+    """Why nothing may be claimed for a run that shows this result; nothing if all is well.
+
+    Args:
+        result: What Tune shows of a trial, flattened.
+        metric: The search's.
+        parameters: Names on the config's first level.
+        verdict: What the vault knows of the trial.
+        plain: What is said of a value that never passed through the vault.
+    """
+    for name in foreign(result, metric, parameters):
+        if VOUCH.format(name) not in verdict.vouched:
+            yield "results hold values under other names than the search's metric"
+            break
+    value = shown(result, metric)
+    if value is None:
+        return
+    if verdict.published is not None and not same(value, verdict.published):
+        yield "a trial reported another value than was released"
+    elif verdict.published is None and verdict.entered:
+        yield "a trial reported a value that was not released"
+    elif verdict.published is None:
+        yield plain
+
+
+def foreign(
+    result: Mapping[str, Any], metric: str | None, parameters: Collection[str]
+) -> set[str]:
+    """Names in a result that neither Tune nor a release accounts for."""
+    found = {name for name in result if name != metric} - OURS
+    found -= {name for name in found if _of_config(name, parameters)}
+    if not isinstance(result.get(SHOULD_CHECKPOINT, False), bool):
+        found.add(SHOULD_CHECKPOINT)
+    if result.get("checkpoint_dir_name") is not None:
+        found.add("checkpoint")
+    return found
+
+
+def _of_config(name: str, parameters: Collection[str]) -> bool:
+    """Tune repeats the config in every result, flattened or not."""
+    first, *rest = name.split("/")
+    return first == "config" and (not rest or rest[0] in parameters)
+
+
+def shown(result: Mapping[str, Any], metric: str | None) -> Any:
+    """What a result shows under the metric; None for nothing, or the NaN of public reports."""
+    value = result.get(str(metric))
+    return None if value is None or _is_nan(value) else value
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, Real) and math.isnan(value)
+
+
+def same(told: Any, published: float) -> bool:
+    """Whether a value is what was published."""
+    equal = isinstance(told, Real) and float(told) == published
+    return equal or (_is_nan(told) and math.isnan(published))
+
+
+def stored_verdict(metrics: Mapping[str, Any], report: Mapping[str, Any]) -> Verdict:
+    """What a host's report says of the trial of a stored result."""
+    trial = metrics.get(TRIAL_ID)
+    mark = f"/{trial}"
+    vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
+    entered = trial in report.get("entered", (trial,))
+    return Verdict(report["published"].get(trial), entered, vouched, report["released"])
+
+
+def flat(metrics: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Metrics under the names that Tune stores them by."""
+    found: dict[str, Any] = {}
+    for name, value in metrics.items():
+        inner = isinstance(value, Mapping) and len(value) > 0
+        found |= flat(value, f"{path}{name}/") if inner else {f"{path}{name}": value}
+    return found

@@ -1,0 +1,236 @@
+"""The users' ledger in a Ray actor: who was charged for which play, and what was released of it.
+
+No raw reward ever comes here: a reward is clipped and privatised in the worker that evaluates it,
+and only what came out is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from privbo_plugins.curator import TEST_NOISE, PlayLedger, User
+from privbo_plugins.errors import VaultError
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.session import SET_BACK
+from raytune_searchers._actor import UNSEEN, Channel, Host, Verdict, trial_sender
+
+_NAMED, _VOUCHED_FOR = "named", "vouched-for"
+"""Kinds of marks in the vault: that users are named, and what a trial declared public."""
+
+_DECLARED = "the trainable declared what it gave to {} public"
+
+_FAILED = (
+    "trials failed, which their users' rewards may tell of; what a private function raises is "
+    "withheld, but not what is raised or logged around it"
+)
+
+LOST_PLAYS = (
+    "The ledger of this run's users is gone: it lay in the memory of a Ray actor, which ended "
+    "with its driver or was killed. Nothing more can be released for this run, because nobody "
+    "knows any longer who was asked how often; what it has published stays as private as it was "
+    "declared to be. Start a new run with another search or ldp_trainable (the epsilons of users "
+    "who are asked again add up), and give it a database to survive that: "
+    "vault='sqlite:////private/folder/vault.db' or "
+    "'env:NAME_OF_A_VARIABLE_WITH_A_POSTGRESQL_URL'."
+)
+
+
+@dataclass(frozen=True)
+class LedgerSettings:
+    """Everything that a ledger's host needs to begin or join a run; all of it public.
+
+    Attributes:
+        run: Name of the run.
+        mechanism: What happens to a reward.
+        user_budget: The most epsilon that one user may be charged in all.
+        metric: Under which name trials report.
+        maximize: Whether larger rewards are better.
+        vault_id: Identity of the vault, if it must exist already.
+        at_least: Releases that the driver has seen: the ledger may not show fewer.
+    """
+
+    run: str
+    mechanism: LocalMechanism
+    user_budget: float | None
+    metric: str
+    maximize: bool
+    vault_id: str | None = None
+    at_least: int = 0
+
+    @property
+    def worst(self) -> float:
+        """What NaN and infinity count as: the end of the range that nobody wants."""
+        return self.mechanism.low if self.maximize else self.mechanism.high
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What a trial is told when it begins.
+
+    Attributes:
+        settings: The run.
+        value: What was released of it before a crash, if anything.
+        public: What it declared public before.
+        noise: Test injection; it travels to trials only, in no pickle of a search or trainable.
+    """
+
+    settings: LedgerSettings
+    value: float | None
+    public: tuple[str, ...]
+    noise: NoiseSource | None
+
+
+class LedgerHost(Host):
+    """A ledger of plays behind one method that never raises.
+
+    Args:
+        settings: The run.
+        url: Database of the ledger; None keeps it in this process.
+        noise: Test injection, handed to trials.
+    """
+
+    KIND = "ldp/"
+    LOST = LOST_PLAYS
+    ABSENT = (
+        "No ledger is alive for this private trainable. Either it is gone (a ledger in memory "
+        "ends with its driver; then nothing more can be released), or it was never begun: make "
+        "the trainable in the driver, with ldp_trainable or with the private method of the very "
+        "search that suggests; after a restore, take search = type(search).from_experiment(path) "
+        "and search.private(trainable), or give both the same vault= and run=."
+    )
+
+    def __init__(
+        self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
+    ) -> None:
+        super().__init__(settings, url, noise)
+        self._opened: PlayLedger | None = None
+        self._entered: set[str] = set()
+        self._released = 0
+
+    @property
+    def _ledger(self) -> PlayLedger:
+        if self._opened is None:
+            s: LedgerSettings = self._settings
+            ledger = PlayLedger(
+                s.mechanism, self._open_vault(), f"ray-ldp/{s.run}", user_budget=s.user_budget
+            )
+            self._released = len(ledger.plays())
+            if self._released < s.at_least:
+                raise VaultError(SET_BACK)
+            if self._noise is not None and type(self._noise) is not SecureNoise:
+                ledger.mark_unprotected(TEST_NOISE)
+            self._opened = ledger
+        return self._opened
+
+    def _marks(self, kind: str) -> tuple[str, ...]:
+        with self._ledger.vault.transaction(self._ledger.run_id) as tx:
+            return tx.marks(kind)
+
+    def _mark(self, kind: str, text: str) -> None:
+        with self._ledger.vault.transaction(self._ledger.run_id) as tx:
+            tx.mark(kind, text)
+
+    # The driver's side ----------------------------------------------------------------------
+
+    def join(self, settings: LedgerSettings) -> tuple[str, tuple[str, ...]]:
+        """Identity of the vault, and why nothing may be claimed, if so from the start.
+
+        Raises:
+            ValueError: If the driver's settings are not those of the run.
+        """
+        ledger, own = self._ledger, self._settings
+        names = ("mechanism", "user_budget", "metric", "maximize")
+        differing = [name for name in names if getattr(settings, name) != getattr(own, name)]
+        if differing:
+            raise ValueError(
+                f"This run was begun with another {' and another '.join(differing)}, which cannot "
+                "change under way: use the same settings, or another run= name (the epsilons of "
+                "users who are asked in both add up)."
+            )
+        if self._released < settings.at_least:
+            raise VaultError(SET_BACK)
+        return ledger.vault.vault_id, self._marks("unprotected")
+
+    def verdict(self, trial: str) -> Verdict:
+        """What is known of a trial."""
+        value, mark = self._ledger.replay(trial), f"/{trial}"
+        vouched = (v.removesuffix(mark) for v in self._marks(_VOUCHED_FOR) if v.endswith(mark))
+        entered = value is not None or trial in self._entered
+        return Verdict(value, entered, frozenset(vouched), self._released)
+
+    def mark_unprotected(self, reason: str) -> None:
+        """Records for ever that nothing may be claimed."""
+        self._ledger.mark_unprotected(reason)
+
+    def failed(self) -> None:
+        """Records that a trial failed, which the guarantee reports."""
+        self._ledger.note(_FAILED)
+
+    def report(self, unaudited: bool, notes: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Everything public: guarantee and releases.
+
+        Args:
+            unaudited: Whether a result passed by while the ledger did not answer.
+            notes: What else a reader of the guarantee should know.
+        """
+        rows = self.ledger()
+        published = {trial: value for trial, *_, value in rows if value is not None}
+        self._released = max(self._released, len(published))
+        guarantee = self._ledger.guarantee(
+            len(published),
+            users_named=bool(self._marks(_NAMED)),
+            reasons=[UNSEEN] if unaudited else [],
+            notes=notes,
+        )
+        return {
+            "guarantee": guarantee,
+            "published": published,
+            "entered": frozenset(trial for trial, *_ in rows),
+            "vouched": frozenset(self._marks(_VOUCHED_FOR)),
+            "released": self._released,
+        }
+
+    def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
+        """(trial, pseudonym, epsilon, delta, release or None) of every play."""
+        with self._ledger.vault.transaction(self._ledger.run_id) as tx:
+            return tx.plays()
+
+    # The trials' side -----------------------------------------------------------------------
+
+    def enter(self, trial: str, user: User | None) -> Admission:
+        """A trial begins; nobody is charged yet.
+
+        Raises:
+            BudgetExceededError: If its user's budget does not allow another play.
+        """
+        value = self._ledger.replay(trial)
+        if value is None:
+            self._ledger.check(trial, user)
+        if user is not None:
+            self._mark(_NAMED, "users")
+        self._entered.add(trial)
+        public = tuple(sorted(self.verdict(trial).vouched))
+        return Admission(self._settings, value, public, self._noise)
+
+    def charge(self, trial: str, user: User | None) -> float | None:
+        """Charges a user before anything is drawn; the play's release if there is one."""
+        return self._ledger.charge(trial, user)
+
+    def store(self, trial: str, value: float) -> float:
+        """Stores what a worker drew; the first release of a trial stays, and is returned."""
+        known = self._ledger.replay(trial)
+        stored = self._ledger.store(trial, value)
+        self._released += known is None
+        return stored
+
+    def vouch(self, operation: str, trial: str) -> None:
+        """Records what a trial declared public."""
+        self._ledger.note(_DECLARED.format(operation))
+        self._mark(_VOUCHED_FOR, f"{operation}/{trial}")
+
+
+def trial_channel(name: str) -> Channel:
+    """A trial's channel to the ledger that the driver began."""
+    return Channel(trial_sender(name, LedgerHost))

@@ -1,0 +1,352 @@
+"""Privatised rewards in Ray Tune: a trainable whose reward is randomised before it is reported.
+
+Who does what: the worker runs the user's function, clips and privatises what it returns, and
+reports the release. The ledger, one actor on the driver's node, charges the user before anything
+is drawn and keeps the release: a trial that is tried again replays it. The raw reward never
+leaves the worker.
+
+The ledger is begun by the driver: when the trainable is wrapped, if Ray is running then, else
+when it is first pickled with Ray running, which Tune does with every trainable before it starts a
+trial. A worker never begins one: it would end with that worker, and every worker would count for
+itself. A trainable that a worker makes for itself (because it imported a module that calls
+:func:`ldp_trainable`) therefore finds no ledger and fails.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+
+from privbo_plugins.curator import (
+    NotARewardError,
+    User,
+    as_reward,
+    check_user_budget,
+    local_guarantee,
+    user_name,
+)
+from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
+from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.scrub import attempt
+from raytune_searchers._actor import Channel, actor_name, anchor, connect, in_worker
+from raytune_searchers._arguments import (
+    check_target,
+    checked_handle,
+    checked_run,
+    identify,
+    private_url,
+)
+from raytune_searchers._audit import complaints, flat, stored_verdict
+from raytune_searchers._ledger import Admission, LedgerHost, LedgerSettings, trial_channel
+from raytune_searchers._trainable import (
+    ClosedRewardReportError,
+    Trainable,
+    Turn,
+    check_trainable,
+    copied,
+    keep_private,
+    trial_id,
+)
+
+UserOf = User | Callable[[dict[str, Any]], User]
+
+PLAIN = "trials returned values that were not privatised"
+
+_NOT_COMPARED = (
+    "what the trainable reported was not compared with the ledger: give the results to guarantee"
+)
+
+_LONGEST_NAME = 1000
+
+
+# In the trial -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plays:
+    """How a trial finds its ledger, and whose reward it is; all that a worker is sent.
+
+    Attributes:
+        name: Of the ledger's actor.
+        mechanism: What the wrapper promises to do to a reward.
+        user_id: Whose reward a trial is.
+    """
+
+    name: str
+    mechanism: LocalMechanism
+    user_id: UserOf | None
+
+    def begin(self, config: dict[str, Any]) -> tuple[Turn | None, BaseException | None]:
+        """Begins a trial: (its turn, None), or (None, an error that tells nothing private)."""
+        trial = trial_id()
+        named, failure = attempt(lambda: self._named(config), lambda _: None)
+        if failure is not None:
+            return None, failure
+        user = None if self.user_id is None else _checked_name(named)
+        channel = trial_channel(self.name)
+        admitted: Admission = channel.call("enter", trial, user)
+        settings = admitted.settings
+        if settings.mechanism != self.mechanism:
+            raise VaultError(
+                "This private trainable was made with another mechanism, epsilon or range than "
+                "the run that it found under its name. Give it another run= name."
+            )
+        release = functools.partial(_release, channel, admitted, trial, user)
+        turn = Turn(
+            trial,
+            settings.metric,
+            channel,
+            admitted.value,
+            admitted.public,
+            as_reward,
+            release,
+            ClosedRewardReportError,
+            NotARewardError,
+        )
+        return turn, None
+
+    def _named(self, config: dict[str, Any]) -> Any:
+        return self.user_id(copied(config)) if callable(self.user_id) else self.user_id
+
+
+def _release(
+    channel: Channel, admitted: Admission, trial: str, user: User | None, reward: float
+) -> float:
+    """Charges the user, draws here and stores the draw; whatever was stored first counts."""
+    known = channel.call("charge", trial, user)
+    if known is not None:  # another attempt of this trial was faster
+        return float(known)
+    settings = admitted.settings
+    noise = SecureNoise() if admitted.noise is None else admitted.noise
+    drawn = settings.mechanism.randomize(reward, noise, settings.worst)
+    return float(channel.call("store", trial, drawn))
+
+
+def _checked_name(user: Any) -> User:
+    """A user's name as plain data, small enough to travel inside a call.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    name = user_name(user)
+    if isinstance(name, str | bytes) and len(name) > _LONGEST_NAME:
+        raise ValueError(f"A user's name may have at most {_LONGEST_NAME} characters.")
+    return name
+
+
+def wrap(
+    trainable: Trainable,
+    name: str,
+    mechanism: LocalMechanism,
+    user_id: UserOf | None,
+    user_budget: float | None,
+) -> Any:
+    """A function trainable whose reward is privatised where it arises.
+
+    Args:
+        trainable: The user's function.
+        name: Of the actor that holds the ledger.
+        mechanism: What happens to a reward.
+        user_id: Whose reward a trial is.
+        user_budget: What the ledger allows a user.
+
+    Raises:
+        ValueError: If it is no function of a config, or a budget has no users.
+    """
+    check_trainable(trainable, "A private trainable", "one user's reward, a number")
+    if user_budget is not None and user_id is None:
+        raise ValueError(
+            "user_budget= limits what one user pays in all, so it needs user_id=: a name, or a "
+            "function from the config to the name of the user it asks."
+        )
+    if user_id is not None and not callable(user_id):
+        _checked_name(user_id)
+    private: Any = keep_private(trainable, Plays(name, mechanism, user_id).begin)
+    # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
+    private.__qualname__ = f"ldp_trainable.<locals>.{private.__name__}"
+    private.mechanism = mechanism
+    return private
+
+
+# In the driver ----------------------------------------------------------------------------------
+
+
+class Ledger:
+    """The driver's way to the ledger of one trainable; pickled beside it, and begun by that.
+
+    Args:
+        settings: The run.
+        handle: Of the database, if there is one.
+        noise: Test injection, for the ledger's actor only.
+    """
+
+    def __init__(
+        self, settings: LedgerSettings, handle: str | None, noise: NoiseSource | None
+    ) -> None:
+        self._settings, self._handle = settings, handle
+        self.name = actor_name(LedgerHost, settings.vault_id, settings.run)
+        self._attach(may_begin=not in_worker(), noise=noise)
+        if ray.is_initialized():
+            self.begin()
+
+    def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
+        self._anchor = anchor(self.name, LedgerHost, may_begin=may_begin, noise=noise)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A handle and public settings; Tune pickles trainables before it starts any trial."""
+        if ray.is_initialized():
+            self.begin()
+        state = self.__dict__.copy()
+        del state["_anchor"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._attach()
+
+    def begin(self) -> None:
+        """Has the ledger's actor begin, unless this is a worker.
+
+        Raises:
+            VaultError: If the ledger was in memory and is gone.
+        """
+        if not in_worker():
+            self._connect()
+
+    @property
+    def _unused(self) -> bool:
+        """Whether Ray has never run, so that no trial can have."""
+        return self._handle is None and self._anchor.may_begin and not ray.is_initialized()
+
+    def _connect(self) -> Channel:
+        url = None if self._handle is None else private_url(self._handle)
+        channel, vault_id, _ = connect(self._anchor, self._settings, url)
+        self._settings = replace(self._settings, vault_id=vault_id)
+        return channel
+
+    def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
+        """What may be claimed for everything that the trainable has reported.
+
+        Args:
+            results: The ``ResultGrid`` of ``Tuner.fit``, whose values are compared with the
+                ledger's.
+
+        Raises:
+            VaultError: If the ledger was in memory and is gone.
+            PrivacyError: In a trial.
+        """
+        if in_worker():
+            raise PrivacyError("The guarantee is asked for in the driver, not in a trial.")
+        if self._unused:
+            return local_guarantee(self._settings.mechanism, 0, 0, users_named=False)
+        channel, stored = self._connect(), list(results)
+        report = channel.call("report", False)
+        for result in stored:
+            metrics = dict(result.metrics or {})
+            verdict, shown = stored_verdict(metrics, report), flat(metrics)
+            names = set(result.config or {})
+            for reason in complaints(shown, self._settings.metric, names, verdict, PLAIN):
+                channel.call("mark_unprotected", reason)
+        if any(result.error is not None for result in stored):
+            channel.call("failed")
+        notes = () if stored else (_NOT_COMPARED,)
+        guarantee: LocalGuarantee = channel.call("report", False, notes)["guarantee"]
+        return guarantee
+
+    def plays(self) -> list[Any]:
+        """Rows of the ledger, for tests."""
+        return list(self._connect().call("ledger"))
+
+
+def ldp_trainable(
+    trainable: Trainable,
+    *,
+    epsilon: float,
+    bound: float | None = None,
+    reward_range: tuple[float, float] | None = None,
+    mechanism: str = DEFAULT_MECHANISM,
+    delta: float | None = None,
+    metric: str = "reward",
+    mode: str = "max",
+    user_id: UserOf | None = None,
+    user_budget: float | None = None,
+    vault: str | None = None,
+    run: str | None = None,
+    noise: NoiseSource | None = None,
+) -> Any:
+    """Makes every trial of any searcher locally private: each trial is one user's reward.
+
+    The reward is clipped and privatised in the worker that evaluates it, before Tune sees it: run
+    the trials where the users' data are. Everything that Tune stores and shows afterwards, and
+    whatever a searcher or scheduler makes of it, is eps-LDP. Source: Zhou and Tan, Curator 1, and
+    the mechanisms of :mod:`privbo_plugins.privacy.local`.
+
+    Call it in the driver: the ledger of the users' plays is begun there, at once if Ray is
+    running, else when Tune first pickles the trainable. Ray's own workers never begin one.
+
+    Args:
+        trainable: From a config to one number, the reward (or cost) of one user. NaN and infinity
+            count as the end of the range that ``mode`` does not want. It may take further
+            arguments by ``tune.with_parameters``.
+        epsilon: Privacy parameter of one reward, > 0 and finite.
+        bound: Rewards are clipped to [-bound, bound] (the paper's B + R).
+        reward_range: Or to (low, high), which is less noise for the same epsilon where rewards
+            have one sign. Exactly one of the two, from public knowledge.
+        mechanism: "laplace" (the paper's CTL), "duchi", "piecewise", "hybrid" or "gaussian".
+        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
+        metric: Under which name the release is reported.
+        mode: "max" for rewards, "min" for costs.
+        user_id: Whose reward a trial is: a string, bytes or integer, or a function from the
+            config to one. A user who is asked k times pays k times. None: every trial asks
+            another user.
+        user_budget: The most epsilon that one user may pay in all runs of the vault; needs
+            ``user_id``. A play beyond it is refused before the trainable runs.
+        vault: Where users' plays are counted (never a raw reward goes there): None for the memory
+            of an actor, which ends with the driver, or a database URL, or ``env:NAME``.
+        run: Name of the run in the database; None makes one. Needed to go on with a ledger after
+            ``Tuner.restore``.
+        noise: For tests only; what was released with it is reported as unprotected.
+
+    Returns:
+        A trainable for ``tune.Tuner``, with the attribute ``mechanism`` and the method
+        ``guarantee(results)``.
+
+    Raises:
+        ValueError: For every argument outside its range.
+        VaultError: If the vault's database cannot be opened.
+
+    Example:
+        >>> private = ldp_trainable(
+        ...     lambda config: 1 - abs(config["x"] - 0.5), epsilon=1.0, reward_range=(0, 1)
+        ... )
+        >>> private.mechanism.epsilon
+        1.0
+        >>> # results = tune.Tuner(private, param_space={"x": tune.uniform(0, 1)}).fit()
+        >>> # print(private.guarantee(results))
+    """
+    made = make_mechanism(
+        epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
+    )
+    if metric is None or mode is None:
+        raise ValueError("ldp_trainable needs a metric and a mode of its own.")
+    check_target("ldp_trainable", metric, mode)
+    check_user_budget(made, user_budget)
+    handle = checked_handle(vault)
+    settings = LedgerSettings(
+        checked_run(run, handle),
+        made,
+        user_budget,
+        metric,
+        mode == "max",
+        None if handle is None else identify(handle),
+    )
+    name = actor_name(LedgerHost, settings.vault_id, settings.run)
+    private = wrap(trainable, name, made, user_id, user_budget)
+    private.guarantee = Ledger(settings, handle, noise).guarantee
+    return private

@@ -1,0 +1,337 @@
+"""Lifecycle of searches that learn from one privatised number a trial.
+
+What such a search knows is public: what trials reported, and where. So all of it may be pickled;
+what must not be lost is in the users' ledger, which no pickle holds and no restore sets back.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.ldp_gp_ucb import (
+    RewardPlan,
+    RewardUCB,
+    UCBConfig,
+    make_reward_plan,
+)
+from privbo_plugins.curator import check_user_budget
+from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.noise import NoiseSource
+from raytune_searchers._audit import shown
+from raytune_searchers._ledger import LedgerHost, LedgerSettings
+from raytune_searchers._local import PLAIN, UserOf, wrap
+from raytune_searchers._search import HostedSearch
+from raytune_searchers._space import TuneSpace
+from raytune_searchers._trainable import Trainable
+
+Array = NDArray[np.float64]
+
+NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
+
+
+class RewardSearch(HostedSearch):
+    """Base of the searchers that learn from one privatised number a trial.
+
+    Args:
+        algorithm: The engine's.
+        config: Its settings.
+        mechanism: What ``private`` does to a reward; None leaves it as it is.
+        metric: Under which name trials report; None takes ``TuneConfig``'s.
+        mode: "min" or "max"; None takes ``TuneConfig``'s.
+        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
+        points_to_evaluate: Configurations to evaluate first.
+        max_concurrent: The most trials that may be out at once; None for no limit.
+        user_budget: The most epsilon that one user may pay in all.
+        seed: Drives candidates, never noise.
+        vault: Where users' plays are counted: None for the memory of an actor, or a database URL.
+        run: Name of the run in the vault.
+        noise: Test injection only; a run with it is reported as unprotected.
+
+    Raises:
+        ValueError: For an argument outside its range, or a vault URL with a password.
+        VaultError: If the vault's database cannot be opened.
+    """
+
+    _HOST = LedgerHost
+    _PLAIN = PLAIN
+    _WRAP = (
+        "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
+        "returns one user's reward."
+    )
+
+    def __init__(
+        self,
+        algorithm: type[RewardUCB],
+        config: UCBConfig,
+        mechanism: LocalMechanism | None,
+        *,
+        metric: str | None = None,
+        mode: str | None = None,
+        search_space: Mapping[str, Any] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int | None = None,
+        user_budget: float | None = None,
+        seed: int | None = None,
+        vault: str | None = None,
+        run: str | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        if mechanism is not None:
+            check_user_budget(mechanism, user_budget)
+        super().__init__(
+            metric=metric,
+            mode=mode,
+            search_space=search_space,
+            points_to_evaluate=points_to_evaluate,
+            max_concurrent=max_concurrent,
+            seed=secrets.randbits(32) if seed is None else int(seed),
+            vault=vault,
+            run=run,
+            noise=noise,
+        )
+        self.mechanism = mechanism
+        self._algorithm, self._config, self._user_budget = algorithm, config, user_budget
+        self._model: RewardUCB | None = None
+        self._transcript: dict[str, Any] = {"plays": []}
+        self._asked = 0
+        self._epochs: dict[str, int | None] = {}
+        self._begun: tuple[int, Array] | None = None  # the last epoch of replays, and where
+        self._learnt: set[str] = set()
+        if self._space is not None:
+            algorithm(config, self._space.space)  # what does not fit is refused here
+
+    # State ----------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A handle, public settings, and what the trials have shown."""
+        state = super().__getstate__()
+        state["_transcript"] = self._shown_so_far()
+        state["_model"] = None
+        return state
+
+    def _shown_so_far(self) -> dict[str, Any]:
+        return self._transcript if self._model is None else self._model.state_dict()
+
+    def _learned(self, space: TuneSpace) -> RewardUCB:
+        """The algorithm after everything that trials have shown."""
+        if self._model is None:
+            self._model = self._algorithm(
+                self._config, space.space, maximize=self._mode == "max", seed=int(self._seed or 0)
+            )
+            self._model.load_state_dict(self._transcript)
+        return self._model
+
+    # Tune's hooks ---------------------------------------------------------------------------
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        """Takes what the Tuner knows; False if it holds another space than the search's own."""
+        self._transcript, self._model = self._shown_so_far(), None  # the mode may be another
+        self._epochs.clear()
+        taken = super().set_search_properties(metric, mode, config, **spec)
+        if taken and self._space is not None:
+            self._algorithm(self._config, self._space.space)
+            self._begin()
+        return taken
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads what ``save`` wrote; what the ledger knows beyond it always wins."""
+        super().restore(checkpoint_path)
+        with suppress(VaultError):  # one that is gone is told of where something is asked of it
+            self._begin()
+
+    def _begin(self) -> None:
+        """Has the ledger begin: trials that a restored experiment resumes ask for nothing."""
+        known = None not in (self._metric, self._mode, self._space)
+        if known and self.mechanism is not None and ray.is_initialized():
+            self._open()
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The next configuration, or None while the limit, or all replays of a point, are out.
+
+        Raises:
+            RuntimeError: If metric, mode or search space are not known.
+            VaultError: If the ledger is gone.
+        """
+        begins = not self._suggesting
+        suggestion = super().suggest(trial_id)
+        if begins and self.mechanism is None:
+            warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=2)
+        return suggestion
+
+    def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
+        if self.mechanism is not None:
+            self._open()  # trials look for it
+        pending = [Play(x, self._epochs.get(trial)) for trial, x in self._live.items()]
+        # Of the trials that are out, a restore may have dropped those that have not reported yet.
+        may_wait = bool(self._here)
+        play = self._learned(space).ask(self._asked, pending, may_wait=may_wait)
+        if play is None:
+            return "wait", None
+        x = self._where(play, space)
+        self._asked += 1
+        self._epochs[trial_id] = play.epoch
+        return "ask", x
+
+    def _where(self, play: Play, space: TuneSpace) -> Array:
+        """The play's point: a replay's is that of its epoch, to the last bit."""
+        begun = self._begun
+        if begun is not None and play.epoch == begun[0]:
+            return begun[1] if np.allclose(play.x, begun[1], rtol=0, atol=1e-8) else play.x
+        x = play.x
+        if self._points:
+            x = space.checked_point(self._points[0])
+            del self._points[0]
+        self._begun = None if play.epoch is None else (play.epoch, x)
+        return x
+
+    def _complete(
+        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
+    ) -> None:
+        epoch = self._epochs.pop(trial_id, None)
+        if self.mechanism is not None:
+            verdict = self._audit(trial_id, result)
+            if error and verdict.entered:
+                self._call("failed")
+        value = shown(result, self._metric)
+        if not error and isinstance(value, Real) and math.isfinite(value):
+            self._learn(trial_id, x, epoch, result, float(value))
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Looks at what was reported, if anything is promised of it."""
+        if self.mechanism is not None:
+            super().on_trial_result(trial_id, result)
+        elif trial_id in self._live:
+            self._here.add(trial_id)
+
+    def _learn(
+        self,
+        trial_id: str,
+        x: Array | None,
+        epoch: int | None,
+        result: Mapping[str, Any],
+        value: float,
+    ) -> None:
+        """Tells the algorithm once what a trial has shown, wherever its configuration is from."""
+        x = self._told_point(result) if x is None else x
+        if x is None or trial_id in self._learnt:
+            return
+        self._learnt.add(trial_id)
+        self._learned(self._ready()).tell(Play(x, epoch), value)
+
+    # The ledger -----------------------------------------------------------------------------
+
+    def _check_alive(self) -> None:
+        if self.mechanism is not None:
+            super()._check_alive()
+
+    def _settings(self) -> LedgerSettings:
+        if self.mechanism is None:
+            raise ValueError("Without privacy there is no ledger.")
+        return LedgerSettings(
+            self._run,
+            self.mechanism,
+            self._user_budget,
+            str(self._metric),
+            self._mode == "max",
+            self._vault_id,
+            self._released,
+        )
+
+    # What the user writes and reads ---------------------------------------------------------
+
+    def private(self, trainable: Trainable, *, user_id: UserOf | None = None) -> Trainable:
+        """Wraps a function trainable that returns one user's reward, with this search's mechanism.
+
+        Args:
+            trainable: From a config to one number: a reward to maximise or a cost to minimise, by
+                the search's mode. NaN and infinity count as the end of the range that nobody
+                wants.
+            user_id: Whose reward a trial is, as for :func:`raytune_searchers.ldp_trainable`.
+
+        Returns:
+            A trainable for ``tune.Tuner`` that reports the privatised reward under the search's
+            metric, and nothing else. The reward itself never leaves the worker.
+
+        Raises:
+            ValueError: If epsilon is infinite: then there is nothing to wrap. Also if it is a
+                class, a generator or no function.
+        """
+        if self.mechanism is None:
+            raise ValueError(
+                "This search has epsilon=inf, which privatises nothing: give the trainable to "
+                "tune.Tuner as it is, or the search a finite epsilon."
+            )
+        return wrap(  # type: ignore[no-any-return]
+            trainable, self._actor_name, self.mechanism, user_id, self._user_budget
+        )
+
+    def plan(self, n_trials: int) -> RewardPlan:
+        """What so many trials can tell at this epsilon.
+
+        Args:
+            n_trials: Number of trials, one user's reward each.
+
+        Returns:
+            The plan; printing it says how well a setting's mean will be known.
+
+        Raises:
+            ValueError: If the number is not positive, or the search knows no reward range.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        plan = make_reward_plan(self._config, n_trials)
+        plan.warn_if_drowned()
+        return plan
+
+    def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The config with the largest posterior mean: not the best noisy trial.
+
+        Args:
+            param_space: The Tuner's own, needed only where constants or choices are objects
+                (functions, classes): Tune hides them from searchers.
+
+        Returns:
+            A config as a trial gets it, constants included.
+
+        Raises:
+            ValueError: If no trial has completed, or objects are hidden.
+        """
+        if self._space is None or not self._shown_so_far()["plays"]:
+            raise ValueError("There is nothing to recommend yet: no trial has completed.")
+        return self._config_at(self._learned(self._space).recommendation(), param_space)
+
+    def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
+        """What may be claimed for this run.
+
+        Args:
+            results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
+                once more; what passed through this search was compared on the way.
+        """
+        if self.mechanism is None:
+            inf, reasons = math.inf, (NOT_PRIVATE,)
+            return LocalGuarantee(False, "none", inf, 0.0, 0, 0, inf, 0.0, False, reasons=reasons)
+        return self._checked_report(results)["guarantee"]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Ends the ledger's actor; a ledger in memory is gone then, one in a database is not.
+
+        The last report is kept, so that ``guarantee`` and ``recommend`` still work.
+        """
+        if self.mechanism is not None:
+            super().close()

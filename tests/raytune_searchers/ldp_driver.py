@@ -1,0 +1,123 @@
+"""Trials with a private reward that die at a given point, and a driver that one of them kills.
+
+As a script it runs one experiment in a Ray of its own, until it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+
+from privbo_plugins.privacy.noise import SecureNoise
+from raytune_searchers import LDPGPUCBSearch
+from tests.raytune_searchers.fault_driver import (
+    DRIVER,
+    REPORTED,
+    STORED,
+    Faults,
+    act,
+    append,
+    await_checkpoint,
+    first_time,
+    turn_of,
+)
+from tests.raytune_searchers.runs import tuner
+
+CHARGED, PLAYED = "charged", "played"
+"""Where else a trial may die: while its noise is drawn, and before its user is charged."""
+
+
+def strike(folder: Path, faults: Faults, point: str, actor: str, driver: int) -> None:
+    """Does once what shall happen at this point of this trial."""
+    turn = turn_of(folder, tune.get_context().get_trial_id())
+    what = faults.get((turn, point))
+    if what is not None and first_time(folder / f"struck-{turn}-{point}"):
+        if what == DRIVER:
+            await_checkpoint(folder / "run")
+        act(what, driver, actor)
+
+
+class DeadlyNoise(SecureNoise):
+    """Secure noise that notes every draw; a trial may die while it draws, charged already."""
+
+    def __init__(self, folder: Path, faults: Faults) -> None:
+        super().__init__()
+        self.folder, self.faults = folder, faults
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "faults": self.faults}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({})
+        self.__dict__.update(state)
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        strike(self.folder, self.faults, CHARGED, "", 0)
+        noisy = super().add_laplace(value, scale)
+        append(self.folder / "draws", noisy)
+        return noisy
+
+
+def reward(config: dict[str, Any]) -> float:
+    return 1.0 - abs(float(config["x"]) - 0.75)
+
+
+def faulty(
+    wrap: Callable[[Any], Any], folder: Path, faults: Faults, actor: str = ""
+) -> Callable[[Any], None]:
+    """A trainable with a private reward that notes each play and fails where it shall.
+
+    Args:
+        wrap: Makes the reward private.
+        folder: For notes.
+        faults: What happens where.
+        actor: Name of the ledger's actor, for those that end it.
+    """
+    driver = os.getpid()
+
+    def played(config: dict[str, Any]) -> float:
+        append(folder / "played", turn_of(folder, tune.get_context().get_trial_id()))
+        strike(folder, faults, PLAYED, actor, driver)
+        return reward(config)
+
+    private = wrap(played)
+
+    def trainable(config: dict[str, Any]) -> None:
+        released = private(config)
+        strike(folder, faults, STORED, actor, driver)
+        tune.report(released)
+        strike(folder, faults, REPORTED, actor, driver)
+
+    return trainable
+
+
+def search_of(folder: Path) -> LDPGPUCBSearch:
+    """A search with its ledger in a file."""
+    vault = f"sqlite:///{folder}/vault.db"
+    return LDPGPUCBSearch(
+        1.0, bound=1.0, mechanism="laplace", metric="reward", mode="max", vault=vault, run="r"
+    )
+
+
+def main(folder: str, ray_folder: str) -> None:
+    """Runs the experiment ``folder``/run, which kills this process in its last trial."""
+    from tests.raytune_searchers.conftest import INIT  # trials need no pytest
+
+    warnings.simplefilter("ignore")
+    ray.init(_temp_dir=ray_folder, **INIT)
+    search = search_of(Path(folder))
+    trainable = faulty(search.private, Path(folder), {(2, STORED): DRIVER})
+    settings = {"num_samples": 3, "max_concurrent_trials": 1}
+    tuner(search, trainable, Path(folder), **settings).fit()
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

@@ -1,0 +1,171 @@
+"""Whatever dies, a user is charged once for a trial, and what was drawn first is shown."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+from ray import tune
+
+from privbo_plugins.errors import BudgetExceededError, VaultError
+from raytune_searchers import LDPGPUCBSearch, ldp_trainable
+from raytune_searchers._ledger import LOST_PLAYS, LedgerHost
+from tests.raytune_searchers.fault_driver import (
+    LOSE_VAULT,
+    REPORTED,
+    STORED,
+    TRIAL,
+    append,
+    kill_vault,
+    lines,
+    turn_of,
+)
+from tests.raytune_searchers.ldp_driver import (
+    CHARGED,
+    PLAYED,
+    DeadlyNoise,
+    faulty,
+    reward,
+    search_of,
+)
+from tests.raytune_searchers.runs import fit
+from tests.raytune_searchers.test_faults import never_stalls, run_until_killed
+
+pytestmark = [pytest.mark.usefixtures("the_ray"), pytest.mark.usefixtures(never_stalls.__name__)]
+
+
+def shown(path: Path) -> list[tuple[str, float]]:
+    """(trial, value) of every line that Tune has written of the experiment."""
+    rows = [row for file in path.glob("*/result.json") for row in lines(file)]
+    return [(row["trial_id"], row["reward"]) for row in rows if "reward" in row]
+
+
+def check(rows: list[Any], path: Path, n: int) -> dict[str, float]:
+    """One charge a trial, one release a charge, and nothing else in the results."""
+    released = {trial: value for trial, _, _, _, value in rows}
+    assert len(rows) == len(released) == n
+    for trial, value in shown(path):
+        assert value == released[trial]
+    return released
+
+
+def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> None:
+    faults = {(0, CHARGED): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, PLAYED): TRIAL}
+    made = []
+
+    def wrap(played: Any) -> Any:
+        noise = DeadlyNoise(tmp_path, faults)
+        made.append(ldp_trainable(
+            played, epsilon=1.0, bound=1.0, mechanism="laplace", noise=noise, user_id="Jane"
+        ))  # fmt: skip
+        return made[0]
+
+    trainable = faulty(wrap, tmp_path, faults)
+    results = fit(
+        None, trainable, tmp_path, num_samples=4, failure=tune.FailureConfig(max_failures=1)
+    )
+    assert not results.errors
+    private = made[0]
+    rows = private.guarantee.__self__.plays()
+    released = check(rows, tmp_path / "run", 4)
+    assert len({person for _, person, *_ in rows}) == 1
+    assert {r.metrics["trial_id"]: r.metrics["reward"] for r in results} == released
+    assert Counter(lines(tmp_path / "played")) == {0: 2, 1: 1, 2: 1, 3: 2}
+    drawn = lines(tmp_path / "draws")
+    assert sorted(drawn) == pytest.approx(sorted(released.values()))
+    guarantee = private.guarantee(results)
+    assert not guarantee.protected  # the noise was a test's
+    assert (guarantee.n_plays, guarantee.most_plays) == (4, 4)
+
+
+def test_a_budget_holds_across_workers_and_the_user_is_not_even_asked(tmp_path: Path) -> None:
+    def played(config: dict[str, Any]) -> float:
+        append(tmp_path / "played", config["user"])
+        return reward(config)
+
+    private = ldp_trainable(
+        played,
+        epsilon=1.0,
+        reward_range=(0, 1),
+        user_id=lambda config: config["user"],
+        user_budget=1.0,
+    )
+    space = {"x": 0.5, "user": tune.grid_search(["Jane", "Jane", "Joe"])}
+    results = fit(
+        None,
+        private,
+        tmp_path,
+        param_space=space,
+        num_samples=1,
+        max_concurrent_trials=1,
+        reuse_actors=False,
+    )
+    assert Counter(lines(tmp_path / "played")) == {"Jane": 1, "Joe": 1}
+    assert results.num_errors == 1
+    assert BudgetExceededError.__name__ in str(results.errors[0])
+    assert "Jane" not in str(results.errors[0])
+    guarantee = private.guarantee(results)
+    assert guarantee.protected
+    assert (guarantee.n_plays, guarantee.most_plays, guarantee.epsilon) == (2, 1, 1.0)
+
+
+def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(tmp_path: Path) -> None:
+    actor = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
+    name = actor.guarantee.__self__.name
+
+    def losing(config: dict[str, Any]) -> float:
+        if turn_of(tmp_path, tune.get_context().get_trial_id()) == 1:
+            kill_vault(name, LOSE_VAULT)
+        return reward(config)
+
+    private = _sharing(actor, losing)
+    results = fit(None, private, tmp_path, num_samples=3, max_concurrent_trials=1)
+    assert results.num_errors == 2
+    said = [str(error) for error in results.errors]
+    assert any(LOST_PLAYS in text for text in said)
+    assert all(LOST_PLAYS in text or LedgerHost.ABSENT in text for text in said)  # a new worker
+    assert len(shown(tmp_path / "run")) == 1
+    with pytest.raises(VaultError) as raised:
+        actor.guarantee(results)
+    assert str(raised.value) == LOST_PLAYS
+
+
+def _sharing(private: Any, trainable: Any) -> Any:
+    """Another function with the ledger of a private trainable."""
+    from raytune_searchers._local import wrap
+
+    return wrap(trainable, private.guarantee.__self__.name, private.mechanism, None, None)
+
+
+@pytest.mark.slow
+def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+    ray_folder = tempfile.mkdtemp(prefix="ry", dir="/tmp")
+    settings = {"folder": str(tmp_path), "ray_folder": ray_folder}
+    run_until_killed("tests.raytune_searchers.ldp_driver", settings)
+    path = tmp_path / "run"
+    search = LDPGPUCBSearch.from_experiment(path)
+    before = check(search._call("ledger"), path, 3)
+    search.close()  # the restored experiment begins the ledger itself, though it suggests nothing
+    results = tune.Tuner.restore(str(path), faulty(search.private, tmp_path, {})).fit()
+    assert not results.errors
+    after = check(search._call("ledger"), path, len(results))
+    assert before == after
+    assert {trial for trial, _ in shown(path)} == set(after)
+    assert Counter(lines(tmp_path / "played")) == dict.fromkeys(range(len(after)), 1)
+    guarantee = search.guarantee(results)
+    assert guarantee.protected
+    assert guarantee.n_plays == len(after)
+    assert json.loads(json.dumps(guarantee.to_dict()))["n_plays"] == len(after)
+    anew = search_of(tmp_path)  # made again under the same name
+    anew.set_search_properties(None, None, {"x": tune.uniform(0, 1)})
+    assert anew._report()["published"] == after
