@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
@@ -183,9 +184,10 @@ class RewardSampler(BaseSampler):
             play = algorithm.ask(trial.number, pending)
         if play is None:
             return {}
-        if play.epoch is not None:
-            study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, play.epoch)
-        return space.decode(play.x)
+        if play.epoch is None:
+            return space.decode(play.x)
+        study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, play.epoch)
+        return _first_params(study, play, space) or space.decode(play.x)
 
     def _synchronised(
         self, study: Study, space: Space, asking: int | None
@@ -371,6 +373,18 @@ def _play(trial: FrozenTrial, space: Space) -> Play | None:
     except ValueError:  # a choice that the space does not know
         return None
     return Play(space.snap(x), trial.system_attrs.get(EPOCH_ATTR))
+
+
+def _first_params(study: Study, play: Play, space: Space) -> dict[str, Any] | None:
+    """Parameters of an earlier trial that a play repeats, without any rounding error."""
+    for trial in reversed(study.get_trials(deepcopy=False)):
+        epoch = trial.system_attrs.get(EPOCH_ATTR)
+        if epoch is not None and epoch < play.epoch:
+            return None
+        known = _play(trial, space) if epoch == play.epoch else None
+        if known is not None and np.allclose(known.x, play.x, rtol=0.0, atol=1e-9):
+            return {name: trial.params[name] for name in space}
+    return None
 
 
 def _tell(algorithm: RewardUCB, play: Play | None, value: float | None) -> None:

@@ -492,6 +492,7 @@ class Vault:
         if url is not None:
             self._prepare_file(url, create)
         self._engine = _make_engine(url)
+        weakref.finalize(self, _dispose, self._engine, os.getpid()).atexit = False
         self._is_sqlite = self._engine.dialect.name == "sqlite"
         self._statements = {
             name: _compile(statement, self._engine.dialect)
@@ -633,6 +634,14 @@ class Vault:
     def close(self) -> None:
         """Closes every connection; an in-memory vault is gone then."""
         self._engine.dispose()
+
+
+def _dispose(engine: sa.Engine, pid: int) -> None:
+    """Closes the connections of a vault that nobody holds any longer.
+
+    A forked child only forgets them: closing would end its parent's.
+    """
+    engine.dispose(close=os.getpid() == pid)
 
 
 def _compile(statement: Any, dialect: Any) -> tuple[str, Any]:

@@ -49,6 +49,7 @@ class MoMAGPUCB(NystromUCB):
         self.k = config.k
         self.n = 0
         self._open: dict[Group, list[float]] = {}
+        self._first: dict[Group, Array] = {}
         self._S: list[Array] = []
 
     @property
@@ -78,7 +79,8 @@ class MoMAGPUCB(NystromUCB):
             return Play(self._maximiser(key, ()), self.n)
         if may_wait and self._held(group, out) >= self.k:
             return None
-        return Play(self.space.snap(np.frombuffer(group[1])), group[0])
+        played = (play.x for play in out if _group(play) == group)
+        return Play(self._first[group] if group in self._first else next(played), group[0])
 
     def _current(self, out: Sequence[Play]) -> Group | None:
         """The open epoch; several workers may have begun it at different points."""
@@ -95,6 +97,7 @@ class MoMAGPUCB(NystromUCB):
         if play.epoch is None or play.epoch < self.n:
             return
         rewards = self._open.setdefault(_group(play), [])
+        self._first.setdefault(_group(play), play.x)
         rewards.append(reward)
         if len(rewards) < self.k:
             return
@@ -103,6 +106,7 @@ class MoMAGPUCB(NystromUCB):
             self._S.append(np.zeros(self.k))
         self._S[number] = self._S[number] + rewards
         self._open.clear()
+        self._first.clear()
         self.n += 1
         self._follow()
 
