@@ -294,6 +294,40 @@ def show(part: str, rows: list[Row]) -> None:
         print("  " + ", ".join(f"{k}={v}" for k, v in told.items()))
 
 
+def draw(results: dict[str, Any], path: Path) -> None:
+    """One panel a part: regret as a fraction of uniform play's, with standard errors."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    panels = {
+        "as published, eps = 1, T = 3000": [
+            (f"{r['name']}\n{r['kind']}", r)
+            for r in results.get("published", [])
+            if r["epsilon"] == 1.0 and r["T"] == 3000
+        ],
+        "plain GP-UCB, true range, eps = 1, T = 3000": [
+            (f"{r['name']}\n{r['mechanism']}", r)
+            for r in results.get("mechanisms", [])
+            if r["epsilon"] == 1.0 and r["scale"] == 1.0
+        ],
+        "Optuna samplers behind ldp_objective, eps = 1": [
+            (f"{r['name']}\n{r['kind']}\nT={r['T']}", r) for r in results.get("samplers", [])
+        ],
+    }
+    figure, axes = plt.subplots(len(panels), 1, figsize=(13, 12))
+    for axis, (title, bars) in zip(axes, panels.items(), strict=True):
+        heights, errors = ([r[key] for _, r in bars] for key in ("fraction", "fraction_se"))
+        axis.bar(range(len(bars)), heights, yerr=errors, capsize=3, color="#4477aa")
+        axis.set_xticks(range(len(bars)), [label for label, _ in bars], fontsize=6.5)
+        axis.axhline(1.0, color="#bb5566", linewidth=1)
+        axis.set_title(title, fontsize=10)
+        axis.set_ylabel("regret / uniform play")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Runs the parts that are asked for and keeps the results of the others."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -313,6 +347,7 @@ def main() -> None:
         results["machine"] = {"python": platform.python_version(), "numpy": np.__version__}
         path.write_text(json.dumps(results, indent=1) + "\n")
         show(part, results[part])
+    draw(results, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":
