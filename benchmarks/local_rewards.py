@@ -313,7 +313,8 @@ def draw(results: dict[str, Any], path: Path) -> None:
             if r["epsilon"] == 1.0 and r["scale"] == 1.0
         ],
         "Optuna samplers behind ldp_objective, eps = 1": [
-            (f"{r['name']}\n{r['kind']}\nT={r['T']}", r) for r in results.get("samplers", [])
+            (f"{r['name']}\n{r['kind'].removesuffix('Sampler')}\nT={r['T']}", r)
+            for r in results.get("samplers", [])
         ],
     }
     figure, axes = plt.subplots(len(panels), 1, figsize=(13, 12))
