@@ -176,7 +176,7 @@ def _shm_files(known: set[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _wait_for(path: Path, process: subprocess.Popen[str], log: Path) -> None:
-    for _ in range(1500):
+    for _ in range(4000):
         if path.exists() and path.read_text().endswith("}"):
             return
         if process.poll() is not None:

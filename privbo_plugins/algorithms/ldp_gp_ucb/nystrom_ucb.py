@@ -99,8 +99,9 @@ class NystromUCB(RewardUCB):
         played = np.flatnonzero(new)
         Phi = self._Phi[played]
         self._V = self._V + (Phi.T * new[played]) @ Phi
-        leverage = _form(self._Phi[first:], _inverse(self._V))
-        self._leverage.append(np.sqrt(np.maximum(leverage, 0.0))[:, None])
+        if len(counts) > first:
+            leverage = _form(self._Phi[first:], _inverse(self._V))
+            self._leverage.append(np.sqrt(np.maximum(leverage, 0.0))[:, None])
         self._counted = counts
 
     def _sigma(self, Z: Array, phi: Array, A: Array) -> Array:
