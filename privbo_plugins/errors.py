@@ -31,6 +31,10 @@ class VaultError(RuntimeError):
     """The private store cannot be opened, written, or is not the one the run began with."""
 
 
+class FederationError(RuntimeError):
+    """The federation's server cannot be reached, or does not go on; an agent can, alone."""
+
+
 class ObjectiveFailedError(RuntimeError):
     """The user's objective raised; its message and traceback were withheld.
 

@@ -318,6 +318,28 @@ class Space(Mapping[str, Dimension]):
                 snapped[:, j] = np.minimum(np.round(column / grid) * grid, 1.0) if grid else column
         return np.asarray(snapped)
 
+    def embed(self, X: Array) -> Array:
+        """Points (n, D) with choices as corners of a simplex at unit distance, shape (n, p)."""
+        columns = []
+        for j, dim in enumerate(self._dims.values()):
+            if isinstance(dim, Categorical):
+                columns.append((X[:, j, None] == np.arange(len(dim.choices))) / math.sqrt(2.0))
+            else:
+                columns.append(X[:, j, None])
+        return np.hstack(columns)
+
+    def uniform(self, n: int, rng: np.random.Generator) -> Array:
+        """Uniform points as the host will evaluate them, shape (n, D)."""
+        return self.within(np.zeros(len(self)), np.ones(len(self)), n, rng)
+
+    def within(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:
+        """Uniform points whose numeric coordinates lie in a box, then snapped, shape (n, D)."""
+        X = lower + rng.random((n, len(self))) * (upper - lower)
+        for j, dim in enumerate(self._dims.values()):
+            if isinstance(dim, Categorical):
+                X[:, j] = rng.integers(len(dim.choices), size=n)
+        return self.snap_all(X)
+
     def grid(self, limit: int) -> Array | None:
         """Every point of a finite space, shape (n, D); None if there are more than ``limit``."""
         sizes = [_size(dim) for dim in self._dims.values()]

@@ -241,3 +241,103 @@ class LocalGuarantee:
             f"The user asked most often had {self.most_plays} plays: epsilon = "
             f"{_round_up(self.epsilon_most):.2f}{at}."
         )
+
+
+NOT_COVERED_FEDERATION = (
+    "the server, which is trusted and sees what every agent sends",
+    "an agent's own study, whose points and values are that agent's secret: keep it where only "
+    "the agent can read",
+    "what an agent publishes of its own results, models or recommendations",
+    "that an agent is on the roster, and when it was connected: who waits for a round can see "
+    "that somebody was late (hold=True closes rounds at their deadline only)",
+    "single records: hiding an agent's participation hides its records as a group, for "
+    "the other agents and whoever sees what they receive, not from the server",
+    "names, ranges and choices of the search space, and the public value range",
+    "other federations of the same agents: their losses add up",
+)
+"""Limits of every guarantee for a federation's agents."""
+
+
+@dataclass(frozen=True)
+class FederationGuarantee:
+    """User-level privacy of a federation's broadcasts.
+
+    Attributes:
+        protected: False if nothing may be claimed; then ``reasons`` says why.
+        n_agents: Agents on the roster; public.
+        epsilon: Of all rounds that may be released, at ``delta``; infinity if not protected.
+        delta: Of the claim.
+        epsilon_spent: Of the rounds released so far, at ``delta``.
+        n_rounds: Rounds that may be released.
+        n_released: Rounds released so far.
+        parameters: Public parameters of the mechanism.
+        not_covered: What the guarantee does not extend to.
+        reasons: Why nothing is claimed, if so.
+        notes: Facts a reader should know.
+
+    Example:
+        >>> g = FederationGuarantee(True, 29, 3.997, 0.0246, 1.0, 3, 1)
+        >>> "participation" in str(g)
+        True
+    """
+
+    protected: bool
+    n_agents: int
+    epsilon: float
+    delta: float
+    epsilon_spent: float
+    n_rounds: int
+    n_released: int
+    parameters: dict[str, Any] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = NOT_COVERED_FEDERATION
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    mechanism: ClassVar[str] = (
+        "each agent's vector is clipped, a Poisson sample of them is summed exactly, and Gaussian "
+        "noise is added (OpenDP, up to its grid); composed by privacy loss distributions"
+    )
+    neighbours: ClassVar[str] = (
+        "one agent takes part, with everything it ever sends, or does not (add or remove; the "
+        "number of agents on the roster is public)"
+    )
+    population: ClassVar[str] = (
+        "each agent's participation, against the other agents and whoever sees what they receive"
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        fields = asdict(self) | {
+            "mechanism": self.mechanism,
+            "neighbours": self.neighbours,
+            "population": self.population,
+        }
+        for name in ("epsilon", "epsilon_spent"):
+            if math.isinf(fields[name]):
+                fields[name] = "inf"
+        return fields
+
+    def __str__(self) -> str:
+        return self._protected_text() if self.protected else self._unprotected_text()
+
+    def _unprotected_text(self) -> str:
+        why = "; ".join(self.reasons) or "no private broadcast has been made"
+        return (
+            f"NOT PROTECTED. No privacy guarantee holds for this federation: {why}. Treat every "
+            "broadcast as if it quoted the agents' vectors."
+        )
+
+    def _protected_text(self) -> str:
+        settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
+        delta = _not_below(self.delta, 3)
+        text = (
+            f"Everything this federation broadcasts is user-level (epsilon = "
+            f"{_round_up(self.epsilon):.2f}, delta = {delta})-differentially private for "
+            f"{self.population} ({self.n_agents} on the roster). "
+            f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
+            f"Parameters: {settings or 'none'}. Spent so far: epsilon = "
+            f"{_round_up(self.epsilon_spent):.2f} in {self.n_released} rounds; no more than "
+            f"{self.n_rounds} are released, whoever is late, silent or comes back. "
+            f"Not covered: {'; '.join(self.not_covered)}."
+        )
+        return text + "".join(f" Note: {note}." for note in self.notes)

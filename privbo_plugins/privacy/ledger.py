@@ -16,6 +16,9 @@ VALIDATION = "validation"
 TRAINING = "training"
 """Charges that the user declares for private training; added up, reported, not bounded."""
 
+AGENTS = "agents"
+"""Charges against every agent of a federation, bounded by the declared number of rounds."""
+
 _TOLERANCE = 1e-9
 
 
@@ -24,12 +27,12 @@ class Charge:
     """One release's cost.
 
     Args:
-        kind: What is released ("value", "gradient", "norm", "training").
+        kind: What is released ("value", "gradient", "norm", "training", "broadcast").
         key: Which one of its kind; kind and key are unique in a run.
         mu: Gaussian DP parameter of this release alone.
         sensitivity: L2 sensitivity under the run's neighbouring relation.
         scale: Standard deviation of the noise.
-        population: Whose records pay, :data:`VALIDATION` or :data:`TRAINING`.
+        population: Who pays: :data:`VALIDATION`, :data:`TRAINING` or :data:`AGENTS`.
     """
 
     kind: str

@@ -43,6 +43,13 @@ class NoiseSource(Protocol):
         ...
 
 
+def choose(noise: NoiseSource, q: float) -> bool:
+    """True with probability q, in (0, 1], from coins whose heavier side a source can flip."""
+    if q == 1:
+        return True
+    return noise.flip(q) if q >= 0.5 else not noise.flip(1.0 - q)
+
+
 class SecureNoise:
     """Noise from OpenDP, and integers, over the operating system's entropy.
 

@@ -23,7 +23,7 @@ from privbo_plugins.algorithms.ldp_gp_ucb import (
     UCBConfig,
     bounds,
 )
-from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, embedded, make_domain
+from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, make_domain
 from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import WIDTH
 from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import median_of_means
 from privbo_plugins.algorithms.ldp_gp_ucb.rewards import Distinct, GrowingRows, TruncatedSums
@@ -901,14 +901,14 @@ def test_small_finite_spaces_are_arms_and_others_boxes(space: Space, n: int | No
         return
     assert isinstance(domain, Arms)
     assert domain.X.shape == (n, len(space))
-    Z = embedded(space, domain.X)
+    Z = space.embed(domain.X)
     assert_allclose(domain.K, RBF(0.2 * math.sqrt(len(space))).k(Z, Z))
 
 
 def test_choices_are_corners_of_a_simplex_of_side_one() -> None:
     space = Space({"a": Categorical(("u", "v", "w")), "b": Float(0.0, 2.0)})
     X = np.array([[0.0, 0.5], [1.0, 0.5], [2.0, 0.5], [2.0, 1.0]])
-    Z = embedded(space, X)
+    Z = space.embed(X)
     assert Z.shape == (4, 4)
     distances = np.linalg.norm(Z[:, None] - Z[None], axis=-1)
     assert_allclose(distances[:3, :3], 1 - np.eye(3))

@@ -113,7 +113,7 @@ class Box:
 
     def inputs(self, X: Array) -> Array:
         """Embedded points."""
-        return embedded(self._space, X)
+        return self._space.embed(X)
 
     def k(self, A: Array, B: Array) -> Array:
         """The kernel."""
@@ -130,9 +130,9 @@ class Box:
     def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
         """Uniform candidates and earlier points, then search around the best of them."""
         X = (
-            np.vstack([self._uniform(rng), near[-_CANDIDATES:]])
+            np.vstack([self._space.uniform(_CANDIDATES, rng), near[-_CANDIDATES:]])
             if len(near)
-            else self._uniform(rng)
+            else self._space.uniform(_CANDIDATES, rng)
         )
         values = score(self.inputs(X))
         width = 0.1
@@ -143,13 +143,6 @@ class Box:
             values = score(self.inputs(X))
             width *= 0.4
         return np.asarray(X[_argmax(values, rng)])
-
-    def _uniform(self, rng: np.random.Generator) -> Array:
-        X = rng.random((_CANDIDATES, len(self._space)))
-        for j, dim in enumerate(self._space.values()):
-            if isinstance(dim, Categorical):
-                X[:, j] = rng.integers(len(dim.choices), size=_CANDIDATES)
-        return self._space.snap_all(X)
 
     def _around(self, top: Array, width: float, rng: np.random.Generator) -> Array:
         """Steps of the given width, at least one grid step; a choice changes now and then."""
@@ -167,17 +160,6 @@ def _argmax(values: Array, rng: np.random.Generator) -> int:
     """A maximiser, at random among equal ones."""
     ties = np.flatnonzero(values >= values.max() - 1e-12)
     return int(ties[0] if len(ties) == 1 else rng.choice(ties))
-
-
-def embedded(space: Space, X: Array) -> Array:
-    """Points (n, D) with choices as corners of a simplex at unit distance, shape (n, p)."""
-    columns = []
-    for j, dim in enumerate(space.values()):
-        if isinstance(dim, Categorical):
-            columns.append((X[:, j, None] == np.arange(len(dim.choices))) / math.sqrt(2.0))
-        else:
-            columns.append(X[:, j, None])
-    return np.hstack(columns)
 
 
 def make_domain(config: UCBConfig, space: Space) -> Domain:
@@ -203,7 +185,7 @@ def make_domain(config: UCBConfig, space: Space) -> Domain:
         return Arms(grid, matrix)
     kernel = make_kernel(config, len(space))
     if grid is not None:
-        Z = embedded(space, grid)
+        Z = space.embed(grid)
         return Arms(grid, kernel.k(Z, Z))
     return Box(space, kernel)
 

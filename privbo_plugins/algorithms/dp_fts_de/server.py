@@ -1,0 +1,111 @@
+"""The server's part of a round: sum what was sent, so that one Gaussian hides any one agent.
+
+Notation (Dai et al. 2021, Algorithm 1):
+
+    ==========  ==========================================================  ==========
+    symbol      meaning                                                     shape
+    ==========  ==========================================================  ==========
+    N, P, M     agents on the roster, regions, numbers in a vector          scalars
+    w_n         what agent n sends                                          (M,)
+    S           clipping norm of the joint vector of all regions            scalar
+    phi         weights of agents in regions                                (P, N)
+    phi_max     largest weight in each region                               (P,)
+    q, z        sampling probability, noise multiplier                      scalars
+    C           agents chosen this round by independent coins               subset
+    ==========  ==========================================================  ==========
+
+Lines 5 to 11:
+
+    w^(p) = (1/q) sum_{n in C} phi_n^(p) clip(w_n, S/sqrt(P)) + N(0, (z S phi_max^(p)/q)² I)
+
+Divided by phi_max^(p)/q in region p, what one agent adds to all regions together has norm at most
+S, and the noise is N(0, (z S)² I) everywhere: one Gaussian release of multiplier z on a Poisson
+sample. The normaliser is the public q N, never the number chosen or present; an empty sample
+still releases its noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
+from privbo_plugins.privacy.mechanisms import (
+    FRACTION_BITS,
+    clip_rows,
+    fixed_point_sum,
+)
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What a round releases to everybody.
+
+    Attributes:
+        round: Its number, from 1.
+        weights: One vector a region, shape (P, M).
+        noise: Standard deviation of the noise in each coordinate of a region's vector, shape (P,).
+    """
+
+    round: int
+    weights: Array
+    noise: Array
+
+
+class RoundSum:
+    """The exact sum of one round; a vector that was added is kept nowhere.
+
+    Sums are taken over integers, so they depend neither on the order of arrival nor on rounding.
+
+    Args:
+        config: The federation's public settings.
+        t: Number of the round, from 1.
+        chosen: The coins, one an agent of the roster, drawn before anything arrives.
+
+    Example:
+        >>> config = FederationConfig(n_agents=2, q=1.0, z=1.0, clipping_norm=1.0, n_rounds=1)
+        >>> total = RoundSum(config, 1, [True, True])
+        >>> total.add(0, np.zeros(config.message_length))
+        >>> total.exact().shape == (config.n_regions * config.message_length,)
+        True
+    """
+
+    def __init__(self, config: FederationConfig, t: int, chosen: Sequence[bool]) -> None:
+        self.config, self.t, self._chosen = config, t, tuple(chosen)
+        phi = region_weights(config.n_agents, config.n_regions, config.temperature(t))
+        self._phi_max: Array = phi.max(1)  # (P,)
+        self._relative: Array = phi / self._phi_max[:, None]  # (P, N)
+        self._total = np.zeros(config.n_regions * config.message_length, dtype=np.int64)
+
+    def add(self, n: int, w: Array) -> None:
+        """Clips agent n's vector and adds it if the coin says so; NaN and infinity count as 0.
+
+        Raises:
+            ValueError: If the vector has another shape than (M,).
+        """
+        S, P, M = self.config.clipping_norm, self.config.n_regions, self.config.message_length
+        if w.shape != (M,):
+            raise ValueError(f"A message has shape ({M},), got {w.shape}.")
+        if self._chosen[n]:
+            clipped = clip_rows(w[None, :], S / math.sqrt(P))  # (1, M)
+            joint = self._relative[:, n, None] * clipped  # (P, M)
+            self._total += fixed_point_sum(joint.reshape(1, -1), S)
+
+    def exact(self) -> Array:
+        """The sum before noise, shape (P * M,); one agent changes its norm by at most S."""
+        return np.asarray(
+            self._total.astype(float) * (self.config.clipping_norm / 2**FRACTION_BITS)
+        )
+
+    def broadcast(self, noisy: Array) -> Broadcast:
+        """The release from its noisy sum, shape (P * M,); post-processing."""
+        unit = self._phi_max / self.config.rate  # (P,)
+        weights = noisy.reshape(self.config.n_regions, -1) * unit[:, None]
+        return Broadcast(self.t, weights, self.config.noise_scale * unit)

@@ -1,0 +1,48 @@
+"""An agent's way to its server, whatever lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
+
+Array = NDArray[np.float64]
+
+
+class Link(Protocol):
+    """An agent's way to its server."""
+
+    @property
+    def agent(self) -> int:
+        """The agent's number on the roster, from 0."""
+        ...
+
+    @property
+    def config(self) -> FederationConfig:
+        """The federation's public settings."""
+        ...
+
+    def join(self, space: Mapping[str, Any]) -> None:
+        """Agrees on the space (:meth:`Space.to_dict`) that all agents tune."""
+        ...
+
+    def submit(self, message: Array) -> int | None:
+        """Sends a vector to the open round and returns its number; None once there is none."""
+        ...
+
+    def collect(self, t: int) -> Broadcast | None:
+        """Waits for the end of a round; None if the server knows no such round any longer."""
+        ...
+
+    def broadcasts(self) -> list[Broadcast]:
+        """Everything released so far."""
+        ...
+
+    def leave(self) -> None:
+        """Says that this agent sends nothing more, so that rounds need not wait for it."""
+        ...

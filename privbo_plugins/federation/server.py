@@ -1,0 +1,403 @@
+"""The server of a federation: rounds, ledger, and links for its agents.
+
+A round opens with the first message, draws one coin an agent of the roster, adds what arrives to
+an exact sum and forgets it, and closes when every agent has sent or the deadline is over. Closing
+charges the ledger, draws the noise and stores the broadcast in one transaction; a round that was
+released is replayed, never drawn again. What the vault holds is the ledger and the broadcasts.
+Agents' vectors live in this process's memory for as long as adding them takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
+from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
+from privbo_plugins.privacy.noise import NoiseSource, SecureNoise, choose
+from privbo_plugins.spaces import Space
+from privbo_plugins.vault import Transaction, open_vault
+
+Array = NDArray[np.float64]
+
+BROADCAST = "broadcast"
+"""Kind of the releases and charges of a federation."""
+
+TEST_NOISE = "the noise came from a test source"
+
+NO_NOISE = "the federation was set up without noise (z = 0)"
+
+_NO_VAULT = (
+    "Round {t} was not released: the server's vault refused it. Nothing was published. Agents can "
+    "go on alone; the server needs its database back."
+)
+
+
+@dataclass
+class _Round:
+    """A round that is open."""
+
+    total: RoundSum
+    sent: set[int]
+    opened: float
+    failed: bool = False
+
+
+class FederatedServer:
+    """Mixes what agents send under user-level differential privacy.
+
+    The process that holds it is trusted: it sees every agent's vectors. Agents, and whoever reads
+    what they received, are not.
+
+    Args:
+        config: Public settings.
+        space: What all agents tune; None takes the space of the first agent that joins.
+        agents: Names of the agents, as many as ``config.n_agents``; None for their numbers.
+        deadline: Seconds from the first message of a round after which it closes without those
+            that have not sent; None waits for ever.
+        hold: Close rounds at the deadline only, so that their length does not tell who was there.
+        vault: Where ledger and broadcasts are kept; None for memory. A server that is begun again
+            over the same database and ``run`` goes on where it ended.
+        run: Name of the run in the vault.
+        noise: Test injection only; a run with it is reported as unprotected.
+
+    Raises:
+        ValueError: If names or times make no sense, or the run was begun with other settings.
+        VaultError: If the vault cannot be opened.
+
+    Example:
+        >>> server = FederatedServer(FederationConfig(n_agents=1, epsilon=2.0, n_rounds=1))
+        >>> link = server.connect(0)
+        >>> t = link.submit(np.ones(link.config.message_length))
+        >>> link.collect(t).weights.shape == (1, link.config.message_length)
+        True
+        >>> link.submit(np.ones(link.config.message_length)) is None
+        True
+    """
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        *,
+        space: Space | None = None,
+        agents: Sequence[str] | None = None,
+        deadline: float | None = 60.0,
+        hold: bool = False,
+        vault: str | None = None,
+        run: str = "federation",
+        noise: NoiseSource | None = None,
+    ) -> None:
+        self.config = config
+        self._names = _checked_names(agents, config.n_agents)
+        if deadline is not None and not deadline > 0:
+            raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
+        if hold and deadline is None:
+            raise ValueError("hold=True closes rounds at their deadline: give deadline=.")
+        self._deadline, self._hold = deadline, hold
+        self._vault = open_vault(vault)
+        self._noise: NoiseSource = SecureNoise() if noise is None else noise
+        self._run_id = hashlib.sha256(run.encode()).hexdigest()[:32]
+        self._lock = threading.Condition(threading.RLock())
+        self._round: _Round | None = None
+        self._left: set[int] = set()
+        self._broadcasts: dict[int, Broadcast] = {}
+        self._space: dict[str, Any] | None = None
+        self._begin(run, None if space is None else space.to_dict())
+
+    def __reduce__(self) -> Any:
+        raise PrivacyError(
+            "A federation's server cannot be pickled: it holds the sum of an open round. Give "
+            "other processes an invitation (server.listen(), server.invitation(agent))."
+        )
+
+    def _begin(self, run: str, space: dict[str, Any] | None) -> None:
+        settings = self.config.to_dict()
+        with self._vault.transaction(self._run_id) as tx:
+            known = tx.run()
+            if known is None:
+                tx.new_run(f"federation:{run}", settings)
+                known = (run, settings, None)
+            if known[1] != settings:
+                raise ValueError(
+                    f"The vault holds the federation {run!r} with other settings. Use the same, "
+                    "or another run= name."
+                )
+            if type(self._noise) is not SecureNoise:
+                tx.mark("unprotected", TEST_NOISE)
+            if known[2] is not None:
+                self._space = known[2]["space"]
+            self._read(tx)
+        if space is not None:
+            self._agree(space)
+
+    def _read(self, tx: Transaction) -> None:
+        for _, kind, key, payload in tx.releases_after(0):
+            if kind == BROADCAST:
+                self._broadcasts[int(key)] = _from_payload(int(key), payload)
+
+    # Agents -------------------------------------------------------------------------------------
+
+    def connect(self, agent: int | str) -> LocalLink:
+        """A link for an agent of this process.
+
+        Args:
+            agent: Its number on the roster, from 0, or its name.
+
+        Raises:
+            ValueError: If the roster does not list it.
+        """
+        return LocalLink(self, self.number_of(agent))
+
+    def number_of(self, agent: int | str) -> int:
+        """The number of an agent on the roster.
+
+        Raises:
+            ValueError: If the roster does not list it.
+        """
+        if isinstance(agent, str) and agent in self._names:
+            return self._names.index(agent)
+        if isinstance(agent, int | np.integer) and 0 <= agent < self.config.n_agents:
+            return int(agent)
+        raise ValueError(
+            f"The roster lists {self.config.n_agents} agents, numbered from 0"
+            f"{' and named at construction' if self._names else ''}; {agent!r} is none of them."
+        )
+
+    def _agree(self, space: dict[str, Any]) -> None:
+        with self._lock:
+            if self._space is None:
+                with self._vault.transaction(self._run_id) as tx:
+                    known = tx.run()
+                    if known is not None and known[2] is not None:
+                        self._space = known[2]["space"]
+                    else:
+                        tx.freeze({"space": space})
+                        self._space = space
+            if self._space != space:
+                raise SpaceChangedError(
+                    "All agents of a federation tune the same parameters with the same ranges; "
+                    f"this one tunes {', '.join(space)}, the federation "
+                    f"{', '.join(self._space or ())}, or their ranges differ."
+                )
+
+    # Rounds -------------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds have been released: agents go on alone."""
+        return len(self._broadcasts) >= self.config.n_rounds
+
+    def broadcasts(self) -> list[Broadcast]:
+        """Everything released so far, in order."""
+        with self._lock:
+            return [self._broadcasts[t] for t in sorted(self._broadcasts)]
+
+    def _submit(self, agent: int, message: Array) -> int | None:
+        with self._lock:
+            if self.finished:
+                return None
+            if self._round is None:
+                self._round = self._open()
+            current = self._round
+            self._left.discard(agent)
+            if agent not in current.sent:  # the first message counts, whatever is sent again
+                current.total.add(agent, message)
+                current.sent.add(agent)
+                self._close_if_complete()
+            return current.total.t
+
+    def _open(self) -> _Round:
+        t = len(self._broadcasts) + 1
+        chosen = [choose(self._noise, self.config.q) for _ in range(self.config.n_agents)]
+        return _Round(RoundSum(self.config, t, chosen), set(), time.monotonic())
+
+    def _close_if_complete(self) -> None:
+        current = self._round
+        if current is None or self._hold:
+            return
+        if len(current.sent | self._left) == self.config.n_agents:
+            self._close(current)
+
+    def close_round(self) -> None:
+        """Closes the open round, if any, without those that have not sent."""
+        with self._lock:
+            if self._round is not None:
+                self._close(self._round)
+
+    def _close(self, current: _Round) -> None:
+        """Charges, draws, stores and publishes a round, once."""
+        t = current.total.t
+        try:
+            payload = self._release(current.total)
+        except VaultError as error:
+            current.failed = True
+            self._lock.notify_all()
+            raise FederationError(_NO_VAULT.format(t=t)) from error
+        self._broadcasts[t] = _from_payload(t, payload)
+        self._round = None
+        self._lock.notify_all()
+
+    def _release(self, total: RoundSum) -> Mapping[str, Any]:
+        key = str(total.t)
+        with self._vault.transaction(self._run_id) as tx:
+            payload = tx.released(BROADCAST, key)
+            if payload is None:
+                self._charge(tx, key)
+                payload = _to_payload(total.broadcast(self._draw(total)))
+                tx.release(total.t, BROADCAST, key, payload)
+        return payload
+
+    def _charge(self, tx: Transaction, key: str) -> None:
+        config = self.config
+        mu = 1.0 / config.noise_multiplier if config.noise_multiplier else math.inf
+        charge = Charge(BROADCAST, key, mu, config.clipping_norm, config.noise_scale, AGENTS)
+        check_budget(mu * math.sqrt(config.n_rounds), tx.spent_mu2(AGENTS), charge)
+        tx.charge(charge)
+
+    def _draw(self, total: RoundSum) -> Array:
+        exact, scale = total.exact(), self.config.noise_scale
+        return exact if scale == 0 else self._noise.add_gaussian(exact, scale)
+
+    def _collect(self, t: int) -> Broadcast | None:
+        with self._lock:
+            while t not in self._broadcasts:
+                current = self._round
+                if current is None or current.total.t != t:
+                    return None
+                if current.failed:
+                    raise FederationError(_NO_VAULT.format(t=t))
+                left = self._time_left(current)
+                if left is not None and left <= 0:
+                    self._close(current)
+                else:
+                    self._lock.wait(left)
+            return self._broadcasts[t]
+
+    def _time_left(self, current: _Round) -> float | None:
+        if self._deadline is None:
+            return None
+        return current.opened + self._deadline - time.monotonic()
+
+    def poll(self) -> int:
+        """Closes the open round if its deadline is over; how many rounds have been released."""
+        with self._lock:
+            current = self._round
+            if current is not None:
+                left = self._time_left(current)
+                if left is not None and left <= 0:
+                    self._close(current)
+            return len(self._broadcasts)
+
+    def _leave(self, agent: int) -> None:
+        with self._lock:
+            self._left.add(agent)
+            self._close_if_complete()
+
+    # What may be claimed ------------------------------------------------------------------------
+
+    def ledger(self) -> list[Charge]:
+        """One charge a released round."""
+        with self._vault.transaction(self._run_id) as tx:
+            return tx.charges()
+
+    def guarantee(self) -> FederationGuarantee:
+        """What may be claimed for everything that this federation broadcasts."""
+        config = self.config
+        with self._vault.transaction(self._run_id) as tx:
+            reasons = list(tx.marks("unprotected"))
+            released = len(tx.charges())
+        if config.noise_multiplier == 0:
+            reasons.append(NO_NOISE)
+        infinite = bool(reasons)
+        return FederationGuarantee(
+            not reasons,
+            config.n_agents,
+            math.inf if infinite else config.epsilon_after(config.n_rounds),
+            config.claimed_delta,
+            math.inf if infinite else config.epsilon_after(released),
+            config.n_rounds,
+            released,
+            parameters=config.mechanism_parameters(),
+            reasons=tuple(reasons),
+        )
+
+
+class LocalLink:
+    """A link to a server in this process; made by :meth:`FederatedServer.connect`."""
+
+    def __init__(self, server: FederatedServer, agent: int) -> None:
+        self._server, self._agent = server, agent
+
+    def __reduce__(self) -> Any:
+        return self._server.__reduce__()
+
+    @property
+    def agent(self) -> int:
+        """The agent's number on the roster, from 0."""
+        return self._agent
+
+    @property
+    def config(self) -> FederationConfig:
+        """The federation's public settings."""
+        return self._server.config
+
+    def join(self, space: Mapping[str, Any]) -> None:
+        """Agrees on the space that all agents tune.
+
+        Raises:
+            SpaceChangedError: If the others tune another one.
+        """
+        self._server._agree(dict(space))
+
+    def submit(self, message: Array) -> int | None:
+        """Sends a vector to the open round and returns its number; None once there is none.
+
+        Raises:
+            ValueError: If the vector has another length than ``config.message_length``.
+        """
+        return self._server._submit(self._agent, np.asarray(message, dtype=float))
+
+    def collect(self, t: int) -> Broadcast | None:
+        """Waits for the end of a round; None if the server knows no such round any longer.
+
+        Raises:
+            FederationError: If the server cannot release it.
+        """
+        return self._server._collect(t)
+
+    def broadcasts(self) -> list[Broadcast]:
+        """Everything released so far."""
+        return self._server.broadcasts()
+
+    def leave(self) -> None:
+        """Says that this agent sends nothing more, so that rounds need not wait for it."""
+        self._server._leave(self._agent)
+
+
+def _checked_names(agents: Sequence[str] | None, n_agents: int) -> tuple[str, ...]:
+    names = () if agents is None else tuple(agents)
+    if agents is not None and (len(set(names)) != len(names) or len(names) != n_agents):
+        raise ValueError(
+            f"agents must list {n_agents} different names, one an agent, got {len(names)} with "
+            f"{len(set(names))} different ones."
+        )
+    return names
+
+
+def _to_payload(broadcast: Broadcast) -> dict[str, Any]:
+    return {"weights": broadcast.weights.tolist(), "noise": broadcast.noise.tolist()}
+
+
+def _from_payload(t: int, payload: Mapping[str, Any]) -> Broadcast:
+    return Broadcast(t, np.array(payload["weights"]), np.array(payload["noise"]))
