@@ -25,10 +25,10 @@ demo-local: $(STAMP)  ## 900 users, one privatised answer each
 
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 test-fast: $(STAMP)  ## the tests without the slow ones
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 3 -m "not slow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,6 +1,8 @@
 """Optuna samplers with a privacy guarantee."""
 
+from optuna_samplers._federated import run_federated
 from optuna_samplers._local import ldp_objective
+from optuna_samplers.dp_fts_de import DPFTSDESampler
 from optuna_samplers.dp_gibo import DPGIBOSampler
 from optuna_samplers.ldp_gp_ucb import (
     LDPATAGPUCBSampler,
@@ -8,12 +10,18 @@ from optuna_samplers.ldp_gp_ucb import (
     LDPMoMAGPUCBSampler,
     LDPTGPUCBSampler,
 )
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.federation import FederatedServer
 
 __all__ = [
+    "DPFTSDESampler",
     "DPGIBOSampler",
+    "FederatedServer",
+    "FederationConfig",
     "LDPATAGPUCBSampler",
     "LDPGPUCBSampler",
     "LDPMoMAGPUCBSampler",
     "LDPTGPUCBSampler",
     "ldp_objective",
+    "run_federated",
 ]

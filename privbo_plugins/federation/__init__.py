@@ -1,7 +1,7 @@
 """Federations of agents: the server's rounds, links to it, and what an agent does."""
 
-from privbo_plugins.federation.link import Link
+from privbo_plugins.federation.link import Alone, Link
 from privbo_plugins.federation.participant import Participant
 from privbo_plugins.federation.server import FederatedServer, LocalLink
 
-__all__ = ["FederatedServer", "Link", "LocalLink", "Participant"]
+__all__ = ["Alone", "FederatedServer", "Link", "LocalLink", "Participant"]

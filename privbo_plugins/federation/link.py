@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
+from privbo_plugins.privacy.guarantee import FederationGuarantee
 
 Array = NDArray[np.float64]
 
@@ -46,3 +47,38 @@ class Link(Protocol):
     def leave(self) -> None:
         """Says that this agent sends nothing more, so that rounds need not wait for it."""
         ...
+
+    def guarantee(self) -> FederationGuarantee:
+        """What may be claimed for the broadcasts."""
+        ...
+
+
+class Alone:
+    """The link of an agent that takes part no longer: nothing is sent, nothing comes.
+
+    Args:
+        link: The one that it had.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.agent, self.config, self._link = link.agent, link.config, link
+
+    def join(self, space: Mapping[str, Any]) -> None:
+        """Agrees with any space."""
+
+    def submit(self, message: Array) -> None:
+        """Sends nothing."""
+
+    def collect(self, t: int) -> None:
+        """Waits for nothing."""
+
+    def broadcasts(self) -> list[Broadcast]:
+        """None: they are of another space."""
+        return []
+
+    def leave(self) -> None:
+        """Nobody waits."""
+
+    def guarantee(self) -> FederationGuarantee:
+        """What may be claimed for the broadcasts that there were."""
+        return self._link.guarantee()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 import weakref
 
@@ -42,6 +43,7 @@ class Participant:
         self.agent = Agent(
             shared_model(link.config, space), link.agent, maximize=maximize, seed=seed
         )
+        self._lock = threading.Lock()
         self._pending: int | None = None
         self._received: list[Broadcast] = []
 
@@ -57,19 +59,31 @@ class Participant:
             FederationError: If the server cannot be reached or does not go on.
         """
         t = number - self.n_startup + 1
-        if t >= 1 and self._pending is None:
-            self._pending = self.link.submit(self.agent.message(X, values, t))
+        with self._lock:
+            if t >= 1 and self._pending is None:
+                self._pending = self.link.submit(self.agent.message(X, values, t))
 
-    def receive(self) -> None:
+    def receive(self) -> bool:
         """Waits for the end of the round that this agent has sent to, if any.
+
+        Trials of one agent that run at the same time wait for the same round.
+
+        Returns:
+            False if the server knows that round no longer: it was begun again, so the vector has
+            to be sent again.
 
         Raises:
             FederationError: If the server cannot be reached or does not go on.
         """
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            self.link.collect(pending)
+        pending = self._pending
+        try:
+            known = pending is None or self.link.collect(pending) is not None
+        finally:
+            with self._lock:
+                if self._pending == pending:
+                    self._pending = None
         self._received = self.link.broadcasts()
+        return known
 
     def next_point(self, X: Array, values: Array, number: int) -> Array:
         """The point of the agent's trial ``number`` = 0, 1, ..., shape (D,).
@@ -86,7 +100,9 @@ class Participant:
             return self.agent.start_point(number)
         try:
             self.send(X, values, number)
-            self.receive()
+            if not self.receive():
+                self.send(X, values, number)
+                self.receive()
         except FederationError as error:
             warnings.warn(f"This agent goes on alone: {error}", UserWarning, stacklevel=2)
         return self.agent.propose(X, values, number - self.n_startup + 1, self._received)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 _GRID_BITS = 60
+_COIN_BITS = 60
 
 
 class NoiseSource(Protocol):
@@ -44,10 +45,8 @@ class NoiseSource(Protocol):
 
 
 def choose(noise: NoiseSource, q: float) -> bool:
-    """True with probability q, in (0, 1], from coins whose heavier side a source can flip."""
-    if q == 1:
-        return True
-    return noise.flip(q) if q >= 0.5 else not noise.flip(1.0 - q)
+    """True with probability q, in (0, 1], rounded down to 60 bits: never more than is claimed."""
+    return noise.integer(2**_COIN_BITS) < math.floor(math.ldexp(q, _COIN_BITS))
 
 
 class SecureNoise:

@@ -13,7 +13,10 @@ from optuna.testing.pytest_samplers import (
 )
 
 from optuna_samplers import (
+    DPFTSDESampler,
     DPGIBOSampler,
+    FederatedServer,
+    FederationConfig,
     LDPATAGPUCBSampler,
     LDPGPUCBSampler,
     LDPMoMAGPUCBSampler,
@@ -57,3 +60,14 @@ class TestLDPATAGPUCBSampler(_RewardSamplerTestCase):
 
 class TestLDPMoMAGPUCBSampler(_RewardSamplerTestCase):
     cls = LDPMoMAGPUCBSampler
+
+
+class TestDPFTSDESampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):
+    """One agent, alone in its federation."""
+
+    pytestmark = pytest.mark.filterwarnings("ignore:The parameters that all trials")
+
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=3, n_startup=2)
+        return lambda: DPFTSDESampler(FederatedServer(config).connect(0))

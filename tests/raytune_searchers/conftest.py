@@ -25,11 +25,12 @@ INIT: dict[str, Any] = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs all of them: two Rays on two cores would only wait for each other."""
+    """Two workers, each with a Ray of its own: these tests wait far more than they compute."""
     here = str(Path(__file__).parent)
     for item in items:
         if str(item.path).startswith(here):
-            item.add_marker(pytest.mark.xdist_group("ray"))
+            group = "ray-faults" if "faults" in item.path.name else "ray"
+            item.add_marker(pytest.mark.xdist_group(group))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:ResourceWarning"))
 

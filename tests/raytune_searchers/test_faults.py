@@ -50,7 +50,7 @@ from tests.raytune_searchers.fault_driver import (
 )
 from tests.raytune_searchers.runs import LINE, assert_sound, fit, ledger, make_search, squares
 
-STALLED = 100
+STALLED = 400
 """Seconds after which a test that still runs is said to have stalled."""
 
 

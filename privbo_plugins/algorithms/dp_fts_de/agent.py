@@ -57,6 +57,7 @@ class SharedModel:
             config.n_features, d, config.lengthscale, config.feature_seed
         )
         self._refine = bool(space.numeric.all())
+        self._known: tuple[Array, Array] | None = None
 
     @cached_property
     def _grid(self) -> tuple[Array, Array, NDArray[np.int64]] | None:
@@ -86,6 +87,15 @@ class SharedModel:
         refined = [self._climb(X[i], W, int(region[i])) for i in best]
         first = float(scores[best[-1]]), X[best[-1]]
         return np.asarray(max([first, *refined], key=lambda found: found[0])[1])
+
+    def argmax_crowd(self, W: Array, rng: np.random.Generator) -> Array:
+        """:meth:`argmax` of a broadcast, which on a grid is the same for all agents."""
+        if self._grid is None:
+            return self.argmax(W, rng)
+        known = self._known
+        if known is None or known[0] is not W:
+            known = self._known = W, self.argmax(W, rng)
+        return known[1]
 
     def _climb(self, x: Array, W: Array, p: int) -> tuple[float, Array]:
         """A local maximum of region p's function next to x, as the host evaluates it."""
@@ -154,4 +164,4 @@ class Agent:
         if not broadcasts or self._rng(_COIN, t).random() < chance_of_own(t, self.config.power):
             w = self._draw(X, values, self._rng(_OWN, t))
             return self.model.argmax(w[None], self._rng(_SEARCH, t))
-        return self.model.argmax(broadcasts[-1].weights, self._rng(_SEARCH, t))
+        return self.model.argmax_crowd(broadcasts[-1].weights, self._rng(_SEARCH, t))

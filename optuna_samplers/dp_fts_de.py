@@ -1,0 +1,272 @@
+"""DP-FTS-DE as an Optuna sampler: one study is one agent of a federation."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.search_space import IntersectionSearchSpace
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from optuna_samplers._space import to_space
+from optuna_samplers._study import (
+    refuse_multi_objective,
+    refuse_optuna_search,
+    show_guarantee,
+    whole,
+)
+from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.federation import Alone, Link, Participant
+from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.spaces import Space
+
+Array = NDArray[np.float64]
+
+
+class DPFTSDESampler(BaseSampler):
+    """One agent of a federation: learns from its own study and from the server's broadcasts.
+
+    The study is this agent's secret: its points and exact values are stored as Optuna always
+    does, so keep it where only the agent can read. What leaves the agent is one vector a round,
+    to the server that it trusts; what others receive is covered by :meth:`guarantee`.
+
+    Trials before ``config.n_startup`` lie in the agent's own sub-region. From then on every trial
+    is a round: the agent sends a vector drawn from its posterior, waits until the server releases
+    the round (at most its deadline), and evaluates where its own model or the broadcast leads.
+    Once the server has released all its rounds, or cannot be reached, the agent goes on alone.
+
+    Source: Dai, Low and Jaillet, *Differentially Private Federated Bayesian Optimization with
+    Distributed Exploration*, Algorithm 2.
+
+    Args:
+        link: The way to the server: ``server.connect(agent)`` in its process, or
+            ``connect(invitation)`` in another.
+        search_space: Optuna distributions by name, if known beforehand; all agents have the same.
+        seed: Drives points and draws, never noise.
+
+    Raises:
+        ValueError: If ``search_space`` holds nothing that varies.
+        SpaceChangedError: If the other agents tune another space.
+
+    Example:
+        >>> import optuna
+        >>> from optuna_samplers import FederatedServer, FederationConfig
+        >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
+        >>> server = FederatedServer(FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2))
+        >>> sampler = DPFTSDESampler(server.connect(0), seed=0)
+        >>> study = optuna.create_study(sampler=sampler)
+        >>> study.optimize(lambda trial: trial.suggest_float("x", 0, 1) ** 2, n_trials=14)
+        >>> sampler.guarantee(study).n_released
+        2
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        search_space: Mapping[str, BaseDistribution] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.link = link
+        self._search_space = None if search_space is None else dict(search_space)
+        if self._search_space is not None:
+            space = to_space(self._search_space)
+            if space is None:
+                raise ValueError("search_space must hold at least one parameter that varies.")
+            link.join(space.to_dict())  # what does not fit is refused here, not in a trial
+        self._seed = secrets.randbits(32) if seed is None else int(seed)
+        self._independent = RandomSampler(seed=seed)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._intersection = IntersectionSearchSpace()
+        self._participants: weakref.WeakKeyDictionary[Any, dict[int, Participant]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Public settings and the link; the rest is read from the study again."""
+        state = self.__dict__.copy()
+        for name in ("_lock", "_intersection", "_participants"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    @property
+    def n_startup(self) -> int:
+        """Trials before the first round."""
+        return self.link.config.n_startup
+
+    # Optuna's hooks -------------------------------------------------------------------------
+
+    def reseed_rng(self) -> None:
+        """New seeds for points and draws."""
+        self._seed = secrets.randbits(32)
+        self._independent.reseed_rng()
+        with self._lock:
+            self._participants.clear()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Refuses what cannot be tuned."""
+        refuse_multi_objective(whole(study), type(self).__name__)
+        refuse_optuna_search(type(self).__name__)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """The declared space, or what all completed trials have in common."""
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        found = self._search_space
+        if found is None:
+            with self._lock:
+                found = self._intersection.calculate(study)
+        return {name: dist for name, dist in found.items() if not dist.single()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The next point, once the server has released the round."""
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        space = to_space(search_space) if search_space else None
+        if space is None:
+            return {}
+        participant = self._participant(study, space)
+        x = participant.next_point(*_history(study, space), trial.number)
+        return space.decode(x)
+
+    def _participant(self, study: Study, space: Space) -> Participant:
+        with self._lock:
+            own = self._participants.setdefault(study._storage, {})
+            known = own.get(study._study_id)
+            if known is None or known.space != space:
+                known = self._joined(study, space, had_joined=known is not None)
+                own[study._study_id] = known
+            return known
+
+    def _joined(self, study: Study, space: Space, had_joined: bool) -> Participant:
+        maximize = study.direction == StudyDirection.MAXIMIZE
+        try:
+            return Participant(self.link, space, maximize=maximize, seed=self._seed)
+        except SpaceChangedError:
+            if not had_joined:
+                raise
+        warnings.warn(
+            "The parameters that all trials of this study have in common have changed, so the "
+            "agent has left the federation, which tunes others, and goes on alone.",
+            UserWarning,
+            stacklevel=2,
+        )
+        self.link.leave()
+        return Participant(Alone(self.link), space, maximize=maximize, seed=self._seed)
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A random draw, before the space is known.
+
+        Raises:
+            SpaceChangedError: If the parameter was declared with another range.
+        """
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        declared = (self._search_space or {}).get(param_name)
+        if declared is not None and declared != param_distribution and not declared.single():
+            raise SpaceChangedError(
+                f"The objective suggests {param_name!r} with another range, scale or step than "
+                "search_space= declares."
+            )
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Nothing: what a trial found is sent with the next one."""
+
+    # What the user writes and reads ---------------------------------------------------------
+
+    def send(self, study: Study) -> None:
+        """Sends the vector of the study's next trial, without waiting for the round.
+
+        For loops over many studies in one thread (:func:`optuna_samplers.run_federated`), where
+        every agent has to send before one can wait.
+
+        Raises:
+            FederationError: If the server cannot be reached or does not go on.
+        """
+        study = whole(study)
+        relative = self.infer_relative_search_space(study, _no_trial())
+        space = to_space(relative) if relative else None
+        if space is not None:
+            number = len(study.get_trials(deepcopy=False))
+            self._participant(study, space).send(*_history(study, space), number)
+
+    def leave(self) -> None:
+        """Says that this agent sends nothing for now, so that rounds need not wait for it."""
+        self.link.leave()
+
+    def recommend(self, study: Study) -> dict[str, Any]:
+        """The agent's own best trial's parameters: its values are exact, and its own.
+
+        Raises:
+            ValueError: If no trial has completed.
+        """
+        return dict(whole(study).best_trial.params)
+
+    def guarantee(self, study: Study | None = None) -> FederationGuarantee:
+        """What may be claimed for what the server broadcasts; shown in the study, if one is given.
+
+        Raises:
+            FederationError: If the server cannot be reached.
+        """
+        guarantee = self.link.guarantee()
+        if study is not None:
+            show_guarantee(whole(study), guarantee)
+        return guarantee
+
+
+def _history(study: Study, space: Space) -> tuple[Array, Array]:
+    """Points (n, D) and values (n,) of the study's completed trials in this space."""
+    points, values = [], []
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        x = _point(trial, space)
+        if x is not None and trial.value is not None and np.isfinite(trial.value):
+            points.append(x)
+            values.append(trial.value)
+    return np.array(points).reshape(-1, len(space)), np.array(values, dtype=float)
+
+
+def _point(trial: FrozenTrial, space: Space) -> Array | None:
+    if not set(space) <= set(trial.params):
+        return None
+    try:
+        return space.snap(space.encode(trial.params))
+    except ValueError:  # a choice that the space does not know
+        return None
+
+
+def _no_trial() -> FrozenTrial:
+    return optuna.trial.create_trial(state=TrialState.RUNNING)

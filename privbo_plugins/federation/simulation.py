@@ -1,0 +1,89 @@
+"""Many agents in one process, for experiments and for planning a federation.
+
+Everything is as in a real one (agents, server, ledger, noise), but all agents' histories lie in
+this process: that is no protection of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.federation.link import Link
+from privbo_plugins.federation.participant import Participant
+from privbo_plugins.federation.server import FederatedServer
+from privbo_plugins.spaces import Space
+
+Array = NDArray[np.float64]
+
+Evaluate = Callable[[int, Array], float]
+"""From an agent's number and a point (D,) to what the agent observes."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What all agents did.
+
+    Attributes:
+        X: Points in order, shape (N, n_startup + n_rounds, D).
+        y: What was observed there, shape (N, n_startup + n_rounds).
+    """
+
+    X: Array
+    y: Array
+
+
+def simulate(
+    server: FederatedServer,
+    space: Space,
+    evaluate: Evaluate,
+    n_rounds: int,
+    *,
+    maximize: bool = True,
+    seed: int = 0,
+    link: Callable[[Link], Link] = lambda link: link,
+    after_round: Callable[[int], None] = lambda number: None,
+) -> Simulated:
+    """Runs every agent of a server's roster, round by round.
+
+    Memory is N (n_startup + n_rounds)(D + 1) numbers and what one agent's step takes.
+
+    Args:
+        server: A server of this process.
+        space: What is tuned.
+        evaluate: The agents' objectives.
+        n_rounds: Rounds after the start-up points, >= 0.
+        maximize: Whether large values are good.
+        seed: Drives the agents' points and draws, never noise.
+        link: Wraps every agent's link, for comparisons (a placebo's broadcasts).
+        after_round: Called with the number of trials that every agent has done.
+
+    Returns:
+        All points and values.
+
+    Example:
+        >>> from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+        >>> from privbo_plugins.spaces import Float
+        >>> config = FederationConfig(n_agents=3, epsilon=4.0, n_rounds=2, n_startup=4)
+        >>> space = Space({"x": Float(0.0, 1.0)})
+        >>> run = simulate(FederatedServer(config), space, lambda n, x: -abs(x[0] - 0.3), 5)
+        >>> run.y.shape
+        (3, 9)
+    """
+    N, total = server.config.n_agents, server.config.n_startup + n_rounds
+    agents = [
+        Participant(link(server.connect(n)), space, maximize=maximize, seed=seed)
+        for n in range(N)
+    ]
+    X, y = np.empty((N, total, len(space))), np.empty((N, total))
+    for number in range(total):
+        for n, agent in enumerate(agents):
+            agent.send(X[n, :number], y[n, :number], number)
+        for n, agent in enumerate(agents):
+            X[n, number] = agent.next_point(X[n, :number], y[n, :number], number)
+            y[n, number] = evaluate(n, X[n, number])
+        after_round(number + 1)
+    return Simulated(X, y)
