@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
 from tqdm.auto import tqdm
 
-from privbo_plugins.errors import PrivacyWarning
+from optuna_samplers._study import next_number
+from privbo_plugins.errors import FederationError, PrivacyWarning
 
 if TYPE_CHECKING:
     from optuna_samplers.dp_fts_de import DPFTSDESampler
@@ -63,19 +65,44 @@ def run_federated(
     """
     samplers = _checked(studies, objectives, n_rounds)
     total = max((sampler.n_startup for sampler in samplers), default=0) + n_rounds
-    done = [len(study.get_trials(deepcopy=False)) for study in studies]
+    done = [next_number(study) for study in studies]
     with tqdm(total=len(studies) * total, disable=not show_progress_bar, unit="trial") as bar:
         bar.update(sum(min(n, total) for n in done))
-        for number in range(min(done, default=total), total):
-            turn = [i for i, n in enumerate(done) if n <= number]
-            for i in range(len(studies)):
-                if i in turn:
-                    samplers[i].send(studies[i])
-                else:
-                    samplers[i].leave()  # it is ahead: the others need not wait for it
-            for i in turn:
-                studies[i].optimize(objectives[i], n_trials=1, catch=catch)
-                bar.update()
+        try:
+            for number in range(min(done, default=total), total):
+                _run_round(number, studies, samplers, objectives, catch, bar)
+        finally:
+            for sampler in samplers:
+                sampler.quiet = False
+
+
+def _run_round(
+    number: int,
+    studies: Sequence[Study],
+    samplers: Sequence[DPFTSDESampler],
+    objectives: Sequence[Objective],
+    catch: Iterable[type[Exception]] | type[Exception],
+    bar: Any,
+) -> None:
+    """Trial ``number`` of every study that has not had it: all send before one waits.
+
+    Studies that catch up with others send nothing: a round of theirs alone would be wasted.
+    """
+    turn = [i for i, study in enumerate(studies) if next_number(study) <= number]
+    for i in turn:
+        samplers[i].quiet = len(turn) < len(studies)
+        if not samplers[i].quiet:
+            _send(samplers[i], studies[i])
+    for i in turn:
+        studies[i].optimize(objectives[i], n_trials=1, catch=catch)
+        bar.update()
+
+
+def _send(sampler: DPFTSDESampler, study: Study) -> None:
+    try:
+        sampler.send(study)
+    except FederationError:
+        pass  # the trial itself tries again, and warns
 
 
 def _checked(
@@ -96,15 +123,19 @@ def _checked(
             "Every study needs a DPFTSDESampler of its own: "
             "optuna.create_study(sampler=DPFTSDESampler(server.connect(agent)))."
         )
-    if len({id(sampler) for sampler in samplers}) < len(samplers):
-        raise ValueError("Two studies share a sampler: one sampler is one agent.")
+    known = [sampler for sampler in samplers if isinstance(sampler, DPFTSDESampler)]
+    if len({sampler.link.agent for sampler in known}) < len(samplers):
+        raise ValueError(
+            "Two studies share a sampler or an agent's number: one study is one agent, "
+            "DPFTSDESampler(server.connect(0)), DPFTSDESampler(server.connect(1)), ..."
+        )
     _warn_if_shared(studies)
-    return samplers  # type: ignore[return-value]
+    return known
 
 
 def _warn_if_shared(studies: Sequence[Study]) -> None:
-    stores = [study._storage for study in studies if _is_shareable(study)]
-    if len({id(store) for store in stores}) < len(stores):
+    stores = [store for store in map(_place, studies) if store is not None]
+    if len(set(stores)) < len(stores):
         warnings.warn(
             "Several agents' studies lie in one storage: whoever can read one agent's points and "
             "values can read those of all. Give every agent a storage of its own.",
@@ -113,5 +144,14 @@ def _warn_if_shared(studies: Sequence[Study]) -> None:
         )
 
 
-def _is_shareable(study: Study) -> bool:
-    return not isinstance(study._storage, InMemoryStorage)
+def _place(study: Study) -> str | None:
+    """Where a study is stored, in words that are equal for equal places; None for memory."""
+    storage = study._storage
+    if isinstance(storage, InMemoryStorage):
+        return None
+    backend = getattr(storage, "_backend", storage)
+    engine = getattr(backend, "engine", None)
+    path = getattr(backend, "_file_path", None)
+    if path is not None:
+        return str(os.path.realpath(path))
+    return f"{type(backend).__name__} {id(backend)}" if engine is None else str(engine.url)

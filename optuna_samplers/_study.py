@@ -9,7 +9,7 @@ import numpy as np
 import optuna
 import sqlalchemy
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.vault import Vault
@@ -90,3 +90,10 @@ def refuse_shared_database(study: Study, vault: Vault) -> None:
             "vault a database of its own, for example "
             "vault='sqlite:///private.db'."
         )
+
+
+def next_number(study: Study) -> int:
+    """The number of the trial that the study runs next: a waiting one, or a new one."""
+    trials = study.get_trials(deepcopy=False)
+    waiting = (trial.number for trial in trials if trial.state == TrialState.WAITING)
+    return min(waiting, default=len(trials))

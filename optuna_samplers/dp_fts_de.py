@@ -7,6 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,27 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._space import to_space
 from optuna_samplers._study import (
+    next_number,
     refuse_multi_objective,
     refuse_optuna_search,
     show_guarantee,
     whole,
 )
-from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
+
+
+_JOINED = "privbo:federation"
+"""System attribute of a study that has taken part in a federation."""
+
+_ANOTHER_SPACE = (
+    "The parameters that all trials of this study have in common have changed, so the agent has "
+    "left the federation, which tunes others, and goes on alone."
+)
 
 
 class DPFTSDESampler(BaseSampler):
@@ -86,6 +97,8 @@ class DPFTSDESampler(BaseSampler):
             link.join(space.to_dict())  # what does not fit is refused here, not in a trial
         self._seed = secrets.randbits(32) if seed is None else int(seed)
         self._independent = RandomSampler(seed=seed)
+        self.quiet = False
+        """Whether trials use what was received without sending anything."""
         self._reset()
 
     def _reset(self) -> None:
@@ -118,7 +131,9 @@ class DPFTSDESampler(BaseSampler):
         self._seed = secrets.randbits(32)
         self._independent.reseed_rng()
         with self._lock:
-            self._participants.clear()
+            for of_storage in self._participants.values():
+                for participant in of_storage.values():
+                    participant.reseed(self._seed)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Refuses what cannot be tuned."""
@@ -147,7 +162,8 @@ class DPFTSDESampler(BaseSampler):
         if space is None:
             return {}
         participant = self._participant(study, space)
-        x = participant.next_point(*_history(study, space), trial.number)
+        history = _history(study, space)
+        x = participant.next_point(*history, trial.number, takes_part=not self.quiet)
         return space.decode(x)
 
     def _participant(self, study: Study, space: Space) -> Participant:
@@ -155,25 +171,31 @@ class DPFTSDESampler(BaseSampler):
             own = self._participants.setdefault(study._storage, {})
             known = own.get(study._study_id)
             if known is None or known.space != space:
-                known = self._joined(study, space, had_joined=known is not None)
-                own[study._study_id] = known
+                known = self._joined(study, space)
+                if not isinstance(known.link, Alone) or known.link.for_good:
+                    own[study._study_id] = known
             return known
 
-    def _joined(self, study: Study, space: Space, had_joined: bool) -> Participant:
-        maximize = study.direction == StudyDirection.MAXIMIZE
+    def _joined(self, study: Study, space: Space) -> Participant:
+        """Takes part if it can; an agent that took part before goes on alone if it cannot."""
+        storage, study_id = study._storage, study._study_id
         try:
-            return Participant(self.link, space, maximize=maximize, seed=self._seed)
+            joined = self._made(study, self.link, space)
+            storage.set_study_system_attr(study_id, _JOINED, True)
+            return joined
+        except FederationError as error:
+            alone, why = Alone(self.link, for_good=False), f"This agent goes on alone: {error}"
         except SpaceChangedError:
-            if not had_joined:
+            if _JOINED not in storage.get_study_system_attrs(study_id):
                 raise
-        warnings.warn(
-            "The parameters that all trials of this study have in common have changed, so the "
-            "agent has left the federation, which tunes others, and goes on alone.",
-            UserWarning,
-            stacklevel=2,
-        )
-        self.link.leave()
-        return Participant(Alone(self.link), space, maximize=maximize, seed=self._seed)
+            self.leave()
+            alone, why = Alone(self.link), _ANOTHER_SPACE
+        warnings.warn(why, UserWarning, stacklevel=2)
+        return self._made(study, alone, space)
+
+    def _made(self, study: Study, link: Link, space: Space) -> Participant:
+        maximize = study.direction == StudyDirection.MAXIMIZE
+        return Participant(link, space, maximize=maximize, seed=self._seed)
 
     def sample_independent(
         self,
@@ -221,12 +243,12 @@ class DPFTSDESampler(BaseSampler):
         relative = self.infer_relative_search_space(study, _no_trial())
         space = to_space(relative) if relative else None
         if space is not None:
-            number = len(study.get_trials(deepcopy=False))
-            self._participant(study, space).send(*_history(study, space), number)
+            self._participant(study, space).send(*_history(study, space), next_number(study))
 
     def leave(self) -> None:
         """Says that this agent sends nothing for now, so that rounds need not wait for it."""
-        self.link.leave()
+        with suppress(FederationError):  # whoever is not there does not wait
+            self.link.leave()
 
     def recommend(self, study: Study) -> dict[str, Any]:
         """The agent's own best trial's parameters: its values are exact, and its own.

@@ -340,6 +340,24 @@ class Space(Mapping[str, Dimension]):
                 X[:, j] = rng.integers(len(dim.choices), size=n)
         return self.snap_all(X)
 
+    def spread(self, n: int, seed: int) -> Array:
+        """Evenly spread points, shape (n, D): a grid if n is a power of the dimensions' number.
+
+        Otherwise, or with choices, a scrambled Sobol sequence.
+        """
+        side = round(n ** (1.0 / len(self)))
+        if self.numeric.all() and side ** len(self) == n and side > 1:
+            axes = np.meshgrid(*[np.linspace(0.0, 1.0, side)] * len(self), indexing="ij")
+            return self.snap_all(np.stack(axes, -1).reshape(-1, len(self)))
+        from scipy.stats import qmc  # a second to import
+
+        sobol = qmc.Sobol(len(self), scramble=True, rng=np.random.default_rng(seed))
+        X = sobol.random_base2(math.ceil(math.log2(n)))
+        for j, dim in enumerate(self._dims.values()):
+            if isinstance(dim, Categorical):
+                X[:, j] = np.floor(X[:, j] * len(dim.choices))
+        return self.snap_all(X[:n])
+
     def grid(self, limit: int) -> Array | None:
         """Every point of a finite space, shape (n, D); None if there are more than ``limit``."""
         sizes = [_size(dim) for dim in self._dims.values()]
@@ -369,3 +387,15 @@ class Space(Mapping[str, Dimension]):
                     "step": dim.step,
                 }
         return described
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Space:
+        """The space of :meth:`to_dict`; its choices are their descriptions."""
+        return cls({name: _dimension(dict(d)) for name, d in described.items()})
+
+
+def _dimension(described: dict[str, Any]) -> Dimension:
+    kind = described.pop("type")
+    if kind == "categorical":
+        return Categorical(tuple(described["choices"]))
+    return Int(**described) if kind == "int" else Float(**described)

@@ -6,8 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privbo_plugins.algorithms.dp_fts_de import FederationConfig
     from raytune_searchers._local import ldp_trainable
     from raytune_searchers._trainable import report_public
+    from raytune_searchers.dp_fts_de import DPFTSDESearch, agent_trials
     from raytune_searchers.dp_gibo import DPGIBOSearch
     from raytune_searchers.ldp_gp_ucb import (
         LDPATAGPUCBSearch,
@@ -17,21 +19,27 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DPFTSDESearch",
     "DPGIBOSearch",
+    "FederationConfig",
     "LDPATAGPUCBSearch",
     "LDPGPUCBSearch",
     "LDPMoMAGPUCBSearch",
     "LDPTGPUCBSearch",
+    "agent_trials",
     "ldp_trainable",
     "report_public",
 ]
 
 _HOMES = {
+    "DPFTSDESearch": "raytune_searchers.dp_fts_de",
     "DPGIBOSearch": "raytune_searchers.dp_gibo",
+    "FederationConfig": "privbo_plugins.algorithms.dp_fts_de",
     "LDPATAGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
     "LDPGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
     "LDPMoMAGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
     "LDPTGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
+    "agent_trials": "raytune_searchers.dp_fts_de",
     "ldp_trainable": "raytune_searchers._local",
     "report_public": "raytune_searchers._trainable",
 }

@@ -3,5 +3,14 @@
 from privbo_plugins.federation.link import Alone, Link
 from privbo_plugins.federation.participant import Participant
 from privbo_plugins.federation.server import FederatedServer, LocalLink
+from privbo_plugins.federation.wire import RemoteLink, connect
 
-__all__ = ["Alone", "FederatedServer", "Link", "LocalLink", "Participant"]
+__all__ = [
+    "Alone",
+    "FederatedServer",
+    "Link",
+    "LocalLink",
+    "Participant",
+    "RemoteLink",
+    "connect",
+]

@@ -58,10 +58,12 @@ class Alone:
 
     Args:
         link: The one that it had.
+        for_good: Whether it will not be tried again.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, *, for_good: bool = True) -> None:
         self.agent, self.config, self._link = link.agent, link.config, link
+        self.for_good = for_good
 
     def join(self, space: Mapping[str, Any]) -> None:
         """Agrees with any space."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import warnings
-import weakref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_fts_de.agent import Agent, SharedModel
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.agent import Agent
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation.link import Link
+from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -44,8 +42,12 @@ class Participant:
             shared_model(link.config, space), link.agent, maximize=maximize, seed=seed
         )
         self._lock = threading.Lock()
-        self._pending: int | None = None
-        self._received: list[Broadcast] = []
+        self._sent: tuple[int, int | None] | None = None
+        self._received: list[Broadcast] = link.broadcasts()
+
+    def reseed(self, seed: int) -> None:
+        """From now on other points and draws."""
+        self.agent.seed = seed
 
     @property
     def n_startup(self) -> int:
@@ -53,15 +55,16 @@ class Participant:
         return self.link.config.n_startup
 
     def send(self, X: Array, values: Array, number: int) -> None:
-        """Sends this agent's vector for the next round, unless it has; see :meth:`next_point`.
+        """Sends this agent's vector before its trial ``number``, unless it has; once a trial.
 
         Raises:
             FederationError: If the server cannot be reached or does not go on.
         """
         t = number - self.n_startup + 1
         with self._lock:
-            if t >= 1 and self._pending is None:
-                self._pending = self.link.submit(self.agent.message(X, values, t))
+            if t >= 1 and (self._sent is None or self._sent[0] != number):
+                message = self.agent.message(X, values, t, self._received)
+                self._sent = number, self.link.submit(message)
 
     def receive(self) -> bool:
         """Waits for the end of the round that this agent has sent to, if any.
@@ -75,46 +78,39 @@ class Participant:
         Raises:
             FederationError: If the server cannot be reached or does not go on.
         """
-        pending = self._pending
-        try:
-            known = pending is None or self.link.collect(pending) is not None
-        finally:
-            with self._lock:
-                if self._pending == pending:
-                    self._pending = None
-        self._received = self.link.broadcasts()
+        sent = self._sent
+        known = sent is None or sent[1] is None or self.link.collect(sent[1]) is not None
+        with self._lock:
+            if not known and self._sent == sent:
+                self._sent = None
+            self._received = self.link.broadcasts()
         return known
 
-    def next_point(self, X: Array, values: Array, number: int) -> Array:
+    def next_point(
+        self, X: Array, values: Array, number: int, *, takes_part: bool = True
+    ) -> Array:
         """The point of the agent's trial ``number`` = 0, 1, ..., shape (D,).
 
         Args:
             X: Points evaluated so far, shape (n, D).
             values: What was observed there, shape (n,).
             number: How many trials came before, finished or not.
+            takes_part: False to use what was received, without sending anything.
 
         Warns:
             UserWarning: If the agent goes on alone, because the server does not answer.
         """
         if number < self.n_startup:
             return self.agent.start_point(number)
-        try:
-            self.send(X, values, number)
-            if not self.receive():
-                self.send(X, values, number)
-                self.receive()
-        except FederationError as error:
-            warnings.warn(f"This agent goes on alone: {error}", UserWarning, stacklevel=2)
+        if takes_part:
+            try:
+                self._take_part(X, values, number)
+            except FederationError as error:
+                warnings.warn(f"This agent goes on alone: {error}", UserWarning, stacklevel=2)
         return self.agent.propose(X, values, number - self.n_startup + 1, self._received)
 
-
-_MODELS: weakref.WeakValueDictionary[str, SharedModel] = weakref.WeakValueDictionary()
-
-
-def shared_model(config: FederationConfig, space: Space) -> SharedModel:
-    """Features and regions of a space, one for all agents of this process."""
-    key = json.dumps([config.to_dict(), space.to_dict()])
-    found = _MODELS.get(key)
-    if found is None:
-        found = _MODELS[key] = SharedModel(config, space)
-    return found
+    def _take_part(self, X: Array, values: Array, number: int) -> None:
+        self.send(X, values, number)
+        if not self.receive():
+            self.send(X, values, number)
+            self.receive()

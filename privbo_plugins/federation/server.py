@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,12 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.federation.shared import shared_model
+from privbo_plugins.federation.wire import Address, Listener
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise, choose
-from privbo_plugins.spaces import Space
+from privbo_plugins.spaces import Float, Space
 from privbo_plugins.vault import Transaction, open_vault
 
 Array = NDArray[np.float64]
@@ -37,6 +41,9 @@ BROADCAST = "broadcast"
 TEST_NOISE = "the noise came from a test source"
 
 NO_NOISE = "the federation was set up without noise (z = 0)"
+
+_ANY_SPACE = Space({"x": Float(0.0, 1.0)}).to_dict()
+"""The published mechanism does not depend on the space."""
 
 _NO_VAULT = (
     "Round {t} was not released: the server's vault refused it. Nothing was published. Agents can "
@@ -51,7 +58,6 @@ class _Round:
     total: RoundSum
     sent: set[int]
     opened: float
-    failed: bool = False
 
 
 class FederatedServer:
@@ -77,7 +83,8 @@ class FederatedServer:
         VaultError: If the vault cannot be opened.
 
     Example:
-        >>> server = FederatedServer(FederationConfig(n_agents=1, epsilon=2.0, n_rounds=1))
+        >>> space = Space({"x": Float(0.0, 1.0)})
+        >>> server = FederatedServer(FederationConfig(n_agents=1, epsilon=2.0), space=space)
         >>> link = server.connect(0)
         >>> t = link.submit(np.ones(link.config.message_length))
         >>> link.collect(t).weights.shape == (1, link.config.message_length)
@@ -100,7 +107,7 @@ class FederatedServer:
     ) -> None:
         self.config = config
         self._names = _checked_names(agents, config.n_agents)
-        if deadline is not None and not deadline > 0:
+        if deadline is not None and not 0 < deadline < threading.TIMEOUT_MAX:
             raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
         if hold and deadline is None:
             raise ValueError("hold=True closes rounds at their deadline: give deadline=.")
@@ -113,6 +120,8 @@ class FederatedServer:
         self._left: set[int] = set()
         self._broadcasts: dict[int, Broadcast] = {}
         self._space: dict[str, Any] | None = None
+        self._shared: SharedModel | None = None
+        self._listener: Listener | None = None
         self._begin(run, None if space is None else space.to_dict())
 
     def __reduce__(self) -> Any:
@@ -158,6 +167,71 @@ class FederatedServer:
             ValueError: If the roster does not list it.
         """
         return LocalLink(self, self.number_of(agent))
+
+    def listen(
+        self,
+        address: Address | os.PathLike[str] = ("127.0.0.1", 0),
+        *,
+        secret: bytes | str | os.PathLike[str] | None = None,
+    ) -> Address:
+        """Answers agents of other processes, in threads of its own, until :meth:`close`.
+
+        Args:
+            address: Host and port (0 for any that is free), or the path of a Unix socket. What
+                agents send is not encrypted: see :mod:`privbo_plugins.federation.wire`.
+            secret: From which invitations are derived: at least 16 bytes, or the path of a file,
+                which is created, for this user alone, if there is none. With the same secret,
+                address and ``run``, invitations outlive the server's process. None for a new one.
+
+        Returns:
+            The address, with the port that was chosen.
+
+        Raises:
+            FederationError: If the address cannot be used.
+            PrivacyError: If other users can read the secret file.
+            ValueError: If the server listens already, or the secret cannot be used.
+
+        Warns:
+            PrivacyWarning: If the address is not of this machine alone.
+
+        Example:
+            >>> server = FederatedServer(FederationConfig(n_agents=2, epsilon=4.0))
+            >>> host, port = server.listen()
+            >>> server.invitation(1).startswith(f"privbo://{host}:{port}/1#")
+            True
+            >>> server.close()
+        """
+        if self._listener is not None:
+            raise ValueError(f"The server listens already: {self._listener}. Call close() first.")
+        where = address if isinstance(address, tuple) else os.fspath(address)
+        self._listener = Listener(self, where, secret)
+        return self._listener.address
+
+    def invitation(self, agent: int | str, *, address: Address | None = None) -> str:
+        """What ``connect`` takes in an agent's process: give it to that agent and nobody else.
+
+        Args:
+            agent: Its number on the roster, from 0, or its name.
+            address: By which the agent reaches the server, if it is another than where it
+                listens, such as the near end of a tunnel.
+
+        Raises:
+            ValueError: If the roster does not list the agent, the server does not listen, or it
+                listens on all addresses and ``address`` does not say which to use.
+        """
+        number = self.number_of(agent)
+        if self._listener is None:
+            raise ValueError("The server does not listen: call listen() before invitation().")
+        return self._listener.invitation(number, address)
+
+    def close(self) -> None:
+        """Stops listening and ends the connections of other processes, waiting for their threads.
+
+        What an open round holds stays; agents of this process can go on.
+        """
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
 
     def number_of(self, agent: int | str) -> int:
         """The number of an agent on the roster.
@@ -217,17 +291,26 @@ class FederatedServer:
                 self._close_if_complete()
             return current.total.t
 
+    def _model(self) -> SharedModel:
+        if self._shared is None:
+            space = self._space
+            if space is None and self.config.crowd == "prior":
+                raise FederationError("No agent has joined yet, so the space is not known.")
+            self._shared = shared_model(self.config, Space.from_dict(space or _ANY_SPACE))
+        return self._shared
+
     def _open(self) -> _Round:
         t = len(self._broadcasts) + 1
         chosen = [choose(self._noise, self.config.q) for _ in range(self.config.n_agents)]
-        return _Round(RoundSum(self.config, t, chosen), set(), time.monotonic())
+        S = self._model().clipping_norm(t)
+        return _Round(RoundSum(self.config, t, chosen, S), set(), time.monotonic())
+
+    def _complete(self, current: _Round) -> bool:
+        return not self._hold and len(current.sent | self._left) == self.config.n_agents
 
     def _close_if_complete(self) -> None:
-        current = self._round
-        if current is None or self._hold:
-            return
-        if len(current.sent | self._left) == self.config.n_agents:
-            self._close(current)
+        if self._round is not None and self._complete(self._round):
+            self._close(self._round)
 
     def close_round(self) -> None:
         """Closes the open round, if any, without those that have not sent."""
@@ -240,10 +323,11 @@ class FederatedServer:
         t = current.total.t
         try:
             payload = self._release(current.total)
-        except VaultError as error:
-            current.failed = True
-            self._lock.notify_all()
-            raise FederationError(_NO_VAULT.format(t=t)) from error
+        except Exception as error:
+            self._lock.notify_all()  # whoever waits tries again, and hears the same
+            if isinstance(error, VaultError):
+                raise FederationError(_NO_VAULT.format(t=t)) from error
+            raise
         self._broadcasts[t] = _from_payload(t, payload)
         self._round = None
         self._lock.notify_all()
@@ -253,33 +337,43 @@ class FederatedServer:
         with self._vault.transaction(self._run_id) as tx:
             payload = tx.released(BROADCAST, key)
             if payload is None:
-                self._charge(tx, key)
+                self._charge(tx, total)
                 payload = _to_payload(total.broadcast(self._draw(total)))
                 tx.release(total.t, BROADCAST, key, payload)
         return payload
 
-    def _charge(self, tx: Transaction, key: str) -> None:
-        config = self.config
+    def _charge(self, tx: Transaction, total: RoundSum) -> None:
+        config, key = self.config, str(total.t)
         mu = 1.0 / config.noise_multiplier if config.noise_multiplier else math.inf
-        charge = Charge(BROADCAST, key, mu, config.clipping_norm, config.noise_scale, AGENTS)
+        charge = Charge(BROADCAST, key, mu, total.S, total.noise_scale, AGENTS)
         check_budget(mu * math.sqrt(config.n_rounds), tx.spent_mu2(AGENTS), charge)
         tx.charge(charge)
 
     def _draw(self, total: RoundSum) -> Array:
-        exact, scale = total.exact(), self.config.noise_scale
+        exact, scale = total.exact(), total.noise_scale
         return exact if scale == 0 else self._noise.add_gaussian(exact, scale)
 
-    def _collect(self, t: int) -> Broadcast | None:
+    def _collect(
+        self, t: int, sender: int | None = None, ended: threading.Event | None = None
+    ) -> Broadcast | None:
+        """Waits for the end of round t.
+
+        Args:
+            t: Its number.
+            sender: An agent that has sent to it, if so; a server that was begun again meanwhile
+                has not got what it sent, and says so at once.
+            ended: Ends the wait, once whoever set it has notified the lock.
+        """
         with self._lock:
             while t not in self._broadcasts:
                 current = self._round
-                if current is None or current.total.t != t:
+                if current is None or current.total.t != t or (ended and ended.is_set()):
                     return None
-                if current.failed:
-                    raise FederationError(_NO_VAULT.format(t=t))
+                if sender is not None and sender not in current.sent:
+                    return None
                 left = self._time_left(current)
-                if left is not None and left <= 0:
-                    self._close(current)
+                if (left is not None and left <= 0) or self._complete(current):
+                    self._close(current)  # complete and open: the vault refused it before
                 else:
                     self._lock.wait(left)
             return self._broadcasts[t]
@@ -310,6 +404,21 @@ class FederatedServer:
         """One charge a released round."""
         with self._vault.transaction(self._run_id) as tx:
             return tx.charges()
+
+    @property
+    def vault_id(self) -> str:
+        """Identity of the vault that holds the ledger."""
+        return self._vault.vault_id
+
+    def mark(self, kind: str, text: str) -> None:
+        """Records a fact about the run for ever; "unprotected" says why nothing is claimed."""
+        with self._vault.transaction(self._run_id) as tx:
+            tx.mark(kind, text)
+
+    def marks(self, kind: str) -> tuple[str, ...]:
+        """All facts of a kind that were recorded."""
+        with self._vault.transaction(self._run_id) as tx:
+            return tx.marks(kind)
 
     def guarantee(self) -> FederationGuarantee:
         """What may be claimed for everything that this federation broadcasts."""
@@ -384,6 +493,10 @@ class LocalLink:
         """Says that this agent sends nothing more, so that rounds need not wait for it."""
         self._server._leave(self._agent)
 
+    def guarantee(self) -> FederationGuarantee:
+        """What may be claimed for the broadcasts."""
+        return self._server.guarantee()
+
 
 def _checked_names(agents: Sequence[str] | None, n_agents: int) -> tuple[str, ...]:
     names = () if agents is None else tuple(agents)
@@ -400,4 +513,7 @@ def _to_payload(broadcast: Broadcast) -> dict[str, Any]:
 
 
 def _from_payload(t: int, payload: Mapping[str, Any]) -> Broadcast:
-    return Broadcast(t, np.array(payload["weights"]), np.array(payload["noise"]))
+    weights, noise = np.array(payload["weights"]), np.array(payload["noise"])
+    for shared in (weights, noise):  # all agents of this process hold the same
+        shared.setflags(write=False)
+    return Broadcast(t, weights, noise)

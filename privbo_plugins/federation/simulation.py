@@ -45,7 +45,7 @@ def simulate(
     maximize: bool = True,
     seed: int = 0,
     link: Callable[[Link], Link] = lambda link: link,
-    after_round: Callable[[int], None] = lambda number: None,
+    after_round: Callable[[int], None] = lambda _number: None,
 ) -> Simulated:
     """Runs every agent of a server's roster, round by round.
 
@@ -75,8 +75,7 @@ def simulate(
     """
     N, total = server.config.n_agents, server.config.n_startup + n_rounds
     agents = [
-        Participant(link(server.connect(n)), space, maximize=maximize, seed=seed)
-        for n in range(N)
+        Participant(link(server.connect(n)), space, maximize=maximize, seed=seed) for n in range(N)
     ]
     X, y = np.empty((N, total, len(space))), np.empty((N, total))
     for number in range(total):

@@ -39,6 +39,8 @@ _INTERVAL = 1e-3
 _ORDERS = [1.9 + k / 10 for k in range(91)] + list(range(11, _LARGEST_ORDER + 1))
 """Rényi orders; below these dp-accounting's series often does not converge."""
 
+_LARGEST_Z = 4096
+
 _TOLERANCE = 1e-3
 """Noise multipliers are found to a thousandth and rounded up."""
 
@@ -165,7 +167,7 @@ def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) ->
         q: Sampling probability, in (0, 1].
 
     Raises:
-        ValueError: If a number lies outside its range, or no noise up to z = 1000 is enough.
+        ValueError: If a number lies outside its range, or no noise up to z = 4096 is enough.
 
     Example:
         >>> found = calibrate(epsilon=4.0, delta=0.02, n_rounds=3)
@@ -183,10 +185,11 @@ def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) ->
     low, high = 0.0, 1.0
     while _exceeds(q, high, n_rounds, epsilon, delta):
         low, high = high, 2.0 * high
-        if high > 1000:
+        if high > _LARGEST_Z:
             raise ValueError(
                 f"epsilon={epsilon} at delta={delta} is too little for {n_rounds} rounds at "
-                f"q={q}: not even z=1000 keeps it. Ask for fewer rounds or a larger epsilon."
+                f"q={q}: not even z={_LARGEST_Z} keeps it. Ask for fewer rounds or more "
+                "epsilon."
             )
     while high - low > _TOLERANCE * high:
         middle = (low + high) / 2

@@ -8,38 +8,50 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
+from privbo_plugins.algorithms.dp_fts_de.prior import CrowdPrior
 from privbo_plugins.algorithms.dp_fts_de.regions import Temperature
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
 
-_POSITIVE = ("clipping_norm", "lengthscale", "noise_variance")
-_COUNTS = ("n_agents", "n_rounds", "n_regions", "n_features", "n_startup", "power")
+_POSITIVE = ("lengthscale", "noise_variance", "beta")
+_COUNTS = ("n_agents", "n_rounds", "n_regions", "message_length", "n_startup", "power")
+CROWD = ("prior", "explore")
+"""How agents use what they receive."""
 
 
 @dataclass(frozen=True)
 class FederationConfig:
-    """Settings of DP-FTS-DE; with one region DP-FTS, without noise FTS-DE, with neither FTS.
+    """Settings of a federation; :meth:`paper` gives the published ones.
 
-    The budget is given as ``epsilon`` (the noise is then the least that keeps it) or as ``z``.
+    With ``crowd="explore"`` DP-FTS-DE as published; with one region DP-FTS, without noise FTS-DE,
+    with neither FTS. The budget is given as ``epsilon`` (the noise is then the least that keeps
+    it) or as ``z``.
 
     Attributes:
         n_agents: N, agents on the roster; public.
         epsilon: User-level budget by privacy loss distributions; infinity for no noise. None if
             ``z`` is given.
         delta: Of the budget; None for N^-1.1.
-        n_rounds: Rounds that release something. After them the agents go on alone.
+        n_rounds: Rounds that release something. After them the agents go on with what they have.
         q: Probability with which an agent is chosen in a round.
         z: Noise multiplier, instead of ``epsilon``; 0 for no noise.
-        clipping_norm: S, of what one agent adds to all regions together.
-        n_regions: P, sub-regions that agents explore at the start.
-        n_features: M, random features.
-        lengthscale: Of the squared exponential kernel, in units of the unit cube.
-        noise_variance: Of an observation, in units of the value range.
+        clipping_norm: S, of what one agent adds to all regions together; None derives it from the
+            prior, or from M and P.
+        n_regions: P, sub-regions that agents explore at the start ("explore" only).
+        n_features: M, numbers in a message; None for 16 points ("prior"; ``k**D`` of them lie on
+            a grid, about one a shared length-scale and one more in each direction is enough) or
+            100 random features ("explore").
         value_range: Public range of the values; what lies outside is clipped.
-        n_startup: Points that an agent draws from its own region before its first round.
-        power: p_t = 1 - 1/t^power, the chance that an agent relies on itself at its round t.
-        temperature: Of the regions' weights.
-        feature_seed: Public seed of the random features.
+        n_startup: Points that an agent draws at random before its first round.
+        crowd: How agents use broadcasts: "prior" for their own model (the default), or "explore"
+            with probability 1 - p_t (the paper's way).
+        prior: Assumptions about the agents' functions ("prior" only).
+        beta: Optimism of an agent's search, in standard deviations ("prior" only).
+        lengthscale: Of the squared exponential kernel, in units of the unit cube ("explore").
+        noise_variance: Of an observation, in units of the value range ("explore").
+        power: p_t = 1 - 1/t^power, the chance that an agent relies on itself ("explore").
+        temperature: Of the regions' weights ("explore").
+        feature_seed: Public seed of features and designs.
 
     Raises:
         ValueError: For every setting outside its range.
@@ -53,16 +65,19 @@ class FederationConfig:
     n_agents: int
     epsilon: float | None = None
     delta: float | None = None
-    n_rounds: int = 10
+    n_rounds: int = 1
     q: float = 1.0
     z: float | None = None
-    clipping_norm: float = 22.0
+    clipping_norm: float | None = None
     n_regions: int = 1
-    n_features: int = 100
+    n_features: int | None = None
+    value_range: tuple[float, float] = (0.0, 1.0)
+    n_startup: int = 1
+    crowd: str = "prior"
+    prior: CrowdPrior = field(default_factory=CrowdPrior)
+    beta: float = 2.0
     lengthscale: float = 0.2
     noise_variance: float = 1e-4
-    value_range: tuple[float, float] = (0.0, 1.0)
-    n_startup: int = 10
     power: int = 1
     temperature: Temperature = field(default_factory=Temperature)
     feature_seed: int = 0
@@ -72,6 +87,11 @@ class FederationConfig:
             check_count(name, getattr(self, name))
         for name in _POSITIVE:
             check_positive(name, getattr(self, name))
+        if self.clipping_norm is not None and not 1e-9 <= self.clipping_norm <= 1e9:
+            raise ValueError(
+                f"clipping_norm must be a number in [1e-9, 1e9], got {self.clipping_norm}."
+            )
+        self._check_crowd()
         self._check_budget()
         if self.n_regions > self.n_agents:
             raise ValueError(
@@ -82,13 +102,25 @@ class FederationConfig:
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"value_range needs finite low < high, got {self.value_range}.")
 
+    def _check_crowd(self) -> None:
+        if self.crowd not in CROWD:
+            raise ValueError(f"crowd must be one of {', '.join(CROWD)}, got {self.crowd!r}.")
+        if self.crowd == "prior" and self.n_regions > 1:
+            raise ValueError(
+                f"n_regions={self.n_regions} belongs to crowd='explore': with crowd='prior' one "
+                "vector speaks of the whole space."
+            )
+
     def _check_budget(self) -> None:
         if (self.epsilon is None) == (self.z is None):
             raise ValueError("Give epsilon= (a budget) or z= (a noise multiplier), one of them.")
         if not 0 < self.q <= 1:
             raise ValueError(f"q must lie in (0, 1], got {self.q}.")
-        if self.z is not None and not (math.isfinite(self.z) and self.z >= 0):
-            raise ValueError(f"z must be a finite number >= 0, got {self.z}.")
+        if self.z is not None and self.z != 0 and not 0.1 <= self.z <= 1e6:
+            raise ValueError(
+                f"z must be 0 (no noise) or lie in [0.1, 1e6], got {self.z}: less than a tenth of "
+                "the clipping norm protects nobody, and cannot be accounted for."
+            )
         if self.epsilon is not None and not self.epsilon > 0:
             raise ValueError(f"epsilon must be positive, got {self.epsilon}.")
         if not 0 < self.claimed_delta < 1:
@@ -104,10 +136,26 @@ class FederationConfig:
         """Settings from :meth:`to_dict`."""
         given = {f.name: stored[f.name] for f in fields(cls)}
         given["temperature"] = Temperature(**given["temperature"])
+        given["prior"] = CrowdPrior(**given["prior"])
         given["value_range"] = tuple(given["value_range"])
         if given["epsilon"] == "inf":
             given["epsilon"] = math.inf
         return cls(**given)
+
+    @classmethod
+    def paper(cls, n_agents: int, **changes: Any) -> Self:
+        """The paper's settings on its landmine problem, with changes.
+
+        Example:
+            >>> round(FederationConfig.paper(29).epsilon_after(60), 1)
+            10.4
+        """
+        settings: dict[str, Any] = {
+            "crowd": "explore", "n_rounds": 60, "q": 0.35, "z": 1.0, "clipping_norm": 22.0,
+            "n_regions": 4, "n_features": 100, "n_startup": 10, "lengthscale": 0.01,
+            "noise_variance": 1e-6,
+        }  # fmt: skip
+        return cls(n_agents, **(settings | changes))
 
     # What follows from them ---------------------------------------------------------------------
 
@@ -129,9 +177,16 @@ class FederationConfig:
         ).z
 
     @property
+    def norm(self) -> float:
+        """S of the published agent: as given, or a little more than a draw's norm, sqrt(M)."""
+        if self.clipping_norm is not None:
+            return self.clipping_norm
+        return 1.1 * math.sqrt(self.message_length * self.n_regions)
+
+    @property
     def noise_scale(self) -> float:
         """Standard deviation z S of the joint vector's noise, rounded towards privacy."""
-        return self.noise_multiplier * self.clipping_norm * SENSITIVITY_SLACK
+        return self.noise_multiplier * self.norm * SENSITIVITY_SLACK
 
     @property
     def rate(self) -> float:
@@ -141,18 +196,26 @@ class FederationConfig:
     @property
     def message_length(self) -> int:
         """M, numbers in an agent's vector."""
-        return self.n_features
+        if self.n_features is not None:
+            return self.n_features
+        return 16 if self.crowd == "prior" else 100
 
     def epsilon_after(self, n_rounds: int) -> float:
         """Epsilon of so many rounds at :attr:`claimed_delta`, by privacy loss distributions."""
         return pld_epsilon(self.q, self.noise_multiplier, n_rounds, self.claimed_delta)
+
+    def _told_norm(self) -> float | str:
+        if self.crowd == "prior" and self.clipping_norm is None:
+            return "root mean square of a message under the public prior"
+        return self.norm
 
     def mechanism_parameters(self) -> dict[str, Any]:
         """What a guarantee prints."""
         return {
             "q": self.q,
             "z": self.noise_multiplier,
-            "S": self.clipping_norm,
+            "S": self._told_norm(),
+            "crowd": self.crowd,
             "P": self.n_regions,
             "M": self.message_length,
             "rounds": self.n_rounds,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.spaces import Space
+from privbo_plugins.spaces import Categorical, Dimension, Space
 
 Array = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ class Regions:
         P: Number of regions, >= 1.
 
     Raises:
-        ValueError: If the space has no numeric parameter and P > 1.
+        ValueError: If the space has no numeric parameter that varies and P > 1.
 
     Example:
         >>> from privbo_plugins.spaces import Float
@@ -82,7 +82,7 @@ class Regions:
     """
 
     def __init__(self, space: Space, P: int) -> None:
-        numeric = np.flatnonzero(space.numeric)
+        numeric = np.flatnonzero([_varies(dim) for dim in space.values()])
         if P > 1 and not len(numeric):
             raise ValueError(
                 f"n_regions={P} needs a numeric parameter to divide: with choices alone use "
@@ -113,6 +113,11 @@ class Regions:
         if p is None:
             return self._space.uniform(n, rng)
         return self._space.within(self.lower[p], self.upper[p], n, rng)
+
+
+def _varies(dim: Dimension) -> bool:
+    """Whether there is anything to cut."""
+    return not isinstance(dim, Categorical) and dim.low < dim.high
 
 
 def _prime_factors(number: int) -> list[int]:

@@ -37,6 +37,7 @@ from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
 from privbo_plugins.privacy.mechanisms import (
     FRACTION_BITS,
+    SENSITIVITY_SLACK,
     clip_rows,
     fixed_point_sum,
 )
@@ -68,6 +69,7 @@ class RoundSum:
         config: The federation's public settings.
         t: Number of the round, from 1.
         chosen: The coins, one an agent of the roster, drawn before anything arrives.
+        S: Clipping norm of this round; None for ``config.norm``.
 
     Example:
         >>> config = FederationConfig(n_agents=2, q=1.0, z=1.0, clipping_norm=1.0, n_rounds=1)
@@ -77,8 +79,11 @@ class RoundSum:
         True
     """
 
-    def __init__(self, config: FederationConfig, t: int, chosen: Sequence[bool]) -> None:
+    def __init__(
+        self, config: FederationConfig, t: int, chosen: Sequence[bool], S: float | None = None
+    ) -> None:
         self.config, self.t, self._chosen = config, t, tuple(chosen)
+        self.S = config.norm if S is None else S
         phi = region_weights(config.n_agents, config.n_regions, config.temperature(t))
         self._phi_max: Array = phi.max(1)  # (P,)
         self._relative: Array = phi / self._phi_max[:, None]  # (P, N)
@@ -90,7 +95,7 @@ class RoundSum:
         Raises:
             ValueError: If the vector has another shape than (M,).
         """
-        S, P, M = self.config.clipping_norm, self.config.n_regions, self.config.message_length
+        S, P, M = self.S, self.config.n_regions, self.config.message_length
         if w.shape != (M,):
             raise ValueError(f"A message has shape ({M},), got {w.shape}.")
         if self._chosen[n]:
@@ -100,12 +105,15 @@ class RoundSum:
 
     def exact(self) -> Array:
         """The sum before noise, shape (P * M,); one agent changes its norm by at most S."""
-        return np.asarray(
-            self._total.astype(float) * (self.config.clipping_norm / 2**FRACTION_BITS)
-        )
+        return np.asarray(self._total.astype(float) * (self.S / 2**FRACTION_BITS))
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation z S of the joint vector's noise, rounded towards privacy."""
+        return self.config.noise_multiplier * self.S * SENSITIVITY_SLACK
 
     def broadcast(self, noisy: Array) -> Broadcast:
         """The release from its noisy sum, shape (P * M,); post-processing."""
         unit = self._phi_max / self.config.rate  # (P,)
         weights = noisy.reshape(self.config.n_regions, -1) * unit[:, None]
-        return Broadcast(self.t, weights, self.config.noise_scale * unit)
+        return Broadcast(self.t, weights, self.noise_scale * unit)

@@ -7,7 +7,6 @@ Algorithms see *inputs* ``z``: the number of an arm, shape (1,), or a point's em
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     checked_features,
     checked_kernel_matrix,
 )
+from privbo_plugins.algorithms.search import Score, argmax, maximiser
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.models.reward_posterior import (
@@ -25,16 +25,12 @@ from privbo_plugins.models.reward_posterior import (
     FeaturePosterior,
     RewardPosterior,
 )
-from privbo_plugins.spaces import Categorical, Space
+from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
-Score = Callable[[Array], Array]
 
 _MOST_ARMS = 400
 """A finite space with at most so many points is played as arms."""
-
-_CANDIDATES, _ROUNDS, _NEAR, _KEPT = 512, 4, 32, 4
-"""Uniform candidates on a box; rounds of search around the best, points a round and kept ones."""
 
 
 class Domain(Protocol):
@@ -97,7 +93,7 @@ class Arms:
 
     def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
         """The best of all arms."""
-        return np.asarray(self.X[_argmax(score(self._all), rng)])
+        return np.asarray(self.X[argmax(score(self._all), rng)])
 
 
 class Box:
@@ -129,37 +125,7 @@ class Box:
 
     def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
         """Uniform candidates and earlier points, then search around the best of them."""
-        X = (
-            np.vstack([self._space.uniform(_CANDIDATES, rng), near[-_CANDIDATES:]])
-            if len(near)
-            else self._space.uniform(_CANDIDATES, rng)
-        )
-        values = score(self.inputs(X))
-        width = 0.1
-        for _ in range(_ROUNDS):
-            top = X[np.argsort(values)[-_KEPT:]]
-            around = self._around(top, width, rng)
-            X = np.vstack([top, around])
-            values = score(self.inputs(X))
-            width *= 0.4
-        return np.asarray(X[_argmax(values, rng)])
-
-    def _around(self, top: Array, width: float, rng: np.random.Generator) -> Array:
-        """Steps of the given width, at least one grid step; a choice changes now and then."""
-        X = np.repeat(top, _NEAR, axis=0)
-        widths = np.maximum(width, self._space.resolution)
-        X = X + np.where(self._space.numeric, widths, 0.0) * rng.standard_normal(X.shape)
-        for j, dim in enumerate(self._space.values()):
-            if isinstance(dim, Categorical):
-                other = rng.random(len(X)) < width
-                X[other, j] = rng.integers(len(dim.choices), size=int(other.sum()))
-        return self._space.snap_all(X)
-
-
-def _argmax(values: Array, rng: np.random.Generator) -> int:
-    """A maximiser, at random among equal ones."""
-    ties = np.flatnonzero(values >= values.max() - 1e-12)
-    return int(ties[0] if len(ties) == 1 else rng.choice(ties))
+        return maximiser(self._space, lambda X: score(self.inputs(X)), near, rng)
 
 
 def make_domain(config: UCBConfig, space: Space) -> Domain:

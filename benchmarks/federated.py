@@ -1,0 +1,366 @@
+"""Does a federation help? DP-FTS-DE beside local search and beside a placebo.
+
+Every arm of a problem is run on the same splits, functions and agents' seeds, so differences are
+paired; they are shown with their standard errors over the runs. Parts:
+
+- ``epsilons``: the paper's nine printed epsilons, and what other accountants say;
+- ``paper``: the published settings on the landmine fields, with a placebo whose server broadcasts
+  N(0, I); on linear scales and on logarithmic ones;
+- ``default``: this project's default on the landmine fields and on the synthetic problem, beside
+  Thompson sampling, local search with the same model, the mechanism's noise without a signal,
+  N(0, I), no noise, and other budgets;
+- ``tradeoffs``: the paper's synthetic experiment with q, z, S and P varied;
+- ``scale``: time and memory of a round for up to 10 000 agents with 1000 features.
+
+Noise is simulated from seeds.
+
+    python -m benchmarks.federated [--parts paper default ...] [--jobs 2] [--runs 10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from benchmarks.federated_problems import FederatedProblem, available, landmine, synthetic
+from privbo_plugins.algorithms.dp_fts_de import (
+    Broadcast,
+    CrowdPrior,
+    FederationConfig,
+    Temperature,
+)
+from privbo_plugins.federation import Alone, FederatedServer, Link
+from privbo_plugins.federation.simulation import simulate
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.privacy.subsampling import moments_epsilon, pld_epsilon, rdp_epsilon
+from privbo_plugins.spaces import Int, Space
+
+Array = NDArray[np.float64]
+Row = dict[str, Any]
+
+RESULTS = Path(__file__).parent / "results"
+
+PRINTED = {
+    (0.35, 1.0): 15.17, (0.35, 1.6): 7.12, (0.35, 2.0): 5.14, (0.35, 3.0): 3.05,
+    (0.35, 4.0): 2.16, (0.10, 1.0): 3.75, (0.15, 1.0): 5.98, (0.20, 1.0): 7.69,
+    (0.25, 1.0): 9.82,
+}  # fmt: skip
+"""(q, z) to the paper's epsilon: N = 29, T = 60, delta = N^-1.1."""
+
+SHOWN = (0, 5, 10, 20, 40, 60)
+"""Rounds after the start-up points whose best values are shown."""
+
+NO_CLIP = 1e4
+"""A clipping norm that no vector reaches."""
+
+PAPER: Row = {
+    "crowd": "explore",
+    "n_startup": 10,
+    "lengthscale": 0.01,
+    "noise_variance": 1e-6,
+    "n_rounds": 60,
+}
+
+ARMS: dict[str, Row] = {
+    "local TS": {**PAPER, "z": 0.0, "link": "alone"},
+    "FTS": {**PAPER, "z": 0.0, "power": 2, "clipping_norm": NO_CLIP},
+    "FTS-DE": {**PAPER, "z": 0.0, "n_regions": 4, "clipping_norm": NO_CLIP},
+    "DP-FTS": {**PAPER, "z": 1.0, "q": 0.35, "clipping_norm": 11.0},
+    "DP-FTS-DE": {**PAPER, "z": 1.0, "q": 0.35, "n_regions": 4, "clipping_norm": 22.0},
+    "placebo N(0, I)": {
+        **PAPER, "z": 1.0, "q": 0.35, "n_regions": 4, "clipping_norm": 22.0, "link": "normal",
+    },
+}  # fmt: skip
+
+
+ROUGH = CrowdPrior(
+    level=0.5, level_sd=0.1, shared_lengthscale=0.03, shared_sd=0.22, own_lengthscale=0.03,
+    own_sd=0.01, noise_sd=0.022,
+)  # fmt: skip
+"""What is known of the synthetic functions: how they were drawn."""
+
+
+class Placebo:
+    """A link whose broadcasts hold no signal.
+
+    Args:
+        link: The real one; what it sends is sent.
+        spread: Standard deviation of what is received: 1, or None for the mechanism's noise.
+        seed: Of the broadcasts.
+    """
+
+    def __init__(self, link: Link, spread: float | None, seed: int) -> None:
+        self.agent, self.config = link.agent, link.config
+        self._link, self._spread, self._seed = link, spread, seed
+        self.join, self.submit, self.collect = link.join, link.submit, link.collect
+        self.leave, self.guarantee = link.leave, link.guarantee
+
+    def broadcasts(self) -> list[Broadcast]:
+        """The same noise for all agents."""
+        return [_noise_alone(real, self._spread, self._seed) for real in self._link.broadcasts()]
+
+
+def _noise_alone(real: Broadcast, spread: float | None, seed: int) -> Broadcast:
+    rng = np.random.default_rng([seed, real.round])
+    scale = real.noise[:, None] if spread is None else spread
+    return Broadcast(real.round, scale * rng.standard_normal(real.weights.shape), real.noise)
+
+
+def _wrap(kind: str, seed: int) -> Callable[[Link], Link]:
+    return {
+        "real": lambda link: link,
+        "alone": Alone,
+        "normal": lambda link: Placebo(link, 1.0, seed),
+        "noise": lambda link: Placebo(link, None, seed),
+    }[kind]
+
+
+@cache
+def problem(name: str, seed: int) -> FederatedProblem:
+    """A problem by name; what it has evaluated is remembered for the next arm."""
+    if name == "synthetic":
+        return synthetic(seed)
+    return landmine(seed, log=name == "landmine, log")
+
+
+def run(name: str, arm: str, seed: int, settings: Mapping[str, Any], n_rounds: int) -> Row:
+    """One arm on one problem: the mean over agents of the best true value so far."""
+    given = dict(settings)
+    made = problem(name, seed)
+    link = _wrap(given.pop("link", "real"), seed)
+    config = FederationConfig(n_agents=made.n_agents, **given)
+    server = FederatedServer(config, noise=InsecureNoise(seed))
+    done = simulate(server, made.space, made.evaluate, n_rounds, seed=seed, link=link)
+    true = np.array([[made.true(n, x) for x in X] for n, X in enumerate(done.X)])
+    best = np.maximum.accumulate(true, axis=1)
+    lost = (1.0 if made.best is None else made.best[:, None]) - best
+    curve = lost.mean(0)[config.n_startup - 1 :]
+    return {
+        "problem": name, "arm": arm, "seed": seed, "lost": curve.round(5).tolist(),
+        "epsilon": _finite(config.epsilon_after(config.n_rounds)),
+    }  # fmt: skip
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def carry_out(task: tuple[str, Row]) -> Row:
+    """One task of a part."""
+    part, arguments = task
+    return RUN[part](**arguments)
+
+
+# Parts ----------------------------------------------------------------------------------------
+
+
+def epsilons(_runs: int) -> Iterable[Row]:
+    """The paper's nine settings."""
+    yield from ({"q": q, "z": z} for q, z in PRINTED)
+
+
+def run_epsilon(q: float, z: float) -> Row:
+    """What each accountant says of 60 rounds among 29 agents."""
+    delta = 29**-1.1
+    return {
+        "q": q, "z": z, "printed": PRINTED[q, z],
+        "moments": round(moments_epsilon(q, z, 60, delta), 3),
+        "rdp": round(rdp_epsilon(q, z, 60, delta), 3),
+        "pld": round(pld_epsilon(q, z, 60, delta), 3),
+        "pld, delta = 1/29": round(pld_epsilon(q, z, 60, 1 / 29), 3),
+    }  # fmt: skip
+
+
+def paper(runs: int) -> Iterable[Row]:
+    """The published settings."""
+    if available("landmine"):
+        yield from _arms("landmine, linear", ARMS, runs, 60)
+        yield from _arms("landmine, log", ARMS, runs, 60)
+
+
+def default(runs: int) -> Iterable[Row]:
+    """The default, on splits that had no part in choosing it, and on the synthetic problem."""
+    local_ts = {**PAPER, "z": 0.0, "n_startup": 1, "link": "alone"}
+    arms: dict[str, Row] = {
+        "local TS": local_ts,
+        "local, same model": {"epsilon": 4.0, "link": "alone"},
+        "default": {"epsilon": 4.0},
+        "eps = 2": {"epsilon": 2.0},
+        "eps = 8": {"epsilon": 8.0},
+        "no noise": {"epsilon": math.inf},
+        "placebo noise": {"epsilon": 4.0, "link": "noise"},
+        "placebo N(0, I)": {"epsilon": 4.0, "link": "normal"},
+    }
+    if available("landmine"):
+        yield from _arms("landmine, log", arms, runs, 20, first=100)
+    rough = {"prior": ROUGH, "n_features": 35}
+    known = {arm: {**given, **rough} for arm, given in arms.items()}
+    known["local TS"] = {**local_ts, "lengthscale": 0.03, "noise_variance": 1e-4}
+    yield from _arms("synthetic", known, runs, 20)
+
+
+def _arms(
+    name: str, arms: Mapping[str, Row], runs: int, n_rounds: int, first: int = 0
+) -> Iterable[Row]:
+    """By seed first: a worker remembers what it has evaluated."""
+    for seed in range(first, first + runs):
+        for arm, settings in arms.items():
+            yield {
+                "name": name, "arm": arm, "seed": seed, "settings": settings, "n_rounds": n_rounds
+            }  # fmt: skip
+
+
+def tradeoffs(runs: int) -> Iterable[Row]:
+    """One setting of the synthetic experiment varied at a time."""
+    base = {
+        "crowd": "explore", "lengthscale": 0.03, "noise_variance": 1e-4, "n_startup": 10,
+        "temperature": Temperature(15.0, 5, 10), "n_rounds": 40,
+        "q": 0.35, "z": 1.0, "n_regions": 2, "clipping_norm": 11.0,
+    }  # fmt: skip
+    arms: dict[str, Row] = {
+        "local TS": {**base, "z": 0.0, "link": "alone"},
+        "placebo N(0, I)": {**base, "link": "normal"},
+        "FTS": {**base, "z": 0.0, "q": 1.0, "n_regions": 1, "clipping_norm": NO_CLIP},
+        "FTS-DE": {**base, "z": 0.0, "q": 1.0, "clipping_norm": NO_CLIP},
+    }
+    arms |= {f"q = {q}": {**base, "q": q} for q in (0.1, 0.2, 0.35, 0.7)}
+    arms |= {f"z = {z}": {**base, "z": z} for z in (0.5, 1.0, 2.0, 4.0)}
+    arms |= {f"S = {S}": {**base, "clipping_norm": S} for S in (2.0, 5.0, 11.0, 22.0, 44.0)}
+    arms |= {f"P = {P}": {**base, "n_regions": P} for P in (1, 2, 3, 6)}
+    yield from _arms("synthetic", arms, runs, 40)
+
+
+def scale(_runs: int) -> Iterable[Row]:
+    """Growing rosters."""
+    yield from ({"n_agents": n} for n in (100, 1000, 10_000))
+
+
+def run_scale(n_agents: int) -> Row:
+    """Time and memory of rounds with 1000 features, four regions and the system's entropy."""
+    config = FederationConfig(
+        n_agents=n_agents, z=1.0, q=0.35, n_rounds=3, crowd="explore", n_regions=4,
+        n_features=1000, lengthscale=0.03, n_startup=10,
+    )  # fmt: skip
+    times = [time.perf_counter()]
+    simulate(
+        FederatedServer(config, deadline=None),
+        Space({"x": Int(0, 999)}),
+        lambda n, x: math.sin(9.0 * x[0] + n),
+        3,
+        after_round=lambda _: times.append(time.perf_counter()),
+    )
+    return {
+        "n_agents": n_agents,
+        "seconds_per_round": [round(t, 3) for t in np.diff(times)[-3:].tolist()],
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+    }
+
+
+PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
+    "epsilons": epsilons,
+    "paper": paper,
+    "default": default,
+    "tradeoffs": tradeoffs,
+    "scale": scale,
+}
+RUN: dict[str, Callable[..., Row]] = {
+    "epsilons": run_epsilon,
+    "paper": run,
+    "default": run,
+    "tradeoffs": run,
+    "scale": run_scale,
+}
+
+
+# Tables ---------------------------------------------------------------------------------------
+
+
+def summarised(rows: list[Row]) -> list[Row]:
+    """Means, and paired differences from each problem's local arms and placebos."""
+    problems = dict.fromkeys(row["problem"] for row in rows)
+    return [line for name in problems for line in _summary(name, rows)]
+
+
+def _summary(name: str, rows: list[Row]) -> list[Row]:
+    curves: dict[str, Array] = {}
+    for row in rows:
+        if row["problem"] == name:
+            old = curves.get(row["arm"], np.empty((0, len(row["lost"]))))
+            curves[row["arm"]] = np.vstack([old, row["lost"]])
+    against = [arm for arm in curves if arm.startswith(("local", "placebo"))]
+    epsilon = {row["arm"]: row["epsilon"] for row in rows if row["problem"] == name}
+    return [
+        {
+            "problem": name, "arm": arm, "runs": len(curve), "epsilon": epsilon[arm],
+            "lost": _at(curve), "better than": {
+                other: _at(curves[other] - curve) for other in against if other != arm
+            },
+        }
+        for arm, curve in curves.items()
+    ]  # fmt: skip
+
+
+def _at(curves: Array) -> dict[str, list[float]]:
+    """Mean and standard error after the rounds that are shown."""
+    error = curves.std(0, ddof=1) / math.sqrt(len(curves)) if len(curves) > 1 else 0 * curves[0]
+    return {
+        str(t): [round(float(curves[:, t].mean()), 4), round(float(error[t]), 4)]
+        for t in SHOWN
+        if t < curves.shape[1]
+    }
+
+
+def show(rows: list[Row]) -> None:
+    """One line an arm; a paired difference counts from two standard errors on."""
+    for row in rows:
+        if "lost" not in row:
+            print("  " + ", ".join(f"{k}={v}" for k, v in row.items()))
+            continue
+        told = " ".join(f"{t}: {m:.4f}±{e:.4f}" for t, (m, e) in row["lost"].items())
+        print(f"  {row['problem']:18} {row['arm']:18} eps={row['epsilon']} | {told}")
+        for other, gained in row["better than"].items():
+            told = " ".join(f"{t}: {m:+.4f}±{e:.4f}" for t, (m, e) in gained.items())
+            print(f"  {'':18} {'better than ' + other:32} | {told}")
+
+
+def main() -> None:
+    """Runs the parts that are asked for and keeps the results of the others."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=10)
+    given = parser.parse_args()
+    if not available("landmine"):
+        print("The landmine data set is not there: its problems are left out.")
+    path = RESULTS / "federated.json"
+    for part in given.parts:
+        tasks = [(part, arguments) for arguments in PARTS[part](given.runs)]
+        jobs = 1 if part == "scale" else given.jobs
+        size = max(1, len({a.get("arm") for _, a in tasks}))
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            found = pool.map(carry_out, tasks, chunksize=size)
+            done = list(tqdm(found, total=len(tasks), desc=part))
+        results = json.loads(path.read_text()) if path.exists() else {}
+        results[part] = summarised(done) if RUN[part] is run else done
+        results["machine"] = {"python": platform.python_version(), "numpy": np.__version__}
+        path.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"\n{part}")
+        show(results[part])
+
+
+if __name__ == "__main__":
+    main()

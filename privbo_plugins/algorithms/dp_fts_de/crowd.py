@@ -1,0 +1,268 @@
+"""What a broadcast tells an agent: the crowd's mean function as a prior for its own.
+
+The published algorithm broadcasts a hundred random weights and lets agents maximise them; the
+noise of a private release is then many times larger than what is shared. Here agents send a
+few numbers instead, what their models say at M public points, and read the noisy mean of them
+as an observation of a function that all agents share.
+
+Notation (values in units of the public range, 1 is best):
+
+    =========  =============================================================  ==========
+    symbol     meaning                                                        shape
+    =========  =============================================================  ==========
+    f_n        an agent's function, level + c_n + m + g_n
+    c_n        how good the agent's own values are, ~ N(0, s_c²)              scalar
+    m          what all agents share, ~ GP(0, k_m)
+    g_n        what is the agent's own, ~ GP(0, k_g)
+    s_n        standard deviation of an observation's noise                   scalar
+    L          public points where agents are asked, and P = I - 11ᵀ/M        (M, p)
+    X, y       an agent's points and values                                   (n, p), (n,)
+    A_X        P k(L, X) (k(X, X) + s_n² I)⁻¹, with k = k_m + k_g + s_c²      (M, n)
+    v_n        A_X (y - mean): the message                                    (M,)
+    B          the broadcast, mean of clipped v_n plus N(0, sigma² I)         (M,)
+    phi, u     m(x) = phi(x)ᵀ u, u ~ N(0, I) before anything is heard         (., U), (U,)
+    Z          Cov(u, B), averaged over designs that agents may have          (U, M)
+    C          Cov(B)                                                         (M, M)
+    =========  =============================================================  ==========
+
+Given B, u has mean Z C⁻¹ B and covariance I - Z C⁻¹ Zᵀ (the linear estimator of least mean
+squared error; clipping is ignored). Everything except B is public and the same for everybody:
+designs are drawn from a public seed, and the clipping norm is the root mean square of |v_n| under
+the prior. All that agents do with B is post-processing.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
+from privbo_plugins.algorithms.dp_fts_de.prior import CrowdPrior
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
+from privbo_plugins.algorithms.search import argmax, maximiser
+from privbo_plugins.models.kernels import RBF
+from privbo_plugins.spaces import Space
+
+Array = NDArray[np.float64]
+
+_DESIGNS = 64
+_INDUCING = 256
+_RANK_TOLERANCE = 1e-9
+_JITTER = 1e-9
+
+
+class Shared:
+    """m as a linear function of few unknowns: m(x) = phi(x)ᵀ u, u ~ N(0, I) at first.
+
+    Evenly spread points carry it; what they cannot tell of m keeps its prior variance.
+
+    Args:
+        prior: Assumptions.
+        space: What is tuned.
+        seed: Public.
+    """
+
+    def __init__(self, prior: CrowdPrior, space: Space, seed: int) -> None:
+        self._s2, self._kernel = prior.shared_sd**2, RBF(prior.shared_lengthscale)
+        self._points = space.embed(space.spread(_INDUCING, seed))
+        values, vectors = np.linalg.eigh(self._kernel.k(self._points, self._points))
+        keep = values > _RANK_TOLERANCE * values[-1]
+        self._basis = vectors[:, keep] * np.sqrt(self._s2 / values[keep])
+        self.rank = int(keep.sum())
+        """U, number of unknowns."""
+
+    def phi(self, A: Array) -> Array:
+        """Features of embedded points, shape (a, U)."""
+        return np.asarray(self._kernel.k(A, self._points) @ self._basis)
+
+    def k(self, A: Array, B: Array) -> Array:
+        """k_m before any broadcast, shape (a, b)."""
+        return np.asarray(self._s2 * self._kernel.k(A, B))
+
+
+class Belief:
+    """What is known of m after some broadcasts: u ~ N(mu, V), of which V is public.
+
+    Args:
+        prior: Assumptions.
+        space: What is tuned.
+        M: Number of public points where agents are asked.
+        seed: Public.
+    """
+
+    def __init__(self, prior: CrowdPrior, space: Space, M: int, seed: int) -> None:
+        self.prior, self.space, self.seed = prior, space, seed
+        self.shared = Shared(prior, space, seed)
+        self.L = space.embed(space.spread(M, seed))
+        self._own = RBF(prior.own_lengthscale)
+        self.V: Array = np.eye(self.shared.rank)
+        self.gains: tuple[Array, ...] = ()
+        """G_j, shape (U, M) each: mu = sum_j G_j B_j."""
+        self.norms: tuple[float, ...] = ()
+        """Clipping norms of the rounds behind them."""
+
+    def phi(self, A: Array) -> Array:
+        """Features of embedded points, shape (a, U)."""
+        return self.shared.phi(A)
+
+    def k(
+        self, A: Array, B: Array, phi_A: Array | None = None, phi_B: Array | None = None
+    ) -> Array:
+        """Covariance of an agent's own function, shape (a, b); features where they are known."""
+        own = self.prior.own_sd**2 * self._own.k(A, B) + self.prior.level_sd**2
+        before = self.shared.k(A, B) + own
+        if not self.gains:
+            return before
+        phi_A = self.phi(A) if phi_A is None else phi_A
+        phi_B = self.phi(B) if phi_B is None else phi_B
+        return np.asarray(before - phi_A @ ((np.eye(len(self.V)) - self.V) @ phi_B.T))
+
+    def variance(self, phi: Array) -> Array:
+        """Variance of an agent's own function where the features are given, shape (a,)."""
+        prior = self.prior
+        total = prior.shared_sd**2 + prior.own_sd**2 + prior.level_sd**2
+        learnt = np.einsum("ij,ij->i", phi @ (np.eye(len(self.V)) - self.V), phi)
+        return np.asarray(np.full(len(phi), total) - learnt)
+
+    def mean(self, phi: Array, broadcasts: Sequence[Array]) -> Array:
+        """Mean of an agent's own function before its own data, shape (a,).
+
+        Args:
+            phi: Features, shape (a, U).
+            broadcasts: B_j, shape (M,) each.
+        """
+        mu = np.zeros(len(self.V))
+        for G, B in zip(self.gains, broadcasts, strict=True):
+            mu = mu + G @ B
+        return np.asarray(self.prior.level + phi @ mu)
+
+    def operator(self, X: Array) -> Array:
+        """A_X, shape (M, n): from an agent's centred values to its message."""
+        K = self.k(X, X) + self.prior.noise_sd**2 * np.eye(len(X))
+        k = self.k(X, self.L)
+        return np.asarray(np.linalg.solve(K, k - k.mean(1, keepdims=True)).T)
+
+    def after(self, n: int, noise: float, q: float, N: int, S: float | None = None) -> Belief:
+        """The belief once a broadcast was read; what it said is given to :meth:`mean`.
+
+        Args:
+            n: Number of points that agents have in that round.
+            noise: z / (q N): standard deviation of the broadcast's noise over the clipping norm.
+            q: Sampling probability.
+            N: Agents on the roster.
+            S: Clipping norm; None for the root mean square of |v_n| under the prior.
+        """
+        M, rng = len(self.L), np.random.default_rng([self.seed, n])
+        s2 = self.prior.noise_sd**2 * np.eye(n)
+        W: Array = np.zeros((M, M))  # E[v vᵀ]
+        H: Array = np.zeros((M, len(self.V)))  # E[A_X phi(X)]
+        for _ in range(_DESIGNS):
+            X = self.space.embed(self.space.uniform(n, rng))
+            A = self.operator(X)
+            W = W + A @ (self.k(X, X) + s2) @ A.T / _DESIGNS
+            H = H + A @ self.phi(X) / _DESIGNS
+        rms = math.sqrt(float(np.trace(W)))
+        norm = rms if S is None else S
+        Z = self.V @ H.T  # Cov(u, B), (U, M)
+        both = H @ Z  # Cov of two agents' messages, (M, M)
+        C = both + (W / q - both) / N + ((noise * norm) ** 2 + _JITTER * rms**2) * np.eye(M)
+        G: Array = np.asarray(np.linalg.solve((C + C.T) / 2, Z.T).T, dtype=float)
+        later, doubt = copy.copy(self), self.prior.doubt
+        unknown = np.eye(len(self.V))
+        later.V = np.asarray((1.0 - doubt) * (self.V - G @ Z.T) + doubt * unknown, dtype=float)
+        later.gains, later.norms = (*self.gains, G), (*self.norms, norm)
+        return later
+
+
+class CrowdModel(SharedModel):
+    """The default: the crowd's mean function as a prior, then the largest optimistic value.
+
+    Args:
+        config: Public settings.
+        space: What all agents tune.
+    """
+
+    def __init__(self, config: FederationConfig, space: Space) -> None:
+        super().__init__(config, space)
+        first = Belief(config.prior, space, config.message_length, config.feature_seed)
+        self._beliefs = [first]
+        self._on_grid: Array | None = None
+        if self.grid is not None:
+            self._embedded = space.embed(self.grid)
+            self._on_grid = first.phi(self._embedded)
+
+    def belief(self, j: int) -> Belief:
+        """What is known of m after j broadcasts."""
+        config = self.config
+        noise = config.noise_multiplier / (config.q * config.n_agents)
+        while len(self._beliefs) <= j:
+            n = config.n_startup + len(self._beliefs) - 1
+            last = self._beliefs[-1]
+            self._beliefs.append(
+                last.after(n, noise, config.q, config.n_agents, config.clipping_norm)
+            )
+        return self._beliefs[j]
+
+    def clipping_norm(self, t: int) -> float:
+        """S in round t: as given, or the root mean square of |v_n| under the prior."""
+        return self.belief(t).norms[t - 1]
+
+    def message(
+        self,
+        X: Array,
+        y: Array,
+        broadcasts: Sequence[Broadcast],
+        rng: np.random.Generator,  # noqa: ARG002 - nothing is drawn
+    ) -> Array:
+        """v_n = A_X (y - mean), shape (M,)."""
+        Z = self.space.embed(X)
+        belief = self.belief(len(broadcasts))
+        centred = y - belief.mean(belief.phi(Z), _vectors(broadcasts))
+        return np.asarray(belief.operator(Z) @ centred)
+
+    def propose(
+        self,
+        X: Array,
+        y: Array,
+        t: int,  # noqa: ARG002 - the posterior knows how much has been seen
+        broadcasts: Sequence[Broadcast],
+        rng: np.random.Generator,
+    ) -> Array:
+        """The x with the largest mean + beta sd that was not evaluated yet, shape (D,)."""
+        belief, told = self.belief(len(broadcasts)), _vectors(broadcasts)
+        Z = self.space.embed(X)
+        phi_Z = belief.phi(Z)
+        K = belief.k(Z, Z, phi_Z, phi_Z) + belief.prior.noise_sd**2 * np.eye(len(Z))
+        factor = cho_factor(K, lower=True)
+        alpha = cho_solve(factor, y - belief.mean(phi_Z, told))
+
+        def optimistic(A: Array, phi: Array) -> Array:
+            k = belief.k(A, Z, phi, phi_Z)  # (a, n)
+            S = solve_triangular(factor[0], k.T, lower=True)
+            variance = np.maximum(belief.variance(phi) - (S * S).sum(0), 0.0)
+            score = belief.mean(phi, told) + k @ alpha + self.config.beta * np.sqrt(variance)
+            return np.where(_among(A, Z), -np.inf, score)
+
+        def score(points: Array) -> Array:
+            A = self.space.embed(points)
+            return optimistic(A, belief.phi(A))
+
+        if self.grid is None or self._on_grid is None:
+            return maximiser(self.space, score, X, rng)
+        values = optimistic(self._embedded, self._on_grid)
+        return np.asarray(self.grid[argmax(values, rng)])
+
+
+def _vectors(broadcasts: Sequence[Broadcast]) -> list[Array]:
+    return [broadcast.weights[0] for broadcast in broadcasts]
+
+
+def _among(A: Array, Z: Array) -> NDArray[np.bool_]:
+    """Which rows of A are rows of Z, shape (a,)."""
+    return np.asarray((np.abs(A[:, None] - Z[None]).max(2) < 1e-9).any(1))

@@ -1,0 +1,121 @@
+"""What one agent keeps of its own trials: its secret, which never goes to the server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.errors import SpaceChangedError, VaultError
+from privbo_plugins.spaces import Space
+from privbo_plugins.vault import open_vault
+
+Array = NDArray[np.float64]
+
+_ROLE, _TOLD = "agent", "told"
+
+
+class AgentHistory:
+    """One agent's trials, in memory or in a database of its own; a file gets mode 0600.
+
+    The first write of a trial counts: a trial that is evaluated again changes nothing.
+
+    Args:
+        agent: The agent's name.
+        space: What it tunes.
+        vault: Where trials are kept; None for memory.
+        run: Name of the run in the vault.
+        create: Whether a run that is not there is begun; False only reads.
+
+    Raises:
+        SpaceChangedError: If the run was begun with another space.
+        VaultError: If the vault cannot be opened, or there is nothing to read.
+
+    Example:
+        >>> from privbo_plugins.spaces import Float
+        >>> history = AgentHistory("a", Space({"x": Float(0, 1)}))
+        >>> history.append(0, np.array([0.25]), 3.5)
+        >>> history.append(1, np.array([0.75]), math.nan)
+        >>> X, values = history.read()
+        >>> X.tolist(), values.tolist(), history.n_trials
+        ([[0.25]], [3.5], 2)
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        space: Space,
+        *,
+        vault: str | None = None,
+        run: str = "federation",
+        create: bool = True,
+    ) -> None:
+        self._d, self._vault = len(space), open_vault(vault, create=create)
+        key = f"agent:{run}/{agent}"
+        self._run_id = hashlib.sha256(key.encode()).hexdigest()[:32]
+        settings = json.loads(json.dumps({"space": space.to_dict()}))
+        with self._vault.transaction(self._run_id) as tx:
+            known = tx.run()
+            if known is None and not create:
+                raise VaultError(
+                    f"The vault holds no run {run!r} of the agent {agent!r}: check both names."
+                )
+            if known is None:
+                tx.new_run(key, settings)
+            elif known[1] != settings:
+                raise SpaceChangedError(
+                    f"The vault of the agent {agent!r} holds the run {run!r} over another search "
+                    "space. Use the same space, or another run= name."
+                )
+
+    @property
+    def n_trials(self) -> int:
+        """Trials that are over, with a value or without."""
+        with self._vault.transaction(self._run_id) as tx:
+            return max((slot + 1 for _, slot, _ in tx.step_trials(0)), default=0)
+
+    def append(self, number: int, x: Array, value: float) -> None:
+        """Stores the end of a trial, once.
+
+        Args:
+            number: The trial's, from 0.
+            x: Where it was evaluated, shape (D,).
+            value: What was observed; NaN and infinity for a trial that failed.
+
+        Raises:
+            ValueError: If the number or the shape makes no sense.
+            VaultError: If the vault cannot be written.
+        """
+        x = np.asarray(x, dtype=float)
+        if number < 0 or x.shape != (self._d,):
+            raise ValueError(
+                f"A trial has a number >= 0 and a point of shape ({self._d},), got number="
+                f"{number} and shape {x.shape}."
+            )
+        trial = f"{number:06d}"
+        with self._vault.transaction(self._run_id) as tx:
+            if tx.trial(trial) is not None:
+                return
+            tx.new_trial(trial, _ROLE, 0, number, x)
+            if math.isfinite(value):
+                tx.finish(trial, x, float(value))
+            else:
+                tx.fail(trial)
+
+    def read(self) -> tuple[Array, Array]:
+        """Points (n, D) and values (n,) of the trials that have one, in order."""
+        with self._vault.transaction(self._run_id) as tx:
+            names, points = tx.done_points(0)
+            values = tx.published()
+        X = np.array(points) if points else np.empty((0, self._d))
+        return X, np.array([values[name][2] for name in names], dtype=float)
+
+    def told(self) -> bool:
+        """True from the second call on, for what is to be done once for a run."""
+        with self._vault.transaction(self._run_id) as tx:
+            known = bool(tx.marks(_TOLD))
+            tx.mark(_TOLD, "the owner")
+        return known

@@ -1,0 +1,726 @@
+"""DP-FTS-DE as a Ray Tune searcher: a trial is one agent's round."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import ray
+import ray.cloudpickle as cloudpickle
+from ray.exceptions import ActorUnavailableError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.errors import UtilityWarning, VaultError
+from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.privacy.noise import NoiseSource
+from raytune_searchers._actor import (
+    NAMESPACE,
+    Anchor,
+    _found_actor,
+    anchor,
+)
+from raytune_searchers._agents import (
+    AGENT,
+    RELEASED,
+    ROUND,
+    Agent,
+    AgentHost,
+    AgentSettings,
+    Finish,
+    Objective,
+    Standing,
+    make_shell,
+)
+from raytune_searchers._arguments import checked_handle, checked_run, private_url
+from raytune_searchers._audit import flat, foreign
+from raytune_searchers._federation import ServerHost, ServerSettings, Status, unprotected
+from raytune_searchers._search import _HOPELESS, FINISHED, HostedSearch, _merged
+from raytune_searchers._space import TuneSpace, to_space
+from raytune_searchers._trainable import Trainable
+
+_ATTEMPTS = 3
+"""Trials of one round of one agent, after which it counts as done without a value."""
+
+_IDLE, _BUSY, _PAUSE, _AGAIN = 1.0, 0.05, 0.05, 5.0
+"""Seconds: a suggestion waits for hosts while no trial runs, while some do, and between asking the
+server; after the last, hosts are asked again although nothing has happened."""
+
+_DROPPED = 30.0
+"""Seconds after which a trial that its host knows nothing of was dropped by an earlier fit."""
+
+_NAME = re.compile(r"[\w-][\w.-]{0,63}")
+
+_MARK = "--agent--"
+
+_MORE = "results hold more than an agent's name, its round and the number of rounds released"
+
+_OUTSIDE = (
+    "Wrap the function itself: tune.Tuner(search.private(objective), ...), and report nothing "
+    "around it: what an agent evaluates is its secret."
+)
+
+_FAILED_NOTE = (
+    "trials failed, which tells something of their agents to whoever sees Tune's results; what "
+    "an objective raises is withheld"
+)
+
+_LEFT_NOTE = "agents were left out after their host's process had ended"
+
+
+class _Crew:
+    """The driver's way to one host of agents; it never waits for one, and is never pickled."""
+
+    def __init__(self, own: Anchor, members: Sequence[int]) -> None:
+        self.own, self.members = own, tuple(members)
+        self.standings: dict[int, Standing] = {}
+        self.stale = True
+        self.known_at = 0.0
+        """When the host was asked what is known of it."""
+        self._future: Any = None
+        self._status: Status | None = None
+        self._asked_at = self._changed_at = 0.0
+
+    def change(self) -> None:
+        """What is known is out of date, and so is an answer that is on its way."""
+        self.stale, self._changed_at = True, time.monotonic()
+
+    def settled(self, status: Status | None) -> bool:
+        """Whether asking again would tell nothing new."""
+        known = not self.stale and self._status == status and self._future is None
+        return known and time.monotonic() < self.known_at + _AGAIN
+
+    def ask(self, actor: Any, status: Status | None, skip: Mapping[int, int]) -> Any:
+        """Asks where the agents are, unless that has been asked; what to wait for."""
+        if self._future is None:
+            self._asked_at, self._status = time.monotonic(), status
+            self._future = actor.call.remote("tend", status, dict(skip))
+        return self._future
+
+    def hear(self) -> str | None:
+        """Takes the answer; why there is none, if so.
+
+        Raises:
+            ActorUnavailableError: If the host is being restarted.
+        """
+        future, self._future = self._future, None
+        error, standings = ray.get(future)
+        if error is not None:
+            return str(error[1])
+        self.standings, self.known_at = standings, self._asked_at
+        self.stale = self._asked_at < self._changed_at
+        return None
+
+
+class DPFTSDESearch(HostedSearch):
+    """A whole federation in one experiment: each agent tunes its own objective on its own data.
+
+    Agents learn from their own trials and from what a server broadcasts: sums of vectors that
+    they send it, clipped and noised, so that what the others receive hides each agent's
+    participation. Source: Dai, Low and Jaillet, *Differentially Private Federated Bayesian
+    Optimization with Distributed Exploration*.
+
+    A trial of Tune is one agent's round: its config and its results hold the tags ``agent`` and
+    ``round``, and ``federation_round``, the number of rounds released so far. Parameters, values
+    and models are the agent's secret: they stay in the process of its host, an actor, and in its
+    own database if there is one. Whoever sees the experiment sees which agent ran when, how
+    long, and whether its trial failed.
+
+    Results know one metric, ``federation_round``: leave out ``TuneConfig``'s metric, or give that
+    one. ``ResultGrid.get_best_result`` means nothing here: an agent learns its best configuration
+    through ``finish`` of :meth:`private`, or reads :func:`agent_trials`.
+
+    Args:
+        config: The federation's public settings. Agents run ``n_startup`` trials before their
+            first round.
+        search_space: Tune domains, nested or not, and constants.
+        mode: "max" if large values are good, "min" if small ones are.
+        trials_per_agent: Trials of each agent, more than ``config.n_startup``.
+        agents: Names of the agents, as many as ``config.n_agents``: letters, digits, "_", "-",
+            "."; None for their numbers from 0. They are public.
+        hosts: Number of processes that agents share, so many trials run at once; or "agent" for
+            one each. Agents that share a host share a process and its memory: for owners who do
+            not trust each other, take "agent". Hosts run on the driver's machine; a trial holds
+            the CPU for them, and they are given no GPU.
+        deadline: Seconds from the first vector of a round after which it closes without those
+            that have not sent; None waits for ever.
+        hold: Close rounds at their deadline only, so that their length does not tell who was
+            there.
+        vault: Where ledger and broadcasts are kept: None for the memory of the server's actor,
+            which ends with the driver, or ``sqlite:///server.db``, ``postgresql://user@host/db``,
+            ``env:NAME``.
+        agent_vaults: Where each agent's trials are kept: None for its host's memory, or a URL
+            with ``{agent}`` in it, such as ``sqlite:////private/{agent}.db``, or ``env:NAME`` for
+            one. Agents whose host ends go on from there.
+        log_to: What objectives print, log and raise: None drops it, or a path with ``{agent}``
+            (with shared hosts: the name of the host's first agent), mode 0600. Ray's own logs
+            never get it.
+        seed: Drives points and draws, never noise.
+        run: Name of the run in the databases; None makes one.
+        noise: For tests only; a run with it is reported as unprotected.
+
+    Raises:
+        ValueError: For every argument outside its range.
+        VaultError: If the server's database cannot be opened.
+
+    Example:
+        >>> from ray import tune
+        >>> search = DPFTSDESearch(
+        ...     FederationConfig(n_agents=4, epsilon=4.0, n_rounds=3, n_startup=2),
+        ...     search_space={"C": tune.loguniform(1e-4, 10)},
+        ...     trials_per_agent=5,
+        ... )
+        >>> private = search.private(lambda agent, config: -abs(config["C"] - agent))
+        >>> # tune.Tuner(
+        >>> #     private, tune_config=tune.TuneConfig(search_alg=search, num_samples=-1)
+        >>> # ).fit()
+        >>> # print(search.guarantee())
+    """
+
+    _HOST = ServerHost
+    _PLAIN = _MORE
+    _WRAP = _OUTSIDE
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        *,
+        search_space: Mapping[str, Any],
+        mode: str = "max",
+        trials_per_agent: int = 40,
+        agents: Sequence[str] | None = None,
+        hosts: int | str = 2,
+        deadline: float | None = 60.0,
+        hold: bool = False,
+        vault: str | None = None,
+        agent_vaults: str | None = None,
+        log_to: str | None = None,
+        seed: int | None = None,
+        run: str | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        _check_rounds(config, trials_per_agent, deadline, hold)
+        self._config, self._trials = config, trials_per_agent
+        self._names = _checked_agents(agents, config.n_agents)
+        self._n_hosts = _checked_hosts(hosts, config.n_agents)
+        self._deadline, self._hold = deadline, hold
+        self._agent_vaults, self._log_to = checked_template(agent_vaults), log_to
+        self._attempts: dict[tuple[int, int], int] = {}
+        self._out: set[int] = set()
+        super().__init__(
+            metric=RELEASED,
+            mode=mode,
+            search_space=search_space,
+            points_to_evaluate=None,
+            max_concurrent=None,
+            seed=secrets.randbits(32) if seed is None else int(seed),
+            vault=vault,
+            run=None if vault is None else run,
+            noise=noise,
+        )
+        if run is not None and self._handle is None:
+            self._run = checked_run(run, self._agent_vaults)
+            self._attach(may_begin=True, noise=noise)
+
+    # State ----------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> str:
+        """Name of the run in the databases."""
+        return self._run
+
+    def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
+        super()._attach(may_begin=may_begin, noise=noise)
+        self._crews = [
+            _Crew(anchor(name, AgentHost, may_begin=may_begin), range(i, len(self._names), n))
+            for i, (name, n) in enumerate(self._host_names())
+        ]
+        self._alone = False
+        self._since: dict[str, float] = {}
+
+    def _host_names(self) -> Iterator[tuple[str, int]]:
+        """(name of its actor, number of hosts) of every host."""
+        for i in range(self._n_hosts):
+            yield f"{self._actor_name}/agents/{i}", self._n_hosts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A handle, public settings, and which rounds of whom are out: nothing of an agent's."""
+        state = super().__getstate__()
+        for name in ("_crews", "_alone", "_since"):
+            del state[name]
+        return state
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads what ``save`` wrote, and has server and hosts begin.
+
+        Trials that a restored experiment resumes look for their hosts before it asks for more.
+        """
+        super().restore(checkpoint_path)
+        with suppress(VaultError):  # what is gone is told of where something is asked of it
+            if ray.is_initialized():
+                self._open()
+                for crew in self._crews:
+                    self._actor(crew)
+
+    # Tune's hooks ---------------------------------------------------------------------------
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **_spec: Any
+    ) -> bool:
+        """Takes nothing from the Tuner: what agents tune must not be in a trial's config.
+
+        Raises:
+            ValueError: If the Tuner has a ``param_space``, or another metric than results know.
+        """
+        if config:
+            raise ValueError(
+                "Give search_space= to DPFTSDESearch and no param_space= to the Tuner: Tune "
+                "writes the latter, filled in, into every result, and here that is an agent's "
+                f"secret. Got a param_space with {', '.join(map(str, config))}."
+            )
+        if metric not in (None, RELEASED):
+            raise ValueError(
+                f"Results of a federation know one metric, {RELEASED!r}, got metric={metric!r} "
+                f"and mode={mode!r}: an agent's values are its secret. Leave both out of "
+                "TuneConfig; mode= of the search says which values are good."
+            )
+        self._live.clear()
+        self._here.clear()
+        self._channel, self._suggesting = None, False
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The tags of the next trial, ``FINISHED``, or None while all wait for a round.
+
+        Raises:
+            VaultError: If what the run needs is gone.
+        """
+        if self._broken is not None:
+            raise VaultError(self._broken)
+        self._ready()
+        self._open()
+        if trial_id in self._live:
+            return self._tags(trial_id)
+        if self._failed_in_a_row >= self._hopeless:
+            return FINISHED
+        if self._limit is not None and len(self._running()) >= self._limit:
+            return None
+        found = self._found()
+        if found is None:
+            return FINISHED if self._over() else None
+        self._live[trial_id] = found  # type: ignore[assignment]
+        self._here.add(trial_id)
+        self._since[trial_id] = time.monotonic()
+        return self._tags(trial_id)
+
+    def _tags(self, trial_id: str) -> dict[str, Any]:
+        agent, number = self._live[trial_id]
+        return {AGENT: self._names[int(agent)], ROUND: int(number) + 1}
+
+    def _found(self) -> tuple[int, int] | None:
+        """The agent with the fewest trials whose next one may begin: (agent, number)."""
+        end = time.monotonic() + (_BUSY if self._here else _IDLE)
+        while True:
+            self._refresh()
+            known = [
+                (standing.done, agent)
+                for crew in self._idle()
+                for agent, standing in crew.standings.items()
+                if standing.ready
+            ]
+            if known:
+                number, agent = min(known)
+                return agent, number
+            if time.monotonic() > end or self._over():
+                return None
+            time.sleep(_PAUSE)
+
+    def _idle(self) -> list[_Crew]:
+        """Hosts of which it is known that they run no trial."""
+        busy = self._running()
+        left = [crew for crew in self._crews if not self._out.issuperset(crew.members)]
+        return [crew for crew in left if not crew.stale and not busy & set(crew.members)]
+
+    def _running(self) -> set[int]:
+        """Agents with a trial that is out.
+
+        A trial that its host has finished is over, whatever Tune has yet to do; one that its host
+        has not heard of for a while was dropped by a fit that ended early.
+        """
+        out = self._here & set(self._live)
+        return {int(self._live[trial][0]) for trial in out if not self._is_over(trial)}
+
+    def _is_over(self, trial: str) -> bool:
+        agent, number = map(int, self._live[trial])
+        crew = self._crew_of(agent)
+        standing = crew.standings.get(agent)
+        if standing is None or standing.done > number:
+            return standing is not None
+        return not crew.stale and crew.known_at > self._since.get(trial, 0.0) + _DROPPED
+
+    def _over(self) -> bool:
+        """Whether every agent has done its trials, or was left out."""
+        done = {
+            agent
+            for crew in self._crews
+            for agent, standing in crew.standings.items()
+            if standing.done >= self._trials
+        }
+        return len(done | self._out) == len(self._names)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Looks at what was reported: more than tags unprotects the run."""
+        if trial_id in self._live:
+            self._here.add(trial_id)
+        self._unless_broken(self._check, result)
+
+    def _complete(
+        self,
+        trial_id: str,  # noqa: ARG002
+        x: Any,
+        result: Mapping[str, Any],
+        error: bool,
+    ) -> None:
+        if x is not None:
+            self._crew_of(int(x[0])).change()
+        if x is not None and error:
+            place = int(x[0]), int(x[1])
+            self._attempts[place] = self._attempts.get(place, 0) + 1
+        if error:
+            self._call("note", _FAILED_NOTE)
+        self._check(result)
+
+    def _shows(self, result: Mapping[str, Any]) -> bool:
+        return self._is_more(result)
+
+    @property
+    def _hopeless(self) -> int:
+        """So many failures in a row end the search: every round of every agent failed."""
+        return max(_HOPELESS, _ATTEMPTS * len(self._names))
+
+    def _count_failure(self, error: bool) -> None:
+        self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
+        if self._failed_in_a_row == self._hopeless:
+            warnings.warn(
+                f"{self._hopeless} trials failed one after another, so the search ends. What an "
+                "objective raises is withheld: give log_to= to keep it for the agents' owners, or "
+                "call the function itself with one agent and one config to see it.",
+                UtilityWarning,
+                stacklevel=2,
+            )
+
+    def _check(self, result: Mapping[str, Any]) -> None:
+        if self._is_more(result):
+            self._expose(_MORE, _OUTSIDE)
+
+    def _is_more(self, result: Mapping[str, Any]) -> bool:
+        """Whether a result, flattened, holds anything but tags."""
+        names = foreign(result, RELEASED, (AGENT, ROUND)) - {AGENT, ROUND}
+        agents = [result[name] for name in (AGENT, f"config/{AGENT}") if name in result]
+        known = all(type(agent) in (int, str) and agent in self._names for agent in agents)
+        turns = [result[name] for name in (ROUND, f"config/{ROUND}", RELEASED) if name in result]
+        most = max(self._trials, self._config.n_rounds)
+        whole = all(type(turn) is int and 0 <= turn <= most for turn in turns)
+        return bool(names) or not known or not whole
+
+    # Server and hosts -----------------------------------------------------------------------
+
+    def _settings(self) -> ServerSettings:
+        space = self._ready()
+        return ServerSettings(
+            self._run,
+            self._config,
+            tuple(map(str, self._names)) if isinstance(self._names[0], str) else None,
+            space.public,
+            self._mode == "max",
+            self._deadline,
+            self._hold,
+            self._vault_id,
+            self._released,
+        )
+
+    def _status(self) -> Status | None:
+        """Where the rounds are; None if the server does not answer, so that agents go on alone."""
+        try:
+            status: Status = self._call("status")
+            self._see(status.released)
+            if self._last is None or self._last["released"] != status.released:
+                self._last = self._call("report", self._unaudited)
+        except VaultError as error:
+            if not self._alone:
+                warnings.warn(f"The agents go on alone: {error}", UtilityWarning, stacklevel=2)
+            self._alone = True
+            return None
+        return status
+
+    def _refresh(self) -> None:
+        """Asks hosts where their agents are, and takes the answers that are there."""
+        status, futures = self._status(), {}
+        for crew in self._crews:
+            if self._out.issuperset(crew.members) or crew.settled(status):
+                continue
+            try:
+                futures[crew.ask(self._actor(crew), status, self._skipped(crew))] = crew
+            except Exception as error:  # Ray's, and what handles of an ended Ray raise
+                self._fails(crew, error)
+        if futures:
+            heard, _ = ray.wait(list(futures), num_returns=len(futures), timeout=_PAUSE)
+            for future in heard:
+                self._hear(futures[future])
+
+    def _skipped(self, crew: _Crew) -> dict[int, int]:
+        spent = [place for place, n in self._attempts.items() if n >= _ATTEMPTS]
+        return {agent: number for agent, number in sorted(spent) if agent in crew.members}
+
+    def _hear(self, crew: _Crew) -> None:
+        try:
+            refused = crew.hear()
+        except ActorUnavailableError:  # Ray is restarting it
+            crew.change()
+        except RayError as error:
+            self._fails(crew, error)
+        else:
+            if refused is not None:
+                self._leave(crew, refused)
+
+    def _fails(self, crew: _Crew, error: Exception) -> None:
+        """A host has ended: with a database for its agents another one takes its place."""
+        crew.change()
+        if self._agent_vaults is not None:
+            crew.own.actor = None
+            return
+        if crew.own.actor is None and not crew.standings:  # nothing was ever begun here
+            raise VaultError(AgentHost.LOST) from error
+        self._leave(crew, AgentHost.LOST)
+
+    def _leave(self, crew: _Crew, why: str) -> None:
+        names = ", ".join(str(self._names[agent]) for agent in crew.members)
+        self._out |= set(crew.members)
+        with suppress(VaultError):
+            self._call("note", _LEFT_NOTE)
+            for agent in crew.members:
+                self._call("leave", agent)
+        warnings.warn(f"These agents are left out: {names}. {why}", UserWarning, stacklevel=2)
+
+    def _crew_of(self, agent: int) -> _Crew:
+        return self._crews[agent % self._n_hosts]
+
+    def _actor(self, crew: _Crew) -> Any:
+        """A host's actor, begun where that is allowed: in memory once, by whoever made it."""
+        own, durable = crew.own, self._agent_vaults is not None
+        with own.lock:
+            if own.actor is None and not durable and not own.may_begin:
+                return _found_actor(own)
+            if own.actor is None:
+                own.may_begin = False
+                own.actor = self._begin(crew)
+            return own.actor
+
+    def _begin(self, crew: _Crew) -> Any:
+        durable = self._agent_vaults is not None
+        remote = ray.remote(AgentHost).options(
+            name=crew.own.name,
+            namespace=NAMESPACE,
+            get_if_exists=durable,
+            num_cpus=0,  # the trial holds one
+            max_restarts=-1 if durable else 0,
+            max_task_retries=0,  # an objective that ends its host must not do so for ever
+            scheduling_strategy=NodeAffinitySchedulingStrategy(
+                ray.get_runtime_context().get_node_id(), soft=False
+            ),
+        )
+        urls = None
+        if self._agent_vaults is not None:
+            urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in crew.members}
+        return remote.remote(self._agent_settings(crew), urls)
+
+    def _agent_settings(self, crew: _Crew) -> AgentSettings:
+        log_to, first = self._log_to, self._names[crew.members[0]]
+        return AgentSettings(
+            self._run,
+            self._actor_name,
+            self._config,
+            {i: self._names[i] for i in crew.members},
+            cloudpickle.dumps((self._space, self._param_space)),
+            self._mode == "max",
+            int(self._seed or 0),
+            self._trials,
+            None if log_to is None else log_to.replace("{agent}", str(first)),
+        )
+
+    def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Any]:
+        raise NotImplementedError("suggest does without it")
+
+    # What the user writes and reads ---------------------------------------------------------
+
+    def private(self, objective: Objective, finish: Finish | None = None) -> Trainable:
+        """Wraps the agents' objective for ``tune.Tuner``.
+
+        Args:
+            objective: From an agent (its name, or its number from 0) and a config to a number, on
+                that agent's data. It runs in the agent's host; load the data inside: what it
+                captures, Ray keeps in the cluster's memory. NaN is a trial without a value. What
+                it raises is withheld; what it prints or logs goes to ``log_to``.
+            finish: Called once in the host when an agent has done its trials, with the agent, its
+                best config and its best value (both None if no trial had one), to keep the result
+                where only the agent can read. A host that ends at this moment may not call it.
+
+        Returns:
+            A trainable that reports an agent's tags, and nothing else.
+
+        Raises:
+            ValueError: If one of them is no function.
+        """
+        for name, function in (("objective", objective), ("finish", finish)):
+            if not callable(function) and not (name == "finish" and function is None):
+                raise ValueError(
+                    f"search.private takes {name} as a function, got a {type(function).__name__}."
+                )
+        names = [name for name, _ in self._host_names()]
+        hosts = [names[i % self._n_hosts] for i in range(len(self._names))]
+        return make_shell(objective, finish, self._names, hosts)
+
+    def guarantee(self, results: Iterable[Any] = ()) -> FederationGuarantee:
+        """What may be claimed for everything that this federation broadcasts.
+
+        Args:
+            results: The ``ResultGrid`` of ``Tuner.fit``: results or configs that hold more than
+                tags unprotect the run; what passed through this search was compared on the way.
+
+        Raises:
+            VaultError: If the server was in memory and has ended before anything was known of it.
+        """
+        for result in results:
+            config = {f"config/{name}": v for name, v in flat(result.config or {}).items()}
+            self._check({**flat(dict(result.metrics or {})), **config})
+        return self._report()["guarantee"]  # type: ignore[no-any-return]
+
+    def _as_far_as_known(self, guarantee: Any) -> Any:
+        known = super()._as_far_as_known(guarantee)
+        if self._out:
+            known = replace(known, notes=(*known.notes, _LEFT_NOTE))
+        return known if known.protected else unprotected(known, [])
+
+    @property
+    def left_out(self) -> list[Agent]:
+        """Agents whose host has ended without a database for their trials."""
+        return [self._names[i] for i in sorted(self._out)]
+
+    def close(self) -> None:
+        """Ends server and hosts; what was in memory is gone then, what is in databases is not."""
+        super().close()
+        for crew in self._crews:
+            crew.own.end()
+
+
+def agent_trials(
+    agent_vaults: str, agent: Agent, search_space: Mapping[str, Any], run: str
+) -> list[tuple[dict[str, Any], float]]:
+    """For the owner of an agent: what it has evaluated, read in the owner's own process.
+
+    Args:
+        agent_vaults: The agent's database, as given to :class:`DPFTSDESearch`.
+        agent: Its name, or number.
+        search_space: As given to the search.
+        run: ``search.run``.
+
+    Returns:
+        (config, value) of every trial that has a value, in order.
+
+    Raises:
+        VaultError: If there is no such database.
+        SpaceChangedError: If the run was over another space.
+
+    Example:
+        >>> # trials = agent_trials("sqlite:////private/{agent}.db", "oslo", space, "r")
+        >>> # best = max(trials, key=lambda trial: trial[1])
+    """
+    space = to_space(search_space)
+    if space is None:
+        raise ValueError("search_space must hold at least one parameter that varies.")
+    url = agent_url(str(checked_template(agent_vaults)), agent)
+    history = AgentHistory(str(agent), space.public, vault=url, run=run, create=False)
+    X, values = history.read()
+    constants = dict(search_space)
+    return [
+        (_merged(constants, space.suggestion(x)), float(value))
+        for x, value in zip(X, values, strict=True)
+    ]
+
+
+def checked_template(agent_vaults: str | None) -> str | None:
+    """A URL for each agent that may be pickled: with ``{agent}`` in it, and no password.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if agent_vaults is None:
+        return None
+    if not isinstance(agent_vaults, str) or "{agent}" not in _resolved(agent_vaults):
+        raise ValueError(
+            "agent_vaults must be a URL with {agent} in it, such as "
+            "'sqlite:////private/{agent}.db', or 'env:NAME' for one: each agent keeps its trials "
+            "where no other agent can read them."
+        )
+    checked = str(checked_handle(agent_vaults.replace("{agent}", _MARK)))
+    return checked.replace(_MARK, "{agent}")
+
+
+def _resolved(template: str) -> str:
+    if not template.startswith("env:"):
+        return template
+    return os.environ.get(template.removeprefix("env:"), "")
+
+
+def agent_url(template: str, agent: Agent) -> str:
+    """An agent's own URL, for its host's memory only."""
+    return private_url(_resolved(template).replace("{agent}", str(agent)))
+
+
+def _checked_agents(agents: Sequence[str] | None, n_agents: int) -> tuple[Agent, ...]:
+    if agents is None:
+        return tuple(range(n_agents))
+    names = tuple(agents)
+    if len(set(names)) != len(names) or len(names) != n_agents:
+        raise ValueError(
+            f"agents must list {n_agents} different names, one an agent, got {len(names)} with "
+            f"{len(set(names))} different ones."
+        )
+    for name in names:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise ValueError(
+                "An agent's name has 1 to 64 letters, digits, '_', '-' and '.', not '.' first, "
+                f"got {name!r}."
+            )
+    return names
+
+
+def _checked_hosts(hosts: Any, n_agents: int) -> int:
+    if hosts == "agent":
+        return n_agents
+    if isinstance(hosts, bool) or not isinstance(hosts, int) or hosts < 1:
+        raise ValueError(f"hosts must be 'agent' or a number of processes >= 1, got {hosts!r}.")
+    return min(hosts, n_agents)
+
+
+def _check_rounds(
+    config: FederationConfig, trials: Any, deadline: float | None, hold: bool
+) -> None:
+    whole = isinstance(trials, int) and not isinstance(trials, bool)
+    if not whole or trials <= config.n_startup:
+        raise ValueError(
+            f"trials_per_agent must be a whole number above n_startup={config.n_startup}, the "
+            f"trials before an agent's first round, got {trials!r}."
+        )
+    if deadline is not None and not deadline > 0:
+        raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
+    if hold and deadline is None:
+        raise ValueError("hold=True closes rounds at their deadline: give deadline=.")

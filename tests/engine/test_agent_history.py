@@ -1,0 +1,103 @@
+"""What an agent keeps of its own trials: once each, in order, for its owner alone."""
+
+from __future__ import annotations
+
+import math
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privbo_plugins.errors import SpaceChangedError, VaultError
+from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.spaces import Categorical, Float, Space
+
+SPACE = Space({"x": Float(0, 1), "k": Categorical(("a", "b"))})
+
+
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder}/agent.db"
+
+
+def filled(vault: str | None, run: str = "r") -> AgentHistory:
+    history = AgentHistory("a", SPACE, vault=vault, run=run)
+    history.append(0, np.array([0.0, 0.25]), 3.5)
+    history.append(1, np.array([1.0, 0.5]), math.nan)
+    history.append(2, np.array([1.0, 0.75]), -1.0)
+    return history
+
+
+def test_an_empty_history_has_points_of_the_right_shape() -> None:
+    history = AgentHistory("a", SPACE)
+    X, values = history.read()
+    assert X.shape == (0, 2)
+    assert values.shape == (0,)
+    assert history.n_trials == 0
+
+
+def test_trials_without_a_value_count_and_are_not_read(tmp_path: Path) -> None:
+    for history in (
+        filled(None),
+        filled(url(tmp_path)),
+        AgentHistory("a", SPACE, vault=url(tmp_path), run="r"),
+    ):
+        X, values = history.read()
+        assert X.tolist() == [[0.0, 0.25], [1.0, 0.75]]
+        assert values.tolist() == [3.5, -1.0]
+        assert history.n_trials == 3
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_only_finite_values_are_values(value: float) -> None:
+    history = AgentHistory("a", SPACE)
+    history.append(0, np.zeros(2), value)
+    assert history.n_trials == 1
+    assert len(history.read()[1]) == 0
+
+
+def test_the_first_write_of_a_trial_counts() -> None:
+    history = filled(None)
+    history.append(0, np.ones(2), 9.0)
+    history.append(1, np.ones(2), 9.0)
+    assert history.read()[1].tolist() == [3.5, -1.0]
+    assert history.n_trials == 3
+
+
+def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    filled(url(tmp_path))
+    assert stat.S_IMODE((tmp_path / "agent.db").stat().st_mode) == 0o600
+
+
+def test_runs_and_agents_are_kept_apart(tmp_path: Path) -> None:
+    filled(url(tmp_path))
+    assert AgentHistory("a", SPACE, vault=url(tmp_path), run="other").n_trials == 0
+    assert AgentHistory("b", SPACE, vault=url(tmp_path), run="r").n_trials == 0
+
+
+def test_another_space_is_refused(tmp_path: Path) -> None:
+    filled(url(tmp_path))
+    with pytest.raises(SpaceChangedError, match="another search space"):
+        AgentHistory("a", Space({"x": Float(0, 2)}), vault=url(tmp_path), run="r")
+
+
+def test_reading_begins_nothing(tmp_path: Path) -> None:
+    with pytest.raises(VaultError, match="not where it was"):
+        AgentHistory("a", SPACE, vault=url(tmp_path), run="r", create=False)
+    assert not (tmp_path / "agent.db").exists()
+    filled(url(tmp_path))
+    with pytest.raises(VaultError, match="holds no run 'other'"):
+        AgentHistory("a", SPACE, vault=url(tmp_path), run="other", create=False)
+    assert AgentHistory("a", SPACE, vault=url(tmp_path), run="r", create=False).n_trials == 3
+
+
+@pytest.mark.parametrize(("number", "x"), [(-1, np.zeros(2)), (0, np.zeros(3)), (0, np.zeros(()))])
+def test_what_makes_no_sense_is_refused(number: int, x: np.ndarray) -> None:
+    history = AgentHistory("a", SPACE)
+    with pytest.raises(ValueError, match=r"point of shape \(2,\)"):
+        history.append(number, x, 1.0)
+
+
+def test_its_owner_is_told_once(tmp_path: Path) -> None:
+    assert not filled(url(tmp_path)).told()
+    assert AgentHistory("a", SPACE, vault=url(tmp_path), run="r").told()

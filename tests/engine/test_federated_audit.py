@@ -1,0 +1,310 @@
+"""Empirical audits of a federation's rounds: is one agent in or out, and how well can one tell?
+
+A round is run many times with an agent, the canary, and without it. The adversary knows every
+vector, the weights and the noise's scale, and projects what was broadcast on what the canary would
+add. An event "the score lies beyond a threshold" is chosen on half the runs; Clopper-Pearson
+bounds on its two probabilities over the other half turn into a lower bound on epsilon at the
+claimed delta:
+
+    eps >= ln((P[event | one world] - delta) / P[event | the other])
+
+Everything goes through :class:`RoundSum`, whose sum is a function of the coins. Noise and coins
+are numpy's, seeded: audits draw the same numbers in every run, nothing about them is random. For
+another seed the two bounds of an audit hold with confidence .9999, so correct code would be
+accused once in 10**4 audits. Claims are those of privacy loss distributions. Mutants are built
+here, never in the engine, and every one of them must be found out.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, RoundSum, Temperature
+from privbo_plugins.algorithms.dp_fts_de import server as server_module
+from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
+from privbo_plugins.privacy.noise import InsecureNoise, choose
+from privbo_plugins.privacy.subsampling import pld_epsilon
+
+RUNS = {1.0: 21_000, 0.35: 51_000}
+"""Runs of a round in each of the two worlds, for correct code; the smaller claim needs more."""
+
+MUTANT_RUNS = 4000
+CONFIDENCE = 0.9999
+DELTA = 0.05
+Z = 1.0
+CANARY = 1
+UNIFORM = Temperature(0.0, 0, 1)
+"""Where all agents count alike one agent adds its full norm; else it adds less."""
+
+
+# The audit --------------------------------------------------------------------------------------
+
+
+def at_most(hits: Any, runs: int) -> Any:
+    """Clopper-Pearson upper bound on a rate; both rates together hold with CONFIDENCE."""
+    hits = np.asarray(hits)
+    return np.nan_to_num(beta.ppf(1 - (1 - CONFIDENCE) / 2, hits + 1, runs - hits), nan=1.0)
+
+
+def at_least(hits: Any, runs: int) -> Any:
+    return 1.0 - at_most(runs - np.asarray(hits), runs)
+
+
+def epsilons(a: np.ndarray, b: np.ndarray, thresholds: np.ndarray, delta: float) -> np.ndarray:
+    """Lower bounds, shape (4, thresholds): both worlds first, both sides of a threshold."""
+    bounds = []
+    for one, two in ((a, b), (b, a)):
+        above = [(scores[:, None] > thresholds).sum(0) for scores in (one, two)]
+        below = [len(scores) - hits for scores, hits in zip((one, two), above, strict=True)]
+        for first, second in (above, below):
+            likely = np.maximum(at_least(first, len(one)) - delta, 1e-300)
+            bounds.append(np.log(likely / at_most(second, len(two))))
+    return np.array(bounds)
+
+
+def audited_epsilon(a: np.ndarray, b: np.ndarray, delta: float = DELTA) -> float:
+    """The event is chosen on the first halves and bounded on the second."""
+    half = len(a) // 2
+    both = np.unique(np.concatenate([a[:half], b[:half]]))
+    thresholds = np.quantile(both, np.linspace(0.005, 0.995, 100), method="lower")
+    bounds = epsilons(a[:half], b[:half], thresholds, delta)
+    kind, place = np.unravel_index(int(np.argmax(bounds)), bounds.shape)
+    chosen = thresholds[place : place + 1]
+    return max(0.0, float(epsilons(a[half:], b[half:], chosen, delta)[kind, 0]))
+
+
+@pytest.mark.parametrize(("q", "z"), [(1.0, 1.0), (1.0, 0.7), (0.35, 1.0)])
+def test_the_audit_itself_is_sound_and_has_power(q: float, z: float) -> None:
+    """On numpy's own Gaussians, 8 audits each, none may accuse."""
+    rng = np.random.default_rng(int(100 * q * z))
+    claim, bounds = pld_epsilon(q, z, 1, DELTA), []
+    for _ in range(8):
+        out = z * rng.standard_normal(RUNS[q])
+        into = (rng.random(RUNS[q]) < q) + z * rng.standard_normal(RUNS[q])
+        bounds.append(audited_epsilon(into, out))
+    assert max(bounds) <= claim
+    assert min(bounds) >= 0.4 * claim
+
+
+# Rounds -----------------------------------------------------------------------------------------
+
+
+def fresh_coins(noise: InsecureNoise, config: FederationConfig, present: list[int]) -> list[bool]:
+    return [choose(noise, config.q) for _ in range(config.n_agents)]
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round with what an adversary knows; the mutants replace parts of it.
+
+    Other agents send vectors that are orthogonal to the canary's, unless ``others`` says more.
+    """
+
+    config: FederationConfig
+    kind: type[RoundSum] = RoundSum
+    coins: Callable[[InsecureNoise, FederationConfig, list[int]], list[bool]] = fresh_coins
+    noise_factor: float = 1.0
+    seeded: bool = False
+    canary: np.ndarray = field(default_factory=lambda: np.array([1e3, 0.0, 0.0]))
+    others: np.ndarray = field(default_factory=lambda: np.array([0.0, 5.0, -3.0]))
+
+    def play(self, noise: InsecureNoise, present: list[int], sums: dict[Any, RoundSum]) -> Any:
+        """One round; sums of the same coins are the same, so each is made once."""
+        coins = tuple(self.coins(noise, self.config, present))
+        if coins not in sums:
+            sums[coins] = self.kind(self.config, 1, coins)
+            for n in present:
+                sums[coins].add(n, self.canary if n == CANARY else self.others)
+        source = InsecureNoise(0) if self.seeded else noise
+        scale = self.config.noise_scale * self.noise_factor
+        return sums[coins].broadcast(source.add_gaussian(sums[coins].exact(), scale)).weights
+
+    def direction(self) -> np.ndarray:
+        """What the canary adds to the joint vector in the units of its noise, length 1."""
+        config = self.config
+        phi = region_weights(config.n_agents, config.n_regions, config.temperature(1))
+        unit = phi.max(1) / config.q
+        joint = (phi[:, CANARY] / phi.max(1))[:, None] * self.canary / np.linalg.norm(self.canary)
+        return np.asarray(joint / np.linalg.norm(joint) / unit[:, None])
+
+    def scores(self, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the clipping norm, with the canary and without it."""
+        everyone = list(range(self.config.n_agents))
+        noise, direction = InsecureNoise(seed), self.direction() / self.config.clipping_norm
+        scores = []
+        for present in (everyone, [n for n in everyone if n != CANARY]):
+            sums: dict[Any, RoundSum] = {}
+            plays = (self.play(noise, present, sums) for _ in range(runs))
+            scores.append(np.array([np.vdot(direction, weights) for weights in plays]))
+        return scores[0], scores[1]
+
+
+def config_of(q: float, *, z: float = Z, P: int = 2, N: int = 3, **more: Any) -> FederationConfig:
+    return FederationConfig(
+        n_agents=N, q=q, z=z, n_regions=P, n_features=3, n_rounds=3, delta=DELTA,
+        temperature=UNIFORM, crowd="explore", clipping_norm=22.0,
+        **more,
+    )  # fmt: skip
+
+
+@functools.cache
+def true_scores(q: float) -> tuple[np.ndarray, np.ndarray]:
+    return Round(config_of(q)).scores(RUNS[q], seed=0)
+
+
+# Correct rounds ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [1.0, 0.35])
+def test_a_round_is_as_private_as_it_claims(q: float) -> None:
+    claim = pld_epsilon(q, Z, 1, DELTA)
+    assert 0.5 * claim <= audited_epsilon(*true_scores(q)) <= claim
+
+
+@pytest.mark.parametrize("q", [1.0, 0.35])
+@pytest.mark.parametrize("delta", [1e-3, 0.1])
+def test_nor_is_it_less_private_at_another_delta(q: float, delta: float) -> None:
+    assert audited_epsilon(*true_scores(q), delta) <= pld_epsilon(q, Z, 1, delta)
+
+
+@pytest.mark.parametrize("q", [1.0, 0.35])
+def test_three_rounds_are_as_private_as_they_claim(q: float) -> None:
+    """The adversary adds up the log-likelihood ratios of three rounds."""
+    claim = pld_epsilon(q, Z, 3, DELTA)
+    ratios = [
+        np.log1p(q * np.expm1((scores - 0.5) / Z**2)).reshape(-1, 3).sum(1)
+        for scores in true_scores(q)
+    ]
+    assert 0.5 * claim <= audited_epsilon(*ratios) <= claim
+
+
+@pytest.mark.parametrize(
+    "canary",
+    [
+        np.array([math.nan, 1.0, 0.0]),
+        np.array([math.inf, 0.0, 0.0]),
+        np.array([1e308, 1e308, -1e308]),
+    ],
+    ids=["nan", "inf", "huge"],
+)
+def test_odd_vectors_tell_no_more(canary: np.ndarray) -> None:
+    aside = Round(config_of(1.0))  # its direction is that of a finite canary
+
+    class Odd(Round):
+        def direction(self) -> np.ndarray:
+            return aside.direction()
+
+    scores = Odd(config_of(1.0), canary=canary).scores(MUTANT_RUNS, seed=1)
+    assert audited_epsilon(*scores) <= pld_epsilon(1.0, Z, 1, DELTA)
+
+
+@pytest.mark.parametrize("q", [1.0, 0.35])
+def test_a_round_at_the_first_temperature_tells_no_more(q: float) -> None:
+    config = replace(config_of(q), temperature=Temperature())
+    scores = Round(config).scores(MUTANT_RUNS, seed=2)
+    assert audited_epsilon(*scores) <= pld_epsilon(q, Z, 1, DELTA)
+
+
+# Mutants ----------------------------------------------------------------------------------------
+
+
+def flagged(mutant: Round, claim: float, runs: int = MUTANT_RUNS) -> bool:
+    return audited_epsilon(*mutant.scores(runs, seed=7)) > claim
+
+
+@pytest.mark.parametrize("q", [1.0, 0.35])
+def test_the_audit_flags_forgotten_clipping(q: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "clip_rows", lambda w, bound: w)
+    assert flagged(Round(config_of(q)), pld_epsilon(q, Z, 1, DELTA))
+
+
+def test_the_audit_flags_clipping_to_the_joint_norm_in_every_region(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S instead of S / sqrt(P): the joint vector is twice as long with four regions."""
+    config, original = config_of(1.0, P=4, N=4), server_module.clip_rows
+    claim = pld_epsilon(1.0, Z, 1, DELTA)
+    assert not flagged(Round(config), claim)
+    monkeypatch.setattr(server_module, "clip_rows", lambda w, bound: original(w, 2 * bound))
+    assert flagged(Round(config), claim)
+
+
+class RealisedSize(RoundSum):
+    """Mutant: divides by how many agents were added, not by the expected number on the roster."""
+
+    size = 0
+
+    def add(self, n: int, w: np.ndarray) -> None:
+        super().add(n, w)
+        self.size += self._chosen[n]
+
+    def broadcast(self, noisy: np.ndarray) -> Broadcast:
+        true, config = super().broadcast(noisy), self.config
+        exact = super().broadcast(self.exact()).weights
+        share = config.n_agents * config.q / max(self.size, 1)
+        return replace(true, weights=share * exact + (true.weights - exact))
+
+
+def test_the_audit_flags_the_realised_size_as_normaliser() -> None:
+    """The other agent sends the opposite, which the canary dilutes as well as cancels."""
+    q, config = 1.0, config_of(1.0, P=1, N=2)
+    opposite = np.array([-1e3, 0.0, 0.0])
+    claim = pld_epsilon(q, Z, 1, DELTA)
+    assert not flagged(Round(config, others=opposite), claim)
+    assert flagged(Round(config, RealisedSize, others=opposite), claim)
+
+
+def redrawn_coins(
+    noise: InsecureNoise, config: FederationConfig, present: list[int]
+) -> list[bool]:
+    """Mutant: draws again until somebody who is there is chosen."""
+    while True:
+        coins = fresh_coins(noise, config, present)
+        if any(coins[n] for n in present):
+            return coins
+
+
+def test_the_audit_flags_an_empty_subset_that_is_drawn_again() -> None:
+    """With two agents the canary is then in every other round, instead of every twentieth."""
+    config = config_of(0.05, P=1, N=2)
+    claim = pld_epsilon(0.05, Z, 1, DELTA)
+    assert not flagged(Round(config), claim)
+    assert flagged(Round(config, coins=redrawn_coins), claim)
+
+
+@pytest.mark.parametrize("q", [1.0, 0.35])
+def test_the_audit_flags_noise_for_one_region_of_four(q: float) -> None:
+    """S / sqrt(P) instead of S: half the noise."""
+    config = config_of(q, P=4, N=4)
+    claim = pld_epsilon(q, Z, 1, DELTA)
+    assert not flagged(Round(config), claim)
+    assert flagged(Round(config, noise_factor=0.5), claim)
+
+
+def test_the_audit_flags_noise_of_a_seed() -> None:
+    for q in (1.0, 0.35):
+        mutant = Round(config_of(q), seeded=True)
+        assert flagged(mutant, pld_epsilon(q, Z, 1, DELTA))
+
+
+def everybody(noise: InsecureNoise, config: FederationConfig, present: list[int]) -> list[bool]:
+    """Mutant: takes everybody, and claims to have sampled."""
+    return [True] * config.n_agents
+
+
+def test_the_audit_flags_sampling_that_is_claimed_but_not_done() -> None:
+    assert flagged(Round(config_of(0.35), coins=everybody), pld_epsilon(0.35, Z, 1, DELTA))
+
+
+def test_the_audit_flags_half_the_noise() -> None:
+    for q in (1.0, 0.35):
+        claim = pld_epsilon(q, Z, 1, DELTA)
+        assert flagged(Round(config_of(q), noise_factor=0.5), claim)

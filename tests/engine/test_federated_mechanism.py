@@ -1,0 +1,455 @@
+"""A round's sum and its release: against the paper's lines, and its sensitivity in integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from privbo_plugins.algorithms.dp_fts_de import (
+    Broadcast,
+    FederationConfig,
+    RoundSum,
+    Temperature,
+)
+from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
+from privbo_plugins.federation import FederatedServer
+from privbo_plugins.privacy import noise as noise_module
+from privbo_plugins.privacy.mechanisms import FRACTION_BITS, SENSITIVITY_SLACK
+from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise, choose
+from privbo_plugins.privacy.subsampling import pld_epsilon
+
+UNIT = 2.0**FRACTION_BITS
+UNIFORM = Temperature(0.0, 0, 1)
+
+
+def config_of(**changed: Any) -> FederationConfig:
+    published = {"crowd": "explore", "clipping_norm": 22.0, "n_rounds": 10}
+    return FederationConfig(**{"n_agents": 6, "z": 1.0, "n_features": 5, **published, **changed})
+
+
+def total_of(
+    config: FederationConfig,
+    messages: Mapping[int, np.ndarray],
+    *,
+    t: int = 1,
+    chosen: Sequence[bool] | None = None,
+) -> RoundSum:
+    total = RoundSum(config, t, [True] * config.n_agents if chosen is None else chosen)
+    for n, w in messages.items():
+        total.add(n, w)
+    return total
+
+
+def clip(w: np.ndarray, bound: float) -> np.ndarray:
+    """The paper's: divided by max(1, |w| / bound)."""
+    return np.asarray(w / max(1.0, float(np.linalg.norm(w)) / bound))
+
+
+def vectors(config: FederationConfig, seed: int = 0, scale: float = 1.0) -> dict[int, np.ndarray]:
+    """Some shorter than the bound of a region, some longer."""
+    rng = np.random.default_rng(seed)
+    bound = config.clipping_norm / math.sqrt(config.n_regions)
+    size = scale * bound / math.sqrt(config.n_features)
+    return {
+        n: rng.uniform(0.2, 3.0) * size * rng.standard_normal(config.n_features)
+        for n in range(config.n_agents)
+    }
+
+
+def integers(exact: np.ndarray, S: float) -> list[int]:
+    """The exact sum in its fixed-point units."""
+    units = exact / (S / UNIT)
+    np.testing.assert_allclose(units, np.rint(units), rtol=1e-15)
+    return [int(u) for u in np.rint(units)]
+
+
+# Special cases --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("N", [1, 2, 7, 29])
+def test_without_noise_sampling_and_regions_it_is_the_mean_of_clipped_vectors(N: int) -> None:
+    """To the fixed point's resolution: a unit of it and what clipping leaves below the bound."""
+    config = config_of(n_agents=N, z=0.0)
+    messages, S = vectors(config), config.clipping_norm
+    total = total_of(config, messages)
+    mean = np.mean([clip(w, S) for w in messages.values()], axis=0)
+    released = total.broadcast(total.exact())
+    assert released.weights.shape == (1, 5)
+    assert np.abs(released.weights[0] - mean).max() <= S / UNIT + 2e-12 * S
+    assert released.noise.tolist() == [0.0]
+    server = FederatedServer(config)
+    for n, w in messages.items():
+        server.connect(n).submit(w)
+    (through_the_server,) = server.broadcasts()
+    assert through_the_server.weights.tobytes() == released.weights.tobytes()
+
+
+def test_vectors_within_the_bound_are_not_changed() -> None:
+    config = config_of(n_agents=1, z=0.0, clipping_norm=8.0)
+    w = np.array([1.0, -2.0, 0.5, 0.25, -0.125])
+    total = total_of(config, {0: w})
+    np.testing.assert_array_equal(total.broadcast(total.exact()).weights[0], w)
+
+
+@pytest.mark.parametrize("t", [1, 10, 25, 60])
+def test_with_one_region_temperature_plays_no_part(t: int) -> None:
+    """DP-FTS is the algorithm with a single region."""
+    messages = vectors(config_of())
+    hot, cold = (
+        total_of(config_of(temperature=a), messages, t=t) for a in (Temperature(), UNIFORM)
+    )
+    np.testing.assert_array_equal(hot.exact(), cold.exact())
+    one, two = (total.broadcast(total.exact()) for total in (hot, cold))
+    np.testing.assert_allclose(one.weights, two.weights, rtol=1e-14)
+
+
+def test_regions_of_equal_weights_receive_the_same_vector() -> None:
+    config = config_of(n_regions=3, temperature=UNIFORM)
+    messages = vectors(config)
+    total = total_of(config, messages)
+    weights = total.broadcast(total.exact()).weights
+    mean = np.mean([clip(w, config.clipping_norm / math.sqrt(3)) for w in messages.values()], 0)
+    for p in range(3):
+        np.testing.assert_allclose(weights[p], mean, rtol=1e-9, atol=1e-9)
+
+
+# The paper's lines ----------------------------------------------------------------------------
+
+
+def algorithm_1(
+    config: FederationConfig,
+    t: int,
+    chosen: Sequence[bool],
+    messages: Mapping[int, np.ndarray],
+    normal: np.ndarray,
+) -> np.ndarray:
+    """Lines 5 to 11 as they are printed, with the given coins and N(0, 1) numbers (P, M)."""
+    P, S, q, z = config.n_regions, config.clipping_norm, config.q, config.noise_multiplier
+    phi = region_weights(config.n_agents, P, config.temperature(t))
+    regions = []
+    for p in range(P):
+        w = np.zeros(config.n_features)
+        for n in messages:
+            if chosen[n]:
+                w = w + phi[p, n] * clip(messages[n], S / math.sqrt(P))
+        phi_max = max(phi[p, n] for n in range(config.n_agents))
+        regions.append(w / q + z * S * phi_max / q * normal[p])
+    return np.array(regions)
+
+
+@pytest.mark.parametrize("t", [1, 12, 25, 60])
+@pytest.mark.parametrize(
+    "settings_of",
+    [
+        {},
+        {"q": 0.35, "n_agents": 9, "n_regions": 4},
+        {"q": 0.6, "n_agents": 5, "n_regions": 5, "z": 0.3, "clipping_norm": 1e-3},
+        {"q": 0.35, "n_agents": 29, "n_regions": 2, "n_features": 40, "z": 4.0},
+    ],
+    ids=str,
+)
+def test_a_release_is_that_of_the_papers_lines(settings_of: dict[str, Any], t: int) -> None:
+    config = config_of(**settings_of)
+    rng = np.random.default_rng(t)
+    messages = vectors(config, seed=t)
+    chosen = (rng.random(config.n_agents) < config.q).tolist()
+    normal = rng.standard_normal((config.n_regions, config.n_features))
+    total = total_of(config, messages, t=t, chosen=chosen)
+    released = total.broadcast(total.exact() + config.noise_scale * normal.ravel())
+    expected = algorithm_1(config, t, chosen, messages, normal)
+    np.testing.assert_allclose(
+        released.weights, expected, rtol=1e-5, atol=1e-6 * config.clipping_norm
+    )
+    without = total.broadcast(total.exact()).weights
+    exact = algorithm_1(config, t, chosen, messages, 0 * normal)
+    np.testing.assert_allclose(without, exact, rtol=1e-9, atol=1e-9 * config.clipping_norm)
+    phi_max = region_weights(config.n_agents, config.n_regions, config.temperature(t)).max(1)
+    sd = config.noise_multiplier * config.clipping_norm * phi_max / config.q
+    np.testing.assert_allclose(released.noise, sd, rtol=1e-5)
+    assert (released.noise >= sd).all()
+
+
+def test_a_server_releases_what_its_coins_and_its_noise_say() -> None:
+    """The coins are drawn first, an agent each in the order of the roster, and the noise last."""
+    config = config_of(q=0.5, n_regions=2, n_rounds=3)
+    server, twin = FederatedServer(config, noise=InsecureNoise(3)), InsecureNoise(3)
+    links = [server.connect(n) for n in range(config.n_agents)]
+    for t in range(1, 4):
+        messages = vectors(config, seed=t)
+        for n in reversed(range(config.n_agents)):
+            links[n].submit(messages[n])
+        chosen = [choose(twin, config.q) for _ in range(config.n_agents)]
+        normal = twin.add_gaussian(np.zeros(10), 1.0).reshape(2, 5)
+        expected = algorithm_1(config, t, chosen, messages, normal)
+        np.testing.assert_allclose(server.broadcasts()[-1].weights, expected, rtol=1e-5, atol=1e-5)
+
+
+# Sensitivity ----------------------------------------------------------------------------------
+
+ODD = st.sampled_from([
+    0.0, -0.0, 5e-324, -5e-324, 1e-310, 1e-200, 1e-160, 1e-8, 1.0, -1.0, 22.0, 1e8, 1e150, -1e160,
+    1e200, 1.7976931348623157e308, -1.7976931348623157e308, math.nan, math.inf, -math.inf,
+])  # fmt: skip
+NUMBERS = st.one_of(ODD, st.floats(-100, 100), st.floats(allow_nan=True, allow_infinity=True))
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data())
+def test_one_agent_changes_the_sum_by_at_most_the_bound_in_integers(data: Any) -> None:
+    N, M = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6))
+    S = data.draw(st.floats(1e-6, 1e6))
+    config = config_of(
+        n_agents=N,
+        n_regions=data.draw(st.integers(1, N)),
+        n_features=M,
+        clipping_norm=S,
+        temperature=data.draw(st.sampled_from([Temperature(), UNIFORM, Temperature(700.0)])),
+    )
+    row = st.lists(NUMBERS, min_size=M, max_size=M).map(np.array)
+    messages = dict(enumerate(data.draw(st.lists(row, min_size=N, max_size=N))))
+    t, n = data.draw(st.integers(1, 45)), data.draw(st.integers(0, N - 1))
+    with_it = integers(total_of(config, messages, t=t).exact(), S)
+    del messages[n]
+    without = integers(total_of(config, messages, t=t).exact(), S)
+    change = [a - b for a, b in zip(with_it, without, strict=True)]
+    assert sum(c * c for c in change) <= 2 ** (2 * FRACTION_BITS)
+
+
+def test_the_bound_is_used_up_by_a_long_vector() -> None:
+    """Where all agents count alike; otherwise an agent's other regions count less."""
+    config = config_of(n_regions=4, temperature=UNIFORM, n_features=3)
+    change = integers(total_of(config, {2: np.array([1e9, -2e9, 3e9])}).exact(), 22.0)
+    norm = math.sqrt(sum(c * c for c in change)) / UNIT
+    assert 1 - 1e-9 < norm <= 1
+
+
+@settings(deadline=None)
+@given(row=st.lists(NUMBERS, min_size=5, max_size=5).map(np.array))
+@example(row=np.full(5, 1.7976931348623157e308))
+@example(row=np.array([math.nan, 1.0, 2.0, 3.0, 4.0]))
+def test_what_is_not_finite_counts_as_nothing(row: np.ndarray) -> None:
+    exact = total_of(config_of(n_regions=2), {1: row}).exact()
+    assert np.isfinite(exact).all()
+    if not np.isfinite(row).all():
+        assert not exact.any()
+
+
+def test_a_bound_so_tiny_that_squares_underflow_is_refused() -> None:
+    with pytest.raises(ValueError, match="clipping_norm must be"):
+        config_of(n_agents=1, clipping_norm=1e-170)
+    config = config_of(n_agents=1, clipping_norm=1e-9)
+    exact = total_of(config, {0: np.full(5, 1e-5)}).exact()
+    assert np.linalg.norm(exact) <= 1e-9
+
+
+def test_the_order_of_arrival_does_not_matter() -> None:
+    config = config_of(n_agents=12, n_regions=3)
+    messages = vectors(config, scale=1e3)
+    expected = total_of(config, messages, t=20).exact()
+    for seed in range(10):
+        order = np.random.default_rng(seed).permutation(12).tolist()
+        shuffled = total_of(config, {n: messages[n] for n in order}, t=20)
+        assert shuffled.exact().tobytes() == expected.tobytes()
+
+
+# The normaliser is public ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [1.0, 0.35])
+def test_the_normaliser_does_not_depend_on_who_arrives(q: float) -> None:
+    config = config_of(n_agents=10, q=q, n_regions=2, temperature=UNIFORM, clipping_norm=8.0)
+    w = np.array([1.0, 2.0, 0.0, -1.0, 0.5])
+    alone = total_of(config, {3: w})
+    crowd = total_of(config, {n: w if n == 3 else np.zeros(5) for n in range(10)})
+    assert alone.exact().tobytes() == crowd.exact().tobytes()
+    one, two = (total.broadcast(total.exact()) for total in (alone, crowd))
+    np.testing.assert_allclose(one.weights, [w / (10 * q)] * 2, rtol=1e-9, atol=1e-9)
+    assert one.noise.tobytes() == two.noise.tobytes()
+
+
+def test_who_was_not_chosen_adds_nothing() -> None:
+    config = config_of()
+    messages = vectors(config)
+    chosen = [True, False, True, False, False, True]
+    left = {n: w for n, w in messages.items() if chosen[n]}
+    some, only = (total_of(config, m, chosen=chosen).exact() for m in (messages, left))
+    assert some.tobytes() == only.tobytes()
+    assert not total_of(config, messages, chosen=[False] * 6).exact().any()
+
+
+@pytest.mark.parametrize("arrived", [True, False], ids=["all came", "nobody came"])
+def test_an_empty_subset_releases_noise_of_the_full_scale(arrived: bool) -> None:
+    """Seeded; 40000 numbers, five standard deviations of their spread are 1.8 %."""
+    config = config_of(n_agents=5, q=1e-9, n_features=20_000, n_regions=2, n_rounds=1)
+    server = FederatedServer(config, noise=InsecureNoise(0))
+    for n in range(5) if arrived else [0]:
+        server.connect(n).submit(np.ones(20_000))
+    server.close_round()
+    (released,) = server.broadcasts()
+    phi_max = region_weights(5, 2, 15.0).max(1)
+    for p in range(2):
+        sd = 22.0 * phi_max[p] / 1e-9
+        assert released.weights[p].std() == pytest.approx(sd, rel=5 / math.sqrt(2 * 20_000))
+    assert len(server.ledger()) == 1
+
+
+@pytest.mark.parametrize("shape", [(4,), (6,), (1, 5), (5, 1), ()], ids=str)
+def test_a_message_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    total = total_of(config_of(), {})
+    with pytest.raises(ValueError, match=r"has shape \(5,\)"):
+        total.add(0, np.ones(shape))
+    assert not total.exact().any()
+
+
+# Noise and coins --------------------------------------------------------------------------------
+
+
+def test_noise_and_coins_come_from_the_vetted_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One OpenDP measurement of the joint vector, at the full scale."""
+    made, integers_of = [], []
+    original, randbelow = noise_module._measurement, noise_module.secrets.randbelow
+
+    def recorded(kind: int | str, parameter: float) -> Any:
+        made.append((kind, parameter))
+        return original(kind, parameter)
+
+    def counted(n: int) -> int:
+        integers_of.append(n)
+        return randbelow(n)
+
+    monkeypatch.setattr(noise_module, "_measurement", recorded)
+    monkeypatch.setattr(noise_module.secrets, "randbelow", counted)
+    config = config_of(q=0.35, n_regions=3, z=2.0, n_rounds=1)
+    server = FederatedServer(config)
+    for n in range(6):
+        server.connect(n).submit(np.ones(5))
+    assert (15, 2.0 * 22.0 * SENSITIVITY_SLACK) in made
+    coins = sum(kind == "coin" for kind, _ in made)
+    assert coins >= 1 or len(integers_of) == 6
+    assert server.guarantee().protected
+
+
+def test_the_noise_of_a_server_has_its_scale_and_no_seed() -> None:
+    """Over the secure source: the spread of 4000 numbers within six standard deviations (6.7 %).
+
+    False alarm below 4e-9.
+    """
+    config = config_of(n_agents=2, n_features=4000, n_rounds=1, clipping_norm=3.0, z=1.5)
+    drawn = []
+    for _ in range(2):
+        server = FederatedServer(config)
+        for n in range(2):
+            server.connect(n).submit(np.zeros(4000))
+        drawn.append(server.broadcasts()[0].weights[0])
+    for weights in drawn:
+        assert weights.std() == pytest.approx(1.5 * 3.0 / 2, rel=6 / math.sqrt(2 * 4000))
+    assert not np.isclose(drawn[0], drawn[1]).any()
+
+
+@pytest.mark.parametrize("q", [1e-3, 0.1, 0.35, 0.5, 0.65, 0.999])
+@pytest.mark.parametrize("noise", [InsecureNoise(1), SecureNoise()], ids=["seeded", "secure"])
+def test_coins_fall_with_their_probability(noise: NoiseSource, q: float) -> None:
+    """20000 coins, six standard deviations: six secure ones accuse with probability 1e-8."""
+    runs = 20_000
+    hits = sum(choose(noise, q) for _ in range(runs))
+    assert abs(hits - q * runs) <= 6 * math.sqrt(runs * q * (1 - q)) + 6
+
+
+@pytest.mark.parametrize("noise", [InsecureNoise(1), SecureNoise()], ids=["seeded", "secure"])
+def test_certain_coins(noise: NoiseSource) -> None:
+    assert all(choose(noise, 1.0) for _ in range(200))
+    assert not any(choose(noise, 1e-30) for _ in range(200))
+
+
+def test_coins_of_different_agents_are_independent() -> None:
+    """Seeded: chi-squared of 16 subsets of 4 agents over 8000 rounds, below its 1 - 1e-6."""
+    noise, q, runs = InsecureNoise(5), 0.35, 8000
+    counts = np.zeros(16)
+    for _ in range(runs):
+        counts[sum(choose(noise, q) << n for n in range(4))] += 1
+    sizes = np.array([bin(s).count("1") for s in range(16)])
+    expected = runs * q**sizes * (1 - q) ** (4 - sizes)
+    assert ((counts - expected) ** 2 / expected).sum() < 54.0
+
+
+# Settings ---------------------------------------------------------------------------------------
+
+
+def test_a_broadcast_says_its_round() -> None:
+    total = RoundSum(config_of(n_rounds=9), 7, [True] * 6)
+    released = total.broadcast(total.exact())
+    assert isinstance(released, Broadcast)
+    assert released.round == 7
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        config_of(),
+        config_of(z=None, epsilon=math.inf),
+        config_of(z=None, epsilon=3.0, delta=1e-3, n_regions=2, value_range=(-1.0, 2.5)),
+        config_of(temperature=Temperature(3.0, 2, 7), q=0.35),
+    ],
+)
+def test_settings_survive_json(config: FederationConfig) -> None:
+    import json
+
+    assert FederationConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_a_budget_becomes_the_least_noise_that_keeps_it() -> None:
+    config = config_of(z=None, epsilon=3.0, n_rounds=4)
+    delta = 6**-1.1
+    assert config.claimed_delta == pytest.approx(delta)
+    assert (
+        config.epsilon_after(4) <= 3.0 < pld_epsilon(1.0, 0.99 * config.noise_multiplier, 4, delta)
+    )
+    assert config.noise_scale >= config.noise_multiplier * 22.0
+    assert config_of(z=None, epsilon=math.inf).noise_scale == 0.0
+    spent = [config.epsilon_after(t) for t in range(5)]
+    assert spent == sorted(spent)
+    assert spent[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"z": None}, "one of them"),
+        ({"epsilon": 1.0}, "one of them"),
+        ({"z": -1.0}, "z must be"),
+        ({"z": math.nan}, "z must be"),
+        ({"z": math.inf}, "z must be"),
+        ({"z": None, "epsilon": 0.0}, "epsilon must be"),
+        ({"z": None, "epsilon": math.nan}, "epsilon must be"),
+        ({"q": 0.0}, "q must lie"),
+        ({"q": 1.5}, "q must lie"),
+        ({"delta": 0.0}, "delta must lie"),
+        ({"delta": 1.0}, "delta must lie"),
+        ({"n_agents": 0}, "n_agents must be"),
+        ({"n_agents": 2.0}, "n_agents must be"),
+        ({"n_agents": True}, "n_agents must be"),
+        ({"n_rounds": 0}, "n_rounds must be"),
+        ({"n_features": 0}, "must be a whole number"),
+        ({"n_startup": 0}, "n_startup must be"),
+        ({"power": 0}, "power must be"),
+        ({"n_regions": 7}, "at least as many agents"),
+        ({"clipping_norm": 0.0}, "clipping_norm must be"),
+        ({"clipping_norm": math.inf}, "clipping_norm must be"),
+        ({"clipping_norm": math.nan}, "clipping_norm must be"),
+        ({"lengthscale": -0.1}, "lengthscale must be"),
+        ({"noise_variance": 0.0}, "noise_variance must be"),
+        ({"value_range": (1.0, 1.0)}, "value_range"),
+        ({"value_range": (0.0, math.inf)}, "value_range"),
+        ({"value_range": (math.nan, 1.0)}, "value_range"),
+    ],
+    ids=str,
+)
+def test_settings_outside_their_range_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config_of(**changed)

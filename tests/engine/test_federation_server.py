@@ -1,0 +1,681 @@
+"""The server of a federation: rounds, deadlines, ledger, restarts, threads and crashes.
+
+Noise is the system's unless a test injects it; no test depends on its values but through equality
+of what was released, and 64-bit floats of two draws meet by chance with probability below 1e-15.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, RoundSum
+from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.federation import FederatedServer
+from privbo_plugins.federation import server as server_module
+from privbo_plugins.privacy.ledger import AGENTS
+from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.spaces import Float, Space
+from privbo_plugins.vault import Transaction
+from tests.leaks import Scanner
+
+from .helpers import cube
+
+M = 4
+Server = Callable[..., FederatedServer]
+
+
+def config_of(**changed: Any) -> FederationConfig:
+    published = {"crowd": "explore", "clipping_norm": 22.0}
+    settings = {"n_agents": 3, "z": 1.0, "n_rounds": 3, "n_features": M, **published}
+    return FederationConfig(**{**settings, **changed})
+
+
+def server_of(config: FederationConfig | None = None, **more: Any) -> FederatedServer:
+    return FederatedServer(config or config_of(), **{"deadline": None, **more})
+
+
+def play(server: FederatedServer, value: float = 1.0) -> int | None:
+    """Every agent of the roster sends the same vector."""
+    rounds = [server.connect(n).submit(np.full(M, value)) for n in range(server.config.n_agents)]
+    assert len(set(rounds)) == 1
+    return rounds[0]
+
+
+def same(one: list[Broadcast], two: list[Broadcast]) -> bool:
+    """Bit for bit."""
+
+    def bits(broadcasts: list[Broadcast]) -> list[Any]:
+        return [(b.round, b.weights.tobytes(), b.noise.tobytes()) for b in broadcasts]
+
+    return bits(one) == bits(two)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'server.db'}"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The server's clock; waiting still takes real time."""
+    hands = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(server_module, "time", SimpleNamespace(monotonic=lambda: hands.now))
+    return hands
+
+
+# Rounds ---------------------------------------------------------------------------------------
+
+
+def test_a_round_closes_when_everybody_has_sent() -> None:
+    server = server_of()
+    links = [server.connect(n) for n in range(3)]
+    for n in range(2):
+        assert links[n].submit(np.ones(M)) == 1
+        assert server.broadcasts() == []
+        assert server.ledger() == []
+    assert links[2].submit(np.ones(M)) == 1
+    (released,) = server.broadcasts()
+    assert released.round == 1
+    assert released.weights.shape == (1, M)
+    assert all(link.collect(1) is released for link in links)
+    assert links[0].submit(np.ones(M)) == 2
+
+
+def test_after_the_last_round_nothing_is_taken() -> None:
+    server = server_of()
+    assert [play(server) for _ in range(3)] == [1, 2, 3]
+    assert server.finished
+    before = server.broadcasts()
+    assert [play(server, 9.0) for _ in range(2)] == [None, None]
+    server.close_round()
+    assert server.poll() == 3
+    assert same(server.broadcasts(), before)
+    assert len(server.ledger()) == 3
+
+
+def test_the_ledger_holds_one_charge_a_round() -> None:
+    server = server_of(config_of(z=2.0, clipping_norm=5.0))
+    for t in range(1, 4):
+        play(server)
+        charges = server.ledger()
+        assert [(c.kind, c.key) for c in charges] == [("broadcast", str(k + 1)) for k in range(t)]
+    for charge in charges:
+        assert (charge.mu, charge.sensitivity, charge.population) == (0.5, 5.0, AGENTS)
+        assert charge.scale == 10.0 * SENSITIVITY_SLACK
+
+
+@pytest.mark.parametrize("again", [np.full(M, 2.0), np.full(M, np.nan), np.ones(M)], ids=str)
+def test_the_first_message_of_an_agent_counts(again: np.ndarray) -> None:
+    server = server_of(config_of(z=0.0, n_agents=2, clipping_norm=8.0))
+    one, two = server.connect(0), server.connect(0)
+    assert one.submit(np.ones(M)) == 1
+    assert one.submit(again) == 1
+    assert two.submit(again) == 1
+    server.connect(1).submit(np.zeros(M))
+    np.testing.assert_allclose(server.broadcasts()[0].weights, [[0.5] * M], rtol=1e-9)
+
+
+def test_a_message_of_another_length_is_refused_and_another_may_follow() -> None:
+    server = server_of(config_of(z=0.0, n_agents=1, clipping_norm=8.0))
+    link = server.connect(0)
+    with pytest.raises(ValueError, match=r"has shape \(4,\)"):
+        link.submit(np.ones(M + 1))
+    assert server.broadcasts() == []
+    assert link.submit(np.ones(M)) == 1
+    np.testing.assert_allclose(server.broadcasts()[0].weights, [[1.0] * M], rtol=1e-9)
+
+
+def test_a_round_that_is_unknown_is_not_waited_for() -> None:
+    server = server_of()
+    link = server.connect(0)
+    assert link.collect(1) is None
+    link.submit(np.ones(M))
+    assert link.collect(2) is None
+    assert link.collect(7) is None
+
+
+def test_closing_early_leaves_out_who_has_not_sent_and_they_join_the_next() -> None:
+    server = server_of(config_of(z=0.0, clipping_norm=8.0))
+    server.close_round()  # there is none
+    assert server.broadcasts() == []
+    server.connect(0).submit(np.full(M, 3.0))
+    server.close_round()
+    np.testing.assert_allclose(server.broadcasts()[0].weights, [[1.0] * M], rtol=1e-9)
+    assert server.connect(2).submit(np.ones(M)) == 2
+    assert server.connect(0).submit(np.ones(M)) == 2
+    assert len(server.broadcasts()) == 1
+    assert server.connect(1).submit(np.ones(M)) == 2
+    np.testing.assert_allclose(server.broadcasts()[1].weights, [[1.0] * M], rtol=1e-9)
+
+
+# Deadlines ------------------------------------------------------------------------------------
+
+
+def test_the_deadline_leaves_out_who_is_silent() -> None:
+    server = FederatedServer(config_of(z=0.0, clipping_norm=8.0), deadline=0.05)
+    link = server.connect(1)
+    t = link.submit(np.full(M, 3.0))
+    assert t == 1
+    released = link.collect(t)
+    assert released is not None
+    np.testing.assert_allclose(released.weights, [[1.0] * M], rtol=1e-9)
+    assert server.connect(0).submit(np.ones(M)) == 2
+
+
+def test_the_deadline_runs_from_the_first_message(clock: SimpleNamespace) -> None:
+    server = FederatedServer(config_of(), deadline=10.0)
+    clock.now += 100
+    assert server.poll() == 0
+    server.connect(0).submit(np.ones(M))
+    clock.now += 9
+    server.connect(1).submit(np.ones(M))
+    assert server.poll() == 0
+    clock.now += 2
+    assert server.poll() == 1
+    server.connect(2).submit(np.ones(M))
+    assert server.poll() == 1
+    clock.now += 11
+    assert server.poll() == 2
+
+
+def test_rounds_that_are_held_close_at_their_deadline_only(clock: SimpleNamespace) -> None:
+    server = FederatedServer(config_of(), deadline=10.0, hold=True)
+    assert play(server) == 1
+    server.connect(2).leave()
+    clock.now += 9
+    assert server.poll() == 0
+    assert play(server) == 1
+    clock.now += 2
+    assert server.poll() == 1
+    assert play(server) == 2
+
+
+def test_waiting_for_a_held_round_ends_at_its_deadline() -> None:
+    server = FederatedServer(config_of(), deadline=0.05, hold=True)
+    assert play(server) == 1
+    released = server.connect(0).collect(1)
+    assert released is not None
+    assert server.poll() == 1
+
+
+def test_nobody_waits_for_who_has_left() -> None:
+    server = server_of(config_of(n_rounds=4))
+    links = [server.connect(n) for n in range(3)]
+    links[2].leave()
+    assert links[0].submit(np.ones(M)) == 1
+    assert links[1].submit(np.ones(M)) == 1
+    assert len(server.broadcasts()) == 1
+    links[0].submit(np.ones(M))
+    links[1].leave()  # the last that the round waited for
+    assert len(server.broadcasts()) == 2
+    assert links[2].submit(np.ones(M)) == 3  # comes back
+    assert len(server.broadcasts()) == 2
+    assert links[0].submit(np.ones(M)) == 3
+    assert len(server.broadcasts()) == 3
+    assert links[0].submit(np.ones(M)) == 4
+    assert len(server.broadcasts()) == 3, "who is back is waited for again"
+    assert links[2].submit(np.ones(M)) == 4
+    assert len(server.broadcasts()) == 4
+
+
+def test_leaving_without_a_round_releases_nothing() -> None:
+    server = server_of()
+    for n in range(3):
+        server.connect(n).leave()
+    assert server.broadcasts() == []
+    assert server.ledger() == []
+
+
+# The roster -----------------------------------------------------------------------------------
+
+
+def test_agents_have_numbers_and_names() -> None:
+    server = server_of(agents=["Oslo", "Rome", "Bern"])
+    assert server.connect("Rome").agent == server.connect(1).agent == 1
+    assert server.connect(np.int64(2)).agent == 2
+    for unknown in ("Paris", 3, -1, 1.5, None):
+        with pytest.raises(ValueError, match="none of them"):
+            server.connect(unknown)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="none of them"):
+        server_of().connect("Oslo")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"agents": ["a", "b"]}, "different names"),
+        ({"agents": ["a", "b", "b"]}, "different names"),
+        ({"deadline": 0.0}, "deadline must be"),
+        ({"deadline": -1.0}, "deadline must be"),
+        ({"deadline": math.nan}, "deadline must be"),
+        ({"deadline": None, "hold": True}, "give deadline="),
+    ],
+    ids=str,
+)
+def test_a_server_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FederatedServer(config_of(), **changed)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_neither_a_server_nor_a_link_is_copied(copied: Callable[[Any], Any]) -> None:
+    server = server_of()
+    server.connect(0).submit(np.ones(M))
+    for secret in (server, server.connect(0)):
+        with pytest.raises(PrivacyError, match="cannot be pickled"):
+            copied(secret)
+
+
+def test_all_agents_tune_the_same_space(url: str) -> None:
+    server = server_of(vault=url)
+    server.connect(0).join(cube(2).to_dict())
+    server.connect(1).join(cube(2).to_dict())
+    other = Space({"x00": Float(0.0, 2.0), "x01": Float(0.0, 1.0)})
+    for space in (cube(3), cube(1), other):
+        with pytest.raises(SpaceChangedError, match="same parameters"):
+            server.connect(2).join(space.to_dict())
+        with pytest.raises(SpaceChangedError, match="same parameters"):
+            server_of(vault=url, space=space)
+    again = server_of(vault=url)
+    again.connect(2).join(cube(2).to_dict())
+    with pytest.raises(SpaceChangedError, match="same parameters"):
+        again.connect(2).join(other.to_dict())
+
+
+def test_a_server_may_fix_the_space_beforehand() -> None:
+    server = server_of(space=cube(2))
+    with pytest.raises(SpaceChangedError):
+        server.connect(0).join(cube(1).to_dict())
+    server.connect(0).join(cube(2).to_dict())
+
+
+# Claims ---------------------------------------------------------------------------------------
+
+
+def test_the_guarantee_names_what_was_spent_and_what_can_be() -> None:
+    config = config_of(z=None, epsilon=4.0, delta=0.01, n_regions=2)
+    server = server_of(config)
+    for released in range(4):
+        said = server.guarantee()
+        assert said.protected
+        assert (said.n_agents, said.n_rounds, said.n_released) == (3, 3, released)
+        assert (said.epsilon, said.delta) == (config.epsilon_after(3), 0.01)
+        assert said.epsilon_spent == config.epsilon_after(released) <= said.epsilon <= 4.0
+        assert said.parameters["P"] == 2
+        assert said.parameters["q"] == 1.0
+        json.dumps(said.to_dict())
+        assert f"in {released} rounds" in str(said)
+        assert "participation" in str(said)
+        play(server)
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "why"),
+    [
+        (config_of(), {"noise": InsecureNoise(0)}, "test source"),
+        (config_of(z=0.0), {}, "without noise"),
+        (config_of(z=None, epsilon=math.inf), {}, "without noise"),
+        (config_of(z=0.0), {"noise": InsecureNoise(0)}, "test source"),
+    ],
+    ids=["injected", "z", "epsilon", "both"],
+)
+def test_a_run_without_private_noise_says_so(
+    config: FederationConfig, more: dict[str, Any], why: str
+) -> None:
+    server = server_of(config, **more)
+    for _ in range(2):
+        said = server.guarantee()
+        assert not said.protected
+        assert said.epsilon == said.epsilon_spent == math.inf
+        assert str(said).startswith("NOT PROTECTED")
+        assert why in str(said)
+        assert json.loads(json.dumps(said.to_dict()))["epsilon"] == "inf"
+        play(server)
+
+
+def test_a_run_is_unprotected_for_ever_once_noise_was_injected(url: str) -> None:
+    play(server_of(vault=url, noise=InsecureNoise(0)))
+    again = server_of(vault=url)
+    play(again)
+    assert not again.guarantee().protected
+    assert "test source" in str(again.guarantee())
+
+
+# Begun again ----------------------------------------------------------------------------------
+
+
+def test_a_new_server_replays_what_was_released_and_goes_on(url: str) -> None:
+    config = config_of(q=0.4, n_regions=3)
+    first = server_of(config, vault=url)
+    assert [play(first, v) for v in (1.0, 2.0)] == [1, 2]
+    first.connect(1).submit(np.ones(M))  # of a round that is lost with its server
+    second = server_of(config, vault=url)
+    assert same(second.broadcasts(), first.broadcasts())
+    assert second.connect(0).collect(1) is not None
+    assert second.connect(0).collect(3) is None
+    assert [play(second), play(second)] == [3, None]
+    third = server_of(config, vault=url)
+    assert third.finished
+    assert same(third.broadcasts(), second.broadcasts())
+    assert [b.round for b in third.broadcasts()] == [1, 2, 3]
+    assert [c.key for c in third.ledger()] == ["1", "2", "3"]
+    assert third.guarantee().n_released == 3
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n_rounds": 30},
+        {"z": 0.9},
+        {"q": 0.5},
+        {"clipping_norm": 21.0},
+        {"n_agents": 4},
+        {"feature_seed": 1},
+        {"delta": 0.1},
+        {"z": None, "epsilon": 5.0},
+    ],
+    ids=str,
+)
+def test_other_settings_are_refused(url: str, changed: dict[str, Any]) -> None:
+    play(server_of(vault=url))
+    with pytest.raises(ValueError, match="with other settings"):
+        server_of(config_of(**changed), vault=url)
+    other = server_of(config_of(**changed), vault=url, run="another")
+    assert other.broadcasts() == []
+    assert len(server_of(vault=url).broadcasts()) == 1
+
+
+def test_two_servers_over_one_vault_release_each_round_once(url: str) -> None:
+    one, two = server_of(vault=url), server_of(vault=url)
+    assert play(one, 1.0) == 1
+    assert play(one, 1.0) == 2
+    assert play(two, -1.0) == 1  # what the other has released, and no second draw
+    assert same(two.broadcasts(), one.broadcasts()[:1])
+    assert [play(two), play(two), play(one)] == [2, 3, 3]
+    assert [play(one), play(two)] == [None, None]
+    assert same(one.broadcasts(), two.broadcasts())
+    assert [c.key for c in one.ledger()] == ["1", "2", "3"]
+
+
+def test_two_servers_that_close_at_the_same_time_release_each_round_once(url: str) -> None:
+    servers = [server_of(config_of(n_agents=1, n_rounds=4), vault=url) for _ in range(2)]
+    gate = threading.Barrier(2)
+
+    def run(server: FederatedServer) -> None:
+        for _ in range(4):
+            gate.wait(30)
+            play(server)
+
+    together(*(lambda s=s: run(s) for s in servers))  # type: ignore[misc]
+    assert same(*(s.broadcasts() for s in servers))
+    assert len(servers[0].ledger()) == len(servers[0].broadcasts()) == 4
+
+
+def together(*jobs: Callable[[], None]) -> None:
+    """Runs jobs in threads; any failure fails the test."""
+    failures: list[BaseException] = []
+
+    def guarded(job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(job,), daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive(), "a thread waits for ever"
+    assert failures == []
+
+
+def test_agents_in_threads_all_receive_the_same() -> None:
+    server = server_of(config_of(n_agents=8, n_rounds=5, n_regions=2, q=0.5))
+    received: dict[int, list[Broadcast]] = {n: [] for n in range(8)}
+
+    def agent(n: int) -> None:
+        link, rng = server.connect(n), np.random.default_rng(n)
+        while (t := link.submit(rng.standard_normal(M))) is not None:
+            broadcast = link.collect(t)
+            assert broadcast is not None
+            received[n].append(broadcast)
+        link.leave()
+
+    together(*(lambda n=n: agent(n) for n in range(8)))  # type: ignore[misc]
+    assert [b.round for b in server.broadcasts()] == [1, 2, 3, 4, 5]
+    for got in received.values():
+        assert same(got, server.broadcasts())
+    assert len(server.ledger()) == 5
+
+
+def test_who_waits_is_woken_when_the_round_closes() -> None:
+    server = server_of()
+    woken: list[Broadcast | None] = []
+    link = server.connect(0)
+    link.submit(np.ones(M))
+
+    def last() -> None:
+        for n in (1, 2):
+            server.connect(n).submit(np.ones(M))
+
+    together(lambda: woken.append(link.collect(1)), last)
+    assert woken == server.broadcasts()
+
+
+# A vault that fails ---------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["charge", "release"])
+def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """The disk is full while the list holds True: after the charge, or after the draw."""
+    full, original = [True], getattr(Transaction, request.param)
+
+    def refused(self: Transaction, *args: Any) -> Any:
+        original(self, *args)
+        if full[0]:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Transaction, request.param, refused)
+    return full
+
+
+def test_a_vault_that_refuses_publishes_nothing(broken: list[bool]) -> None:
+    server = server_of()
+    links = [server.connect(n) for n in range(3)]
+    for n in range(2):
+        links[n].submit(np.ones(M))
+    with pytest.raises(FederationError, match="Round 1 was not released") as refusal:
+        links[2].submit(np.ones(M))
+    assert isinstance(refusal.value.__cause__, VaultError)
+
+    def waits(n: int) -> None:
+        with pytest.raises(FederationError, match="Nothing was published"):
+            links[n].collect(1)
+        assert links[n].broadcasts() == []
+
+    together(*(lambda n=n: waits(n) for n in range(3)))  # type: ignore[misc]
+    assert server.ledger() == []
+    assert server.guarantee().n_released == 0
+    broken[0] = False
+    server.close_round()
+    assert len(server.broadcasts()) == len(server.ledger()) == 1
+    assert all(link.collect(1) is server.broadcasts()[0] for link in links)
+    assert play(server) == 2
+
+
+def test_who_waits_is_told_that_the_vault_refused(broken: list[bool]) -> None:
+    server = server_of()
+    told: list[str] = []
+
+    def agent(n: int) -> None:
+        link = server.connect(n)
+        try:
+            t = link.submit(np.ones(M))
+            assert t == 1
+            link.collect(t)
+        except FederationError as error:
+            told.append(str(error))
+
+    together(*(lambda n=n: agent(n) for n in range(3)))  # type: ignore[misc]
+    assert len(told) == 3
+    assert server.ledger() == []
+
+
+def test_a_federation_goes_on_once_the_vault_is_back(broken: list[bool]) -> None:
+    server = FederatedServer(config_of(), deadline=0.05)
+    with pytest.raises(FederationError):
+        play(server)
+    broken[0] = False
+    threading.Event().wait(0.1)
+    assert play(server) == 1
+    assert server.connect(0).collect(1) is not None
+
+
+# What the vault holds -------------------------------------------------------------------------
+
+
+def test_no_agents_vector_is_ever_in_the_vault(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither vectors nor their exact sums, in any encoding; also not while a round is open.
+
+    See :mod:`tests.leaks` for the probability of a chance hit.
+    """
+    rng, scanner = np.random.default_rng(12), Scanner()
+    config = config_of(n_agents=2, n_features=6, n_regions=2)
+    exact, original = [], RoundSum.exact
+
+    def spied(self: RoundSum) -> np.ndarray:
+        exact.append(original(self))
+        return exact[-1]
+
+    monkeypatch.setattr(RoundSum, "exact", spied)
+    server = server_of(config, vault=url)
+    artefacts: dict[str, bytes] = {}
+
+    def scan(label: str) -> None:
+        for path in tmp_path.iterdir():
+            artefacts[f"{label}/{path.name}"] = path.read_bytes()
+
+    for t in range(3):
+        for n in range(2):
+            w = rng.uniform(0.11, 0.99, 6)
+            scanner.add_vector(f"agent {n} in round {t}", w)
+            server.connect(n).submit(w)
+            scan(f"{t}.{n}")
+    for t, total in enumerate(exact):
+        for i, value in enumerate(total):
+            scanner.add_raw(f"sum {t}[{i}]", value)
+    assert len(scanner) > 100
+    assert len(artefacts) >= 6
+    assert scanner.scan(artefacts) == []
+    released = Scanner()
+    released.add_raw("a broadcast", float(server.broadcasts()[0].weights[0, 0]))
+    assert released.scan(artefacts), "the scan finds what is there"
+
+
+def test_errors_quote_no_vector(broken: list[bool]) -> None:
+    server = server_of(config_of(n_agents=1))
+    with pytest.raises(FederationError) as refusal:
+        server.connect(0).submit(np.full(M, 0.123456789))
+    assert "0.1234" not in repr(refusal.value) + repr(refusal.value.__cause__)
+
+
+# Crashes --------------------------------------------------------------------------------------
+
+CRASH = """
+import os, signal, sys
+import numpy as np
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.federation import FederatedServer, server as server_module
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.vault import Transaction
+
+url, place, how = sys.argv[1:]
+
+def die(*_):
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(7)
+
+server = FederatedServer(
+    FederationConfig(
+        n_agents=3, z=1.0, n_rounds=3, n_features=4, clipping_norm=22.0, crowd="explore"
+    ),
+    deadline=None,
+    vault=url,
+)
+links = [server.connect(n) for n in range(3)]
+for link in links:
+    link.submit(np.ones(4))
+print(len(server.broadcasts()), flush=True)
+
+def after(kind, name):
+    original = getattr(kind, name)
+    def wrapped(*args):
+        result = original(*args)
+        die()
+        return result
+    setattr(kind, name, wrapped)
+
+if place == "drawn":
+    after(SecureNoise, "add_gaussian")
+elif place == "stored":
+    after(Transaction, "release")
+elif place == "committed":
+    server_module._from_payload = die
+for link in links[:2]:
+    link.submit(np.ones(4))
+if place == "open":
+    die()
+links[2].submit(np.ones(4))
+print("survived", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "how"),
+    [("open", "kill"), ("drawn", "kill"), ("stored", "exit"), ("committed", "kill")],
+)
+def test_a_server_that_is_killed_has_released_each_round_at_most_once(
+    url: str, place: str, how: str
+) -> None:
+    """Before the second round closes, inside its transaction, and after it was committed."""
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH, url, place, how],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout == "1\n", done.stderr[-2000:]
+    assert done.returncode == (-signal.SIGKILL if how == "kill" else 7)
+    server = server_of(vault=url)
+    released = 2 if place == "committed" else 1
+    before = server.broadcasts()
+    assert [b.round for b in before] == list(range(1, released + 1))
+    assert len(server.ledger()) == released
+    rest = [play(server) for _ in range(4 - released)]
+    assert rest == [*range(released + 1, 4), None]
+    assert same(server.broadcasts()[:released], before)
+    assert [c.key for c in server.ledger()] == ["1", "2", "3"]
+    assert same(server_of(vault=url).broadcasts(), server.broadcasts())
+    assert server.guarantee().protected

@@ -1,0 +1,171 @@
+"""Random Fourier features and regression over them, against dense formulas.
+
+Draws are seeded: nothing here is random. Bounds are five standard deviations of what they bound,
+so that another generator would fail a test of m numbers with probability below 6e-7 m.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2, kstest
+
+from privbo_plugins.models.random_features import (
+    FourierFeatures,
+    posterior_mean,
+    posterior_sample,
+)
+
+
+def kernel(X: np.ndarray, lengthscale: float) -> np.ndarray:
+    """Squared exponential of all pairs."""
+    squares = ((X[:, None] - X[None]) ** 2).sum(2)
+    return np.asarray(np.exp(-squares / (2 * lengthscale**2)))
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("lengthscale", [0.1, 0.3, 2.0])
+def test_their_products_are_the_kernel(d: int, lengthscale: float) -> None:
+    """At most 210 pairs of points; the variance of one product is at most about 1/M."""
+    X = np.random.default_rng(d).random((20, d))
+    errors = []
+    for M in (400, 40_000):
+        Phi = FourierFeatures(M, d, lengthscale, seed=3)(X)
+        errors.append(np.abs(Phi @ Phi.T - kernel(X, lengthscale)).max())
+        assert errors[-1] < 5 / math.sqrt(M)
+    assert errors[1] < errors[0]
+
+
+def test_the_kernel_is_met_on_average_over_seeds() -> None:
+    """400 seeds of 100 features; scaling to unit length costs a bias of the order of 1/M."""
+    X = np.array([[0.1], [0.25], [0.7]])
+    products = [Phi @ Phi.T for Phi in (FourierFeatures(100, 1, 0.2, s)(X) for s in range(400))]
+    spread = np.std(products, axis=0).max() / 20
+    error = np.abs(np.mean(products, axis=0) - kernel(X, 0.2)).max()
+    assert error < 5 * spread + 0.01
+
+
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    M=st.integers(1, 200),
+    d=st.integers(1, 6),
+    lengthscale=st.floats(0.01, 100),
+)
+def test_they_have_unit_length(seed: int, M: int, d: int, lengthscale: float) -> None:
+    X = np.random.default_rng(seed).uniform(-3, 3, (7, d))
+    Phi = FourierFeatures(M, d, lengthscale, seed)(X)
+    assert Phi.shape == (7, M)
+    np.testing.assert_allclose((Phi**2).sum(1), 1.0, rtol=1e-12)
+
+
+def test_they_are_those_of_the_paper() -> None:
+    """sqrt(2/M) cos(s x + b), scaled to length 1: which leaves cos(s x + b) over its norm."""
+    features = FourierFeatures(5, 2, 0.5, seed=9)
+    rng = np.random.default_rng(9)
+    s, b = rng.standard_normal((5, 2)) / 0.5, rng.uniform(0, 2 * math.pi, 5)
+    x = np.array([0.3, 0.8])
+    c = math.sqrt(2 / 5) * np.array([math.cos(s[j] @ x + b[j]) for j in range(5)])
+    np.testing.assert_allclose(features(x[None])[0], c / np.linalg.norm(c), rtol=1e-12)
+
+
+def test_the_same_seed_gives_the_same_features_everywhere() -> None:
+    X = np.random.default_rng(0).random((4, 3))
+    one, two, other = (FourierFeatures(30, 3, 0.4, seed)(X) for seed in (7, 7, 8))
+    assert one.tobytes() == two.tobytes()
+    assert not np.allclose(one, other)
+    alone = np.vstack([FourierFeatures(30, 3, 0.4, 7)(x[None]) for x in X])
+    np.testing.assert_allclose(alone, one, rtol=1e-12)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10_000), d=st.integers(1, 4), lengthscale=st.floats(0.1, 3))
+def test_the_gradient_is_that_of_finite_differences(seed: int, d: int, lengthscale: float) -> None:
+    rng = np.random.default_rng(seed)
+    features = FourierFeatures(40, d, lengthscale, seed)
+    x, w = rng.random(d), rng.standard_normal(40)
+    value, slope = features.value_and_slope(x, w)
+    assert value == pytest.approx(float(features(x[None])[0] @ w), rel=1e-12, abs=1e-12)
+    h = 1e-5 * lengthscale
+    for j in range(d):
+        step = h * (np.arange(d) == j)
+        ends = features(np.array([x + step, x - step])) @ w
+        assert slope[j] == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"M": 0}, "M >= 1"),
+        ({"d": 0}, "d >= 1"),
+        ({"lengthscale": 0.0}, "lengthscale must be positive"),
+        ({"lengthscale": -1.0}, "lengthscale must be positive"),
+        ({"lengthscale": math.inf}, "lengthscale must be positive"),
+        ({"lengthscale": math.nan}, "lengthscale must be positive"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changed: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FourierFeatures(**{"M": 3, "d": 2, "lengthscale": 0.3, **changed})  # type: ignore[arg-type]
+
+
+# Regression ----------------------------------------------------------------------------------
+
+
+def data(n: int, M: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return FourierFeatures(M, 2, 0.5, seed)(rng.random((n, 2))), rng.random(n)
+
+
+def sigma(Phi: np.ndarray, s2: float) -> np.ndarray:
+    return np.asarray(Phi.T @ Phi + s2 * np.eye(Phi.shape[1]))
+
+
+@pytest.mark.parametrize("s2", [1e-4, 0.1, 5.0])
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 30])
+def test_the_mean_is_that_of_the_dense_formula(n: int, s2: float) -> None:
+    """Fewer observations than the 8 features, as many, and more."""
+    Phi, y = data(n, 8)
+    expected = np.linalg.solve(sigma(Phi, s2), Phi.T @ y)
+    np.testing.assert_allclose(posterior_mean(Phi, y, s2), expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [5, 25])
+def test_the_mean_is_that_of_a_gaussian_process(n: int) -> None:
+    """Over many features its values are those of the exact kernel."""
+    rng = np.random.default_rng(n)
+    X, y, at = rng.random((n, 1)), rng.random(n), np.linspace(0, 1, 11)[:, None]
+    features = FourierFeatures(20_000, 1, 0.3, 1)
+    K = kernel(np.vstack([at, X]), 0.3)
+    exact = K[:11, 11:] @ np.linalg.solve(K[11:, 11:] + 0.1 * np.eye(n), y)
+    ours = features(at) @ posterior_mean(features(X), y, 0.1)
+    np.testing.assert_allclose(ours, exact, atol=0.03)
+
+
+@pytest.mark.parametrize("s2", [1e-3, 0.2])
+@pytest.mark.parametrize("n", [0, 2, 6, 7, 20])
+def test_draws_have_the_posteriors_law(n: int, s2: float) -> None:
+    """6000 draws, made independent N(0, I) by the exact mean and covariance."""
+    R, M = 6000, 6
+    Phi, y = data(n, M, seed=4)
+    rng = np.random.default_rng(11)
+    draws = np.array([posterior_sample(Phi, y, s2, rng) for _ in range(R)])
+    S = sigma(Phi, s2)
+    centred = draws - np.linalg.solve(S, Phi.T @ y)
+    white = centred @ np.linalg.cholesky(S) / math.sqrt(s2)
+    assert np.abs(white.mean(0)).max() < 5 / math.sqrt(R)
+    covariance = white.T @ white / R
+    assert np.abs(covariance - np.eye(M)).max() < 5 * math.sqrt(2 / R)
+    assert kstest((white**2).sum(1), chi2(M).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("n", [4, 40])
+def test_a_draw_is_a_function_of_its_generator(n: int) -> None:
+    Phi, y = data(n, 10)
+    one, two, other = (posterior_sample(Phi, y, 0.1, np.random.default_rng(s)) for s in (5, 5, 6))
+    assert one.tobytes() == two.tobytes()
+    assert not np.allclose(one, other)

@@ -1,0 +1,262 @@
+"""Accounting for rounds on Poisson samples: the paper's numbers, limits and brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
+from privbo_plugins.privacy.subsampling import (
+    calibrate,
+    moments_epsilon,
+    pld_epsilon,
+    rdp_epsilon,
+)
+
+N, T = 29, 60
+DELTA = N**-1.1
+GRID = 2e-3
+"""What a grid of privacy losses of 1e-3 may cost in epsilon, with room to spare."""
+
+PRINTED = [
+    (0.35, 1.0, 15.17),
+    (0.35, 1.6, 7.12),
+    (0.35, 2.0, 5.14),
+    (0.35, 3.0, 3.05),
+    (0.35, 4.0, 2.16),
+    (0.10, 1.0, 3.75),
+    (0.15, 1.0, 5.98),
+    (0.20, 1.0, 7.69),
+    (0.25, 1.0, 9.82),
+]
+"""(q, z, epsilon) as the paper prints them for 29 agents and 60 rounds."""
+
+
+@pytest.mark.parametrize(("q", "z", "epsilon"), PRINTED)
+def test_the_papers_epsilons(q: float, z: float, epsilon: float) -> None:
+    assert moments_epsilon(q, z, T, DELTA) == pytest.approx(epsilon, abs=0.0051)
+
+
+@pytest.mark.parametrize(("q", "epsilon"), [(0.25, 6.24), (0.35, 9.82), (0.5, 15.98)])
+def test_privacy_loss_distributions_of_the_papers_settings(q: float, epsilon: float) -> None:
+    assert pld_epsilon(q, 1.0, T, 1 / N) == pytest.approx(epsilon, abs=0.0051)
+
+
+@pytest.mark.parametrize(("q", "z"), [(0.35, 1.0), (0.35, 3.0), (0.1, 1.0)])
+def test_the_tighter_the_accountant_the_smaller_the_epsilon(q: float, z: float) -> None:
+    pld, rdp, moments = (f(q, z, T, DELTA) for f in (pld_epsilon, rdp_epsilon, moments_epsilon))
+    assert 0 < pld < rdp < moments
+
+
+# Without sampling, and one round ------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(z=st.floats(0.05, 50), rounds=st.integers(1, 200), log_delta=st.floats(-9, -0.5))
+def test_without_sampling_it_is_gaussian_privacy(z: float, rounds: int, log_delta: float) -> None:
+    delta = 10.0**log_delta
+    mu = math.sqrt(rounds) / z
+    assert pld_epsilon(1.0, z, rounds, delta) == gdp_epsilon(mu, delta)
+
+
+@pytest.mark.parametrize("z", [0.7, 1.0, 4.0])
+def test_sampling_almost_everybody_costs_what_sampling_everybody_does(z: float) -> None:
+    almost = pld_epsilon(1 - 1e-9, z, 5, 0.01)
+    assert almost == pytest.approx(pld_epsilon(1.0, z, 5, 0.01), abs=GRID)
+    whole = moments_epsilon(1.0, z, 5, 0.01)
+    assert whole == pytest.approx(
+        min(5 * a / (2 * z * z) + math.log(100) / (a - 1) for a in range(2, 257)), rel=1e-9
+    )
+    assert moments_epsilon(1 - 1e-12, z, 5, 0.01) == pytest.approx(whole, rel=1e-6)
+
+
+def hockey_stick(q: float, z: float, epsilon: float, *, member_in_first: bool) -> float:
+    """Integral of (p - e^eps r)+, where one of p and r has the agent, with probability q."""
+
+    def density(x: float, member: bool) -> float:
+        height = 1 / (z * math.sqrt(2 * math.pi))
+        out, there = (height * math.exp(-((x - mean) ** 2) / (2 * z * z)) for mean in (0.0, 1.0))
+        return (1 - q) * out + q * there if member else out
+
+    def excess(x: float) -> float:
+        first, second = density(x, member_in_first), density(x, not member_in_first)
+        return max(first - math.exp(epsilon) * second, 0.0)
+
+    # where the ratio of densities passes e^eps
+    odds = math.exp(epsilon if member_in_first else -epsilon) - (1 - q)
+    kink = 0.5 + z * z * math.log(odds / q) if odds > 0 else 0.5
+    ends = (kink, kink + 30 * z) if member_in_first else (kink - 30 * z, kink)
+    if not member_in_first and odds <= 0:
+        return 0.0
+    low, high = ends
+    pieces = [low + (high - low) * i / 12 for i in range(13)]
+    return math.fsum(quad(excess, a, b, epsabs=1e-14)[0] for a, b in itertools.pairwise(pieces))
+
+
+@pytest.mark.parametrize("delta", [1 / N, 1e-3, 1e-6])
+@pytest.mark.parametrize(("q", "z"), [(0.35, 1.0), (0.1, 0.6), (0.5, 2.0), (0.9, 1.0)])
+def test_one_round_against_the_hockey_stick_divergence(q: float, z: float, delta: float) -> None:
+    """Both directions, an agent added and an agent removed, by numerical integration."""
+    epsilon = pld_epsilon(q, z, 1, delta)
+    sides = [hockey_stick(q, z, epsilon, member_in_first=side) for side in (True, False)]
+    assert max(sides) <= delta * (1 + 1e-9)
+    if epsilon > 0:
+        below = max(epsilon - GRID, 0.0)
+        tight = [hockey_stick(q, z, below, member_in_first=side) for side in (True, False)]
+        assert max(tight) > delta
+
+
+def test_the_brute_force_is_the_closed_form_without_sampling() -> None:
+    for side in (True, False):
+        for z, epsilon in [(1.0, 0.0), (1.0, 1.0), (0.5, 3.0)]:
+            stick = hockey_stick(1.0, z, epsilon, member_in_first=side)
+            assert stick == pytest.approx(gdp_delta(1 / z, epsilon), rel=1e-8)
+
+
+def test_removing_is_worse_than_adding() -> None:
+    """So an accountant of one direction alone would not do; it must be the worse one."""
+    out_of, into = (hockey_stick(0.35, 1.0, 0.5, member_in_first=s) for s in (True, False))
+    assert out_of > 1.2 * into
+
+
+# Monotone ------------------------------------------------------------------------------------
+
+RATES = st.floats(0.02, 1.0)
+MULTIPLIERS = st.floats(0.6, 8.0)
+ROUNDS = st.integers(1, 100)
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    q=st.tuples(RATES, RATES).map(sorted),
+    z=st.tuples(MULTIPLIERS, MULTIPLIERS).map(sorted),
+    rounds=st.tuples(ROUNDS, ROUNDS).map(sorted),
+)
+def test_moments_are_monotone(q: list[float], z: list[float], rounds: list[int]) -> None:
+    safest = moments_epsilon(q[0], z[1], rounds[0], DELTA)
+    worst = moments_epsilon(q[1], z[0], rounds[1], DELTA)
+    for one in (
+        moments_epsilon(q[1], z[1], rounds[0], DELTA),
+        moments_epsilon(q[0], z[0], rounds[0], DELTA),
+        moments_epsilon(q[0], z[1], rounds[1], DELTA),
+    ):
+        assert safest <= one * (1 + 1e-9)
+        assert one <= worst * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=5, derandomize=True)
+@given(
+    q=st.tuples(st.floats(0.1, 1.0), st.floats(0.1, 1.0)).map(sorted),
+    z=st.tuples(st.floats(1.0, 4.0), st.floats(1.0, 4.0)).map(sorted),
+    rounds=st.tuples(st.integers(1, 20), st.integers(1, 20)).map(sorted),
+)
+def test_privacy_loss_distributions_are_monotone(
+    q: list[float], z: list[float], rounds: list[int]
+) -> None:
+    safest = pld_epsilon(q[0], z[1], rounds[0], DELTA)
+    for one in (
+        pld_epsilon(q[1], z[1], rounds[0], DELTA),
+        pld_epsilon(q[0], z[0], rounds[0], DELTA),
+        pld_epsilon(q[0], z[1], rounds[1], DELTA),
+    ):
+        assert safest <= one + GRID
+
+
+@pytest.mark.parametrize("epsilon_of", [pld_epsilon, rdp_epsilon, moments_epsilon])
+def test_no_round_costs_nothing_and_no_noise_everything(epsilon_of: object) -> None:
+    assert callable(epsilon_of)
+    assert epsilon_of(0.35, 1.0, 0, DELTA) == 0.0
+    assert epsilon_of(0.35, 0.0, 0, DELTA) == 0.0
+    assert epsilon_of(0.35, 0.0, 1, DELTA) == math.inf
+
+
+@pytest.mark.parametrize("epsilon_of", [pld_epsilon, rdp_epsilon, moments_epsilon])
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"q": 0.0}, "q must lie in"),
+        ({"q": 1.1}, "q must lie in"),
+        ({"q": math.nan}, "q must lie in"),
+        ({"z": -1.0}, "z must not be negative"),
+        ({"z": math.nan}, "z must not be negative"),
+        ({"T": -1}, "rounds must not be negative"),
+        ({"delta": 0.0}, "delta must lie in"),
+        ({"delta": 1.0}, "delta must lie in"),
+        ({"delta": math.nan}, "delta must lie in"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    epsilon_of: object, changed: dict[str, float], message: str
+) -> None:
+    assert callable(epsilon_of)
+    with pytest.raises(ValueError, match=message):
+        epsilon_of(**{"q": 0.5, "z": 1.0, "T": 3, "delta": 0.01, **changed})
+
+
+# Calibration ---------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    epsilon=st.floats(0.2, 30),
+    delta=st.floats(1e-8, 0.2),
+    rounds=st.integers(1, 60),
+)
+def test_the_noise_without_sampling_keeps_the_budget_and_is_the_least(
+    epsilon: float, delta: float, rounds: int
+) -> None:
+    found = calibrate(epsilon=epsilon, delta=delta, n_rounds=rounds)
+    assert (found.q, found.delta, found.n_rounds) == (1.0, delta, rounds)
+    assert found.epsilon == pld_epsilon(1.0, found.z, rounds, delta) <= epsilon
+    if found.z > 0.11:
+        assert pld_epsilon(1.0, 0.99 * found.z, rounds, delta) > epsilon
+
+
+def test_a_budget_that_a_thousandfold_noise_keeps_is_not_refused() -> None:
+    assert pld_epsilon(1.0, 700.0, 34, 1e-8) <= 0.05
+    assert 512 < calibrate(epsilon=0.05, delta=1e-8, n_rounds=34).z <= 1000
+
+
+@pytest.mark.parametrize(("epsilon", "q", "rounds"), [(0.5, 0.35, 3), (2.0, 0.5, 10)])
+def test_the_noise_with_sampling_keeps_the_budget_and_is_the_least(
+    epsilon: float, q: float, rounds: int
+) -> None:
+    found = calibrate(epsilon=epsilon, delta=0.02, n_rounds=rounds, q=q)
+    assert found.epsilon <= epsilon
+    assert found.epsilon == pld_epsilon(q, found.z, rounds, 0.02)
+    assert pld_epsilon(q, 0.99 * found.z, rounds, 0.02) > epsilon
+
+
+def test_sampling_blurs_more_for_the_same_budget() -> None:
+    """What blurs the mean over agents, z / q, is least without sampling."""
+    blur = [calibrate(epsilon=2.0, delta=0.02, n_rounds=2, q=q).z / q for q in (1.0, 0.5)]
+    assert blur == sorted(blur)
+
+
+def test_an_infinite_budget_needs_no_noise() -> None:
+    found = calibrate(epsilon=math.inf, delta=0.02, n_rounds=3, q=0.5)
+    assert (found.z, found.epsilon) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon > 0"),
+        ({"epsilon": -1.0}, "epsilon > 0"),
+        ({"epsilon": math.nan}, "epsilon > 0"),
+        ({"n_rounds": 0}, "n_rounds >= 1"),
+        ({"q": 0.0}, "q must lie in"),
+        ({"delta": 1.0}, "delta must lie in"),
+        ({"epsilon": 1e-9, "delta": 1e-9}, "not even z=4096"),
+    ],
+)
+def test_a_calibration_that_makes_no_sense_is_refused(
+    changed: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        calibrate(**{"epsilon": 1.0, "delta": 0.01, "n_rounds": 2, **changed})  # type: ignore[arg-type]

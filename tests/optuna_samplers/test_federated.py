@@ -1,0 +1,1112 @@
+"""Federations of Optuna studies: rounds, workers, resumption, failures and misuse."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import math
+import pickle
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import federated_worker as worker
+import numpy as np
+import optuna
+import pytest
+from federated_worker import N_STARTUP, SQUARE, Recorder, Wrapper, bowl, make_config
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+
+from optuna_samplers import DPFTSDESampler, FederatedServer, run_federated
+from optuna_samplers._space import to_space
+from privbo_plugins.algorithms.dp_fts_de import Regions
+from privbo_plugins.errors import (
+    FederationError,
+    PrivacyError,
+    PrivacyWarning,
+    SpaceChangedError,
+)
+from privbo_plugins.privacy.noise import InsecureNoise
+
+GUARANTEE = "privbo:guarantee"
+
+MIXED = {
+    "depth": IntDistribution(1, 9, step=2),
+    "kernel": CategoricalDistribution(("rbf", "poly", None)),
+    "n": IntDistribution(1, 100, log=True),
+    "rate": FloatDistribution(1e-4, 1.0, log=True),
+    "share": FloatDistribution(0.0, 1.0, step=0.25),
+}
+
+
+def mixed(trial: Any) -> float:
+    """Every kind of parameter; a value in [0, 1]."""
+    given = {
+        "depth": trial.suggest_int("depth", 1, 9, step=2),
+        "kernel": trial.suggest_categorical("kernel", ("rbf", "poly", None)),
+        "n": trial.suggest_int("n", 1, 100, log=True),
+        "rate": trial.suggest_float("rate", 1e-4, 1.0, log=True),
+        "share": trial.suggest_float("share", 0.0, 1.0, step=0.25),
+    }
+    return 0.1 * given["depth"] * given["share"] + 0.05 * (given["kernel"] == "poly")
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(verbosity)
+
+
+class Federation:
+    """A server of this process and a study an agent; every link is a :class:`Recorder`.
+
+    Args:
+        n_agents: How many studies.
+        space: Declared by all samplers; None for none.
+        direction: Of every study.
+        seed: Of agent 0; the others have the next ones.
+        server: Settings of the server.
+        link: Goes around each agent's link, inside the recorder.
+        storage: From an agent to its study's storage.
+        known: A server that exists.
+        config: Settings of the federation.
+    """
+
+    def __init__(
+        self,
+        n_agents: int = 3,
+        *,
+        space: Any = SQUARE,
+        direction: str = "minimize",
+        seed: int | None = 0,
+        server: dict[str, Any] | None = None,
+        link: Callable[[Any], Any] = lambda link: link,
+        storage: Callable[[int], Any] = lambda n: None,
+        known: FederatedServer | None = None,
+        **config: Any,
+    ) -> None:
+        settings = {"deadline": 30.0} | (server or {})
+        self.server = known or FederatedServer(make_config(n_agents, **config), **settings)
+        self.links = [Recorder(link(self.server.connect(n))) for n in range(n_agents)]
+        self.samplers = [
+            DPFTSDESampler(link, search_space=space, seed=None if seed is None else seed + n)
+            for n, link in enumerate(self.links)
+        ]
+        self.studies = [
+            optuna.create_study(
+                sampler=sampler,
+                direction=direction,
+                storage=storage(n),
+                study_name=f"agent-{n}",
+                load_if_exists=True,
+            )
+            for n, sampler in enumerate(self.samplers)
+        ]
+
+    @property
+    def counts(self) -> list[int]:
+        return [len(study.trials) for study in self.studies]
+
+    def run(self, n_rounds: int, objective: Any = bowl, **settings: Any) -> None:
+        objectives = [objective(n) for n in range(len(self.studies))]
+        run_federated(self.studies, objectives, n_rounds, **settings)
+
+    def check_released(self, n_rounds: int) -> None:
+        """So many rounds, each charged once and released once; all agents got the same."""
+        charges = self.server.ledger()
+        keys = [str(t) for t in range(1, n_rounds + 1)]
+        assert sorted(charge.key for charge in charges) == keys
+        assert [b.round for b in self.server.broadcasts()] == list(range(1, n_rounds + 1))
+        known = {b.round: b.weights for b in self.server.broadcasts()}
+        for link in self.links:
+            for t, weights in link.received.items():
+                np.testing.assert_array_equal(weights, known[t])
+
+    def points(self) -> list[list[dict[str, Any]]]:
+        return [[trial.params for trial in study.trials] for study in self.studies]
+
+
+def in_threads(*works: Callable[[], Any]) -> None:
+    """Runs all at the same time and raises what one raises; one that hangs fails the test."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    if errors:
+        raise errors[0]
+    assert not any(thread.is_alive() for thread in threads), "an agent waits for ever"
+
+
+# A whole run ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("direction", "crowd"),
+    [("minimize", "explore"), ("maximize", "explore"), ("minimize", "prior")],
+)
+def test_every_agent_ends_with_its_trials_and_every_round_is_released(
+    direction: str, crowd: str
+) -> None:
+    federation = Federation(direction=direction, crowd=crowd)
+    federation.run(3)
+    assert federation.counts == [N_STARTUP + 3] * 3
+    federation.check_released(3)
+    for link, study in zip(federation.links, federation.studies, strict=True):
+        assert link.rounds == [1, 2, 3]
+        assert sorted(link.received) == [1, 2, 3]
+        assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+        assert federation.samplers[0].guarantee().n_released == 3
+
+
+@pytest.mark.parametrize("crowd", ["explore", "prior"])
+def test_maximising_is_minimising_of_the_mirrored_values(crowd: str) -> None:
+    def mirrored(n: int) -> Any:
+        return lambda trial: 1.0 - bowl(n)(trial)
+
+    known: Any = {"n_agents": 2, "z": 0.0, "crowd": crowd, "n_rounds": 1}
+    small = Federation(**known)
+    large, wrong = (Federation(direction="maximize", **known) for _ in range(2))
+    small.run(2)
+    large.run(2, mirrored)
+    wrong.run(2)
+    a, b = (
+        np.array([[tuple(p.values()) for p in study] for study in federation.points()])
+        for federation in (small, large)
+    )
+    np.testing.assert_allclose(a, b, atol=1e-6)  # 1 - (1 - v) is not always v
+    assert wrong.points() != small.points()
+
+
+def test_agents_find_what_they_look_for() -> None:
+    """Not a benchmark: a maximiser and a minimiser of one function end at opposite sides."""
+    ends = {}
+    for direction in ("minimize", "maximize"):
+        line = {"x": FloatDistribution(0, 1)}
+        federation = Federation(direction=direction, space=line, z=0.0, n_startup=5)
+        federation.run(8, lambda n: lambda trial: trial.suggest_float("x", 0, 1))
+        ends[direction] = [s.recommend(study)["x"] for s, study in _pairs(federation)]
+    assert max(ends["minimize"]) < 0.2
+    assert min(ends["maximize"]) > 0.8
+
+
+def _pairs(federation: Federation) -> Any:
+    return zip(federation.samplers, federation.studies, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("declared", "crowd"), [(True, "explore"), (False, "explore"), (False, "prior")]
+)
+def test_every_kind_of_parameter(declared: bool, crowd: str) -> None:
+    federation = Federation(space=MIXED if declared else None, n_rounds=2, crowd=crowd)
+    federation.run(3, lambda n: mixed)
+    federation.check_released(2)
+    for trial in itertools.chain.from_iterable(study.trials for study in federation.studies):
+        assert trial.state == TrialState.COMPLETE
+        for name, value in trial.params.items():
+            assert MIXED[name]._contains(MIXED[name].to_internal_repr(value))
+            assert type(value) in (int, float, str, type(None))  # none of numpy's
+
+
+def test_a_small_space_of_choices() -> None:
+    space = {"a": CategoricalDistribution(("u", "v")), "b": CategoricalDistribution((1, 2, 3))}
+    federation = Federation(space=space)
+    federation.run(
+        3, lambda n: lambda t: sum(len(str(t.suggest_categorical(k, d.choices))) / 9
+                                   for k, d in space.items())
+    )  # fmt: skip
+    federation.check_released(3)
+
+
+def test_one_agent_alone_on_the_roster() -> None:
+    federation = Federation(1)
+    federation.run(3)
+    federation.check_released(3)
+    assert federation.counts == [N_STARTUP + 3]
+
+
+def test_no_studies_and_no_rounds() -> None:
+    run_federated([], [], 5)
+    federation = Federation()
+    federation.run(0)
+    assert federation.counts == [N_STARTUP] * 3
+    federation.check_released(0)
+    assert all(link.sent == [] for link in federation.links)
+
+
+def test_names_on_the_roster() -> None:
+    server = FederatedServer(make_config(2), agents=["north", "south"])
+    studies = [
+        optuna.create_study(sampler=DPFTSDESampler(server.connect(name), search_space=SQUARE))
+        for name in ("north", "south")
+    ]
+    run_federated(studies, [bowl(0), bowl(1)], 2)
+    assert len(server.broadcasts()) == 2
+    with pytest.raises(ValueError, match="'east'"):
+        server.connect("east")
+
+
+# Start-up ---------------------------------------------------------------------------------------
+
+
+def test_start_up_trials_lie_in_the_agents_own_region() -> None:
+    federation = Federation(4, n_regions=4, n_startup=8)
+    federation.run(0)
+    space = to_space(SQUARE)
+    assert space is not None
+    regions = Regions(space, 4)
+    own = []
+    for study in federation.studies:
+        X = np.array([space.encode(trial.params) for trial in study.trials])
+        assert len(np.unique(X, axis=0)) == 8
+        own.append(set(regions.index(X).tolist()))
+    assert sorted(own, key=min) == [{0}, {1}, {2}, {3}]
+
+
+def test_without_a_declared_space_the_first_trial_is_an_independent_draw() -> None:
+    federation = Federation(4, n_regions=4, n_startup=8, space=None)
+    federation.run(1)
+    space = to_space(SQUARE)
+    assert space is not None
+    regions = Regions(space, 4)
+    for study in federation.studies:
+        X = np.array([space.encode(trial.params) for trial in study.trials[1:8]])
+        assert len(set(regions.index(X).tolist())) == 1
+    federation.check_released(1)
+
+
+# Going on with a run that was interrupted -------------------------------------------------------
+
+
+def test_a_run_that_was_interrupted_goes_on() -> None:
+    federation, fatal = Federation(), [True]
+
+    def objective(n: int) -> Any:
+        def measured(trial: Any) -> float:
+            if fatal[0] and n == 1 and trial.number == 3:
+                raise KeyboardInterrupt
+            return bowl(n)(trial)
+
+        return measured
+
+    with pytest.raises(KeyboardInterrupt):
+        federation.run(3, objective)
+    before = [b.weights for b in federation.server.broadcasts()]
+    assert federation.counts == [4, 4, 3]  # one is behind
+    fatal[0] = False
+    federation.run(3, objective)
+    assert federation.counts == [N_STARTUP + 3] * 3
+    federation.check_released(3)
+    for early, late in zip(before, federation.server.broadcasts(), strict=False):
+        np.testing.assert_array_equal(early, late.weights)
+    federation.run(3, objective)  # nothing is left to do
+    assert federation.counts == [N_STARTUP + 3] * 3
+
+
+def test_new_samplers_and_a_new_server_go_on_with_studies_of_which_some_are_ahead(
+    tmp_path: Path,
+) -> None:
+    vault = {"vault": f"sqlite:///{tmp_path}/vault.db"}
+
+    def storage(n: int) -> Any:
+        return journal(tmp_path, f"agent-{n}")
+
+    first = Federation(server=vault, storage=storage)
+    first.run(1)
+    ahead = first.studies[2]
+    first.links[0].leave()
+    first.links[1].leave()
+    ahead.optimize(bowl(2), n_trials=1)
+    assert first.counts == [3, 3, 4]
+    before = [b.weights for b in first.server.broadcasts()]
+
+    second = Federation(server=vault, storage=storage)
+    second.run(4)
+    assert second.counts == [N_STARTUP + 4] * 3
+    second.check_released(3)
+    for early, late in zip(before, second.server.broadcasts(), strict=False):
+        np.testing.assert_array_equal(early, late.weights)
+    for n in range(2):  # rounds that were released are not sent to again
+        assert min(second.links[n].rounds) == len(before) + 1
+
+
+# Objectives that fail ---------------------------------------------------------------------------
+
+
+def _raises_at(number: int, error: Exception) -> Any:
+    def objective(n: int) -> Any:
+        def measured(trial: Any) -> float:
+            value = bowl(n)(trial)
+            if n == 1 and trial.number == number:
+                raise error
+            return value
+
+        return measured
+
+    return objective
+
+
+def test_exceptions_that_are_caught_fail_their_trial_only() -> None:
+    federation = Federation()
+    federation.run(3, _raises_at(3, OSError("no disk")), catch=(OSError,))
+    assert federation.counts == [N_STARTUP + 3] * 3
+    states = [trial.state for trial in federation.studies[1].trials]
+    assert states.count(TrialState.FAIL) == 1
+    federation.check_released(3)
+    assert federation.links[1].rounds == [1, 2, 3]
+
+
+def test_one_exception_class_is_enough_for_catch() -> None:
+    federation = Federation()
+    federation.run(2, _raises_at(2, ValueError("bad")), catch=ValueError)
+    assert federation.counts == [N_STARTUP + 2] * 3
+
+
+def test_exceptions_that_are_not_caught_are_raised() -> None:
+    federation = Federation()
+    with pytest.raises(OSError, match="no disk"):
+        federation.run(3, _raises_at(3, OSError("no disk")), catch=(ValueError,))
+    assert federation.counts == [4, 4, 3]
+
+
+def test_failed_pruned_nan_and_infinite_trials() -> None:
+    def objective(n: int) -> Any:
+        def measured(trial: Any) -> Any:
+            value = bowl(n)(trial)
+            if n == 0:
+                odd: Any = {0: math.inf, 1: math.nan, 2: -math.inf, 3: None, 4: "text"}
+                if trial.number == 5:
+                    trial.report(0.5, 0)
+                    raise optuna.TrialPruned
+                return odd.get(trial.number, value)
+            return value
+
+        return measured
+
+    federation = Federation(n_rounds=6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Optuna's, of the text
+        federation.run(6, objective)
+    states = [trial.state.name for trial in federation.studies[0].trials]
+    assert states == ["COMPLETE", "FAIL", "COMPLETE", "FAIL", "FAIL", "PRUNED"] + 2 * ["COMPLETE"]
+    federation.check_released(6)
+    assert federation.links[0].rounds == [1, 2, 3, 4, 5, 6]
+    for link in federation.links:
+        assert all(np.isfinite(vector).all() for _, vector in link.sent)
+
+
+def test_what_failed_is_not_in_what_is_sent() -> None:
+    """An agent whose trials all fail sends what one without any trials would: its prior."""
+
+    def fails(n: int) -> Any:
+        def measured(trial: Any) -> float:
+            bowl(n)(trial)
+            return math.nan
+
+        return measured
+
+    federation, other = Federation(1, z=0.0), Federation(1, z=0.0)
+    federation.run(2, fails)
+    other.run(2, lambda n: lambda trial: (trial.suggest_float("x", 0, 1), math.inf)[1])
+    a, b = (f.links[0].sent for f in (federation, other))
+    for (_, one), (_, two) in zip(a, b, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_enqueued_points_are_evaluated() -> None:
+    federation = Federation(server={"deadline": 0.3})
+    federation.studies[0].enqueue_trial({"x": 0.25, "y": 1.5})
+    federation.run(2)
+    assert federation.studies[0].trials[0].params == {"x": 0.25, "y": 1.5}
+    federation.check_released(2)
+    federation.studies[1].enqueue_trial({"x": 0.75})  # y is left to the sampler
+    federation.run(4)
+    trial = federation.studies[1].trials[N_STARTUP + 2]
+    assert trial.params["x"] == 0.75
+    assert -2 <= trial.params["y"] <= 2
+
+
+def test_enqueued_trials_that_wait_are_not_counted_as_done() -> None:
+    federation = Federation(server={"deadline": 0.3})
+    federation.studies[0].enqueue_trial({"x": 0.25, "y": 1.5})
+    federation.run(2)
+    assert federation.counts == [N_STARTUP + 2] * 3
+
+
+@pytest.mark.parametrize("kind", ["enqueued", "pruned", "failed"])
+def test_a_trial_that_asks_for_nothing_does_not_cost_its_agent_a_round(kind: str) -> None:
+    federation = Federation(server={"deadline": 0.3}, n_rounds=4)
+
+    def objective(n: int) -> Any:
+        def measured(trial: Any) -> float:
+            if n == 0 and trial.number == N_STARTUP and kind != "enqueued":
+                raise optuna.TrialPruned if kind == "pruned" else OSError
+            return bowl(n)(trial)
+
+        return measured
+
+    federation.run(0)
+    if kind == "enqueued":
+        federation.studies[0].enqueue_trial({"x": 0.25, "y": 1.5})
+    federation.run(4, objective, catch=OSError)
+    assert [link.rounds for link in federation.links] == [[1, 2, 3, 4]] * 3
+
+
+# Arguments --------------------------------------------------------------------------------------
+
+
+def test_a_progress_bar_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    Federation().run(2, show_progress_bar=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "12/12" in err
+    Federation().run(1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_progress_bar_counts_what_was_there_before(capfd: pytest.CaptureFixture[str]) -> None:
+    federation = Federation()
+    federation.run(1)
+    federation.run(2, show_progress_bar=True)
+    assert "12/12" in capfd.readouterr().err
+
+
+def test_wrong_arguments() -> None:
+    federation = Federation()
+    objectives = [bowl(n) for n in range(3)]
+    with pytest.raises(ValueError, match="3 studies and 2 objectives"):
+        run_federated(federation.studies, objectives[:2], 1)
+    with pytest.raises(ValueError, match="-1"):
+        run_federated(federation.studies, objectives, -1)
+    plain = optuna.create_study()
+    with pytest.raises(ValueError, match="DPFTSDESampler of its own"):
+        run_federated([plain, *federation.studies[1:]], objectives, 1)
+    twice = optuna.create_study(sampler=federation.samplers[0])
+    with pytest.raises(ValueError, match="share a sampler"):
+        run_federated([twice, *federation.studies[:2]], objectives, 1)
+    assert federation.counts == [0, 0, 0]
+    assert federation.server.broadcasts() == []
+
+
+def test_two_samplers_of_one_agent_are_refused() -> None:
+    server = FederatedServer(make_config(2, n_rounds=1), deadline=0.2)
+    studies = [
+        optuna.create_study(sampler=DPFTSDESampler(server.connect(0), search_space=SQUARE))
+        for _ in range(2)
+    ]
+    with pytest.raises(ValueError, match="agent"):
+        run_federated(studies, [bowl(0), bowl(1)], 1)
+
+
+def test_a_space_that_holds_nothing_is_refused() -> None:
+    link = FederatedServer(make_config(1)).connect(0)
+    for space in ({}, {"x": FloatDistribution(1, 1)}):
+        with pytest.raises(ValueError, match="at least one parameter that varies"):
+            DPFTSDESampler(link, search_space=space)
+
+
+def test_an_objective_in_another_range_than_declared() -> None:
+    federation = Federation(1)
+    with pytest.raises(SpaceChangedError, match="'x'"):
+        federation.studies[0].optimize(lambda t: t.suggest_float("x", 2, 3), n_trials=1)
+
+
+def journal(path: Path, name: str) -> Any:
+    """A study's storage in a file; cheaper to create than a database."""
+    backend = optuna.storages.journal.JournalFileBackend(f"{path}/{name}.log")
+    return optuna.storages.JournalStorage(backend)
+
+
+def _shared(kind: str, path: Path) -> Callable[[int], Any]:
+    """From an agent to a storage in which all studies lie."""
+    if kind == "one journal":
+        storage: Any = journal(path, "all")
+    elif kind == "one database":
+        storage = optuna.storages.RDBStorage(f"sqlite:///{path}/all.db")
+    elif kind == "one file of two journals":
+        return lambda n: journal(path, "all")
+    else:
+        return lambda n: f"sqlite:///{path}/all.db"
+    return lambda n: storage
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "one journal",
+        pytest.param("one file of two journals"),
+        pytest.param("one database"),
+        pytest.param("one URL"),
+    ],
+)
+def test_studies_in_one_storage_are_warned_of(kind: str, tmp_path: Path) -> None:
+    federation = Federation(2, storage=_shared(kind, tmp_path))
+    with pytest.warns(PrivacyWarning, match="storage of its own"):
+        federation.run(0)
+
+
+def test_studies_in_storages_of_their_own_are_not_warned_of(tmp_path: Path) -> None:
+    federation = Federation(storage=lambda n: journal(tmp_path, f"agent-{n}"))
+    federation.run(1)  # a warning would be an error here
+    federation.check_released(1)
+    Federation().run(0)  # nor are those in memory
+
+
+# Agents that run by themselves ------------------------------------------------------------------
+
+
+def test_agents_in_threads_wait_for_each_other() -> None:
+    federation = Federation(server={"deadline": None})
+    gate = threading.Barrier(3, timeout=30)
+
+    def work(n: int) -> None:
+        gate.wait()
+        federation.studies[n].optimize(_slow(bowl(n), 0.02 * n), n_trials=N_STARTUP + 3)
+
+    in_threads(*(lambda n=n: work(n) for n in range(3)))  # type: ignore[misc]
+    federation.check_released(3)
+    for link in federation.links:
+        assert link.rounds == sorted(link.received) == [1, 2, 3]
+
+
+def _slow(objective: Any, seconds: float) -> Any:
+    def measured(trial: Any) -> float:
+        time.sleep(seconds)
+        return float(objective(trial))
+
+    return measured
+
+
+def test_a_fast_agent_does_not_run_ahead() -> None:
+    federation, started = Federation(2, server={"deadline": None}), threading.Event()
+
+    def fast() -> None:
+        federation.studies[0].optimize(bowl(0), n_trials=N_STARTUP + 3)
+
+    def slow() -> None:
+        time.sleep(0.3)
+        assert len(federation.studies[0].trials) == N_STARTUP + 1  # one is waiting
+        started.set()
+        federation.studies[1].optimize(bowl(1), n_trials=N_STARTUP + 3)
+
+    in_threads(fast, slow)
+    assert started.is_set()
+    federation.check_released(3)
+
+
+def test_several_jobs_in_one_study() -> None:
+    federation = Federation(2, server={"deadline": None}, n_rounds=4)
+
+    def many() -> None:
+        study = federation.studies[0]
+        study.optimize(_slow(bowl(0), 0.01), n_trials=N_STARTUP + 8, n_jobs=2)
+        federation.samplers[0].leave()
+
+    def single() -> None:
+        federation.studies[1].optimize(bowl(1), n_trials=N_STARTUP + 4)
+        federation.samplers[1].leave()
+
+    in_threads(many, single)
+    assert federation.counts == [N_STARTUP + 8, N_STARTUP + 4]
+    federation.check_released(4)
+    for study in federation.studies:
+        assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+
+
+def test_ask_and_tell() -> None:
+    federation = Federation(2, n_rounds=2)
+    for _ in range(N_STARTUP + 3):
+        for sampler, study in _pairs(federation):
+            sampler.send(study)
+        for n, study in enumerate(federation.studies):
+            trial = study.ask(SQUARE)
+            study.tell(trial, bowl(n)(trial))
+    federation.check_released(2)
+    assert federation.links[0].rounds == federation.links[1].rounds == [1, 2]
+
+
+def test_several_asked_before_one_is_told() -> None:
+    federation = Federation(1, n_rounds=3)
+    study = federation.studies[0]
+    asked = [study.ask(SQUARE) for _ in range(N_STARTUP + 5)]
+    assert len({tuple(t.params.values()) for t in asked}) > N_STARTUP
+    for trial in reversed(asked):
+        study.tell(trial, bowl()(trial))
+    federation.check_released(3)
+    study.tell(study.ask(SQUARE), state=TrialState.PRUNED)
+    study.tell(study.ask(SQUARE), state=TrialState.FAIL)
+
+
+# Deadlines --------------------------------------------------------------------------------------
+
+
+def _sum_of(federation: Federation, t: int, n_agents: int) -> np.ndarray:
+    """What one region's broadcast is without noise, from the vectors that were sent."""
+    S, total = federation.server.config.norm, np.zeros(0)
+    for link in federation.links:
+        for round_, vector in link.sent:
+            if round_ == t:
+                clipped = vector * min(1.0, S / np.linalg.norm(vector))
+                total = clipped + (total if len(total) else 0.0)
+    return total / n_agents
+
+
+def test_a_silent_agent_is_left_out_and_a_late_one_joins_the_next_round() -> None:
+    federation = Federation(z=0.0, server={"deadline": 0.4})
+    arrived = threading.Event()
+
+    def early(n: int) -> None:
+        study = federation.studies[n]
+        study.optimize(bowl(n), n_trials=N_STARTUP + 1)
+        if n == 0:
+            arrived.set()
+        study.optimize(bowl(n), n_trials=1)
+
+    def late() -> None:
+        assert arrived.wait(30)
+        federation.studies[2].optimize(bowl(2), n_trials=N_STARTUP + 1)
+
+    in_threads(lambda: early(0), lambda: early(1), late)
+    federation.check_released(2)
+    assert [link.rounds for link in federation.links] == [[1, 2], [1, 2], [2]]
+    for t, broadcast in enumerate(federation.server.broadcasts(), 1):
+        expected = _sum_of(federation, t, 3)  # by the roster, not by those present
+        np.testing.assert_allclose(broadcast.weights[0], expected, atol=1e-6)
+
+
+def test_an_agent_that_has_left_is_not_waited_for_until_it_sends_again() -> None:
+    federation = Federation(2, server={"deadline": None})
+    federation.samplers[1].leave()
+    federation.studies[0].optimize(bowl(0), n_trials=N_STARTUP + 1)
+    assert len(federation.server.broadcasts()) == 1
+    federation.studies[1].optimize(bowl(1), n_trials=N_STARTUP)  # it sends nothing yet
+    federation.samplers[1].send(federation.studies[1])
+    assert len(federation.server.broadcasts()) == 1  # agent 0 is waited for
+    for n in range(2):
+        federation.studies[n].optimize(bowl(n), n_trials=1)
+    assert [link.rounds for link in federation.links] == [[1, 2], [2]]
+    federation.check_released(2)
+
+
+def test_rounds_held_to_the_deadline_take_as_long_when_all_have_sent() -> None:
+    federation = Federation(2, n_rounds=1, server={"deadline": 0.3, "hold": True})
+    start = time.monotonic()
+    federation.run(1)
+    assert time.monotonic() - start >= 0.3
+    federation.check_released(1)
+
+
+# The end of the budget --------------------------------------------------------------------------
+
+
+def test_studies_go_on_when_the_budget_is_used_up() -> None:
+    federation = Federation(n_rounds=2, server={"deadline": None})
+    federation.run(6)
+    assert federation.counts == [N_STARTUP + 6] * 3
+    federation.check_released(2)
+    assert federation.server.finished
+    federation.studies[0].optimize(bowl(0), n_trials=3)  # waits for nobody
+    federation.studies[0].optimize(bowl(0), n_trials=4, n_jobs=2)
+    assert federation.counts == [N_STARTUP + 13, N_STARTUP + 6, N_STARTUP + 6]
+    federation.check_released(2)
+    guarantee = federation.samplers[0].guarantee(federation.studies[0])
+    assert guarantee.epsilon_spent == guarantee.epsilon
+    assert guarantee.n_released == guarantee.n_rounds == 2
+
+
+# Servers that fail ------------------------------------------------------------------------------
+
+
+class Broken(Wrapper):
+    """A link that is down while its class says so."""
+
+    down: tuple[str, ...] = ()
+
+    def join(self, space: Any) -> None:
+        self._check("join")
+        super().join(space)
+
+    def submit(self, message: np.ndarray) -> int | None:
+        self._check("submit")
+        return super().submit(message)
+
+    def collect(self, t: int) -> Any:
+        self._check("collect")
+        return super().collect(t)
+
+    def broadcasts(self) -> Any:
+        self._check("broadcasts")
+        return super().broadcasts()
+
+    def _check(self, call: str) -> None:
+        if call in self.down:
+            raise FederationError("the server is away")
+
+
+@pytest.mark.parametrize("call", ["submit", "collect", "broadcasts"])
+def test_a_study_goes_on_without_its_server(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation(1, link=Broken, n_rounds=4)
+    study = federation.studies[0]
+    study.optimize(bowl(), n_trials=N_STARTUP + 1)
+    monkeypatch.setattr(Broken, "down", (call,))
+    with pytest.warns(UserWarning, match="goes on alone: the server is away"):
+        study.optimize(bowl(), n_trials=2)
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+    monkeypatch.setattr(Broken, "down", ())
+    study.optimize(bowl(), n_trials=4)
+    federation.check_released(4)  # it came back
+
+
+@pytest.mark.parametrize("how", ["reseeded", "resumed"])
+def test_a_study_goes_on_without_its_server_when_it_joins_again(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(1, link=Broken, n_rounds=4, space=None)
+    study = federation.studies[0]
+    study.optimize(bowl(), n_trials=N_STARTUP + 1)
+    if how == "reseeded":
+        study.sampler.reseed_rng()
+    else:
+        study.sampler = DPFTSDESampler(federation.links[0], seed=0)
+    monkeypatch.setattr(Broken, "down", ("join", "submit", "collect", "broadcasts"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        study.optimize(bowl(), n_trials=2)
+    assert len(study.trials) == N_STARTUP + 3
+
+
+def test_the_whole_run_goes_on_without_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation(link=Broken, server={"deadline": 0.3})
+    federation.run(1)
+    monkeypatch.setattr(Broken, "down", ("submit", "collect", "broadcasts"))
+    with pytest.warns(UserWarning, match="goes on alone"):
+        federation.run(3)
+    assert federation.counts == [N_STARTUP + 3] * 3
+
+
+REFUSE = (
+    "CREATE TRIGGER refuse BEFORE INSERT ON privbo_ledger "
+    "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+)
+
+
+def _execute(path: Path, sql: str) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql)
+
+
+def test_a_vault_that_cannot_be_written(tmp_path: Path) -> None:
+    vault = tmp_path / "vault.db"
+    federation = Federation(2, server={"vault": f"sqlite:///{vault}", "deadline": 0.5})
+    federation.run(1)
+    _execute(vault, REFUSE)
+
+    def alone(n: int) -> None:
+        federation.studies[n].optimize(bowl(n), n_trials=2)
+
+    with pytest.warns(UserWarning, match="goes on alone: Round 2 was not released"):
+        in_threads(lambda: alone(0), lambda: alone(1))
+    assert federation.counts == [N_STARTUP + 3] * 2
+    federation.check_released(1)
+
+    _execute(vault, "DROP TRIGGER refuse")
+    federation.server.close_round()
+    federation.run(4)
+    federation.check_released(3)
+
+
+def test_a_vault_that_comes_back_by_itself(tmp_path: Path) -> None:
+    vault = tmp_path / "vault.db"
+    federation = Federation(1, server={"vault": f"sqlite:///{vault}", "deadline": 0.2})
+    federation.run(1)
+    _execute(vault, REFUSE)
+    with pytest.warns(UserWarning, match="Round 2 was not released"):
+        federation.studies[0].optimize(bowl(), n_trials=1)
+    _execute(vault, "DROP TRIGGER refuse")
+    time.sleep(0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        federation.studies[0].optimize(bowl(), n_trials=3)
+    federation.check_released(3)
+
+
+def test_the_whole_run_goes_on_without_the_vault(tmp_path: Path) -> None:
+    vault = tmp_path / "vault.db"
+    federation = Federation(2, server={"vault": f"sqlite:///{vault}", "deadline": 0.3})
+    federation.run(1)
+    _execute(vault, REFUSE)
+    with pytest.warns(UserWarning, match="goes on alone"):
+        federation.run(3)
+    assert federation.counts == [N_STARTUP + 3] * 2
+    federation.check_released(1)
+
+
+# Spaces -----------------------------------------------------------------------------------------
+
+
+def test_agents_with_another_space_are_refused() -> None:
+    server = FederatedServer(make_config(2))
+    DPFTSDESampler(server.connect(0), search_space=SQUARE)
+    for other in ({"x": FloatDistribution(0, 1)}, SQUARE | {"y": FloatDistribution(-2, 3)}):
+        with pytest.raises(SpaceChangedError, match="same parameters with the same ranges"):
+            DPFTSDESampler(server.connect(1), search_space=other)
+    DPFTSDESampler(server.connect(1), search_space=dict(reversed(SQUARE.items())))
+
+
+def test_a_study_that_turns_out_to_have_another_space_is_refused() -> None:
+    federation = Federation(2, space=None)
+    federation.studies[0].optimize(bowl(0), n_trials=2)
+    with pytest.raises(SpaceChangedError, match="same parameters"):
+        federation.studies[1].optimize(lambda t: t.suggest_float("z", 0, 1), n_trials=2)
+
+
+def _shrinking(at: int) -> Any:
+    def objective(trial: Any) -> float:
+        value = trial.suggest_float("x", 0, 1) / 2
+        return float(value + (trial.suggest_float("y", 0, 1) / 2 if trial.number < at else 0))
+
+    return objective
+
+
+def test_a_study_whose_common_space_shrinks_goes_on_alone() -> None:
+    federation = Federation(2, space=None, n_rounds=4, server={"deadline": 0.3})
+    objectives = {0: _shrinking(N_STARTUP + 1), 1: _shrinking(99)}
+    federation.run(1, objectives.__getitem__)
+    with pytest.warns(UserWarning, match="has left the federation") as caught:
+        federation.run(4, objectives.__getitem__)
+    assert sum("left the federation" in str(w.message) for w in caught) == 1
+    assert federation.counts == [N_STARTUP + 4] * 2
+    federation.check_released(4)
+    assert max(federation.links[0].rounds) == 2  # with the old space
+    assert federation.links[1].rounds == [1, 2, 3, 4]
+    assert federation.samplers[0].guarantee(federation.studies[0]).protected
+
+
+@pytest.mark.parametrize("how", ["reseeded", "resumed"])
+def test_a_space_that_shrinks_after(how: str) -> None:
+    federation = Federation(1, space=None, n_rounds=9)
+    study = federation.studies[0]
+    study.optimize(_shrinking(N_STARTUP + 2), n_trials=N_STARTUP + 3)
+    if how == "reseeded":
+        study.sampler.reseed_rng()
+    else:
+        study.sampler = DPFTSDESampler(federation.links[0], seed=0)
+    with pytest.warns(UserWarning, match="has left the federation"):
+        study.optimize(_shrinking(0), n_trials=2)
+
+
+def test_a_space_that_shrinks_under_several_jobs_ends_no_other_study() -> None:
+    federation = Federation(2, space=None, n_rounds=4, server={"deadline": 0.3})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with contextlib.suppress(SpaceChangedError):
+            federation.studies[0].optimize(_shrinking(4), n_trials=9, n_jobs=2)
+    federation.studies[1].optimize(_shrinking(99), n_trials=N_STARTUP + 4)
+    assert federation.counts[1] == N_STARTUP + 4
+
+
+# Seeds, copies ----------------------------------------------------------------------------------
+
+
+def test_a_seed_gives_the_same_points() -> None:
+    a, b, c = Federation(z=0.0), Federation(z=0.0), Federation(z=0.0, seed=10)
+    for federation in (a, b, c):
+        federation.run(3)
+    assert a.points() == b.points()
+    assert a.points() != c.points()
+    assert a.points()[0] != a.points()[1]
+
+
+def test_a_seed_never_drives_the_noise() -> None:
+    a, b = Federation(z=1.0), Federation(z=1.0)
+    for federation in (a, b):
+        federation.run(1)
+    np.testing.assert_array_equal(a.links[0].sent[0][1], b.links[0].sent[0][1])
+    assert not np.array_equal(*(f.server.broadcasts()[0].weights for f in (a, b)))
+    assert a.points()[0][:N_STARTUP] == b.points()[0][:N_STARTUP]
+
+
+def test_without_a_seed_no_two_runs_are_alike() -> None:
+    a, b = Federation(z=0.0, seed=None), Federation(z=0.0, seed=None)
+    for federation in (a, b):
+        federation.run(1)
+    assert a.points() != b.points()
+
+
+@pytest.mark.parametrize("space", [SQUARE, None])
+def test_reseed_rng_changes_the_points(space: Any) -> None:
+    a, b = Federation(1, z=0.0, space=space), Federation(1, z=0.0, space=space)
+    b.samplers[0].reseed_rng()
+    for federation in (a, b):
+        federation.run(2)
+    assert all(p != q for p, q in zip(a.points()[0], b.points()[0], strict=True))
+
+
+def test_reseed_rng_between_trials_costs_no_round() -> None:
+    federation = Federation(2)
+    for number in range(1, 4):
+        federation.run(number)
+        federation.samplers[0].reseed_rng()
+    federation.check_released(3)
+    assert federation.links[0].rounds == [1, 2, 3]
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy])
+def test_a_sampler_with_a_local_link_cannot_be_copied(copied: Callable[[Any], Any]) -> None:
+    federation = Federation(1)
+    link = federation.server.connect(0)
+    sampler = DPFTSDESampler(link, search_space=SQUARE)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(bowl(), n_trials=N_STARTUP + 1)
+    for thing in (link, sampler, study, federation.server):
+        with pytest.raises(PrivacyError, match="cannot be pickled"):
+            copied(thing)
+
+
+# Refused ----------------------------------------------------------------------------------------
+
+
+def test_studies_with_several_objectives_are_refused() -> None:
+    federation = Federation(1)
+    study = optuna.create_study(directions=["minimize"] * 2, sampler=federation.samplers[0])
+    with pytest.raises(ValueError, match="2 directions"):
+        study.optimize(lambda t: (t.suggest_float("x", 0, 1), 0.0), n_trials=1)
+    with pytest.raises(ValueError, match="2 directions"):
+        run_federated([study], [bowl()], 1)
+    assert federation.links[0].sent == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inside_rays_optuna_search_the_sampler_is_refused() -> None:
+    search = pytest.importorskip("ray.tune.search.optuna", reason="Ray Tune is not installed")
+    federation = Federation(1)
+    inner = search.OptunaSearch(SQUARE, sampler=federation.samplers[0], metric="loss", mode="min")
+    with pytest.raises(PrivacyError, match="DPFTSDESearch"):
+        inner.suggest("a")
+    assert federation.links[0].sent == []
+
+
+# What may be claimed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("q", "z", "T"), [(0.4, 1.3, 3), (1.0, 2.0, 5)])
+def test_the_claimed_epsilon_is_that_of_another_accountant(q: float, z: float, T: int) -> None:
+    import dp_accounting
+
+    federation = Federation(q=q, z=z, n_rounds=T, delta=0.01)
+    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
+
+    def expected(n: int) -> float:
+        accountant = dp_accounting.pld.PLDAccountant(  # neighbours: add or remove one
+            value_discretization_interval=1e-3
+        )
+        return float(accountant.compose(event, n).get_epsilon(0.01))
+
+    federation.run(2)
+    guarantee = federation.samplers[0].guarantee(federation.studies[0])
+    assert guarantee.protected
+    assert (guarantee.n_agents, guarantee.delta) == (3, 0.01)
+    assert guarantee.n_rounds == T
+    assert guarantee.epsilon == pytest.approx(expected(T), abs=1e-3)
+    assert guarantee.epsilon_spent == pytest.approx(expected(2), abs=1e-3)
+    if q == 1:
+        closed = dp_accounting.get_epsilon_gaussian(z / math.sqrt(T), 0.01)
+        assert guarantee.epsilon == pytest.approx(closed, abs=1e-3)
+
+
+def test_a_budget_is_kept_and_used() -> None:
+    federation = Federation(epsilon=3.0)
+    federation.run(4)
+    guarantee = federation.samplers[1].guarantee()
+    assert 2.9 < guarantee.epsilon_spent == guarantee.epsilon <= 3.0
+    assert guarantee.delta == pytest.approx(3**-1.1)
+
+
+def test_the_guarantee_is_shown_in_the_study(tmp_path: Path) -> None:
+    storage = journal(tmp_path, "agent")
+    federation = Federation(1, storage=lambda n: storage)
+    study, sampler = federation.studies[0], federation.samplers[0]
+    for n_trials in (1, N_STARTUP):
+        study.optimize(bowl(), n_trials=n_trials)
+        guarantee = sampler.guarantee(study)
+        stored = optuna.load_study(study_name="agent-0", storage=journal(tmp_path, "agent"))
+        assert stored.user_attrs[GUARANTEE] == str(guarantee)
+        assert guarantee.protected
+        assert "user-level" in stored.user_attrs[GUARANTEE]
+    assert guarantee.n_released == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "server", "why"),
+    [
+        ({"z": 0.0}, {}, "without noise"),
+        ({"epsilon": math.inf}, {}, "without noise"),
+        ({}, {"noise": InsecureNoise(0)}, "test source"),
+    ],
+)
+def test_federations_of_which_nothing_is_claimed(config: Any, server: Any, why: str) -> None:
+    federation = Federation(server=server, **config)
+    federation.run(2)
+    study = federation.studies[0]
+    guarantee = federation.samplers[0].guarantee(study)
+    assert not guarantee.protected
+    assert guarantee.epsilon == guarantee.epsilon_spent == math.inf
+    assert why in str(guarantee)
+    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+
+
+def test_a_run_that_was_unprotected_once_stays_so(tmp_path: Path) -> None:
+    vault = f"sqlite:///{tmp_path}/vault.db"
+    Federation(server={"vault": vault, "noise": InsecureNoise(0)}).run(1)
+    federation = Federation(server={"vault": vault})
+    federation.run(2)
+    assert not federation.samplers[0].guarantee().protected
+
+
+def test_the_recommendation_is_the_agents_own_best() -> None:
+    for direction, best in (("minimize", min), ("maximize", max)):
+        federation = Federation(direction=direction)
+        with pytest.raises(ValueError, match="No trials are completed"):
+            federation.samplers[0].recommend(federation.studies[0])
+        federation.run(3)
+        for sampler, study in _pairs(federation):
+            found = best(study.trials, key=lambda trial: trial.value)
+            assert sampler.recommend(study) == found.params
+
+
+def test_one_study_of_a_federation_in_several_storages_is_several_studies() -> None:
+    """A sampler may serve two studies, one after another; each has its own history."""
+    federation = Federation(1, n_rounds=4)
+    other = optuna.create_study(sampler=federation.samplers[0])
+    federation.studies[0].optimize(bowl(), n_trials=N_STARTUP + 2)
+    other.optimize(bowl(), n_trials=N_STARTUP + 2)
+    federation.check_released(4)
+    assert [trial.number for trial in other.trials] == list(range(N_STARTUP + 2))
+
+
+def test_the_worker_module_scans_what_it_says(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/vault.db"
+    federation = Federation(server={"vault": url})
+    federation.run(2)
+    assert worker.ledger(url) == ["1", "2"]
+    stored = worker.releases(url)
+    for broadcast in federation.server.broadcasts():
+        assert stored[str(broadcast.round)] == broadcast.weights.tolist()

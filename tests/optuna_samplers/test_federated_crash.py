@@ -1,0 +1,284 @@
+"""SIGKILL of an agent, the server or a whole driver in the middle of a round.
+
+Every round is charged once and released once, whatever dies; what agents saw before is what they
+see afterwards, and the studies go on to their end.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import federated_worker as worker
+import numpy as np
+import optuna
+import pytest
+from federated_worker import N_STARTUP, ledger, lines, make_config, releases
+from optuna.trial import TrialState
+
+from tests.leaks import Scanner
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+
+N_AGENTS, N_ROUNDS = 3, make_config().n_rounds
+TOTAL = N_STARTUP + N_ROUNDS + 1
+KILLED = -signal.SIGKILL
+
+UNDONE = ("after draw", "before commit")
+"""Points at which a draw has been made and nothing of it is kept."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: a socket's may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="fed-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def empty_study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with Optuna's tables: copying it is ten times as fast as creating one."""
+    path = tmp_path_factory.mktemp("empty") / "study.db"
+    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    storage.remove_session()
+    storage.engine.dispose()
+    return path
+
+
+class Places:
+    """Where the vault and the agents' studies lie.
+
+    Args:
+        folder: For files.
+        empty: A study file to copy.
+        database: URL of a database that holds everything; None for SQLite, a file each.
+    """
+
+    def __init__(self, folder: Path, empty: Path, database: str | None) -> None:
+        self.folder, self.on_sqlite = folder, database is None
+        self.vault = database or f"sqlite:///{folder}/vault.db"
+        self.studies = [database or f"sqlite:///{folder}/agent-{n}.db" for n in range(N_AGENTS)]
+        if database is None:
+            for n in range(N_AGENTS):
+                shutil.copy(empty, folder / f"agent-{n}.db")
+        else:  # Optuna's tables first: processes that create them at once fail
+            storage = optuna.storages.RDBStorage(database)
+            storage.remove_session()
+            storage.engine.dispose()
+
+    def check(self, before: dict[str, Any]) -> dict[str, Any]:
+        """What must hold at every moment; returns the releases."""
+        now = releases(self.vault)
+        assert ledger(self.vault) == sorted(now)
+        assert before.items() <= now.items()
+        for _, t, weights in lines(self.folder / "seen"):
+            assert now[str(t)] == weights
+        return now
+
+    def lost(self, known: dict[str, Any]) -> Scanner:
+        """A scanner for the outcomes of draws that no release holds."""
+        scanner, kept = Scanner(), [np.ravel(weights) for weights in known.values()]
+        noise = [np.array(values) for _, values in lines(self.folder / "draws")]
+        config = make_config()
+        for i, values in enumerate(noise):
+            made = values * (1 / config.n_agents / config.q)  # one region: of weight 1/N each
+            if not any(np.allclose(made, weights, rtol=1e-9, atol=0) for weights in kept):
+                for value in [*values, *made]:
+                    scanner.add_raw(f"draw {i}", value)
+        return scanner
+
+    def check_finished(self, before: dict[str, Any]) -> None:
+        """All rounds, once; all trials, of which a death may have left one or two running."""
+        now = self.check(before)
+        assert sorted(now) == [str(t) for t in range(1, N_ROUNDS + 1)]
+        for trials, _ in self.read_studies():
+            states = Counter(trial.state for trial in trials)
+            assert states.total() >= TOTAL
+            assert states[TrialState.RUNNING] <= 1
+            assert states.total() == states[TrialState.COMPLETE] + states[TrialState.RUNNING]
+
+    def read_studies(self) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        """Trials and attributes of every agent's study."""
+        for n, url in enumerate(self.studies):
+            storage = optuna.storages.RDBStorage(url)
+            study = optuna.load_study(study_name=f"agent-{n}", storage=storage)
+            yield study.trials, study.user_attrs
+            storage.remove_session()
+            storage.engine.dispose()
+
+    def files(self) -> dict[str, bytes]:
+        return {p.name: p.read_bytes() for p in self.folder.glob("*.db*")}
+
+
+def start(work: Any, *args: Any) -> Any:
+    process = _CONTEXT.Process(target=work, args=args)
+    process.start()
+    return process
+
+
+def ended(process: Any, seconds: float = 60) -> int | None:
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        pytest.fail("a process did not end")
+    code = process.exitcode
+    process.close()
+    return code
+
+
+# The whole driver -------------------------------------------------------------------------------
+
+IN_DRIVER = (
+    "after adding",
+    "before commit",
+    "after commit",
+    "before sending",
+    "in the objective",
+)
+
+
+def _driver(places: Places, point: str) -> None:
+    arguments = places.folder, places.vault, places.studies, N_ROUNDS + 1
+    assert ended(start(worker.drive, *arguments, point)) == KILLED
+    before = places.check({})
+    assert ("2" in before) == (point in ("after commit", "after receiving", "in the objective"))
+    lost = places.lost(before)
+    assert bool(len(lost)) == (point in UNDONE)
+    assert lost.scan(places.files()) == []
+
+    assert ended(start(worker.drive, *arguments)) == 0
+    places.check_finished(before)
+    drawn = Counter(t for t, _ in lines(places.folder / "draws"))
+    assert drawn == Counter({1: 1, 2: 1 + (point in UNDONE), 3: 1})
+    assert lost.scan(places.files()) == []
+    for trials, attributes in places.read_studies():
+        assert len(trials) == TOTAL
+        assert "in 3 rounds" in attributes["privbo:guarantee"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", IN_DRIVER)
+def test_the_driver_is_killed(point: str, folder: Path, empty_study_file: Path) -> None:
+    _driver(Places(folder, empty_study_file, None), point)
+
+
+@pytest.mark.slow
+def test_the_driver_is_killed_on_postgresql(
+    folder: Path, empty_study_file: Path, postgres_database: str
+) -> None:
+    _driver(Places(folder, empty_study_file, postgres_database), "after draw")
+
+
+def test_control_the_scan_finds_draws_that_are_kept(folder: Path, empty_study_file: Path) -> None:
+    places = Places(folder, empty_study_file, None)
+    assert ended(start(worker.drive, folder, places.vault, places.studies, N_ROUNDS + 1)) == 0
+    places.check_finished({})
+    found = " ".join(places.lost({}).scan(places.files()))
+    assert all(f"vault.db: draw {t}" in found for t in range(N_ROUNDS))
+    assert not len(places.lost(releases(places.vault)))
+
+
+# Processes --------------------------------------------------------------------------------------
+
+
+class Processes:
+    """A server and its agents; whoever is left is killed in the end."""
+
+    def __init__(self, places: Places) -> None:
+        self.places, self.running = places, list[Any]()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for process in self.running:
+            try:
+                process.kill()
+            except ValueError:
+                continue  # closed: it has ended
+
+    def _start(self, *work: Any) -> Any:
+        self.running.append(start(*work))
+        return self.running[-1]
+
+    def server(self, point: str | None = None) -> Any:
+        return self._start(worker.serve, self.places.folder, self.places.vault, N_AGENTS, point)
+
+    def agent(self, n: int, point: str | None = None) -> Any:
+        url = self.places.studies[n]
+        return self._start(worker.take_part, self.places.folder, n, url, TOTAL, point)
+
+    def finish(self, server: Any, agents: list[Any], before: dict[str, Any]) -> None:
+        """Waits for the agents, stops the server and looks at what is left."""
+        assert [ended(agent) for agent in agents] == [0] * N_AGENTS
+        (self.places.folder / "stop").touch()
+        assert ended(server) == 0
+        self.places.check_finished(before)
+        done = lines(self.places.folder / "done")
+        assert sorted(done) == [[n, N_ROUNDS] for n in range(N_AGENTS)]
+        seen = {(n, t) for n, t, _ in lines(self.places.folder / "seen")}
+        assert seen == {(n, t) for n in range(N_AGENTS) for t in range(1, N_ROUNDS + 1)}
+
+
+def _agent_killed(places: Places, point: str) -> None:
+    with Processes(places) as processes:
+        server = processes.server()
+        agents = [processes.agent(n, point if n == 1 else None) for n in range(N_AGENTS)]
+        assert ended(agents[1]) == KILLED
+        before = places.check({})
+        assert "1" in before
+        agents[1] = processes.agent(1)
+        processes.finish(server, agents, before)
+    assert Counter(t for t, _ in lines(places.folder / "draws")) == Counter({1: 1, 2: 1, 3: 1})
+
+
+def _server_killed(places: Places, point: str) -> None:
+    with Processes(places) as processes:
+        server = processes.server(point)
+        agents = [processes.agent(n) for n in range(N_AGENTS)]
+        assert ended(server) == KILLED
+        before = places.check({})
+        assert ("2" in before) == (point == "after commit")
+        lost = places.lost(before)
+        assert bool(len(lost)) == (point in UNDONE)
+        time.sleep(0.3)  # agents are alone for a while
+        processes.finish(processes.server(), agents, before)
+    assert lost.scan(places.files()) == []
+    drawn = Counter(t for t, _ in lines(places.folder / "draws"))
+    assert drawn == Counter({1: 1, 2: 1 + (point in UNDONE), 3: 1})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["before sending", "after sending"])
+def test_an_agent_is_killed(point: str, folder: Path, empty_study_file: Path) -> None:
+    _agent_killed(Places(folder, empty_study_file, None), point)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["after adding", "after commit"])
+def test_the_server_is_killed(point: str, folder: Path, empty_study_file: Path) -> None:
+    _server_killed(Places(folder, empty_study_file, None), point)
+
+
+@pytest.mark.slow
+def test_agents_and_server_are_killed_on_postgresql(
+    folder: Path, empty_study_file: Path, postgres_database: str
+) -> None:
+    places = Places(folder, empty_study_file, postgres_database)
+    with Processes(places) as processes:
+        server = processes.server("after draw")
+        agents = [processes.agent(n, "before sending" if n == 1 else None) for n in range(3)]
+        assert ended(agents[1]) == KILLED
+        assert ended(server) == KILLED
+        before = places.check({})
+        agents[1] = processes.agent(1)
+        processes.finish(processes.server(), agents, before)

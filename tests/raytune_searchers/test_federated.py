@@ -1,0 +1,420 @@
+"""A federation under Tune: what it runs, what it shows, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+import stat
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray.cloudpickle as cloudpickle
+from ray import tune
+
+from privbo_plugins.errors import FederationError, PrivacyWarning, VaultError
+from privbo_plugins.privacy.noise import SecureNoise
+from raytune_searchers import FederationConfig, agent_trials
+from raytune_searchers._actor import Channel
+from raytune_searchers._agents import AgentHost, AgentSettings, ServerLink
+from raytune_searchers._federation import ServerHost, ServerSettings
+from raytune_searchers._space import to_space
+from tests.raytune_searchers.fault_driver import append, lines
+from tests.raytune_searchers.federated_driver import (
+    SPACE,
+    TRIALS,
+    evaluations,
+    make_search,
+    noted,
+    start,
+)
+from tests.raytune_searchers.runs import tuner
+from tests.raytune_searchers.test_faults import never_stalls  # noqa: F401
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+NAMES = ["oslo", "bergen", "bodo", "hamar"]
+
+TAGS = {"agent", "round", "federation_round"}
+
+
+def tags(results: Any) -> list[tuple[Any, int]]:
+    return sorted((r.metrics["agent"], r.metrics["round"]) for r in results if not r.error)
+
+
+def check_results(results: Any) -> None:
+    """Nothing but tags: in configs, in results, in what Tune wrote."""
+    for result in results:
+        assert set(result.config) == {"agent", "round"}
+        for written in lines(Path(result.path) / "result.json"):
+            assert set(written["config"]) == {"agent", "round"}
+            assert "x" not in written
+    values = results.get_dataframe()
+    assert "config/x" not in values
+    assert set(values) >= {"agent", "round", "federation_round"}
+
+
+# Experiments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("the_ray")
+@pytest.mark.parametrize("hosts", [2, "agent"])
+def test_every_agent_does_its_trials_and_each_round_is_released_once(
+    hosts: Any, tmp_path: Path
+) -> None:
+    def finish(agent: Any, config: Any, value: Any) -> None:
+        append(tmp_path / "best", [agent, config, value])
+
+    template = f"sqlite:///{tmp_path}/{{agent}}.db"
+    search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run="r")
+    results = start(search, search.private(noted(tmp_path), finish), tmp_path).fit()
+    assert results.num_errors == 0
+    assert tags(results) == sorted((name, k + 1) for name in NAMES for k in range(TRIALS))
+    assert Counter(evaluations(tmp_path)) == dict.fromkeys(NAMES, TRIALS)
+    check_results(results)
+    charges = search._call("ledger")
+    assert [(c.key, c.population) for c in charges] == [("1", "agents"), ("2", "agents")]
+    guarantee = search.guarantee(results)
+    assert guarantee.protected
+    assert guarantee.n_released == 2
+    assert guarantee.epsilon <= 4.0
+    assert "which agent ran when" in str(guarantee)
+    best = {agent: (config, value) for agent, config, value in lines(tmp_path / "best")}
+    assert len(lines(tmp_path / "best")) == len(NAMES)
+    for name in NAMES:
+        trials = agent_trials(template, name, SPACE, search.run)
+        assert len(trials) == TRIALS
+        config, value = max(trials, key=lambda trial: trial[1])
+        assert best[name] == (config, value)
+        assert set(config) == {"x", "n", "c"}
+        assert config["c"] == 5
+    search.close()
+    assert search.guarantee().n_released == 2
+
+
+@pytest.mark.usefixtures("the_ray")
+def test_rounds_close_at_their_deadline_without_a_silent_agent(tmp_path: Path) -> None:
+    def strike(agent: Any, before: int) -> None:
+        end = time.monotonic() + 60
+        while agent == 3 and before == 0 and time.monotonic() < end:
+            if len(evaluations(tmp_path)) >= 1 + 3 * TRIALS:
+                return
+            time.sleep(0.05)
+
+    search = make_search(hosts="agent", deadline=0.5)
+    results = start(search, search.private(noted(tmp_path, strike)), tmp_path).fit()
+    assert results.num_errors == 0
+    order = evaluations(tmp_path)
+    assert Counter(order) == dict.fromkeys(range(4), TRIALS)
+    assert order.index(3) < 4
+    assert order[-2:] == [3, 3]
+    assert search.guarantee(results).n_released == 2
+
+
+@pytest.mark.usefixtures("the_ray")
+def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> None:
+    def strike(agent: Any, before: int) -> None:
+        if agent == 0 and before == 0:
+            raise KeyError("Jane Doe", 0.123456789)
+        if agent == 0 and before == 1:
+            tune.report({"value": 0.123456789})
+        if agent == 0 and before == 2:
+            raise SystemExit("Jane Doe")
+
+    def objective(agent: Any, config: dict[str, Any]) -> Any:
+        value = noted(tmp_path, strike)(agent, config)
+        return math.nan if agent == 3 else value
+
+    def finish(agent: Any, config: Any, value: Any) -> None:
+        append(tmp_path / "best", [agent, config, value])
+
+    search = make_search(log_to=f"{tmp_path}/log-{{agent}}")
+    results = start(search, search.private(objective, finish), tmp_path).fit()
+    log = tmp_path / "log-0"
+    assert "Jane Doe" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert Counter(evaluations(tmp_path)) == {0: TRIALS + 2, 1: TRIALS, 2: TRIALS, 3: TRIALS}
+    texts = [str(error) for error in results.errors]
+    assert results.num_errors == 3
+    assert not any("Jane" in text or "0.1234" in text for text in texts)
+    assert sum("raised KeyError" in text for text in texts) == 1
+    assert sum("raised SystemExit" in text for text in texts) == 1
+    assert sum("session are closed to an agent's objective" in text for text in texts) == 1
+    for path in tmp_path.rglob("error.*"):
+        assert b"Jane" not in path.read_bytes()
+    of_others = [(agent, k + 1) for agent in (1, 2, 3) for k in range(TRIALS)]
+    assert tags(results) == [(0, 2), (0, 3), *of_others]
+    best = {agent: (config, value) for agent, config, value in lines(tmp_path / "best")}
+    assert best[3] == (None, None)
+    assert best[0][0] is not None
+    guarantee = search.guarantee(results)
+    assert guarantee.protected
+    assert guarantee.n_released == 2
+    assert "trials failed" in str(guarantee)
+
+
+@pytest.mark.usefixtures("the_ray")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"value": 0.5},
+        {"config/x": 0.5},
+        {"federation_round": 0.5},
+        {"agent": [0.5]},
+        {"checkpoint_dir_name": "checkpoint_0"},
+    ],
+)
+def test_whoever_reports_more_than_tags_is_not_protected(more: dict[str, Any]) -> None:
+    search = make_search({"n_agents": 1, "n_rounds": 1}, trials_per_agent=2)
+    public = {"agent": 0, "round": 1, "federation_round": 0, "config/agent": 0, "config/round": 1}
+    search._call("status")
+    search.on_trial_result("t", public)
+    assert search.guarantee().protected
+    with pytest.warns(PrivacyWarning, match="more than an agent's name"):
+        search.on_trial_result("t", public | more)
+    guarantee = search.guarantee()
+    assert "NOT PROTECTED" in str(guarantee)
+    assert guarantee.epsilon == math.inf
+
+
+@pytest.mark.usefixtures("the_ray")
+def test_results_are_compared_once_more_by_the_guarantee(tmp_path: Path) -> None:
+    search = make_search({"n_agents": 1, "n_rounds": 1}, trials_per_agent=2)
+    results = list(start(search, search.private(noted(tmp_path)), tmp_path).fit())
+    assert search.guarantee(results).protected
+    results[0].metrics["config"]["x"] = 0.25
+    with pytest.warns(PrivacyWarning, match="more than an agent's name"):
+        assert not search.guarantee(results).protected
+
+
+@pytest.mark.usefixtures("the_ray")
+@pytest.mark.parametrize("param_space", [{"x": tune.uniform(0, 1)}, {"c": 5}])
+def test_a_param_space_would_show_an_agents_choice(param_space: Any, tmp_path: Path) -> None:
+    search = make_search()
+    private = search.private(noted(tmp_path))
+    with pytest.raises(ValueError, match="no param_space= to the Tuner"):
+        tuner(search, private, tmp_path, param_space=param_space).fit()
+
+
+def test_results_know_one_metric() -> None:
+    search = make_search()
+    with pytest.raises(ValueError, match="know one metric, 'federation_round', got metric='loss'"):
+        search.set_search_properties("loss", "min", {})
+    assert search.set_search_properties("federation_round", "min", {})
+    assert search._mode == "max"
+
+
+# Arguments --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"hosts": 0}, "hosts must be 'agent' or a number"),
+        ({"hosts": "one"}, "hosts must be 'agent' or a number"),
+        ({"agents": ["a", "b"]}, "4 different names"),
+        ({"agents": ["a", "a", "b", "c"]}, "4 different names"),
+        ({"agents": ["a", "../b", "c", "d"]}, "letters, digits"),
+        ({"trials_per_agent": 1}, "above n_startup=1"),
+        ({"deadline": 0.0}, "positive number of seconds"),
+        ({"deadline": None, "hold": True}, "give deadline="),
+        ({"agent_vaults": "sqlite:////tmp/all.db"}, r"with \{agent\} in it"),
+        ({"agent_vaults": "postgresql://u:secret@h/{agent}"}, "holds a password"),
+        ({"run": "r"}, "run= names a run in a database"),
+        ({"search_space": {"c": 5}}, "at least one parameter"),
+        ({"mode": "best"}, "mode must be"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(settings: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text) as raised:
+        make_search(**settings)
+    assert "secret" not in str(raised.value).replace("its secret", "")
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "f"])
+def test_only_functions_are_wrapped(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="takes objective as a function"):
+        make_search().private(wrong)
+
+
+def test_a_pickled_search_holds_no_noise_and_no_password(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setenv("AGENTS", f"sqlite:///{tmp_path}/sentinel-{{agent}}.db")
+    search = make_search(agent_vaults="env:AGENTS", noise=SecureNoise(), run="r")
+    pickled = cloudpickle.dumps(search)
+    assert b"SecureNoise" not in pickled
+    assert b"sentinel" not in pickled
+    assert cloudpickle.loads(pickled).run == "r"
+
+
+# The server and its agents, without Ray ---------------------------------------------------------
+
+
+class Federation:
+    """A server and hosts of agents in this process."""
+
+    def __init__(self, n_features: int = 20, url: str | None = None, **settings: Any) -> None:
+        self.config = FederationConfig(
+            **{"n_agents": 2, "epsilon": 4.0, "n_rounds": 2, "n_startup": 1} | settings,
+            n_features=n_features,
+        )
+        self.space = to_space(SPACE)
+        assert self.space is not None
+        self.settings = ServerSettings(
+            "r", self.config, None, self.space.public, True, None, False
+        )
+        self.url, self.sent = url, []
+        self.restart()
+
+    def restart(self) -> None:
+        self.server = ServerHost(self.settings, self.url, None)
+
+    def _send(self, operation: str, *args: Any) -> Any:
+        self.sent += [len(a) for a in args if isinstance(a, bytes)]
+        return self.server.call(operation, *args)
+
+    @property
+    def channel(self) -> Channel:
+        return Channel(self._send)
+
+    def link(self, agent: int) -> ServerLink:
+        return ServerLink(self.channel, self.config, agent)
+
+    def host(self, monkeypatch: Any, urls: Any = None) -> AgentHost:
+        """One host of all agents, with an objective loaded as "f"."""
+        monkeypatch.setattr(
+            "raytune_searchers._agents.trial_sender", lambda name, host: self._send
+        )
+        members = {i: i for i in range(self.config.n_agents)}
+        space = cloudpickle.dumps((self.space, SPACE))
+        host = AgentHost(AgentSettings("r", "s", self.config, members, space, True, 0, 3), urls)
+        functions = cloudpickle.dumps((lambda agent, config: config["x"], None))
+        assert host.call("load", "f", functions) == (None, None)
+        return host
+
+    def status(self) -> Any:
+        return self.channel.call("status")
+
+
+def test_vectors_travel_in_pieces_that_stay_inside_the_call() -> None:
+    federation = Federation(n_features=20_000, crowd="explore")
+    links = [federation.link(i) for i in range(2)]
+    for link in links:
+        assert link.submit(np.ones(20_000)) == 1
+    assert max(federation.sent) <= 2**16
+    assert sum(federation.sent) == 2 * 8 * 20_000
+    assert links[0].collect(1) is not None
+    assert federation.status().released == 1
+
+
+def test_pieces_of_two_vectors_are_never_mixed() -> None:
+    federation = Federation()
+    call = federation.channel.call
+    half = np.full(10, 1e3).tobytes()
+    assert not call("send", 0, 1, "first", 0, 2, half).complete
+    assert not call("send", 0, 1, "second", 1, 2, half).complete
+    assert call("send", 0, 1, "second", 0, 2, half).round == 1
+
+
+def test_a_vector_counts_once_for_a_trial() -> None:
+    federation = Federation()
+    link, other = federation.link(0), federation.link(1)
+    link.number = other.number = 1
+    assert [link.submit(np.ones(20)), other.submit(np.ones(20))] == [1, 1]
+    assert link.submit(np.ones(20)) == 1  # again, for the same trial: the round it was in
+    link.number = 2
+    assert link.submit(np.ones(20)) == 2
+
+
+def test_an_open_round_begins_again_with_another_server(monkeypatch: Any, tmp_path: Path) -> None:
+    federation = Federation(url=f"sqlite:///{tmp_path}/server.db")
+    host = federation.host(monkeypatch)
+    assert host.call("evaluate", 0, 0, "f") == (None, ("done", 0))
+    stand = host.call("tend", federation.status(), {})[1]
+    assert [stand[0].ready, stand[1].ready] == [False, True]
+    federation.restart()
+    stand = host.call("tend", federation.status(), {})[1]
+    assert not stand[0].ready
+    host.call("evaluate", 1, 0, "f")
+    stand = host.call("tend", federation.status(), {})[1]
+    assert [stand[0].ready, stand[1].ready] == [True, True]
+    assert federation.status().released == 1
+    federation.restart()
+    assert federation.status().released == 1
+    assert host.call("evaluate", 0, 1, "f") == (None, ("done", 1))
+
+
+def test_a_trial_that_is_over_is_not_evaluated_again(monkeypatch: Any) -> None:
+    federation = Federation()
+    host = federation.host(monkeypatch)
+    host.call("evaluate", 0, 0, "f")
+    before = host._members[0].history.read()
+    host.call("evaluate", 0, 0, "f")
+    after = host._members[0].history.read()
+    assert before[1].tolist() == after[1].tolist()
+    error, _ = host.call("evaluate", 0, 2, "f")
+    assert error[0] == "VaultError"
+    assert "set back" in error[1]
+
+
+def test_a_round_that_failed_too_often_ends_without_a_value(monkeypatch: Any) -> None:
+    federation = Federation()
+    host = federation.host(monkeypatch)
+    stand = host.call("tend", federation.status(), {0: 0})[1]
+    assert [stand[0].done, stand[1].done] == [1, 0]
+    stand = host.call("tend", federation.status(), {0: 0})[1]
+    assert stand[0].done == 1
+    assert len(host._members[0].history.read()[1]) == 0
+
+
+def test_without_a_server_agents_go_on_alone(monkeypatch: Any) -> None:
+    federation = Federation()
+    host = federation.host(monkeypatch)
+
+    def gone(*_args: Any) -> Any:
+        raise VaultError("gone")
+
+    monkeypatch.setattr(federation.server, "call", gone)
+    for k in range(3):
+        assert host.call("tend", None, {})[1][0].ready
+        with pytest.warns(UserWarning, match="goes on alone") if k else _nothing():
+            assert host.call("evaluate", 0, k, "f") == (None, ("done", 0))
+    assert host.call("tend", None, {})[1][0] == (3, False)
+    with pytest.raises(FederationError):
+        federation.link(0).submit(np.ones(20))
+
+
+def _nothing() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+def test_hosts_know_no_other_operation(monkeypatch: Any) -> None:
+    host = Federation().host(monkeypatch)
+    for name in ("_member", "told_warnings", "call", "nothing", "_run"):
+        assert host.call(name)[0][0] == "ValueError"
+
+
+def test_a_server_of_other_settings_is_refused(tmp_path: Path) -> None:
+    federation = Federation()
+    from dataclasses import replace
+
+    other = replace(federation.settings, maximize=False)
+    with pytest.raises(ValueError, match="other maximize"):
+        federation.channel.call("join", other)
+    ahead = replace(federation.settings, at_least=1)
+    with pytest.raises(VaultError):
+        federation.channel.call("join", ahead)
+
+
+def test_functions_that_cannot_be_loaded_tell_nothing(monkeypatch: Any) -> None:
+    host = Federation().host(monkeypatch)
+    error, text = host.call("load", "g", b"Jane Doe")
+    assert error is None
+    assert "withheld" in text
+    assert "Jane" not in text
