@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: setup demo demo-ray demo-local test test-fast lint format bench clean
+.PHONY: setup demo demo-ray demo-local demo-federated test test-fast lint format bench clean
 
 setup: $(STAMP)
 
@@ -23,12 +23,15 @@ demo-ray: $(STAMP)  ## the same on Ray Tune, with parallel trials
 demo-local: $(STAMP)  ## 900 users, one privatised answer each
 	$(BIN)/python -m examples.demo_local
 
+demo-federated: $(STAMP)  ## 20 clinics tune together, each on its own data
+	$(BIN)/python -m examples.demo_federated
+
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) lint
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 4
 
 test-fast: $(STAMP)  ## the tests without the slow ones
-	$(BIN)/python -m pytest -n 3 -m "not slow"
+	$(BIN)/python -m pytest -n 4 -m "not slow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -45,6 +48,7 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.ray_overhead
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.local_rewards
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.federated
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

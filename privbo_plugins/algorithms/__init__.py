@@ -1,6 +1,8 @@
 """One paper, one module; :data:`ALGORITHMS` lists them all."""
 
 from privbo_plugins.algorithms.base import Algorithm, CentralAlgorithm
+from privbo_plugins.algorithms.dp_fts_de import SharedModel
+from privbo_plugins.algorithms.dp_fts_de.agent import FEDERATED_MODELS
 from privbo_plugins.algorithms.dp_gibo import DPGIBO
 from privbo_plugins.algorithms.ldp_gp_ucb import ATAGPUCB, GPUCB, TGPUCB, MoMAGPUCB, RewardUCB
 
@@ -17,3 +19,11 @@ REWARD_ALGORITHMS: dict[str, type[RewardUCB]] = {
 
 ALGORITHMS: dict[str, type[Algorithm]] = {**CENTRAL_ALGORITHMS, **REWARD_ALGORITHMS}
 """Every algorithm by name; one contract suite runs over all of them."""
+
+__all__ = [
+    "ALGORITHMS",
+    "CENTRAL_ALGORITHMS",
+    "FEDERATED_MODELS",
+    "REWARD_ALGORITHMS",
+    "SharedModel",
+]

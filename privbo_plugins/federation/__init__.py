@@ -4,6 +4,7 @@ from privbo_plugins.federation.link import Alone, Link
 from privbo_plugins.federation.participant import Participant
 from privbo_plugins.federation.server import FederatedServer, LocalLink
 from privbo_plugins.federation.wire import RemoteLink, connect
+from privbo_plugins.privacy.subsampling import calibrate
 
 __all__ = [
     "Alone",
@@ -12,5 +13,6 @@ __all__ = [
     "LocalLink",
     "Participant",
     "RemoteLink",
+    "calibrate",
     "connect",
 ]

@@ -26,9 +26,13 @@ _START, _MESSAGE, _PROPOSE = range(3)
 """Streams of an agent's randomness."""
 
 
+FEDERATED_MODELS: dict[str, type[SharedModel]] = {"prior": CrowdModel, "explore": FeatureModel}
+"""How agents use what they receive, by the name in ``FederationConfig.crowd``."""
+
+
 def make_model(config: FederationConfig, space: Space) -> SharedModel:
     """The public model that the settings name."""
-    return CrowdModel(config, space) if config.crowd == "prior" else FeatureModel(config, space)
+    return FEDERATED_MODELS[config.crowd](config, space)
 
 
 class Agent:
