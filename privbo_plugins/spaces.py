@@ -281,6 +281,11 @@ class Space(Mapping[str, Dimension]):
         return tuple(self._dims)
 
     @property
+    def varies(self) -> bool:
+        """Whether any parameter has more than one value."""
+        return any(_size(dim) > 1 for dim in self._dims.values())
+
+    @property
     def d(self) -> int:
         """Number of numeric coordinates."""
         return int(self.numeric.sum())
@@ -341,7 +346,7 @@ class Space(Mapping[str, Dimension]):
         return self.snap_all(X)
 
     def spread(self, n: int, seed: int) -> Array:
-        """Evenly spread points, shape (n, D): a grid if n is a power of the dimensions' number.
+        """Evenly spread points, shape (n, D): a grid if n is k**D.
 
         Otherwise, or with choices, a scrambled Sobol sequence.
         """
@@ -394,8 +399,18 @@ class Space(Mapping[str, Dimension]):
         return cls({name: _dimension(dict(d)) for name, d in described.items()})
 
 
+class _Described:
+    """A choice of which only the description is known; equal to itself alone."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 def _dimension(described: dict[str, Any]) -> Dimension:
     kind = described.pop("type")
     if kind == "categorical":
-        return Categorical(tuple(described["choices"]))
+        return Categorical(tuple(_Described(text) for text in described["choices"]))
     return Int(**described) if kind == "int" else Float(**described)

@@ -72,7 +72,9 @@ class FederatedServer:
         agents: Names of the agents, as many as ``config.n_agents``; None for their numbers.
         deadline: Seconds from the first message of a round after which it closes without those
             that have not sent; None waits for ever.
-        hold: Close rounds at the deadline only, so that their length does not tell who was there.
+        hold: Run rounds on the server's own clock: one every ``deadline`` seconds from
+            construction, whoever sends. Then no agent's presence moves another's vector into
+            another round, and add/remove holds for the timing too. Needs ``space``.
         vault: Where ledger and broadcasts are kept; None for memory. A server that is begun again
             over the same database and ``run`` goes on where it ended.
         run: Name of the run in the vault.
@@ -109,8 +111,11 @@ class FederatedServer:
         self._names = _checked_names(agents, config.n_agents)
         if deadline is not None and not 0 < deadline < threading.TIMEOUT_MAX:
             raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
-        if hold and deadline is None:
-            raise ValueError("hold=True closes rounds at their deadline: give deadline=.")
+        if hold and (deadline is None or space is None):
+            raise ValueError(
+                "hold=True runs rounds on the server's clock, whoever joins: give deadline= and "
+                "space=."
+            )
         self._deadline, self._hold = deadline, hold
         self._vault = open_vault(vault)
         self._noise: NoiseSource = SecureNoise() if noise is None else noise
@@ -123,6 +128,8 @@ class FederatedServer:
         self._shared: SharedModel | None = None
         self._listener: Listener | None = None
         self._begin(run, None if space is None else space.to_dict())
+        if hold and not self.finished:
+            self._round = self._open()
 
     def __reduce__(self) -> Any:
         raise PrivacyError(
@@ -131,7 +138,7 @@ class FederatedServer:
         )
 
     def _begin(self, run: str, space: dict[str, Any] | None) -> None:
-        settings = self.config.to_dict()
+        settings = self.config.to_dict() | {"noise_multiplier": self.config.noise_multiplier}
         with self._vault.transaction(self._run_id) as tx:
             known = tx.run()
             if known is None:
@@ -139,8 +146,9 @@ class FederatedServer:
                 known = (run, settings, None)
             if known[1] != settings:
                 raise ValueError(
-                    f"The vault holds the federation {run!r} with other settings. Use the same, "
-                    "or another run= name."
+                    f"The vault holds the federation {run!r} with other settings (or a noise "
+                    "multiplier that this version would not choose for them). Use the same, or "
+                    "another run= name."
                 )
             if type(self._noise) is not SecureNoise:
                 tx.mark("unprotected", TEST_NOISE)
@@ -249,6 +257,12 @@ class FederatedServer:
         )
 
     def _agree(self, space: dict[str, Any]) -> None:
+        try:
+            varies = Space.from_dict(space).varies
+        except (KeyError, TypeError, ValueError):
+            varies = False
+        if not varies:
+            raise SpaceChangedError("A federation's search space needs a parameter that varies.")
         with self._lock:
             if self._space is None:
                 with self._vault.transaction(self._run_id) as tx:
@@ -277,8 +291,26 @@ class FederatedServer:
         with self._lock:
             return [self._broadcasts[t] for t in sorted(self._broadcasts)]
 
+    def _advance(self) -> None:
+        """Closes what the server's clock has closed: a function of time alone."""
+        while self._hold and self._round is not None and self._overdue(self._round):
+            due = self._round.opened + (self._deadline or 0.0)
+            self._close(self._round)
+            if not self.finished:
+                self._round = self._open()
+                self._round.opened = due
+
+    def _overdue(self, current: _Round) -> bool:
+        left = self._time_left(current)
+        return left is not None and left <= 0
+
+    def digests(self) -> list[str]:
+        """One fingerprint a released round: who has seen it notices if it changes."""
+        return [broadcast.digest() for broadcast in self.broadcasts()]
+
     def _submit(self, agent: int, message: Array) -> int | None:
         with self._lock:
+            self._advance()
             if self.finished:
                 return None
             if self._round is None:
@@ -303,6 +335,11 @@ class FederatedServer:
         t = len(self._broadcasts) + 1
         chosen = [choose(self._noise, self.config.q) for _ in range(self.config.n_agents)]
         S = self._model().clipping_norm(t)
+        if not 1e-9 <= S <= 1e9:
+            raise FederationError(
+                f"The prior and the space give a clipping norm of {S:.3g}, outside [1e-9, 1e9]. "
+                "Give another prior=, or clipping_norm=."
+            )
         return _Round(RoundSum(self.config, t, chosen, S), set(), time.monotonic())
 
     def _complete(self, current: _Round) -> bool:
@@ -350,8 +387,10 @@ class FederatedServer:
         tx.charge(charge)
 
     def _draw(self, total: RoundSum) -> Array:
-        exact, scale = total.exact(), total.noise_scale
-        return exact if scale == 0 else self._noise.add_gaussian(exact, scale)
+        exact = total.exact()
+        if self.config.noise_multiplier == 0:
+            return exact
+        return self._noise.add_gaussian(exact, total.noise_scale)
 
     def _collect(
         self, t: int, sender: int | None = None, ended: threading.Event | None = None
@@ -365,17 +404,19 @@ class FederatedServer:
             ended: Ends the wait, once whoever set it has notified the lock.
         """
         with self._lock:
+            self._advance()
             while t not in self._broadcasts:
                 current = self._round
                 if current is None or current.total.t != t or (ended and ended.is_set()):
                     return None
                 if sender is not None and sender not in current.sent:
                     return None
-                left = self._time_left(current)
-                if (left is not None and left <= 0) or self._complete(current):
+                if self._hold and self._overdue(current):
+                    self._advance()
+                elif self._overdue(current) or self._complete(current):
                     self._close(current)  # complete and open: the vault refused it before
                 else:
-                    self._lock.wait(left)
+                    self._lock.wait(self._time_left(current))
             return self._broadcasts[t]
 
     def _time_left(self, current: _Round) -> float | None:
@@ -386,11 +427,9 @@ class FederatedServer:
     def poll(self) -> int:
         """Closes the open round if its deadline is over; how many rounds have been released."""
         with self._lock:
-            current = self._round
-            if current is not None:
-                left = self._time_left(current)
-                if left is not None and left <= 0:
-                    self._close(current)
+            self._advance()
+            if not self._hold and self._round is not None and self._overdue(self._round):
+                self._close(self._round)
             return len(self._broadcasts)
 
     def _leave(self, agent: int) -> None:
@@ -439,6 +478,8 @@ class FederatedServer:
             released,
             parameters=config.mechanism_parameters(),
             reasons=tuple(reasons),
+            notes=_large_delta(config.claimed_delta),
+            held=self._hold,
         )
 
 
@@ -498,6 +539,15 @@ class LocalLink:
         return self._server.guarantee()
 
 
+def _large_delta(delta: float) -> tuple[str, ...]:
+    if delta <= 0.05:
+        return ()
+    return (
+        f"delta = {delta:.2g} is large, because the roster is short: epsilon alone says little. "
+        "Give delta=, well below one over the number of agents",
+    )
+
+
 def _checked_names(agents: Sequence[str] | None, n_agents: int) -> tuple[str, ...]:
     names = () if agents is None else tuple(agents)
     if agents is not None and (len(set(names)) != len(names) or len(names) != n_agents):
@@ -513,7 +563,10 @@ def _to_payload(broadcast: Broadcast) -> dict[str, Any]:
 
 
 def _from_payload(t: int, payload: Mapping[str, Any]) -> Broadcast:
-    weights, noise = np.array(payload["weights"]), np.array(payload["noise"])
-    for shared in (weights, noise):  # all agents of this process hold the same
-        shared.setflags(write=False)
-    return Broadcast(t, weights, noise)
+    return Broadcast(t, _frozen(payload["weights"]), _frozen(payload["noise"]))
+
+
+def _frozen(numbers: Any) -> Array:
+    """An array that nobody can write into: all agents of this process hold the same."""
+    array = np.array(numbers, dtype=float)
+    return np.frombuffer(array.tobytes()).reshape(array.shape)

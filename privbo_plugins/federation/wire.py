@@ -216,7 +216,8 @@ def _secret_in_file(path: Path) -> bytes:
         if not path.exists():
             _create_secret(path)
         with open(path, "rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            facts = os.fstat(file.fileno())
+            if stat.S_IMODE(facts.st_mode) & 0o077 or facts.st_uid != os.geteuid():
                 raise PrivacyError(
                     f"The secret file {path} can be read by other users, who could speak for any "
                     "agent. Delete it, so that a new one is made, and hand out new invitations."
@@ -460,7 +461,12 @@ class _Connection:
             raise EOFError
         self.agent = agent
         listener.make_room(self)
-        settings = {"config": listener.config.to_dict(), "deadline": listener.deadline}
+        server = listener.server()
+        settings = {
+            "config": listener.config.to_dict(),
+            "deadline": listener.deadline,
+            "released": [] if server is None else server.digests(),
+        }
         _send(self.sock, settings | {"proof": _proof(secret, "server", agent, theirs, nonce)})
         self.sock.settimeout(None)
 
@@ -754,6 +760,7 @@ class RemoteLink:
         self._sent: int | None = None
         self._reading = threading.Lock()
         self._epoch, self._known = "", list[Broadcast]()
+        self._seen: dict[int, str] = {}
         weakref.finalize(self, _close_all, self._idle)
         self._idle.append(self._open())
         self._config = FederationConfig.from_dict(self._settings or {})
@@ -822,7 +829,13 @@ class RemoteLink:
         deadline = self._deadline
         patience = None if deadline is None or deadline > 1e6 else deadline + _BUSY
         found = self._call("collect", patience, round=int(t), sent=t == self._sent)
-        return None if found is None else _broadcast_from_wire(found, self.config)
+        return None if found is None else self._received(found)
+
+    def _received(self, found: Mapping[str, Any]) -> Broadcast:
+        """Remembers what a round released: another content later means a lost ledger."""
+        broadcast = _broadcast_from_wire(found, self.config)
+        self._seen[broadcast.round] = broadcast.digest()
+        return broadcast
 
     def broadcasts(self) -> list[Broadcast]:
         """Everything released so far; what is known already is not sent again.
@@ -837,7 +850,7 @@ class RemoteLink:
                 found = self._call("broadcasts", epoch=self._epoch, after=len(self._known))
                 if found["epoch"] != self._epoch:  # another server answers than before
                     self._epoch, self._known = found["epoch"], []
-                self._known += [_broadcast_from_wire(b, self.config) for b in found["page"]]
+                self._known += [self._received(b) for b in found["page"]]
                 more = found["more"]
             return list(self._known)
 
@@ -956,6 +969,13 @@ class RemoteLink:
             raise FederationError(
                 f"The federation's server at {self._place} was begun again with other settings. "
                 "Begin this agent again too."
+            )
+        released = answer["released"]
+        if any(t > len(released) or released[t - 1] != seen for t, seen in self._seen.items()):
+            raise FederationError(
+                f"The federation's server at {self._place} has lost its ledger: it does not know, "
+                "or knows otherwise, what it released before, and would spend its budget again. "
+                "Nothing was sent. Its operator has to put its database back."
             )
         self._settings, self._deadline = answer["config"], answer["deadline"]
         if self._space is not None:  # the server may have been begun again, and know nothing

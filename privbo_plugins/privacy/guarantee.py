@@ -248,8 +248,9 @@ NOT_COVERED_FEDERATION = (
     "an agent's own study, whose points and values are that agent's secret: keep it where only "
     "the agent can read",
     "what an agent publishes of its own results, models or recommendations",
-    "that an agent is on the roster, and when it was connected: who waits for a round can see "
-    "that somebody was late (hold=True closes rounds at their deadline only)",
+    "that an agent is on the roster",
+    "a server that was begun again without its ledger, or over one set back from a backup: it "
+    "would spend the budget anew",
     "single records: hiding an agent's participation hides its records as a group, for "
     "the other agents and whoever sees what they receive, not from the server",
     "names, ranges and choices of the search space, and the public value range",
@@ -274,6 +275,7 @@ class FederationGuarantee:
         not_covered: What the guarantee does not extend to.
         reasons: Why nothing is claimed, if so.
         notes: Facts a reader should know.
+        held: Whether rounds run on the server's clock, whoever sends.
 
     Example:
         >>> g = FederationGuarantee(True, 29, 3.997, 0.0246, 1.0, 3, 1)
@@ -292,18 +294,31 @@ class FederationGuarantee:
     not_covered: tuple[str, ...] = NOT_COVERED_FEDERATION
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    held: bool = False
 
     mechanism: ClassVar[str] = (
         "each agent's vector is clipped, a Poisson sample of them is summed exactly, and Gaussian "
         "noise is added (OpenDP, up to its grid); composed by privacy loss distributions"
     )
-    neighbours: ClassVar[str] = (
-        "one agent takes part, with everything it ever sends, or does not (add or remove; the "
-        "number of agents on the roster is public)"
-    )
     population: ClassVar[str] = (
         "each agent's participation, against the other agents and whoever sees what they receive"
     )
+
+    @property
+    def neighbours(self) -> str:
+        """What differs between two worlds that nobody can tell apart."""
+        if self.held:
+            return (
+                "one agent takes part, with everything it ever sends, or does not (add or remove; "
+                "the number of agents on the roster is public, and rounds run on the server's "
+                "clock)"
+            )
+        return (
+            "the vectors of one agent count as it sent them, or as zeros (add or remove, for the "
+            "roster's public number of agents), while all send when they do: who is there when, "
+            "and so which vectors reach which round, is taken as public (hold=True runs rounds on "
+            "the server's clock instead)"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""

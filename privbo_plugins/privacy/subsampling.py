@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -86,6 +87,11 @@ def pld_epsilon(q: float, z: float, T: int, delta: float) -> float:
         return math.inf
     if q == 1:
         return compose_epsilon([GaussianEvent(math.sqrt(T) / z)], delta)
+    return _sampled_epsilon(q, z, T, delta)
+
+
+@lru_cache(maxsize=256)
+def _sampled_epsilon(q: float, z: float, T: int, delta: float) -> float:
     return compose_epsilon([PoissonGaussianEvent(z, q)] * T, delta, interval=_INTERVAL)
 
 

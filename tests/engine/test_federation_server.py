@@ -194,8 +194,13 @@ def test_the_deadline_runs_from_the_first_message(clock: SimpleNamespace) -> Non
     assert server.poll() == 2
 
 
-def test_rounds_that_are_held_close_at_their_deadline_only(clock: SimpleNamespace) -> None:
-    server = FederatedServer(config_of(), deadline=10.0, hold=True)
+def held_server(deadline: float) -> FederatedServer:
+    line = Space({"x": Float(0.0, 1.0)})
+    return FederatedServer(config_of(), space=line, deadline=deadline, hold=True)
+
+
+def test_rounds_that_are_held_close_on_the_servers_clock_only(clock: SimpleNamespace) -> None:
+    server = held_server(10.0)
     assert play(server) == 1
     server.connect(2).leave()
     clock.now += 9
@@ -204,14 +209,18 @@ def test_rounds_that_are_held_close_at_their_deadline_only(clock: SimpleNamespac
     clock.now += 2
     assert server.poll() == 1
     assert play(server) == 2
+    clock.now += 8
+    assert server.poll() == 1
+    clock.now += 1.5  # twenty seconds from the beginning, whenever anybody asked
+    assert server.poll() == 2
 
 
 def test_waiting_for_a_held_round_ends_at_its_deadline() -> None:
-    server = FederatedServer(config_of(), deadline=0.05, hold=True)
-    assert play(server) == 1
-    released = server.connect(0).collect(1)
+    server = held_server(0.5)
+    t = play(server)
+    released = server.connect(0).collect(t)
     assert released is not None
-    assert server.poll() == 1
+    assert server.poll() >= t
 
 
 def test_nobody_waits_for_who_has_left() -> None:

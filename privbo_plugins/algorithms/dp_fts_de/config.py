@@ -33,6 +33,7 @@ class FederationConfig:
             ``z`` is given.
         delta: Of the budget; None for N^-1.1.
         n_rounds: Rounds that release something. After them the agents go on with what they have.
+            With "prior" one to three: messages of the same agents repeat themselves.
         q: Probability with which an agent is chosen in a round.
         z: Noise multiplier, instead of ``epsilon``; 0 for no noise.
         clipping_norm: S, of what one agent adds to all regions together; None derives it from the
@@ -99,12 +100,17 @@ class FederationConfig:
                 f"n_agents={self.n_agents}: nobody would explore the last region."
             )
         low, high = self.value_range
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        if not (low < high and math.isfinite(high - low)):
             raise ValueError(f"value_range needs finite low < high, got {self.value_range}.")
 
     def _check_crowd(self) -> None:
         if self.crowd not in CROWD:
             raise ValueError(f"crowd must be one of {', '.join(CROWD)}, got {self.crowd!r}.")
+        if self.crowd == "prior" and self.message_length < 2:
+            raise ValueError(
+                "crowd='prior' compares points: n_features must be at least 2, got "
+                f"{self.message_length}."
+            )
         if self.crowd == "prior" and self.n_regions > 1:
             raise ValueError(
                 f"n_regions={self.n_regions} belongs to crowd='explore': with crowd='prior' one "

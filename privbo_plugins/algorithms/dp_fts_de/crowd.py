@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,7 +52,9 @@ from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
 
-_DESIGNS = 64
+_DESIGNS, _POINTS = 64, 1024
+"""At least so many designs, and where they are small so many points in all."""
+
 _INDUCING = 256
 _RANK_TOLERANCE = 1e-9
 _JITTER = 1e-9
@@ -101,11 +104,18 @@ class Belief:
         self.shared = Shared(prior, space, seed)
         self.L = space.embed(space.spread(M, seed))
         self._own = RBF(prior.own_lengthscale)
-        self.V: Array = np.eye(self.shared.rank)
+        self._sure: Array = np.eye(self.shared.rank)
+        """Covariance of u if the prior fits."""
         self.gains: tuple[Array, ...] = ()
         """G_j, shape (U, M) each: mu = sum_j G_j B_j."""
         self.norms: tuple[float, ...] = ()
         """Clipping norms of the rounds behind them."""
+
+    @property
+    def V(self) -> Array:
+        """Covariance of u, with the doubt whether the prior fits, shape (U, U)."""
+        doubt = self.prior.doubt if self.gains else 0.0
+        return np.asarray((1.0 - doubt) * self._sure + doubt * np.eye(len(self._sure)))
 
     def phi(self, A: Array) -> Array:
         """Features of embedded points, shape (a, U)."""
@@ -121,13 +131,13 @@ class Belief:
             return before
         phi_A = self.phi(A) if phi_A is None else phi_A
         phi_B = self.phi(B) if phi_B is None else phi_B
-        return np.asarray(before - phi_A @ ((np.eye(len(self.V)) - self.V) @ phi_B.T))
+        return np.asarray(before - phi_A @ ((np.eye(len(self._sure)) - self.V) @ phi_B.T))
 
     def variance(self, phi: Array) -> Array:
         """Variance of an agent's own function where the features are given, shape (a,)."""
         prior = self.prior
         total = prior.shared_sd**2 + prior.own_sd**2 + prior.level_sd**2
-        learnt = np.einsum("ij,ij->i", phi @ (np.eye(len(self.V)) - self.V), phi)
+        learnt = np.einsum("ij,ij->i", phi @ (np.eye(len(self._sure)) - self.V), phi)
         return np.asarray(np.full(len(phi), total) - learnt)
 
     def mean(self, phi: Array, broadcasts: Sequence[Array]) -> Array:
@@ -137,7 +147,7 @@ class Belief:
             phi: Features, shape (a, U).
             broadcasts: B_j, shape (M,) each.
         """
-        mu = np.zeros(len(self.V))
+        mu = np.zeros(len(self._sure))
         for G, B in zip(self.gains, broadcasts, strict=True):
             mu = mu + G @ B
         return np.asarray(self.prior.level + phi @ mu)
@@ -160,22 +170,22 @@ class Belief:
         """
         M, rng = len(self.L), np.random.default_rng([self.seed, n])
         s2 = self.prior.noise_sd**2 * np.eye(n)
+        designs = min(max(_DESIGNS, _POINTS // n), _POINTS)
         W: Array = np.zeros((M, M))  # E[v vᵀ]
-        H: Array = np.zeros((M, len(self.V)))  # E[A_X phi(X)]
-        for _ in range(_DESIGNS):
+        H: Array = np.zeros((M, len(self._sure)))  # E[A_X phi(X)]
+        for _ in range(designs):
             X = self.space.embed(self.space.uniform(n, rng))
             A = self.operator(X)
-            W = W + A @ (self.k(X, X) + s2) @ A.T / _DESIGNS
-            H = H + A @ self.phi(X) / _DESIGNS
+            W = W + A @ (self.k(X, X) + s2) @ A.T / designs
+            H = H + A @ self.phi(X) / designs
         rms = math.sqrt(float(np.trace(W)))
         norm = rms if S is None else S
-        Z = self.V @ H.T  # Cov(u, B), (U, M)
+        Z = self._sure @ H.T  # Cov(u, B), (U, M)
         both = H @ Z  # Cov of two agents' messages, (M, M)
         C = both + (W / q - both) / N + ((noise * norm) ** 2 + _JITTER * rms**2) * np.eye(M)
         G: Array = np.asarray(np.linalg.solve((C + C.T) / 2, Z.T).T, dtype=float)
-        later, doubt = copy.copy(self), self.prior.doubt
-        unknown = np.eye(len(self.V))
-        later.V = np.asarray((1.0 - doubt) * (self.V - G @ Z.T) + doubt * unknown, dtype=float)
+        later = copy.copy(self)
+        later._sure = np.asarray(self._sure - G @ Z.T, dtype=float)
         later.gains, later.norms = (*self.gains, G), (*self.norms, norm)
         return later
 
@@ -192,6 +202,7 @@ class CrowdModel(SharedModel):
         super().__init__(config, space)
         first = Belief(config.prior, space, config.message_length, config.feature_seed)
         self._beliefs = [first]
+        self._lock = threading.Lock()
         self._on_grid: Array | None = None
         if self.grid is not None:
             self._embedded = space.embed(self.grid)
@@ -201,13 +212,14 @@ class CrowdModel(SharedModel):
         """What is known of m after j broadcasts."""
         config = self.config
         noise = config.noise_multiplier / (config.q * config.n_agents)
-        while len(self._beliefs) <= j:
-            n = config.n_startup + len(self._beliefs) - 1
-            last = self._beliefs[-1]
-            self._beliefs.append(
-                last.after(n, noise, config.q, config.n_agents, config.clipping_norm)
-            )
-        return self._beliefs[j]
+        with self._lock:  # the server and all agents of a process share this object
+            while len(self._beliefs) <= j:
+                n = config.n_startup + len(self._beliefs) - 1
+                last = self._beliefs[-1]
+                self._beliefs.append(
+                    last.after(n, noise, config.q, config.n_agents, config.clipping_norm)
+                )
+            return self._beliefs[j]
 
     def clipping_norm(self, t: int) -> float:
         """S in round t: as given, or the root mean square of |v_n| under the prior."""

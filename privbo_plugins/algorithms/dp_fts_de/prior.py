@@ -37,10 +37,10 @@ class CrowdPrior:
 
     def __post_init__(self) -> None:
         for name in ("level_sd", "shared_sd", "own_sd", "noise_sd"):
-            _check(name, getattr(self, name), 1e-6, 1e6)
+            _check(name, getattr(self, name), 1e-4, 1e3)
         for name in ("shared_lengthscale", "own_lengthscale"):
-            _check(name, getattr(self, name), 1e-6, 1e6)
-        _check("level", self.level, -1e6, 1e6)
+            _check(name, getattr(self, name), 1e-4, 1e3)
+        _check("level", self.level, -1e3, 1e3)
         _check("doubt", self.doubt, 0.0, 1.0 - 1e-9)
 
 

@@ -26,6 +26,7 @@ still releases its noise.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,6 +59,13 @@ class Broadcast:
     round: int
     weights: Array
     noise: Array
+
+    def digest(self) -> str:
+        """A fingerprint of its content."""
+        content = hashlib.sha256(str(self.round).encode())
+        for numbers in (self.weights, self.noise):
+            content.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
+        return content.hexdigest()
 
 
 class RoundSum:

@@ -1,0 +1,408 @@
+"""Maximising a score over a space, and what it asks of spaces: embedding, spreading, describing.
+
+Everything is seeded, so nothing is random; bounds are five standard deviations of what they bound.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import qmc
+
+from privbo_plugins.algorithms.search import argmax, maximiser
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+
+from .helpers import cube
+
+LINE = cube(1)
+SQUARE = cube(2)
+BIG_GRID = Space({"a": Int(0, 400), "b": Int(1, 900, step=3)})
+LOGS = Space({"a": Float(1e-6, 10.0, log=True), "b": Int(1, 5000, log=True)})
+MIXED = Space(
+    {
+        "a": Float(-2.0, 5.0),
+        "b": Categorical(("x", "y", None)),
+        "c": Int(0, 60),
+        "d": Float(0.0, 1.0, step=0.1),
+    }
+)
+SWITCHES = Space({f"s{j:02d}": Categorical((False, True)) for j in range(12)})
+CONSTANTS = Space({"a": Float(2.0, 2.0), "b": Float(0.0, 1.0), "c": Categorical(("only",))})
+SPACES = {
+    "line": LINE,
+    "square": SQUARE,
+    "grid": BIG_GRID,
+    "logs": LOGS,
+    "mixed": MIXED,
+    "switches": SWITCHES,
+    "constants": CONSTANTS,
+}
+each_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
+
+
+def rng_of(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def nowhere(space: Space) -> np.ndarray:
+    return np.empty((0, len(space)))
+
+
+def assert_evaluated(space: Space, X: np.ndarray) -> None:
+    """What the host evaluates there lies there."""
+    for x in X:
+        np.testing.assert_allclose(space.encode(space.decode(x)), x, atol=1e-12)
+
+
+class Peak:
+    """-|embed(x) - embed(x*)|, the points it was asked for, and how often."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self.space, self.asked = space, []
+        self.best = space.uniform(1, rng_of(seed))
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        self.asked.append(X.copy())
+        away = self.space.embed(X) - self.space.embed(self.best)
+        return -np.asarray(np.linalg.norm(away, axis=1))
+
+
+# The search -----------------------------------------------------------------------------------
+
+
+@each_space
+@pytest.mark.parametrize("n", [0, 3])
+def test_it_scores_points_that_hosts_evaluate_and_few_of_them(space: Space, n: int) -> None:
+    score = Peak(space, 99)
+    near = space.uniform(n, rng_of(5))
+    found = maximiser(space, score, near, rng_of(0))
+    assert found.shape == (len(space),)
+    assert found.dtype == np.float64
+    assert_evaluated(space, found[None])
+    assert len(score.asked) <= 6
+    assert sum(len(X) for X in score.asked) <= 512 + n + 4 * (4 + 4 * 32)
+    for X in score.asked:
+        assert X.shape[1] == len(space)
+        assert_evaluated(space, X[::7])
+
+
+@each_space
+def test_it_beats_its_candidates_and_what_it_is_told(space: Space) -> None:
+    for seed in range(8):
+        score, near = Peak(space, 50 + seed), space.uniform(9, rng_of(seed + 100))
+        found = score(maximiser(space, score, near, rng_of(seed))[None])[0]
+        assert found >= score(space.uniform(512, rng_of(seed))).max() - 1e-12
+        assert found >= score(near).max() - 1e-12
+
+
+@each_space
+def test_one_peak_is_found(space: Space) -> None:
+    """Within two hundredths of the cube's side, wherever it lies."""
+    for seed in range(12):
+        score = Peak(space, seed)
+        found = maximiser(space, score, nowhere(space), rng_of(seed + 1000))
+        assert score(found[None])[0] > -0.02
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_several_peaks_against_a_dense_grid(d: int) -> None:
+    """Sums of 3 d bumps of width 0.15: at most a hundredth of the range is lost."""
+    axis = np.linspace(0, 1, {1: 4001, 2: 121, 3: 33}[d])
+    dense = np.array(list(itertools.product(axis, repeat=d)))
+    for seed in range(8):
+        rng = rng_of(seed)
+        centres, weights = rng.random((3 * d, d)), rng.uniform(0.3, 1, 3 * d)
+
+        def score(X: np.ndarray, c: Any = centres, w: Any = weights) -> np.ndarray:
+            return np.asarray(np.exp(-((X[:, None] - c) ** 2).sum(2) / 0.045) @ w)
+
+        found = score(maximiser(cube(d), score, nowhere(cube(d)), rng_of(seed))[None])[0]
+        values = score(dense)
+        assert found >= values.max() - 0.01 * np.ptp(values)
+
+
+def test_corners_are_reached() -> None:
+    for corner in itertools.product((0.0, 1.0), repeat=2):
+        at = np.array(corner)
+        found = maximiser(
+            SQUARE, lambda X, at=at: -np.abs(X - at).sum(1), nowhere(SQUARE), rng_of(0)
+        )
+        np.testing.assert_allclose(found, at, atol=0.02)
+
+
+def test_a_needle_among_the_last_points_told_is_kept() -> None:
+    near = SQUARE.uniform(700, rng_of(3))
+    for needle in (near[-1], near[-512]):
+
+        def score(X: np.ndarray, at: np.ndarray = needle) -> np.ndarray:
+            return (X == at).all(1).astype(float)
+
+        np.testing.assert_array_equal(maximiser(SQUARE, score, near, rng_of(0)), needle)
+
+
+def test_it_avoids_what_is_ruled_out() -> None:
+    """Minus infinity where it was already: what is next to it is best, never the point itself."""
+    for seed in range(5):
+        near = SQUARE.uniform(20, rng_of(seed))
+
+        def score(X: np.ndarray, near: np.ndarray = near) -> np.ndarray:
+            away = np.abs(X[:, None] - near[None]).max(2).min(1)
+            return np.where(away < 1e-9, -np.inf, -away)
+
+        found = maximiser(SQUARE, score, near, rng_of(seed))
+        assert -0.03 < score(found[None])[0] < 0
+
+
+@each_space
+def test_a_score_that_rules_everything_out_still_gives_a_point(space: Space) -> None:
+    found = maximiser(space, lambda X: np.full(len(X), -np.inf), nowhere(space), rng_of(0))
+    assert_evaluated(space, found[None])
+
+
+@each_space
+def test_the_generator_decides(space: Space) -> None:
+    near = space.uniform(4, rng_of(8))
+    near.setflags(write=False)
+    before = near.copy()
+    found = [maximiser(space, Peak(space, 1), near, rng_of(s)).tobytes() for s in (0, 0)]
+    assert found[0] == found[1]
+    np.testing.assert_array_equal(near, before)
+
+
+def test_a_flat_score_leads_anywhere() -> None:
+    X = np.array(
+        [
+            maximiser(SQUARE, lambda X: np.zeros(len(X)), nowhere(SQUARE), rng_of(s))
+            for s in range(40)
+        ]
+    )
+    assert len(np.unique(X, axis=0)) == 40
+    assert (X.std(0) > 0.15).all()
+
+
+def test_choices_that_interact_are_found() -> None:
+    """Exclusive-or of three pairs: no single change helps from half of all points."""
+
+    def score(X: np.ndarray) -> np.ndarray:
+        return sum(((X[:, 2 * j] != X[:, 2 * j + 1]).astype(float) for j in range(3)), X[:, 6])
+
+    for seed in range(10):
+        found = maximiser(SWITCHES, score, nowhere(SWITCHES), rng_of(seed))
+        assert score(found[None])[0] == 4.0
+
+
+# Ties -----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(values=st.lists(st.integers(-3, 3), min_size=1, max_size=9), seed=st.integers(0, 2**32 - 1))
+def test_argmax_is_one_of_the_largest(values: list[int], seed: int) -> None:
+    scores = np.array(values, dtype=float)
+    assert scores[argmax(scores, rng_of(seed))] == scores.max()
+    assert isinstance(argmax(scores, rng_of(seed)), int)
+
+
+def test_equal_values_are_equally_likely() -> None:
+    values, rng = np.array([0.0, 1.0, 1.0 - 1e-14, -5.0, 1.0]), rng_of(0)
+    seen = np.bincount([argmax(values, rng) for _ in range(3000)], minlength=5)
+    assert seen[[0, 3]].sum() == 0
+    assert np.abs(seen[[1, 2, 4]] / 3000 - 1 / 3).max() < 5 * math.sqrt(2 / 9 / 3000)
+
+
+def test_argmax_of_infinite_values() -> None:
+    assert argmax(np.array([-np.inf, -np.inf, 0.0]), rng_of(0)) == 2
+    assert argmax(np.array([3.0, np.inf]), rng_of(0)) == 1
+    assert {argmax(np.full(3, -np.inf), rng_of(s)) for s in range(40)} == {0, 1, 2}
+
+
+# Embedding ------------------------------------------------------------------------------------
+
+
+@each_space
+def test_embedded_distances_written_out(space: Space) -> None:
+    """Numeric coordinates as they are; two different choices lie one apart."""
+    X = space.uniform(7, rng_of(2))
+    before, Z = X.copy(), space.embed(X)
+    np.testing.assert_array_equal(X, before)
+    width = sum(len(d.choices) if isinstance(d, Categorical) else 1 for d in space.values())
+    assert Z.shape == (7, width)
+    for a, b in itertools.combinations(range(7), 2):
+        square = 0.0
+        for j, dim in enumerate(space.values()):
+            if isinstance(dim, Categorical):
+                square += float(X[a, j] != X[b, j])
+            else:
+                square += (X[a, j] - X[b, j]) ** 2
+        assert float(((Z[a] - Z[b]) ** 2).sum()) == pytest.approx(square, abs=1e-12)
+    assert space.embed(X[:0]).shape == (0, width)
+
+
+# Uniform points -------------------------------------------------------------------------------
+
+
+@each_space
+def test_uniform_points_are_points_that_hosts_evaluate(space: Space) -> None:
+    X = space.uniform(50, rng_of(0))
+    assert X.shape == (50, len(space))
+    assert_evaluated(space, X)
+    np.testing.assert_array_equal(X, space.uniform(50, rng_of(0)))
+    assert space.uniform(0, rng_of(0)).shape == (0, len(space))
+
+
+def test_uniform_means_uniform() -> None:
+    n = 4000
+    X = MIXED.uniform(n, rng_of(1))
+    for j, dim in enumerate(MIXED.values()):
+        if isinstance(dim, Categorical):
+            seen = np.bincount(X[:, j].astype(int), minlength=3) / n
+            assert np.abs(seen - 1 / 3).max() < 5 * math.sqrt(2 / 9 / n)
+        else:
+            below = [(X[:, j] < u).mean() - u for u in (0.249, 0.5, 0.751)]
+            rounding = dim.resolution / 2  # at most half a cell is counted on the other side
+            assert np.abs(below).max() < rounding + 5 * math.sqrt(0.25 / n)
+
+
+def test_points_within_a_box() -> None:
+    lower, upper = np.array([0.2, 0.0, 0.4, 0.3]), np.array([0.3, 1.0, 0.8, 0.5])
+    X = MIXED.within(lower, upper, 300, rng_of(0))
+    assert_evaluated(MIXED, X[::10])
+    half = MIXED.resolution / 2
+    numeric = MIXED.numeric
+    assert (X >= lower - half - 1e-9)[:, numeric].all()
+    assert (X <= upper + half + 1e-9)[:, numeric].all()
+    assert set(X[:, 1]) == {0.0, 1.0, 2.0}
+    assert np.ptp(X[:, 0]) > 0.09
+
+
+# Evenly spread points -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("d", "side"), [(1, 16), (1, 256), (2, 4), (2, 16), (3, 3), (4, 2)])
+def test_a_power_is_a_grid(d: int, side: int) -> None:
+    X = cube(d).spread(side**d, seed=3)
+    expected = list(itertools.product([i / (side - 1) for i in range(side)], repeat=d))
+    np.testing.assert_allclose(X, expected, atol=1e-12)
+    np.testing.assert_array_equal(X, cube(d).spread(side**d, seed=4))
+
+
+@each_space
+@pytest.mark.parametrize("n", [1, 5, 16, 27, 256])
+def test_spread_points_are_points_that_hosts_evaluate(space: Space, n: int) -> None:
+    X = space.spread(n, 0)
+    assert X.shape == (n, len(space))
+    assert_evaluated(space, X[:30])
+    assert X.tobytes() == space.spread(n, 0).tobytes()
+
+
+def test_other_numbers_are_spread_by_their_seed() -> None:
+    X = [SQUARE.spread(10, seed) for seed in range(4)]
+    assert len({x.tobytes() for x in X}) == 4
+
+
+@pytest.mark.parametrize("n", [16, 64, 256])
+def test_a_power_of_two_leaves_no_gap(n: int) -> None:
+    """One point in each of n slices of every axis; choices are as equal as they can be."""
+    space = Space({"a": Float(0, 1), "b": Categorical("xyz"), "c": Float(0, 1)})
+    for seed in range(4):
+        X = space.spread(n, seed)
+        for j in (0, 2):
+            assert sorted((X[:, j] * n).astype(int)) == list(range(n))
+        counts = np.bincount(X[:, 1].astype(int), minlength=3)
+        assert np.abs(counts - n / 3).max() <= 1
+
+
+def test_spread_is_more_even_than_uniform() -> None:
+    uneven = {
+        n: [
+            qmc.discrepancy(make(n, seed))
+            for seed in range(10)
+            for make in (cube(3).spread, lambda n, seed: cube(3).uniform(n, rng_of(seed)))
+        ]
+        for n in (16, 50, 200)
+    }
+    for scores in uneven.values():
+        assert np.mean(scores[::2]) < 0.6 * np.mean(scores[1::2])
+
+
+def test_the_keywords_of_scipy_are_known() -> None:
+    """``rng=`` came with SciPy 1.15."""
+    assert "rng" in inspect.signature(qmc.Sobol).parameters
+
+
+# Descriptions ---------------------------------------------------------------------------------
+
+
+@each_space
+def test_a_description_gives_the_same_space(space: Space) -> None:
+    described = json.loads(json.dumps(space.to_dict()))
+    before = copy.deepcopy(described)
+    again = Space.from_dict(described)
+    assert described == before
+    assert again.names == space.names
+    np.testing.assert_array_equal(again.numeric, space.numeric)
+    np.testing.assert_array_equal(again.resolution, space.resolution)
+    for name, dim in space.items():
+        if isinstance(dim, Categorical):
+            assert len(again[name].choices) == len(dim.choices)  # type: ignore[union-attr]
+        else:
+            assert again[name] == dim
+            assert type(again[name]) is type(dim)
+    for one, two in (
+        (space.uniform(20, rng_of(0)), again.uniform(20, rng_of(0))),
+        (space.spread(20, 0), again.spread(20, 0)),
+        (space.embed(space.spread(9, 1)), again.embed(again.spread(9, 1))),
+    ):
+        assert one.tobytes() == two.tobytes()
+    small, other = space.grid(5000), again.grid(5000)
+    assert (small is None) == (other is None)
+    if small is not None and other is not None:
+        assert small.tobytes() == other.tobytes()
+
+
+def test_the_order_of_a_description_does_not_matter() -> None:
+    described = dict(reversed(MIXED.to_dict().items()))
+    assert Space.from_dict(described).names == MIXED.names
+
+
+class Unnamed:
+    """Choices that look alike, as kernels and schedules do."""
+
+    def __repr__(self) -> str:
+        return "Unnamed()"
+
+
+LONG = np.arange(2000)
+ALIKE = {
+    "objects": Categorical((Unnamed(), Unnamed(), Unnamed())),
+    "long arrays": Categorical((LONG, np.where(LONG == 1000, 7, LONG))),
+}
+
+
+def assert_apart(dim: Categorical, described: dict[str, Any]) -> None:
+    space, again = Space({"a": dim}), Space.from_dict(described)
+    assert again.uniform(20, rng_of(0)).tobytes() == space.uniform(20, rng_of(0)).tobytes()
+
+
+@pytest.mark.parametrize("dim", ALIKE.values(), ids=ALIKE.keys())
+def test_choices_that_look_alike_stay_apart_in_json(dim: Categorical) -> None:
+    assert_apart(dim, json.loads(json.dumps(Space({"a": dim}).to_dict())))
+
+
+def test_choices_that_look_alike_stay_apart() -> None:
+    """A server of the same process is told to_dict() itself; pickles keep the object, too."""
+    dim = ALIKE["objects"]
+    assert_apart(dim, Space({"a": dim}).to_dict())
+
+
+def test_a_description_of_a_description_is_the_same() -> None:
+    again = Space.from_dict(MIXED.to_dict())
+    assert again.to_dict() == MIXED.to_dict()
