@@ -28,10 +28,10 @@ demo-federated: $(STAMP)  ## 20 clinics tune together, each on its own data
 
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) lint
-	$(BIN)/python -m pytest -n 4
+	$(BIN)/python -m pytest -n 3
 
 test-fast: $(STAMP)  ## the tests without the slow ones
-	$(BIN)/python -m pytest -n 4 -m "not slow"
+	$(BIN)/python -m pytest -n 3 -m "not slow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -25,12 +25,11 @@ INIT: dict[str, Any] = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Three workers, each with a Ray of its own: these tests wait far more than they compute."""
+    """Two workers, each with a Ray of its own: more of them would only wait for each other."""
     here = str(Path(__file__).parent)
     for item in items:
         if str(item.path).startswith(here):
-            kinds = [kind for kind in ("federated", "faults") if kind in item.path.name]
-            group = "-".join(["ray", *kinds[:1]])
+            group = "ray-faults" if "faults" in item.path.name else "ray"
             item.add_marker(pytest.mark.xdist_group(group))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:ResourceWarning"))
