@@ -478,10 +478,9 @@ def test_the_same_agents_round_after_round(doubt: float) -> None:
     The default prior, 20 agents, z = 1, 400 federations; a point more a round.
     """
     prior = dataclasses.replace(PRIOR, doubt=doubt)
-    left, said = follow(prior, 16, range(1, 9), R=400, N=20, z=1.0, same=True)
+    left, _ = follow(prior, 16, range(1, 9), R=400, N=20, z=1.0, same=True)
+    assert left[2].mean() < 1.05 * left[0].mean()  # as many rounds as are recommended
     assert left[-1].mean() < 1.15 * left[0].mean()
-    if doubt:  # they repeat themselves: without doubt too much would be believed
-        assert (left[-1] / said[-1]).max() < 1 + 5 * math.sqrt(2 / 400)
 
 
 @pytest.mark.parametrize("n", [1, 3, 8])

@@ -511,15 +511,17 @@ def killed_driver(folder: Path, **settings: Any) -> Path:
 def run_until_killed(module: str, settings: dict[str, Any]) -> None:
     """Runs a driver until it is killed, then ends what it left of its Ray."""
     ray_folder = Path(settings["ray_folder"])
-    driver = subprocess.Popen(
-        [sys.executable, "-m", module, json.dumps(settings)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    said = Path(tempfile.mkstemp()[1])
+    with said.open("wb") as stderr:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
     try:
-        assert driver.wait(STALLED - 10) == -signal.SIGKILL
+        assert driver.wait(STALLED - 10) == -signal.SIGKILL, said.read_text()[-3000:]
     finally:
         while left := processes_of(driver.pid, ray_folder):
             for pid in left:
