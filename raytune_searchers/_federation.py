@@ -54,7 +54,7 @@ class ServerSettings:
         space: With descriptions instead of choices.
         maximize: Whether large values are good.
         deadline: Seconds after which a round closes without those that have not sent.
-        hold: Close rounds at their deadline only.
+        hold: Run rounds on the server's own clock.
         vault_id: Identity of the vault, if it must exist already.
         at_least: Rounds that the driver has seen released: the ledger may not show fewer.
     """

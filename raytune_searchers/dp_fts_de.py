@@ -152,16 +152,16 @@ class DPFTSDESearch(HostedSearch):
             the CPU for them, and they are given no GPU.
         deadline: Seconds from the first vector of a round after which it closes without those
             that have not sent; None waits for ever.
-        hold: Close rounds at their deadline only, so that their length does not tell who was
-            there.
+        hold: Run rounds on the server's own clock, one every ``deadline`` seconds, whoever sends.
+            Tune hands out trials by who is behind, so who sends when stays public.
         vault: Where ledger and broadcasts are kept: None for the memory of the server's actor,
             which ends with the driver, or ``sqlite:///server.db``, ``postgresql://user@host/db``,
             ``env:NAME``.
         agent_vaults: Where each agent's trials are kept: None for its host's memory, or a URL
             with ``{agent}`` in it, such as ``sqlite:////private/{agent}.db``, or ``env:NAME`` for
             one. Agents whose host ends go on from there.
-        log_to: What objectives print, log and raise: None drops it, or a path with ``{agent}``
-            (with shared hosts: the name of the host's first agent), mode 0600. Ray's own logs
+        log_to: What objectives print, log and raise: None drops it, or a path with ``{agent}``,
+            mode 0600; needs ``hosts="agent"``, because a process has one output. Ray's own logs
             never get it.
         seed: Drives points and draws, never noise.
         run: Name of the run in the databases; None makes one.
@@ -213,6 +213,12 @@ class DPFTSDESearch(HostedSearch):
         self._n_hosts = _checked_hosts(hosts, config.n_agents)
         self._deadline, self._hold = deadline, hold
         self._agent_vaults, self._log_to = checked_template(agent_vaults), log_to
+        if log_to is not None and ("{agent}" not in log_to or self._n_hosts < config.n_agents):
+            raise ValueError(
+                "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
+                "host share its output, and one would read what another's objective prints. Got "
+                f"log_to={log_to!r} with {self._n_hosts} hosts for {config.n_agents} agents."
+            )
         self._attempts: dict[tuple[int, int], int] = {}
         self._out: set[int] = set()
         super().__init__(

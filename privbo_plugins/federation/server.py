@@ -30,6 +30,7 @@ from privbo_plugins.federation.wire import Address, Listener
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise, choose
+from privbo_plugins.scrub import public_name
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.vault import Transaction, open_vault
 
@@ -48,6 +49,11 @@ _ANY_SPACE = Space({"x": Float(0.0, 1.0)}).to_dict()
 _NO_VAULT = (
     "Round {t} was not released: the server's vault refused it. Nothing was published. Agents can "
     "go on alone; the server needs its database back."
+)
+
+_NO_RELEASE = (
+    "Round {t} was not released: the server failed inside ({kind}). Nothing was published. Agents "
+    "can go on alone; the server's operator has to look after it."
 )
 
 
@@ -354,17 +360,20 @@ class FederatedServer:
         with self._lock:
             if self._round is not None:
                 self._close(self._round)
+                if self._hold and not self.finished:
+                    self._round = self._open()
 
     def _close(self, current: _Round) -> None:
         """Charges, draws, stores and publishes a round, once."""
-        t = current.total.t
+        t, failure = current.total.t, ""
         try:
             payload = self._release(current.total)
-        except Exception as error:
+        except Exception as error:  # its text and frames may hold the sum: only its kind is told
+            failure = _NO_VAULT if isinstance(error, VaultError) else _NO_RELEASE
+            failure = failure.format(t=t, kind=public_name(error))
+        if failure:
             self._lock.notify_all()  # whoever waits tries again, and hears the same
-            if isinstance(error, VaultError):
-                raise FederationError(_NO_VAULT.format(t=t)) from error
-            raise
+            raise FederationError(failure)
         self._broadcasts[t] = _from_payload(t, payload)
         self._round = None
         self._lock.notify_all()

@@ -310,8 +310,9 @@ class FederationGuarantee:
         if self.held:
             return (
                 "one agent takes part, with everything it ever sends, or does not (add or remove; "
-                "the number of agents on the roster is public, and rounds run on the server's "
-                "clock)"
+                "the number of agents on the roster is public), where rounds run on the server's "
+                "clock and agents run by themselves: in one loop or process that they share, a "
+                "slow agent delays the others, and who sends when is taken as public"
             )
         return (
             "the vectors of one agent count as it sent them, or as zeros (add or remove, for the "

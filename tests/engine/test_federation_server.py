@@ -215,6 +215,31 @@ def test_rounds_that_are_held_close_on_the_servers_clock_only(clock: SimpleNames
     assert server.poll() == 2
 
 
+def test_what_fails_inside_is_told_without_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the text nor a frame of the failure, which may hold the exact sum."""
+    server = FederatedServer(config_of(n_agents=1))
+
+    def fails(exact: Any, scale: float) -> Any:
+        raise RuntimeError(f"cannot add noise to {exact}")
+
+    monkeypatch.setattr(server._noise, "add_gaussian", fails)
+    with pytest.raises(FederationError, match="failed inside") as raised:
+        server.connect(0).submit(np.full(M, 0.7036283888830555))
+    assert "0.70" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+    assert server.ledger() == []
+    assert server.broadcasts() == []
+
+
+def test_closing_by_hand_keeps_the_servers_clock(clock: SimpleNamespace) -> None:
+    server = held_server(10.0)
+    server.close_round()
+    assert server.poll() == 1
+    clock.now += 10.5
+    assert server.poll() == 2  # whether anybody has sent or not
+
+
 def test_waiting_for_a_held_round_ends_at_its_deadline() -> None:
     server = held_server(0.5)
     t = play(server)

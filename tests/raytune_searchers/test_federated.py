@@ -133,7 +133,7 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
     def finish(agent: Any, config: Any, value: Any) -> None:
         append(tmp_path / "best", [agent, config, value])
 
-    search = make_search(log_to=f"{tmp_path}/log-{{agent}}")
+    search = make_search(hosts="agent", log_to=f"{tmp_path}/log-{{agent}}")
     results = start(search, search.private(objective, finish), tmp_path).fit()
     log = tmp_path / "log-0"
     assert "Jane Doe" in log.read_text()
@@ -216,6 +216,8 @@ def test_results_know_one_metric() -> None:
     ("settings", "text"),
     [
         ({"hosts": 0}, "hosts must be 'agent' or a number"),
+        ({"log_to": "/nowhere/{agent}"}, "log_to= needs"),
+        ({"log_to": "/nowhere/all", "hosts": "agent"}, "log_to= needs"),
         ({"hosts": "one"}, "hosts must be 'agent' or a number"),
         ({"agents": ["a", "b"]}, "4 different names"),
         ({"agents": ["a", "a", "b", "c"]}, "4 different names"),
