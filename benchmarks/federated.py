@@ -270,6 +270,14 @@ def run_scale(n_agents: int) -> Row:
     }
 
 
+TRADEOFFS = {
+    "q =": "share of agents q: more signal, more privacy loss",
+    "z =": "noise z: less privacy loss, less signal",
+    "S =": "clipping norm S: less distortion, more noise",
+    "P =": "regions P: better maps of each, more clipping",
+}
+"""The letter that is varied in a panel, and what is traded."""
+
 PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
     "epsilons": epsilons,
     "paper": paper,
@@ -309,14 +317,22 @@ def _summary(name: str, rows: list[Row]) -> list[Row]:
             "lost": _at(curve), "better than": {
                 other: _at(curves[other] - curve) for other in against if other != arm
             },
+            "curve": curve.mean(0).round(5).tolist(),
+            "standard error": _error(curve).round(5).tolist(),
         }
         for arm, curve in curves.items()
     ]  # fmt: skip
 
 
+def _error(curves: Array) -> Array:
+    """Standard error of the mean curve; shape (n_rounds + 1,)."""
+    deviation = curves.std(0, ddof=1) if len(curves) > 1 else np.zeros(curves.shape[1])
+    return np.asarray(deviation / math.sqrt(len(curves)))
+
+
 def _at(curves: Array) -> dict[str, list[float]]:
     """Mean and standard error after the rounds that are shown."""
-    error = curves.std(0, ddof=1) / math.sqrt(len(curves)) if len(curves) > 1 else 0 * curves[0]
+    error = _error(curves)
     return {
         str(t): [round(float(curves[:, t].mean()), 4), round(float(error[t]), 4)]
         for t in SHOWN
@@ -335,6 +351,47 @@ def show(rows: list[Row]) -> None:
         for other, gained in row["better than"].items():
             told = " ".join(f"{t}: {m:+.4f}±{e:.4f}" for t, (m, e) in gained.items())
             print(f"  {'':18} {'better than ' + other:32} | {told}")
+
+
+def picture(part: str, rows: list[Row]) -> None:
+    """What is lost over the rounds, a panel for each problem or for each varied setting."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    panels = _panels(part, rows)
+    figure, axes = plt.subplots(1, len(panels), figsize=(5 * len(panels), 4.2), squeeze=False)
+    for axis, (title, lines) in zip(axes[0], panels.items(), strict=True):
+        for line in lines:
+            _draw(axis, line)
+        axis.set(title=title, xlabel="round", yscale="log")
+        axis.legend(fontsize=7)
+    axes[0][0].set_ylabel("lost: mean over agents, +- one standard error")
+    figure.tight_layout()
+    figure.savefig(RESULTS / f"federated_{part}.png", dpi=110)
+    plt.close(figure)
+
+
+def _panels(part: str, rows: list[Row]) -> dict[str, list[Row]]:
+    if part != "tradeoffs":
+        return {
+            name: [row for row in rows if row["problem"] == name]
+            for name in dict.fromkeys(row["problem"] for row in rows)
+        }
+    common = ("local TS", "placebo N(0, I)", "FTS-DE")
+    return {
+        title: [row for row in rows if row["arm"] in common or row["arm"].startswith(letter)]
+        for letter, title in TRADEOFFS.items()
+    }
+
+
+def _draw(axis: Any, row: Row) -> None:
+    curve, error = np.array(row["curve"]), np.array(row["standard error"])
+    rounds = np.arange(len(curve))
+    label = row["arm"] + (f", eps = {row['epsilon']:.3g}" if row["epsilon"] else "")
+    (line,) = axis.plot(rounds, curve, label=label, lw=1.4)
+    axis.fill_between(rounds, curve - error, curve + error, color=line.get_color(), alpha=0.15)
 
 
 def main() -> None:
@@ -358,6 +415,8 @@ def main() -> None:
         results[part] = summarised(done) if RUN[part] is run else done
         results["machine"] = {"python": platform.python_version(), "numpy": np.__version__}
         path.write_text(json.dumps(results, indent=1) + "\n")
+        if RUN[part] is run:
+            picture(part, results[part])
         print(f"\n{part}")
         show(results[part])
 

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, RoundSum
-from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.federation import server as server_module
 from privbo_plugins.privacy.ledger import AGENTS
@@ -537,7 +537,7 @@ def test_a_vault_that_refuses_publishes_nothing(broken: list[bool]) -> None:
         links[n].submit(np.ones(M))
     with pytest.raises(FederationError, match="Round 1 was not released") as refusal:
         links[2].submit(np.ones(M))
-    assert isinstance(refusal.value.__cause__, VaultError)
+    assert refusal.value.__cause__ is None  # whose frames would hold the sum
 
     def waits(n: int) -> None:
         with pytest.raises(FederationError, match="Nothing was published"):
