@@ -28,15 +28,15 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
-from privbo_plugins.curator import (
+from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.plays import (
     TEST_NOISE,
-    Curator,
     NotARewardError,
+    RewardCurator,
     User,
     as_reward,
     check_user_budget,
 )
-from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
@@ -159,7 +159,7 @@ class LocalObjective:
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._looked_at: dict[str, int] = {}
-        self._curators: weakref.WeakKeyDictionary[Any, dict[str, Curator]] = (
+        self._curators: weakref.WeakKeyDictionary[Any, dict[str, RewardCurator]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -180,7 +180,7 @@ class LocalObjective:
 
     # The ledger -----------------------------------------------------------------------------
 
-    def _curator(self, study: Study) -> Curator:
+    def _curator(self, study: Study) -> RewardCurator:
         with self._lock:
             if self._vault is None:
                 self._vault = self._reopened()
@@ -188,7 +188,7 @@ class LocalObjective:
             of_storage = self._curators.setdefault(study._storage, {})
             if run not in of_storage:
                 refuse_shared_database(study, self._vault)
-                of_storage[run] = Curator(
+                of_storage[run] = RewardCurator(
                     self.mechanism,
                     self._vault,
                     f"optuna-ldp/{run}",
@@ -265,7 +265,12 @@ class LocalObjective:
         return value, error
 
     def _play(
-        self, curator: Curator, guarded: GuardedTrial, key: str, user: User | None, worst: float
+        self,
+        curator: RewardCurator,
+        guarded: GuardedTrial,
+        key: str,
+        user: User | None,
+        worst: float,
     ) -> tuple[float, BaseException | None]:
         """The only frames that hold a raw reward; nothing here touches the study."""
         returned, error = attempt_trial(self._objective, guarded)
@@ -279,7 +284,7 @@ class LocalObjective:
 
     @staticmethod
     def _release(
-        curator: Curator, key: str, reward: float, user: User | None, worst: float
+        curator: RewardCurator, key: str, reward: float, user: User | None, worst: float
     ) -> tuple[float, BaseException | None]:
         try:
             return curator.release(key, reward, user, worst), None
@@ -294,7 +299,7 @@ class LocalObjective:
     def _same_mechanism(self, play: dict[str, Any]) -> bool:
         return self.mechanism.parameters().items() <= play.items()
 
-    def _refresh(self, study: Study, curator: Curator) -> None:
+    def _refresh(self, study: Study, curator: RewardCurator) -> None:
         """Keeps the paragraph in the study true: other trials may not have been privatised."""
         with self._lock:
             first = self._looked_at.get(curator.run_id)

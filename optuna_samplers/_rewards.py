@@ -38,8 +38,8 @@ from privbo_plugins.algorithms.ldp_gp_ucb import (
     UCBConfig,
     make_reward_plan,
 )
-from privbo_plugins.curator import local_guarantee
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError
+from privbo_plugins.plays import local_guarantee
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource

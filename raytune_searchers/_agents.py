@@ -30,7 +30,6 @@ from ray.exceptions import RayActorError, RayError
 from ray.train._internal import session as ray_session
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
-from privbo_plugins.curator import NotARewardError, as_reward
 from privbo_plugins.errors import (
     FederationError,
     ObjectiveFailedError,
@@ -39,6 +38,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.plays import NotARewardError, as_reward
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.scrub import attempt, withheld
 from raytune_searchers._actor import NAMESPACE, Channel, Host, Reply, in_worker, trial_sender

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from privbo_plugins.curator import TEST_NOISE, PlayLedger, User
 from privbo_plugins.errors import VaultError
+from privbo_plugins.plays import TEST_NOISE, PlayLedger, User
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
 from privbo_plugins.session import SET_BACK

@@ -21,7 +21,8 @@ from typing import Any
 
 import ray
 
-from privbo_plugins.curator import (
+from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.plays import (
     NotARewardError,
     User,
     as_reward,
@@ -29,7 +30,6 @@ from privbo_plugins.curator import (
     local_guarantee,
     user_name,
 )
-from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise

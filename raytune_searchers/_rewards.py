@@ -25,8 +25,8 @@ from privbo_plugins.algorithms.ldp_gp_ucb import (
     UCBConfig,
     make_reward_plan,
 )
-from privbo_plugins.curator import check_user_budget
 from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.plays import check_user_budget
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource

@@ -64,6 +64,34 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     return float(root) * (1 + 1e-9) + 1e-9
 
 
+def gdp_mu(epsilon: float, delta: float) -> float:
+    """Largest mu with ``gdp_delta(mu, epsilon) <= delta``, rounded down.
+
+    The analytic Gaussian mechanism (Balle and Wang 2018): noise of standard deviation
+    sensitivity / mu is (epsilon, delta)-DP.
+
+    Args:
+        epsilon: Finite, > 0.
+        delta: In (0, 1).
+
+    Raises:
+        ValueError: If epsilon or delta lies outside its range.
+
+    Example:
+        >>> round(gdp_mu(1.0, 1e-5), 4)
+        0.2681
+    """
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}.")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie in (0, 1), got {delta}.")
+    high = 1.0
+    while gdp_delta(high, epsilon) < delta:
+        high *= 2.0
+    root = brentq(lambda m: gdp_delta(m, epsilon) - delta, 1e-12, high, xtol=1e-14)
+    return float(root) * (1.0 - 1e-9)
+
+
 def gdp_compose(mus: Iterable[float]) -> float:
     """sqrt(Σ mu²)."""
     return math.sqrt(math.fsum(mu * mu for mu in mus))

@@ -35,9 +35,8 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 
-from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
+from privbo_plugins.privacy.accountant import gdp_epsilon, gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
@@ -384,11 +383,7 @@ class Gaussian(LocalMechanism):
     @cached_property
     def mu(self) -> float:
         """Gaussian DP parameter: the largest with delta(eps; mu) <= delta."""
-        high = 1.0
-        while gdp_delta(high, self.epsilon) < self.delta:
-            high *= 2.0
-        root = brentq(lambda m: gdp_delta(m, self.epsilon) - self.delta, 1e-12, high, xtol=1e-14)
-        return float(root) * (1.0 - 1e-9)
+        return gdp_mu(self.epsilon, self.delta)
 
     @property
     def sigma(self) -> float:

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from privbo_plugins.curator import Curator
+from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.local import (
     LOCAL_MECHANISMS,
     Duchi,
@@ -422,7 +422,7 @@ def test_the_audit_flags_five_draws_of_which_one_is_published(
     assert audited_epsilon(*both_sides(draw, (-1.0, 1.0), 4000)) > 1.0
 
 
-class Forgetful(Curator):
+class Forgetful(RewardCurator):
     """Mutant: a trial that is told again is drawn again."""
 
     retries = itertools.count()
@@ -431,7 +431,7 @@ class Forgetful(Curator):
         return super().release(f"{trial}/{next(self.retries)}", reward, user, worst)
 
 
-def told_five_times(kind: type[Curator], name: str) -> Draw:
+def told_five_times(kind: type[RewardCurator], name: str) -> Draw:
     """Every run is a trial; whoever retries it sees all of its answers."""
     curator = kind(mechanism_of(name, 1.0), open_vault(), "run", noise=InsecureNoise(0))
     trials = itertools.count()
@@ -445,7 +445,7 @@ def told_five_times(kind: type[Curator], name: str) -> Draw:
 
 @pytest.mark.parametrize("name", ["laplace", "hybrid"])
 def test_a_curator_asked_five_times_says_no_more_than_once(name: str) -> None:
-    scores = both_sides(told_five_times(Curator, name), (-1.0, 1.0), 2000)
+    scores = both_sides(told_five_times(RewardCurator, name), (-1.0, 1.0), 2000)
     assert 0.5 <= audited_epsilon(*scores) <= 1.0
 
 

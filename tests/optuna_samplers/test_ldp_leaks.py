@@ -32,8 +32,8 @@ from optuna_samplers import (
 )
 from optuna_samplers._guard import GuardedTrialError
 from optuna_samplers._local import LocalObjective
-from privbo_plugins.curator import Curator
 from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.vault import Transaction
 from tests.leaks import Scanner, exception_leaks
@@ -756,7 +756,7 @@ def test_control_local_variables_are_found_out() -> None:
 @pytest.mark.parametrize(
     ("owner", "place"),
     [
-        (Curator, "_charge"),
+        (RewardCurator, "_charge"),
         (LocalMechanism, "randomize"),
         (LocalMechanism, "clip"),
         (Transaction, "charge_play"),

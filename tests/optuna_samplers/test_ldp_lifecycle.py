@@ -39,7 +39,6 @@ from optuna_samplers import (
 )
 from optuna_samplers._guard import GuardedTrialError
 from optuna_samplers._rewards import RewardSampler
-from privbo_plugins.curator import Curator
 from privbo_plugins.errors import (
     BudgetExceededError,
     ObjectiveFailedError,
@@ -47,6 +46,7 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     VaultError,
 )
+from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.vault import Transaction, open_vault
@@ -413,7 +413,7 @@ def test_two_workers_begin_a_run_on_postgresql_at_once(
     mechanism = make_mechanism(1.0, bound=1.0)
     try:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda vault: Curator(mechanism, vault, "run"), vaults))
+            list(pool.map(lambda vault: RewardCurator(mechanism, vault, "run"), vaults))
     finally:
         for vault in vaults:
             vault.close()

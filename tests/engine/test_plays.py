@@ -25,15 +25,15 @@ from scipy import optimize
 from scipy.stats import norm
 
 from privbo_plugins import curator as curator_module
-from privbo_plugins.curator import (
+from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
+from privbo_plugins.plays import (
     TEST_NOISE,
-    Curator,
     PlayLedger,
+    RewardCurator,
     as_reward,
     check_user_budget,
     local_guarantee,
 )
-from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL, LocalGuarantee
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
@@ -95,8 +95,8 @@ def curator_of(
     mechanism: LocalMechanism | None = None,
     host_key: str = "study",
     budget: float | None = None,
-) -> Curator:
-    return Curator(
+) -> RewardCurator:
+    return RewardCurator(
         mechanism_of() if mechanism is None else mechanism,
         vault,
         host_key,
@@ -105,7 +105,7 @@ def curator_of(
     )
 
 
-def ledger(curator: Curator) -> list[tuple[str, str, float, float, float]]:
+def ledger(curator: RewardCurator) -> list[tuple[str, str, float, float, float]]:
     with curator.vault.transaction(curator.run_id) as tx:
         return tx.plays()
 
@@ -225,7 +225,7 @@ def test_threads_share_a_memory_vault() -> None:
 
 PROCESS = """
 import json, sys
-from privbo_plugins.curator import Curator
+from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.vault import open_vault
@@ -233,7 +233,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 mechanism = make_mechanism(0.5, reward_range=(0.0, 1.9), mechanism="laplace")
 seed = int(sys.argv[2])
-curator = Curator(
+curator = RewardCurator(
     mechanism, open_vault(sys.argv[1]), "study", noise=InsecureNoise(seed), user_budget=5.0
 )
 print(json.dumps([curator.release(str(t), seed, "Jane", 0.0) for t in range(10)]))
@@ -696,7 +696,7 @@ def test_test_noise_is_told_for_ever(url: str, noise: Any) -> None:
     curator.release("0", 0.3, "Jane", 0.0)
     vault.close()
     later = open_vault(url)
-    curator = Curator(mechanism_of(), later, "study")
+    curator = RewardCurator(mechanism_of(), later, "study")
     curator.release("1", 0.3, "Jane", 0.0)
     for named in (True, False):
         guarantee = curator.guarantee(2, users_named=named)
@@ -708,12 +708,12 @@ def test_test_noise_is_told_for_ever(url: str, noise: Any) -> None:
 
 
 def test_test_noise_joined_later_is_told_too_and_other_runs_are_not_marked(vault: Vault) -> None:
-    secure = Curator(mechanism_of(), vault, "study")
+    secure = RewardCurator(mechanism_of(), vault, "study")
     secure.release("0", 0.3, "Jane", 0.0)
     assert secure.guarantee(1, users_named=True).protected
     curator_of(vault, InsecureNoise(0))
     assert secure.guarantee(1, users_named=True).reasons == (TEST_NOISE,)
-    other = Curator(mechanism_of(), vault, "another study")
+    other = RewardCurator(mechanism_of(), vault, "another study")
     other.release("0", 0.3, "Jane", 0.0)
     assert other.guarantee(1, users_named=True).protected
 
@@ -1070,7 +1070,7 @@ def test_a_guarantee_goes_through_json(name: str, reasons: list[str]) -> None:
 
 
 def test_the_guarantee_of_a_curator_counts_what_its_host_shows(vault: Vault) -> None:
-    curator = Curator(mechanism_of("hybrid"), vault, "study")
+    curator = RewardCurator(mechanism_of("hybrid"), vault, "study")
     assert "no privatised reward" in str(curator.guarantee(0, users_named=True))
     for trial in range(3):
         curator.release(str(trial), 0.3, "Jane", 0.0)

@@ -249,7 +249,7 @@ class PlayLedger:
         )
 
 
-class Curator(PlayLedger):
+class RewardCurator(PlayLedger):
     """One run's mechanism, its noise and the ledger of its users, in one process.
 
     Args:
@@ -267,7 +267,7 @@ class Curator(PlayLedger):
     Example:
         >>> from privbo_plugins.privacy.local import make_mechanism
         >>> from privbo_plugins.vault import open_vault
-        >>> curator = Curator(make_mechanism(1.0, bound=1.0), open_vault(), "study")
+        >>> curator = RewardCurator(make_mechanism(1.0, bound=1.0), open_vault(), "study")
         >>> first = curator.release("0", 0.25, "Jane", worst=-1.0)
         >>> curator.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
         True
