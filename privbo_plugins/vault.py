@@ -108,6 +108,14 @@ _releases = sa.Table(
     sa.Column("payload", sa.Text, nullable=False),
     sa.UniqueConstraint("run_id", "kind", "key"),
 )
+_tables = sa.Table(
+    "privbo_tables",
+    _metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("table_name", sa.String(16), primary_key=True),
+    sa.Column("block", sa.Integer, primary_key=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
 _plays = sa.Table(
     "privbo_plays",
     _metadata,
@@ -207,6 +215,10 @@ _STATEMENTS: dict[str, Any] = {
     "release_by_key": sa.select(_releases.c.payload).where(
         _of_run(_releases), _releases.c.kind == _b("kind"), _releases.c.key == _b("key")
     ),
+    "put_table": sa.insert(_tables),
+    "table": sa.select(_tables.c.data)
+    .where(_of_run(_tables), _tables.c.table_name == _b("table_name"))
+    .order_by(_tables.c.block),
     "charge_play": sa.insert(_plays),
     "store_play": sa.update(_plays)
     .where(_of_run(_plays), _plays.c.trial == _b("t"))
@@ -428,6 +440,18 @@ class Transaction:
         """Releases in order, those with a larger sequence number than ``seq``."""
         rows = self._all("since", after=seq)
         return [(s, kind, key, json.loads(payload)) for s, kind, key, payload in rows]
+
+    def put_table(self, name: str, Z: Array) -> None:
+        """Stores a released table's numbers, in blocks; its release says what shape they have."""
+        numbers = np.ascontiguousarray(Z, dtype=float).ravel()
+        for block, start in enumerate(range(0, numbers.size, BLOCK)):
+            data = numbers[start : start + BLOCK].tobytes()
+            self._run("put_table", table_name=name, block=block, data=data)
+
+    def table(self, name: str) -> Array:
+        """The numbers of a released table, in order; none if it was never stored."""
+        parts = [np.frombuffer(bytes(row[0])) for row in self._all("table", table_name=name)]
+        return np.concatenate([np.empty(0), *parts])
 
     # Privatised rewards --------------------------------------------------------------------
 

@@ -357,3 +357,108 @@ class FederationGuarantee:
             f"Not covered: {'; '.join(self.not_covered)}."
         )
         return text + "".join(f" Note: {note}." for note in self.notes)
+
+
+NOT_COVERED_OUTSOURCED = (
+    "the curator, who holds the rows and is trusted",
+    "the number of rows, their order, and that a person is one of them",
+    "column names, and the public bounds that rows were scaled and clipped to",
+    "which rows are asked for and when answers come: both follow from what was released, and from "
+    "how long an evaluation takes",
+    "rows of the same person: a person with k rows is protected k times less",
+    "outcomes that depend on other people's rows",
+    "what the curator releases elsewhere of the same people, other tables of the same rows "
+    "included: the losses add up",
+)
+"""Limits of every guarantee for a released table."""
+
+
+@dataclass(frozen=True)
+class OutsourcedGuarantee:
+    """Privacy of a table's rows against whoever sees the released one, and of the answers.
+
+    Attributes:
+        protected: False if nothing may be claimed; then ``reasons`` says why.
+        mechanism: "gaussian" or "projection".
+        epsilon: Of everything released of one row, at ``delta``; infinity if not protected.
+        delta: Of the claim.
+        neighbor_distance: How far the row may differ between two worlds that cannot be told
+            apart, in released units; None for any two rows.
+        n_rows: Rows in the table; public.
+        parameters: Public parameters of the mechanism.
+        outcomes: How answers are privatised; None if they are given as they are.
+        n_answers: Rows whose outcome has been told.
+        not_covered: What the guarantee does not extend to.
+        reasons: Why nothing is claimed, if so.
+        notes: Facts a reader should know.
+
+    Example:
+        >>> g = OutsourcedGuarantee(True, "gaussian", 1.0, 1e-5, 0.5, 1000)
+        >>> "one row" in str(g)
+        True
+    """
+
+    protected: bool
+    mechanism: str
+    epsilon: float
+    delta: float
+    neighbor_distance: float | None
+    n_rows: int
+    parameters: dict[str, Any] = field(default_factory=dict)
+    outcomes: str | None = None
+    n_answers: int = 0
+    not_covered: tuple[str, ...] = NOT_COVERED_OUTSOURCED
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    population: ClassVar[str] = (
+        "each row of the curator's table, against the modeler and whoever sees what it sees"
+    )
+
+    @property
+    def neighbours(self) -> str:
+        """What differs between two worlds that nobody can tell apart."""
+        how_far = (
+            "in any way"
+            if self.neighbor_distance is None
+            else f"by at most {self.neighbor_distance:g} in Euclidean norm, in the scaled units "
+            "of the release"
+        )
+        answers = "; the row's own outcome may differ in any way" if self.outcomes else ""
+        return f"two tables of the same size that differ in one row, {how_far}{answers}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        fields = asdict(self) | {"neighbours": self.neighbours, "population": self.population}
+        if not self.protected or math.isinf(self.epsilon):
+            fields["epsilon"] = "inf"
+        return fields
+
+    def __str__(self) -> str:
+        return self._protected_text() if self.protected else self._unprotected_text()
+
+    def _unprotected_text(self) -> str:
+        why = "; ".join(self.reasons) or "nothing has been released"
+        return (
+            f"NOT PROTECTED. No differential privacy guarantee holds for this table: {why}. Treat "
+            "the released table as if it quoted the rows."
+        )
+
+    def _protected_text(self) -> str:
+        settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
+        answers = (
+            f"Answers told so far: {self.n_answers}, each privatised once: {self.outcomes}. "
+            if self.outcomes
+            else f"Answers told so far: {self.n_answers}, as they are: the outcomes themselves, "
+            "and what they tell of their rows, are not protected. "
+        )
+        text = (
+            f"What is released of any one row is (epsilon = {_round_up(self.epsilon):.2f}, delta "
+            f"= {_not_below(self.delta, 3)})-differentially private. Protected: "
+            f"{self.population} (n = {self.n_rows}). Neighbouring relation: {self.neighbours}. "
+            "Mechanism: rows scaled and clipped by public bounds, mixed by a public matrix, "
+            "Gaussian noise on every one (OpenDP, up to its grid). "
+            f"Parameters: {settings or 'none'}. {answers}"
+            f"Not covered: {'; '.join(self.not_covered)}."
+        )
+        return text + "".join(f" Note: {note}." for note in self.notes)

@@ -1,0 +1,162 @@
+"""What a curator is given, checked: no text quotes an entry of the table or an outcome."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privbo_plugins.algorithms.po_gp_ucb.gaussian import WIDEST, Scaling
+from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
+
+Array = NDArray[np.float64]
+
+Outcomes = ArrayLike | Callable[[int], float]
+"""Outcomes by row, or a function of the row's number."""
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuses what is none of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
+
+
+def checked_rows(X: ArrayLike) -> Array:
+    """A table (n, d) of numbers; entries may be missing or infinite.
+
+    Raises:
+        ValueError: If it is no table of numbers.
+    """
+    try:
+        rows = np.array(X, dtype=float)
+    except (TypeError, ValueError):
+        rows = np.empty(0)
+    if rows.ndim != 2 or rows.shape[0] < 1 or rows.shape[1] < 1:
+        raise ValueError(
+            "X must be a table of numbers, shape (n, d), with at least one row and one column; "
+            "encode texts and categories as numbers first."
+        )
+    return rows
+
+
+def checked_distance(nu: float | None) -> float | None:
+    """A neighbouring distance, or None for any.
+
+    Raises:
+        ValueError: If it is not finite and > 0.
+    """
+    if nu is None:
+        return None
+    return _positive("neighbor_distance", nu)
+
+
+def checked_bound(R: float | None, scaling: Scaling | None, nu: float | None) -> float:
+    """The norm bound that rows are clipped to, from public knowledge only.
+
+    Raises:
+        ValueError: If there is nothing to take it from, or it is too wide for nu.
+    """
+    if R is not None:
+        bound = _positive("norm_bound", R)
+    elif scaling is not None:
+        bound = scaling.radius
+    elif nu is not None:
+        bound = WIDEST * nu
+    else:
+        raise ValueError(
+            "Give bounds= (public ranges of the columns), norm_bound= or neighbor_distance=: "
+            "without any of them no finite noise hides a row."
+        )
+    if nu is not None and bound > WIDEST * nu:
+        raise ValueError(
+            f"norm_bound must be at most 2^20 times neighbor_distance, got {bound} and {nu}: "
+            "rounding errors would be too large for the guarantee."
+        )
+    return bound
+
+
+def _positive(name: str, value: Any) -> float:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number > 0, got {value!r}.")
+    return float(value)
+
+
+def checked_columns(names: Sequence[str] | None, d: int) -> tuple[str, ...] | None:
+    """One name a column.
+
+    Raises:
+        ValueError: If there are more or fewer.
+    """
+    if names is None:
+        return None
+    listed = tuple(str(name) for name in names)
+    if len(listed) != d:
+        raise ValueError(f"columns must name {d} columns, got {len(listed)} names.")
+    return listed
+
+
+def checked_outcomes(outcomes: Outcomes | None, n: int) -> Array | Callable[[int], float] | None:
+    """Outcomes by row, shape (n,), or a function.
+
+    Raises:
+        ValueError: If there is not one number a row.
+    """
+    if outcomes is None or callable(outcomes):
+        return outcomes
+    try:
+        y = np.array(outcomes, dtype=float)
+    except (TypeError, ValueError):
+        y = np.empty(0)
+    if y.shape != (n,):
+        raise ValueError(f"outcomes must be one number for each of the {n} rows, or a function.")
+    return y
+
+
+def checked_row(row: Any, n: int) -> int:
+    """A row's number.
+
+    Raises:
+        ValueError: If there is no such row.
+    """
+    whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
+    if not (whole and 0 <= row < n):
+        raise ValueError(f"row must be an integer from 0 to {n - 1}, got {row!r}.")
+    return int(row)
+
+
+def answer_mechanism(
+    epsilon: float | None,
+    outcome_range: tuple[float, float] | None,
+    mechanism: str,
+    delta: float | None,
+) -> LocalMechanism | None:
+    """What happens to an answer; None gives it as it is.
+
+    Raises:
+        ValueError: If settings are given that do nothing, or lie outside their ranges.
+    """
+    if epsilon is None:
+        if outcome_range is not None or delta is not None:
+            raise ValueError(
+                "outcome_range= and outcome_delta= do nothing without outcome_epsilon=: answers "
+                "are then given as they are."
+            )
+        return None
+    return make_mechanism(epsilon, reward_range=outcome_range, mechanism=mechanism, delta=delta)
+
+
+def worst_outcome(mechanism: LocalMechanism | None, maximize: bool) -> float:
+    """What NaN and infinity count as."""
+    if mechanism is None:
+        return math.nan
+    return mechanism.low if maximize else mechanism.high
+
+
+def described(mechanism: LocalMechanism) -> str:
+    """An answer mechanism in words."""
+    settings = ", ".join(f"{k}={v}" for k, v in mechanism.parameters().items())
+    return f"clipped to the public range and randomised ({settings})"

@@ -1,0 +1,428 @@
+"""The curator's side: one release of the table, and one answer a row.
+
+Everything here runs where the rows may be. What leaves is the released table with its
+certificate, and answers; the vault holds these two and the ledger, never a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privbo_plugins.algorithms.po_gp_ucb.arguments import (
+    Outcomes,
+    answer_mechanism,
+    check_choice,
+    checked_bound,
+    checked_columns,
+    checked_distance,
+    checked_outcomes,
+    checked_row,
+    checked_rows,
+    described,
+    worst_outcome,
+)
+from privbo_plugins.algorithms.po_gp_ucb.gaussian import (
+    checked_scaling,
+    count_beyond,
+    noise_scale,
+    public_projection,
+    rows_within,
+    sensitivity,
+)
+from privbo_plugins.algorithms.po_gp_ucb.projection import (
+    centred,
+    largest_r,
+    smallest_singular_value,
+    transform,
+)
+from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable, digest
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.plays import TEST_NOISE, RewardCurator, as_reward
+from privbo_plugins.privacy.accountant import (
+    Event,
+    GaussianEvent,
+    PureEvent,
+    compose_epsilon,
+    gdp_mu,
+)
+from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.privacy.ledger import Charge
+from privbo_plugins.privacy.local import Gaussian
+from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.scrub import attempt
+from privbo_plugins.vault import Transaction, Vault, open_vault
+
+Array = NDArray[np.float64]
+
+TABLE, ANSWER = "table", "answer"
+"""Kinds of releases."""
+
+ROWS = "rows"
+"""Who pays: each row of the table."""
+
+NOT_PRIVATE = (
+    "the published random projection keeps every column of the table in the column space of the "
+    "secret one, so one look tells neighbouring tables apart, and whoever knows a few rows can "
+    "compute all others; it preserves distances and nothing else"
+)
+
+_NUMBERS_AT_ONCE = 2**14
+"""Numbers in one draw of noise: the memory that the noise library needs stays small."""
+
+_SYSTEM = "the operating system's entropy (OpenDP)"
+
+Progress = Callable[[int, int], None]
+
+
+def _no_progress(_done: int, _of: int) -> None:
+    pass
+
+
+class Curator:
+    """Holds the rows; releases a private table once, and answers what a row's outcome is.
+
+    Args:
+        X: One row a person (or whatever is protected), shape (n, d). A row's number is public,
+            and so is the order: shuffle first if it tells something.
+        epsilon: Of the table's release, finite and > 0.
+        delta: Of the table's release, in (0, 1).
+        neighbor_distance: nu: how far, in Euclidean norm and scaled units, a row may be moved
+            without anybody noticing. None protects a row whatever it is changed to; that needs
+            ``bounds`` or ``norm_bound``.
+        mechanism: "gaussian" (sound), or "projection" (as published, with no privacy guarantee).
+        bounds: Public (low, high) of each column, shape (d, 2). Column j becomes
+            (x - middle) / (high - low), in [-1/2, 1/2]; missing entries become 0. None leaves
+            units as they are.
+        norm_bound: R: rows are moved into this norm. None for sqrt(d) / 2 with ``bounds``,
+            otherwise for 2^20 times ``neighbor_distance``.
+        on_excess: "clip", or "refuse" tables that clipping would change. Refusing tells whoever
+            hears of it that some row lies outside.
+        r: Columns of the released table; None for d ("gaussian"), or for the largest that the
+            published theorem allows ("projection").
+        projection_seed: Of the public matrix for r < d.
+        columns: Names for the certificate, public.
+        outcomes: Outcomes by row, shape (n,), or a function of the row's number; None for a
+            curator that only releases.
+        outcome_epsilon: Privatises answers: of one row's answer. None gives them as they are.
+        outcome_range: (low, high) from public knowledge that outcomes are clipped to.
+        outcome_mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
+        outcome_delta: For "gaussian" only.
+        maximize: Whether large outcomes are wanted: NaN counts as the end that nobody wants.
+        vault: Where ledger, released table and answers are kept: None for this process, or a
+            database URL such as ``sqlite:///curator.db``. Needed to release only once.
+        run: Name of the release in the vault.
+        noise: For tests only; what was released with it is reported as unprotected.
+
+    Raises:
+        ValueError: For every argument outside its range; no text quotes an entry of the table.
+        PrivacyError: With ``on_excess="refuse"``, if a row lies outside.
+        VaultError: If the vault holds another release under this name.
+
+    Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, Algorithm 1.
+
+    Example:
+        >>> X = np.random.default_rng(0).uniform(18, 90, size=(100, 2))
+        >>> curator = Curator(X, epsilon=2.0, delta=1e-6, bounds=[(18, 90), (18, 90)])
+        >>> table = curator.release()
+        >>> table.Z.shape
+        (100, 2)
+        >>> bool((curator.release().Z == table.Z).all())  # replayed, not drawn again
+        True
+    """
+
+    def __init__(
+        self,
+        X: ArrayLike,
+        *,
+        epsilon: float,
+        delta: float,
+        neighbor_distance: float | None = None,
+        mechanism: Literal["gaussian", "projection"] = "gaussian",
+        bounds: ArrayLike | None = None,
+        norm_bound: float | None = None,
+        on_excess: Literal["clip", "refuse"] = "clip",
+        r: int | None = None,
+        projection_seed: int = 0,
+        columns: Sequence[str] | None = None,
+        outcomes: Outcomes | None = None,
+        outcome_epsilon: float | None = None,
+        outcome_range: tuple[float, float] | None = None,
+        outcome_mechanism: str = "laplace",
+        outcome_delta: float | None = None,
+        maximize: bool = True,
+        vault: str | None = None,
+        run: str = "table",
+        noise: NoiseSource | None = None,
+    ) -> None:
+        self._X = checked_rows(X)
+        self.n, self.d = self._X.shape
+        check_choice("mechanism", mechanism, ("gaussian", "projection"))
+        check_choice("on_excess", on_excess, ("clip", "refuse"))
+        self.mechanism, self.epsilon, self.delta = mechanism, float(epsilon), float(delta)
+        self.mu = gdp_mu(self.epsilon, self.delta)  # refuses what lies outside
+        self._scaling = checked_scaling(bounds, self.d)
+        self.neighbor_distance = checked_distance(neighbor_distance)
+        self.norm_bound = checked_bound(norm_bound, self._scaling, self.neighbor_distance)
+        self._columns = checked_columns(columns, self.d)
+        self._seed = int(projection_seed)
+        self._r = self._checked_r(r)
+        if on_excess == "refuse":
+            self._refuse_excess()
+        self._outcomes = checked_outcomes(outcomes, self.n)
+        self._private_answers = answer_mechanism(
+            outcome_epsilon, outcome_range, outcome_mechanism, outcome_delta
+        )
+        self._worst = worst_outcome(self._private_answers, maximize)
+        self._noise: NoiseSource = SecureNoise() if noise is None else noise
+        self._vault: Vault = open_vault(vault)
+        self._run_id = hashlib.sha256(f"outsourced:{run}".encode()).hexdigest()[:32]
+        self._run = run
+        self._begin()
+        self._answers = self._answering()
+        if mechanism == "projection":
+            warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=2)
+
+    def __reduce__(self) -> Any:
+        raise PrivacyError(
+            "A curator is not pickled: it holds the rows. Give the modeler the released table."
+        )
+
+    def __repr__(self) -> str:
+        return f"Curator(n={self.n}, d={self.d}, mechanism={self.mechanism!r}, run={self._run!r})"
+
+    def _checked_r(self, r: int | None) -> int | None:
+        if r is None:
+            return self.d if self.mechanism == "gaussian" else None
+        if self.mechanism == "gaussian":
+            public_projection(self.d, r, self._seed)
+        elif not (isinstance(r, int | np.integer) and r >= 1):
+            raise ValueError(f"r must be an integer >= 1, got {r!r}.")
+        return int(r)
+
+    def _refuse_excess(self) -> None:
+        beyond = count_beyond(self._X, self._scaling, self.norm_bound)
+        if beyond:
+            raise PrivacyError(
+                f"{beyond} of {self.n} rows lie outside the public bounds or the norm bound "
+                f"{self.norm_bound:g}, or hold entries that are no numbers. Nothing was released. "
+                "Give wider public bounds, or on_excess='clip'."
+            )
+
+    # The vault --------------------------------------------------------------------------------
+
+    def _settings(self) -> dict[str, Any]:
+        """What a release is made with; n and the settings are public."""
+        answers = self._private_answers
+        return {
+            "mechanism": self.mechanism, "n": self.n, "d": self.d, "r": self._r,
+            "epsilon": self.epsilon, "delta": self.delta,
+            "neighbor_distance": self.neighbor_distance, "norm_bound": self.norm_bound,
+            "scaling": self._public_scaling(), "projection_seed": self._seed,
+            "outcomes": None if answers is None else answers.parameters(),
+        }  # fmt: skip
+
+    def _public_scaling(self) -> dict[str, Any] | None:
+        scaling = self._scaling
+        if scaling is None and self._columns is None:
+            return None
+        return {
+            "columns": None if self._columns is None else list(self._columns),
+            "low": None if scaling is None else list(scaling.low),
+            "high": None if scaling is None else list(scaling.high),
+        }
+
+    def _begin(self) -> None:
+        with self._vault.transaction(self._run_id) as tx:
+            known = tx.run()
+            if known is None:
+                tx.new_run(f"outsourced:{self._run}", self._settings())
+            elif known[1] != self._settings():
+                raise VaultError(
+                    f"The vault holds a release named {self._run!r} of a table of another size or "
+                    "with other settings. Use the same, or another run= for another table: its "
+                    "loss adds up with this one's for people who are in both."
+                )
+            if type(self._noise) is not SecureNoise:
+                tx.mark("unprotected", TEST_NOISE)
+
+    def _answering(self) -> RewardCurator | None:
+        if self._private_answers is None:
+            return None
+        return RewardCurator(
+            self._private_answers, self._vault, f"outcomes:{self._run}",
+            noise=None if type(self._noise) is SecureNoise else self._noise,
+        )  # fmt: skip
+
+    # The table --------------------------------------------------------------------------------
+
+    def release(self, progress: Progress = _no_progress) -> ReleasedTable:
+        """The released table: charged, drawn and stored in one transaction, then replayed.
+
+        Args:
+            progress: Called with (rows done, rows) while noise is drawn.
+
+        Raises:
+            VaultError: If the vault refuses; nothing is released then.
+        """
+        with self._vault.transaction(self._run_id) as tx:
+            payload = tx.released(TABLE, "0")
+            if payload is None:
+                reasons = tx.marks("unprotected")
+                Z, certificate = self._draw(tx, reasons, progress)
+                tx.put_table(TABLE, Z)
+                tx.release(1, TABLE, "0", certificate.to_dict())
+            else:
+                certificate = Certificate.from_dict(payload)
+                Z = tx.table(TABLE).reshape(certificate.n, certificate.r)
+        return ReleasedTable(Z, certificate)
+
+    def _draw(
+        self, tx: Transaction, reasons: tuple[str, ...], progress: Progress
+    ) -> tuple[Array, Certificate]:
+        if self.mechanism == "projection":
+            return self._projected(tx, reasons)
+        P = public_projection(self.d, self._r or self.d, self._seed)
+        delta_2 = sensitivity(self.neighbor_distance, self.norm_bound, P)
+        sigma = noise_scale(delta_2, self.mu)
+        tx.charge(Charge(TABLE, "0", self.mu, delta_2, sigma, ROWS))
+        exact = rows_within(self._X, self._scaling, self.norm_bound) @ P
+        Z = self._with_noise(exact, sigma, progress)
+        seeded = {"kind": "seeded", "seed": self._seed}
+        return Z, self._certificate(
+            Z, reasons, mu=self.mu, sensitivity=delta_2, noise_sd=sigma,
+            projection={"kind": "identity"} if self._r == self.d else seeded,
+        )  # fmt: skip
+
+    def _with_noise(self, exact: Array, sigma: float, progress: Progress) -> Array:
+        Z, step = np.empty_like(exact), max(1, _NUMBERS_AT_ONCE // exact.shape[1])
+        for start in range(0, len(Z), step):
+            rows = exact[start : start + step]
+            Z[start : start + step] = self._noise.add_gaussian(rows.ravel(), sigma).reshape(
+                rows.shape
+            )
+            progress(min(start + step, len(Z)), len(Z))
+        return Z
+
+    def _projected(self, tx: Transaction, reasons: tuple[str, ...]) -> tuple[Array, Certificate]:
+        rows = rows_within(self._X, self._scaling, self.norm_bound)
+        r = self._r or self._published_r(rows)
+        tx.charge(Charge(TABLE, "0", math.inf, math.inf, 0.0, ROWS))
+        tx.mark("unprotected", NOT_PRIVATE)
+        M = self._noise.add_gaussian(np.zeros(self.d * r), 1.0).reshape(self.d, r)
+        Z, raised = transform(rows, M, self.epsilon, self.delta)
+        return Z, self._certificate(
+            Z, (NOT_PRIVATE, *reasons), mu=None, sensitivity=None, noise_sd=0.0,
+            projection={"kind": "secret", "singular_values_raised": raised},
+        )  # fmt: skip
+
+    def _published_r(self, rows: Array) -> int:
+        found = largest_r(smallest_singular_value(centred(rows)), self.epsilon, self.delta)
+        return found or self.d
+
+    def _certificate(self, Z: Array, reasons: tuple[str, ...], **how: Any) -> Certificate:
+        return Certificate(
+            mechanism=self.mechanism, n=self.n, d=self.d, r=int(Z.shape[1]),
+            epsilon=self.epsilon, delta=self.delta, neighbor_distance=self.neighbor_distance,
+            norm_bound=self.norm_bound, scaling=self._public_scaling(),
+            noise=_SYSTEM if type(self._noise) is SecureNoise else TEST_NOISE,
+            protected=not reasons, reasons=tuple(dict.fromkeys(reasons)),
+            ledger={"vault": self._vault.vault_id, "run": self._run}, digest=digest(Z), **how,
+        )  # fmt: skip
+
+    # Answers ----------------------------------------------------------------------------------
+
+    def evaluate(self, row: int) -> float:
+        """The outcome of a row, privatised if so declared; told once, then replayed.
+
+        Args:
+            row: Its number, 0 <= row < n.
+
+        Raises:
+            ValueError: If there is no such row, or no outcomes were given.
+            PrivacyError: If an answer that is given as it is would not be a finite number.
+            ObjectiveFailedError: If the function of outcomes fails; what it said is withheld.
+        """
+        number = checked_row(row, self.n)
+        if self._outcomes is None:
+            raise ValueError("This curator was given no outcomes=, so it can only release.")
+        known = self._told(number)
+        return self._tell(number) if known is None else known
+
+    def _told(self, row: int) -> float | None:
+        if self._answers is not None:
+            return self._answers.replay(str(row))
+        with self._vault.transaction(self._run_id) as tx:
+            payload = tx.released(ANSWER, str(row))
+        return None if payload is None else float(payload["y"])
+
+    def _tell(self, row: int) -> float:
+        y = self._outcome(row)
+        if self._answers is not None:
+            return self._answers.release(str(row), y, row, self._worst)
+        if not math.isfinite(y):
+            raise PrivacyError(f"Row {row} has no finite outcome, so there is no answer.")
+        with self._vault.transaction(self._run_id) as tx:
+            known = tx.released(ANSWER, str(row))  # another process may have been quicker
+            if known is None:
+                tx.release(2 + row, ANSWER, str(row), {"y": y})
+        return y if known is None else float(known["y"])
+
+    def _outcome(self, row: int) -> float:
+        given = self._outcomes
+        if not callable(given):
+            return float(given[row])  # type: ignore[index]  # evaluate() has refused None
+        y, failure = attempt(lambda: as_reward(given(row)), lambda _error: None)
+        if failure is not None:
+            raise failure
+        return float(y)  # type: ignore[arg-type]
+
+    def answers(self) -> dict[int, float]:
+        """Everything told so far, by row."""
+        if self._answers is not None:
+            return {int(row): y for row, y in self._answers.plays().items()}
+        with self._vault.transaction(self._run_id) as tx:
+            told = tx.releases_after(1)
+        return {int(key): float(payload["y"]) for _, _, key, payload in told}
+
+    # What may be claimed ----------------------------------------------------------------------
+
+    def guarantee(self) -> OutsourcedGuarantee:
+        """What may be claimed of everything released of one row so far: table and answer."""
+        with self._vault.transaction(self._run_id) as tx:
+            reasons, released = tx.marks("unprotected"), tx.released(TABLE, "0")
+        if self.mechanism == "projection":
+            reasons = tuple(dict.fromkeys((NOT_PRIVATE, *reasons)))
+        certificate = None if released is None else Certificate.from_dict(released)
+        if certificate is None and not reasons:
+            reasons = ("nothing has been released yet",)
+        mechanism = self._private_answers
+        delta = self.delta + (0.0 if mechanism is None else mechanism.delta)
+        return OutsourcedGuarantee(
+            protected=not reasons,
+            mechanism=self.mechanism,
+            epsilon=self._total_epsilon(delta) if not reasons else math.inf,
+            delta=delta,
+            neighbor_distance=self.neighbor_distance,
+            n_rows=self.n,
+            parameters={} if certificate is None else certificate.guarantee().parameters,
+            outcomes=None if mechanism is None else described(mechanism),
+            n_answers=len(self.answers()),
+            reasons=reasons,
+        )
+
+    def _total_epsilon(self, delta: float) -> float:
+        """Of the table and of the row's one answer: other rows' answers are other people's."""
+        mechanism = self._private_answers
+        if mechanism is None:
+            return self.epsilon
+        if isinstance(mechanism, Gaussian):
+            return compose_epsilon([GaussianEvent(self.mu), GaussianEvent(mechanism.mu)], delta)
+        events: list[Event] = [GaussianEvent(self.mu), PureEvent(mechanism.epsilon)]
+        return min(self.epsilon + mechanism.epsilon, compose_epsilon(events, delta))

@@ -1,0 +1,324 @@
+"""The modeler's side: GP-UCB over the rows of a released table.
+
+Notation (Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, section 2):
+
+    ========  =============================================================  ========
+    symbol    meaning                                                        shape
+    ========  =============================================================  ========
+    Z         released rows                                                  (n, r)
+    y         outcomes of the rows asked so far, to be maximised             (t,)
+    K         covariance of these rows, :mod:`.kernel`                       (t, t)
+    s2_n      variance of an outcome's noise (the paper's sigma_n²)          scalar
+    L         Cholesky factor of K + s2_n I                                  (t, t)
+    mu        posterior mean of f at every row                               (n,)
+    sd        posterior standard deviation                                   (n,)
+    beta_t    2 ln(n t² pi² / (6 delta))                                     scalar
+    ========  =============================================================  ========
+
+Rows are read in blocks, so memory beyond Z itself does not grow with n, and a suggestion costs
+O(n t (r + t)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.po_gp_ucb.kernel import CORRECTIONS, RowPrior, row_prior
+from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters, RowPosterior, fit
+from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable
+from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.spaces import Int, Space
+
+Array = NDArray[np.float64]
+
+_BLOCK = 2**13
+"""Rows in one block of a sweep."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowsConfig:
+    """Public settings of the modeler.
+
+    Attributes:
+        Z: Released rows, shape (n, r).
+        noise_sd: Standard deviation of the noise in them.
+        correction: How the noise in the rows is taken into account: "posterior", "kernel" or
+            "none"; see :func:`privbo_plugins.algorithms.po_gp_ucb.kernel.row_prior`.
+        lengthscale: l, in the table's units; None fits it to what was told.
+        signal_variance: Variance of f; None fits it.
+        noise_variance: Variance of an outcome's own noise; None fits it.
+        answer_variance: Known variance that privatising adds to an outcome.
+        mean: Prior mean of f; None takes the mean of what was told.
+        delta: Failure probability of the confidence intervals, in (0, 1).
+        beta_scale: Multiplies their width sqrt(beta_t).
+        n_startup: Rows drawn at random before the model is asked, >= 1.
+        repeats: Whether a row may be asked again.
+
+    Raises:
+        ValueError: For every setting outside its range.
+    """
+
+    Z: Array
+    noise_sd: float = 0.0
+    correction: str = "posterior"
+    lengthscale: float | None = None
+    signal_variance: float | None = None
+    noise_variance: float | None = None
+    answer_variance: float = 0.0
+    mean: float | None = None
+    delta: float = 0.05
+    beta_scale: float = 0.5
+    n_startup: int = 1
+    repeats: bool = False
+
+    def __post_init__(self) -> None:
+        if self.Z.ndim != 2 or self.Z.size == 0 or not np.isfinite(self.Z).all():
+            raise ValueError(f"Z must be a finite matrix (n, r), got one of shape {self.Z.shape}.")
+        if self.correction not in CORRECTIONS:
+            raise ValueError(
+                f"correction must be one of {', '.join(CORRECTIONS)}, got {self.correction!r}."
+            )
+        for name in ("lengthscale", "signal_variance", "noise_variance"):
+            _check(name, getattr(self, name), 0.0, math.inf, "a finite number > 0, or None")
+        for name in ("noise_sd", "answer_variance"):
+            _check(name, getattr(self, name), -1e-300, math.inf, "a finite number >= 0")
+        _check("mean", self.mean, -math.inf, math.inf, "a finite number, or None")
+        _check("delta", self.delta, 0.0, 1.0, "a number in (0, 1)")
+        _check("beta_scale", self.beta_scale, 0.0, math.inf, "a finite number > 0")
+        if not isinstance(self.n_startup, int) or self.n_startup < 1:
+            raise ValueError(f"n_startup must be an integer >= 1, got {self.n_startup!r}.")
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.Z)
+
+    @cached_property
+    def prior(self) -> RowPrior:
+        """What the table tells about the true rows."""
+        return row_prior(self.Z, self.noise_sd, self.correction)
+
+    def beta(self, t: int) -> float:
+        """beta_t = 2 ln(n t² pi² / (6 delta)) (the paper, Theorem 3, for finitely many rows)."""
+        return 2 * math.log(self.n * t**2 * math.pi**2 / (6 * self.delta))
+
+
+def _check(name: str, value: Any, low: float, high: float, rule: str) -> None:
+    if value is None and "None" in rule:
+        return
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (number and low < value < high):
+        raise ValueError(f"{name} must be {rule}, got {value!r}.")
+
+
+def rows_config(
+    table: ReleasedTable | ArrayLike | str | Path, noise_sd: float | None = None, **more: Any
+) -> RowsConfig:
+    """Settings for a released table, a file of one, or a bare matrix.
+
+    Args:
+        table: A table, the path of its file, or Z itself.
+        noise_sd: For a bare matrix; a table's certificate knows it.
+        more: As for :class:`RowsConfig`.
+
+    Raises:
+        ValueError: If ``noise_sd`` contradicts the certificate, or for settings out of range.
+    """
+    if isinstance(table, str | Path):
+        table = ReleasedTable.load(table)
+    if isinstance(table, ReleasedTable):
+        if noise_sd is not None:
+            raise ValueError(
+                "noise_sd= is for a bare matrix: a released table's certificate knows it."
+            )
+        return RowsConfig(table.Z, table.certificate.noise_sd, **more)
+    try:
+        Z = np.asarray(table, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError("Z must be a matrix of numbers, a released table or its file.") from None
+    return RowsConfig(Z, 0.0 if noise_sd is None else noise_sd, **more)
+
+
+class POGPUCB:
+    """Ask/tell over the rows of a released table.
+
+    Args:
+        config: Settings.
+        space: One integer parameter with a value for every row.
+        maximize: Whether large outcomes are wanted.
+        seed: Drives start-up rows and ties.
+
+    Raises:
+        SpaceChangedError: If the space is another.
+
+    Example:
+        >>> Z = np.linspace(-1, 1, 50)[:, None]
+        >>> model = POGPUCB(RowsConfig(Z, lengthscale=0.5), row_space(50))
+        >>> for t in range(12):
+        ...     play = model.ask(t)
+        ...     model.tell(play, -float(Z[model.row(play.x), 0] ** 2))
+        >>> abs(float(Z[model.row(model.recommendation()), 0])) < 0.1
+        True
+    """
+
+    name = "po-gp-ucb"
+
+    def __init__(
+        self, config: RowsConfig, space: Space, *, maximize: bool = True, seed: int = 0
+    ) -> None:
+        dims = list(space.values())
+        if len(dims) != 1 or not isinstance(dims[0], Int) or _values(dims[0]) != config.n:
+            raise SpaceChangedError(
+                f"This table has {config.n} rows, so the space must be one integer parameter with "
+                f"{config.n} values; it holds {', '.join(space.names)}."
+            )
+        self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
+        self._low = dims[0].low
+        self.plays: list[tuple[Play, float]] = []
+        self._rows: list[int] = []
+        self._hyper: Hyperparameters | None = None
+
+    @property
+    def t(self) -> int:
+        """Number of outcomes told."""
+        return len(self.plays)
+
+    def row(self, x: Array) -> int:
+        """The row that a point of the space stands for, counted from 0."""
+        (value,) = self.space.decode(x).values()
+        return int(value) - self._low
+
+    def point(self, row: int) -> Array:
+        """The point of the space that stands for a row, shape (1,)."""
+        return self.space.encode({self.space.names[0]: row + self._low})
+
+    def ask(
+        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
+    ) -> Play | None:
+        """The next row while others are pending.
+
+        Args:
+            key: Distinguishes this ask from others of the same seed.
+            pending: Rows that are out; the model imagines its own mean as their outcome.
+            may_wait: Never used: there is always another row, or a repeat.
+        """
+        rng = np.random.default_rng([self.seed, 1, key])
+        out = [self.row(play.x) for play in pending]
+        asked = [] if self.config.repeats else sorted({*self._rows, *out})
+        if len(asked) == self.config.n:
+            return Play(self.recommendation() if self._rows else pending[0].x)
+        if self.t + len(out) < self.config.n_startup or not self._rows:
+            row = _nth_left(int(rng.integers(self.config.n - len(asked))), asked)
+            return Play(self.point(row))
+        return Play(self.point(self._largest_bound(out, asked, rng)))
+
+    def _largest_bound(self, out: list[int], asked: list[int], rng: np.random.Generator) -> int:
+        """Argmax mu + sqrt(beta_t) sd over the rows that may be asked (section 2)."""
+        width = self.config.beta_scale * math.sqrt(self.config.beta(self.t + len(out) + 1))
+        model = self._model(out)
+        bound = np.empty(self.config.n)
+        for start in range(0, self.config.n, _BLOCK):
+            mu, sd = model.predict(self.config.Z[start : start + _BLOCK])
+            bound[start : start + _BLOCK] = mu + width * sd
+        bound[asked] = -np.inf
+        return int(rng.choice(np.flatnonzero(bound == bound.max())))
+
+    def posterior(self, rows: Sequence[int] | NDArray[np.int64]) -> tuple[Array, Array]:
+        """Mean and standard deviation of f at rows, in the outcomes' units and direction.
+
+        Rows that were told are known as such, not only by where they lie.
+        """
+        model = self._model([])
+        listed = np.asarray(rows, dtype=np.int64)
+        mu, sd = model.predict(self.config.Z[listed])
+        places = {row: i for i, row in enumerate(self._rows)}
+        told = [i for i, row in enumerate(listed.tolist()) if row in places]
+        known = model.predict_told([places[int(listed[i])] for i in told])
+        mu[told], sd[told] = known
+        return self._sign * mu, sd
+
+    def _model(self, out: list[int]) -> RowPosterior:
+        if self._hyper is None:
+            self._hyper = self._fitted()
+        kernel = self.config.prior.kernel(self._hyper.lengthscale, self._hyper.s2)
+        return RowPosterior(kernel, self._hyper, self.config.Z, self._rows, self._y(), out)
+
+    def _fitted(self) -> Hyperparameters:
+        config, y = self.config, self._y()
+        unit = float(y.std()) or 1.0
+        given = {
+            "lengthscale": config.lengthscale,
+            "s2": config.signal_variance,
+            "s2_n": config.noise_variance,
+        }
+        mean = float(y.mean()) if config.mean is None else self._sign * config.mean
+        return fit(
+            config.prior, config.Z[self._rows], self._rows, y - mean, unit, mean, given,
+            config.answer_variance,
+        )  # fmt: skip
+
+    def _y(self) -> Array:
+        return self._sign * np.array([value for _, value in self.plays])
+
+    @property
+    def _sign(self) -> float:
+        return 1.0 if self.maximize else -1.0
+
+    def tell(self, play: Play, value: float) -> None:
+        """Learns the outcome of a row, in the host's direction.
+
+        Raises:
+            ValueError: If the value is not finite.
+        """
+        if not np.isfinite(value):
+            raise ValueError("An outcome must be finite.")
+        self._rows.append(self.row(play.x))
+        self.plays.append((play, float(value)))
+        self._hyper = None
+
+    def recommendation(self) -> Array:
+        """The row told with the largest posterior mean, as a point (1,).
+
+        Raises:
+            ValueError: If nothing has been told yet.
+        """
+        if not self.plays:
+            raise ValueError("There is nothing to recommend yet: no outcome has been told.")
+        mu, _ = self._model([]).predict_told(list(range(self.t)))
+        return self.point(self._rows[int(np.argmax(mu))])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The transcript, JSON-ready."""
+        return {"plays": [[play.x.tolist(), play.epoch, value] for play, value in self.plays]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replays :meth:`state_dict` on a new object."""
+        for x, epoch, value in state["plays"]:
+            self.tell(Play(np.array(x, dtype=float), epoch), value)
+
+
+def row_space(n: int, name: str = "row") -> Space:
+    """The space of a table's rows."""
+    return Space({name: Int(0, n - 1)})
+
+
+def _values(dim: Int) -> int:
+    return (dim.high - dim.low) // dim.step + 1 if dim.step == 1 else -1
+
+
+def _nth_left(k: int, asked: Sequence[int]) -> int:
+    """The k-th row, from 0, among those that are not in a sorted list."""
+    for row in asked:
+        if row > k:
+            break
+        k += 1
+    return k
