@@ -54,7 +54,7 @@ from privbo_plugins.privacy.accountant import (
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.ledger import Charge
-from privbo_plugins.privacy.local import Gaussian
+from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
 from privbo_plugins.scrub import attempt
 from privbo_plugins.vault import Transaction, Vault, open_vault
@@ -83,6 +83,24 @@ Progress = Callable[[int, int], None]
 
 def _no_progress(_done: int, _of: int) -> None:
     pass
+
+
+_SAME = (
+    "mechanism", "r", "epsilon", "delta", "neighbor_distance", "norm_bound", "projection_seed",
+)  # fmt: skip
+"""Settings that a resumed curator takes as they are."""
+
+
+def _run_id(run: str) -> str:
+    return hashlib.sha256(f"outsourced:{run}".encode()).hexdigest()[:32]
+
+
+def _settings_of(vault: str, run: str) -> dict[str, Any]:
+    with open_vault(vault, create=False).transaction(_run_id(run)) as tx:
+        known = tx.run()
+    if known is None:
+        raise VaultError(f"The vault holds no release named {run!r}. Release the table first.")
+    return known[1]
 
 
 class Curator:
@@ -182,7 +200,7 @@ class Curator:
         self._worst = worst_outcome(self._private_answers, maximize)
         self._noise: NoiseSource = SecureNoise() if noise is None else noise
         self._vault: Vault = open_vault(vault)
-        self._run_id = hashlib.sha256(f"outsourced:{run}".encode()).hexdigest()[:32]
+        self._run_id = _run_id(run)
         self._run = run
         self._begin()
         self._answers = self._answering()
@@ -225,8 +243,56 @@ class Curator:
             "epsilon": self.epsilon, "delta": self.delta,
             "neighbor_distance": self.neighbor_distance, "norm_bound": self.norm_bound,
             "scaling": self._public_scaling(), "projection_seed": self._seed,
-            "outcomes": None if answers is None else answers.parameters(),
+            "outcomes": None if answers is None else self._answer_settings(answers),
         }  # fmt: skip
+
+    @staticmethod
+    def _answer_settings(answers: LocalMechanism) -> dict[str, Any]:
+        return {
+            "outcome_epsilon": answers.epsilon,
+            "outcome_range": [answers.low, answers.high],
+            "outcome_mechanism": answers.name,
+            "outcome_delta": answers.delta or None,
+        }
+
+    @classmethod
+    def resume(
+        cls,
+        X: ArrayLike,
+        *,
+        vault: str,
+        run: str = "table",
+        outcomes: Outcomes | None = None,
+        maximize: bool = True,
+    ) -> Curator:
+        """The curator of an earlier release, with the settings that its vault holds.
+
+        Args:
+            X: The same rows.
+            vault: Where the release was made.
+            run: Its name there.
+            outcomes: As for :class:`Curator`.
+            maximize: As for :class:`Curator`.
+
+        Raises:
+            VaultError: If the vault holds no such release, or one of a table of another size.
+        """
+        known = _settings_of(vault, run)
+        scaling = known["scaling"] or {}
+        low, high = scaling.get("low"), scaling.get("high") or ()
+        with warnings.catch_warnings():  # the release has warned
+            warnings.simplefilter("ignore", PrivacyWarning)
+            return cls(
+                X,
+                **{name: known[name] for name in _SAME},
+                **(known["outcomes"] or {}),
+                bounds=None if low is None else list(zip(low, high, strict=True)),
+                columns=scaling.get("columns"),
+                outcomes=outcomes,
+                maximize=maximize,
+                vault=vault,
+                run=run,
+            )
 
     def _public_scaling(self) -> dict[str, Any] | None:
         scaling = self._scaling

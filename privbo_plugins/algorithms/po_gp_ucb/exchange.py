@@ -1,0 +1,120 @@
+"""Requests and answers as files, for a curator and a modeler that share nothing else.
+
+A request lists rows by number; an answer file lists outcomes by row. Both are JSON, name the
+released table by its digest, and replace an older file at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+_REQUEST, _ANSWERS = "privbo-request-1", "privbo-answers-1"
+
+
+def write_request(path: str | Path, table: str, rows: Iterable[int]) -> None:
+    """Writes which rows a modeler asks for.
+
+    Args:
+        path: Where to.
+        table: Digest of the released table, ``table.certificate.digest``.
+        rows: Their numbers.
+    """
+    listed = list(dict.fromkeys(int(row) for row in rows))
+    write_json(path, {"format": _REQUEST, "table": table, "rows": listed})
+
+
+def read_request(path: str | Path, table: str, n: int) -> list[int]:
+    """Which rows a modeler asks for.
+
+    Args:
+        path: The file; one that is not there asks for nothing.
+        table: Digest of the released table.
+        n: Number of its rows.
+
+    Raises:
+        ValueError: If it is no request for this table, or asks for rows that are none.
+    """
+    found = _read(path, _REQUEST, table)
+    if found is None:
+        return []
+    rows = found.get("rows")
+    if not isinstance(rows, list) or not all(type(r) is int and 0 <= r < n for r in rows):
+        raise ValueError(f"{path} must list rows as integers from 0 to {n - 1}.")
+    return list(dict.fromkeys(rows))
+
+
+def write_answers(
+    path: str | Path, table: str, answers: Mapping[int, float], guarantee: Mapping[str, Any]
+) -> None:
+    """Writes all outcomes told so far, and what may be claimed of them.
+
+    Args:
+        path: Where to.
+        table: Digest of the released table.
+        answers: Outcomes by row.
+        guarantee: ``curator.guarantee().to_dict()``.
+    """
+    told = {str(row): float(y) for row, y in sorted(answers.items())}
+    write_json(
+        path, {"format": _ANSWERS, "table": table, "answers": told, "guarantee": dict(guarantee)}
+    )
+
+
+def read_answers(path: str | Path, table: str) -> dict[int, float]:
+    """Outcomes told so far, by row.
+
+    Args:
+        path: The file; one that is not there tells nothing.
+        table: Digest of the released table.
+
+    Raises:
+        ValueError: If it is no answer file for this table, or holds what is no number.
+    """
+    found = _read(path, _ANSWERS, table)
+    if found is None:
+        return {}
+    try:
+        told = {int(row): float(y) for row, y in found["answers"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        told = {-1: math.nan}
+    if any(row < 0 or not math.isfinite(y) for row, y in told.items()):
+        raise ValueError(f"{path} must hold one finite outcome a row.")
+    return told
+
+
+def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Replaces a JSON file at once: a reader sees the old one or the new one."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(content, file, indent=1)
+            file.write("\n")
+        os.chmod(name, 0o644)  # both sides read it; the directory decides who else does
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: str | Path, kind: str, table: str) -> dict[str, Any] | None:
+    source = Path(path)
+    if not source.exists():
+        return None
+    try:
+        found = json.loads(source.read_text())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != kind:
+        raise ValueError(f"{source} is no {kind} file.")
+    if found.get("table") != table:
+        raise ValueError(
+            f"{source} belongs to another released table. Ask the other side which one it uses."
+        )
+    return found

@@ -1,0 +1,352 @@
+"""The curator's command line: release a table, answer requests, report what was promised.
+
+    python -m privbo_plugins.curator release people.csv --columns age:18:98 bmi:10:60 sex=F,M \
+        --epsilon 2 --delta 1e-6 --vault sqlite:///curator.db --out table.npz
+    python -m privbo_plugins.curator answer people.csv --outcome readmitted --table table.npz \
+        --vault sqlite:///curator.db --request request.json --out answers.json
+    python -m privbo_plugins.curator report --table table.npz
+
+For people who look after data and do not program. Everything private stays in the data file, and
+in the vault (answers that were told, and the ledger); no text of this program quotes an entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request, write_answers
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
+
+Array = NDArray[np.float64]
+
+_MISSING = {"", "na", "nan", "null", "none"}
+
+
+# The data file ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the data file and its public bounds.
+
+    Args:
+        name: Its name in the file's first line.
+        low: Lower bound of numbers.
+        high: Upper bound.
+        choices: Or the texts it may hold: each becomes a column of zeros and ones.
+    """
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+    choices: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Columns of the table that it becomes."""
+        return [f"{self.name}={choice}" for choice in self.choices] or [self.name]
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """Their bounds."""
+        return [(self.low, self.high)] * len(self.names)
+
+    def read(self, text: str) -> list[float]:
+        """Their entries; missing ones, and unknown choices, are no numbers.
+
+        Raises:
+            ValueError: If a number was expected; the text is not repeated.
+        """
+        if self.choices:
+            known = text.strip() in self.choices
+            return [
+                float(text.strip() == choice) if known else math.nan for choice in self.choices
+            ]
+        return [_number(text)]
+
+
+def _number(text: str) -> float:
+    return math.nan if text.strip().lower() in _MISSING else float(text)
+
+
+def column(text: str) -> Column:
+    """``name:low:high`` or ``name=choice,choice``.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is neither.
+
+    Example:
+        >>> column("age:18:98").bounds
+        [(18.0, 98.0)]
+        >>> column("sex=F,M").names
+        ['sex=F', 'sex=M']
+    """
+    name, _, choices = text.partition("=")
+    if choices:
+        return Column(name, choices=tuple(choice.strip() for choice in choices.split(",")))
+    try:
+        name, low, high = text.rsplit(":", 2)
+        return Column(name, float(low), float(high))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be name:low:high with public bounds, or name=choice,choice."
+        ) from None
+
+
+def read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list[list[float]]:
+    """Entries of some columns of a CSV file, one list a row.
+
+    Args:
+        path: The file; its first line names the columns.
+        read: From a column's name to what reads an entry.
+
+    Raises:
+        ValueError: If a column is missing, or an entry is no number; entries are not repeated.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = csv.reader(file)
+        header = [name.strip() for name in next(lines, [])]
+        missing = [name for name in read if name not in header]
+        if missing:
+            raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}.")
+        places = [(header.index(name), name) for name in read]
+        return [_entries(line, places, read, lines.line_num) for line in lines if line]
+
+
+def _entries(
+    line: list[str],
+    places: list[tuple[int, str]],
+    read: dict[str, Callable[[str], list[float]]],
+    number: int,
+) -> list[float]:
+    entries: list[float] = []
+    for place, name in places:
+        try:
+            entries += read[name](line[place])
+        except (ValueError, IndexError):
+            raise ValueError(
+                f"Line {number} has no number in column {name!r}; what it holds is not repeated. "
+                "Leave unknown entries empty, and give texts as --columns name=choice,choice."
+            ) from None
+    return entries
+
+
+def read_table(path: Path, columns: Sequence[Column]) -> Array:
+    """The columns' entries, shape (n, d)."""
+    return np.array(read_rows(path, {c.name: c.read for c in columns}), dtype=float)
+
+
+def read_outcomes(path: Path, name: str) -> Array:
+    """One outcome a row, shape (n,); NaN where it is not known yet."""
+    rows = read_rows(path, {name: lambda text: [_number(text)]})
+    return np.array(rows, dtype=float).reshape(-1)
+
+
+# Commands ---------------------------------------------------------------------------------------
+
+
+def release(given: argparse.Namespace) -> None:
+    """Releases a table once; a second call writes the same file again."""
+    columns: list[Column] = given.columns
+    X = read_table(given.data, columns)
+    curator = Curator(
+        X,
+        epsilon=given.epsilon,
+        delta=given.delta,
+        neighbor_distance=given.neighbor_distance,
+        mechanism=given.mechanism,
+        bounds=[bounds for c in columns for bounds in c.bounds],
+        columns=[name for c in columns for name in c.names],
+        on_excess=given.on_excess,
+        r=given.r,
+        outcome_epsilon=given.outcome_epsilon,
+        outcome_range=None if given.outcome_range is None else tuple(given.outcome_range),
+        outcome_mechanism=given.outcome_mechanism,
+        outcome_delta=given.outcome_delta,
+        vault=given.vault,
+        run=given.run,
+    )
+    with tqdm(total=len(X), desc="noise", unit=" rows", file=sys.stderr, delay=1) as bar:
+        table = curator.release(lambda done, _of: bar.update(done - bar.n))
+    table.save(given.out)
+    print(
+        f"{table.n} rows with {table.r} columns are in {given.out}. Give the modeler this file.\n"
+    )
+    print(curator.guarantee())
+
+
+def answer(given: argparse.Namespace) -> None:
+    """Answers what a modeler asks for, once or until stopped."""
+    table = ReleasedTable.load(given.table)
+    told = 0
+    for _ in _rounds(given.watch):
+        told = _answer_once(given, table)
+        if given.until is not None and told >= given.until:
+            break
+    print(f"{told} outcomes have been told so far; they are in {given.out}.")
+
+
+def _rounds(seconds: float | None) -> Iterator[None]:
+    yield
+    while seconds is not None:
+        time.sleep(seconds)
+        yield
+
+
+def _answer_once(given: argparse.Namespace, table: ReleasedTable) -> int:
+    """Answers the rows asked for whose outcome is known; how many were told in all."""
+    digest = table.certificate.digest
+    rows = read_request(given.request, digest, table.n)
+    y = read_outcomes(given.data, given.outcome)
+    if len(y) != table.n:
+        raise ValueError(
+            f"{given.data.name} has {len(y)} rows and the released table {table.n}: they must be "
+            "the same rows in the same order."
+        )
+    curator = Curator.resume(
+        np.zeros((table.n, table.certificate.d)),  # answers need no row
+        vault=given.vault, run=given.run, outcomes=y, maximize=not given.minimize,
+    )  # fmt: skip
+    before = curator.answers()
+    new = [row for row in rows if row not in before]
+    known = [row for row in new if not math.isnan(y[row])]
+    for row in known:
+        curator.evaluate(row)
+    told = curator.answers()
+    if known or not given.out.exists():
+        write_answers(given.out, digest, told, curator.guarantee().to_dict())
+    waiting = [row for row in new if row not in told]
+    if known or waiting:
+        left = f" Without an outcome yet: rows {', '.join(map(str, waiting))}." if waiting else ""
+        print(f"{len(known)} rows answered.{left}", file=sys.stderr)
+    return len(told)
+
+
+def report(given: argparse.Namespace) -> None:
+    """Prints what may be claimed: of a file alone, or with the vault of everything told."""
+    table = ReleasedTable.load(given.table)
+    guarantee = table.guarantee()
+    if given.vault is not None:
+        blank = np.zeros((table.n, table.certificate.d))
+        guarantee = Curator.resume(blank, vault=given.vault, run=given.run).guarantee()
+    print(json.dumps(guarantee.to_dict(), indent=1) if given.json else guarantee)
+
+
+# The command line -------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    """What may be typed."""
+    made = argparse.ArgumentParser(
+        prog="python -m privbo_plugins.curator",
+        description="Release a table with differential privacy, and answer a modeler's requests.",
+        epilog="A row's number counts from 0 in the order of the data file. The order is public: "
+        "shuffle the file first if it tells something.",
+    )
+    commands = made.add_subparsers(dest="command", required=True)
+    _release_options(commands.add_parser("release", help="release a table, once"))
+    _answer_options(commands.add_parser("answer", help="answer which outcome rows have"))
+    _report_options(commands.add_parser("report", help="print what may be claimed"))
+    return made
+
+
+def _vault_options(command: argparse.ArgumentParser, *, required: bool) -> None:
+    command.add_argument(
+        "--vault", required=required, metavar="URL",
+        help="database of the ledger and of what was told, such as sqlite:///curator.db; keep it "
+        "where only you can read it, and never throw it away: without it, nothing stops a second "
+        "release",
+    )  # fmt: skip
+    command.add_argument("--run", default="table", help="name of the release in the vault")
+
+
+def _release_options(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(act=release)
+    command.add_argument("data", type=Path, help="CSV file, its first line names the columns")
+    command.add_argument(
+        "--columns", nargs="+", required=True, type=column, metavar="NAME:LOW:HIGH",
+        help="columns to release with their public bounds (never taken from the data), or "
+        "NAME=CHOICE,CHOICE for texts; all other columns stay out",
+    )  # fmt: skip
+    command.add_argument("--epsilon", type=float, required=True)
+    command.add_argument("--delta", type=float, required=True)
+    command.add_argument("--out", type=Path, required=True, help=".npz or .parquet")
+    _vault_options(command, required=True)
+    command.add_argument(
+        "--neighbor-distance", type=float, metavar="NU",
+        help="protect a row against changes of up to NU only, where 1 is one column's whole "
+        "range; without it a row is protected whatever it holds",
+    )  # fmt: skip
+    command.add_argument("--mechanism", choices=("gaussian", "projection"), default="gaussian")
+    command.add_argument("--on-excess", choices=("clip", "refuse"), default="clip")
+    command.add_argument("--r", type=int, help="columns of the released table, at most as many")
+    command.add_argument(
+        "--outcome-epsilon", type=float, help="randomise outcomes too, each at this epsilon"
+    )
+    command.add_argument("--outcome-range", type=float, nargs=2, metavar=("LOW", "HIGH"))
+    command.add_argument("--outcome-mechanism", default="laplace")
+    command.add_argument("--outcome-delta", type=float)
+
+
+def _answer_options(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(act=answer)
+    command.add_argument("data", type=Path, help="CSV file with the same rows in the same order")
+    command.add_argument("--outcome", required=True, help="its column with outcomes; may be empty")
+    command.add_argument("--table", type=Path, required=True, help="the released file")
+    command.add_argument("--request", type=Path, required=True, help="the modeler's file")
+    command.add_argument("--out", type=Path, required=True, help="answers, a JSON file")
+    _vault_options(command, required=True)
+    command.add_argument("--minimize", action="store_true", help="small outcomes are wanted")
+    command.add_argument(
+        "--watch", type=float, metavar="SECONDS", help="look again every so often"
+    )
+    command.add_argument("--until", type=int, metavar="N", help="stop once N rows are answered")
+
+
+def _report_options(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(act=report)
+    command.add_argument("--table", type=Path, required=True, help="the released file")
+    _vault_options(command, required=False)
+    command.add_argument("--json", action="store_true", help="for programs")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; 2 if it was refused, with the reason on standard error."""
+    given = parser().parse_args(arguments)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrivacyWarning)
+        try:
+            given.act(given)
+        except KeyboardInterrupt:
+            return 130
+        except (ValueError, PrivacyError, VaultError, ObjectiveFailedError) as error:
+            return _refuse(str(error))
+        except OSError as error:
+            return _refuse(f"{error.strerror}: {error.filename}")
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                print(f"WARNING: {text}", file=sys.stderr)
+    return 0
+
+
+def _refuse(why: str) -> int:
+    print(f"Refused: {why}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
