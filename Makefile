@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: setup demo demo-ray demo-local demo-federated test test-fast lint format bench clean
+.PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced test test-fast lint format bench clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,9 @@ demo-local: $(STAMP)  ## 900 users, one privatised answer each
 
 demo-federated: $(STAMP)  ## 20 clinics tune together, each on its own data
 	$(BIN)/python -m examples.demo_federated
+
+demo-outsourced: $(STAMP)  ## a curator and a modeler, two processes that share three files
+	$(BIN)/python -m examples.demo_outsourced
 
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) lint
@@ -49,6 +52,7 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	$(BIN)/python -m benchmarks.ray_overhead
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.local_rewards
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.federated
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.outsourced
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -10,6 +10,7 @@ from optuna_samplers.ldp_gp_ucb import (
     LDPMoMAGPUCBSampler,
     LDPTGPUCBSampler,
 )
+from optuna_samplers.po_gp_ucb import POGPUCBSampler, answer_trials
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.federation import FederatedServer
 
@@ -22,6 +23,8 @@ __all__ = [
     "LDPGPUCBSampler",
     "LDPMoMAGPUCBSampler",
     "LDPTGPUCBSampler",
+    "POGPUCBSampler",
+    "answer_trials",
     "ldp_objective",
     "run_federated",
 ]

@@ -1,26 +1,19 @@
 """Lifecycle of samplers that learn from one privatised number a trial.
 
-Everything they know is in the study: values that have been released, and parameters. So a sampler
-keeps no store of its own; a new process, or a resumed study, reads the trials again. Which epoch
-of replays a trial belongs to is kept with the trial.
+What they know are values that have been released, and parameters. Which epoch of replays a trial
+belongs to is kept with the trial.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
-import threading
-import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
-from optuna.search_space import IntersectionSearchSpace
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_plays, shows_release
@@ -31,6 +24,7 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
+from optuna_samplers._transcript import Learner, TranscriptSampler
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb import (
     RewardPlan,
@@ -38,7 +32,7 @@ from privbo_plugins.algorithms.ldp_gp_ucb import (
     UCBConfig,
     make_reward_plan,
 )
-from privbo_plugins.errors import PrivacyWarning, SpaceChangedError
+from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.plays import local_guarantee
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
@@ -57,30 +51,7 @@ _WRAP = (
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 
-class _StudyState:
-    """What one sampler object keeps of one study; all of it can be read again."""
-
-    def __init__(self) -> None:
-        self.intersection = IntersectionSearchSpace()
-        self.algorithm: RewardUCB | None = None
-        self.told: set[int] = set()
-        self.first_open = 0
-        self.warned = False
-
-    def unread(self, study: Study) -> list[FrozenTrial]:
-        """Trials that were not finished when they were last looked at."""
-        trials = study.get_trials(deepcopy=False)[self.first_open :]
-        return [trial for trial in trials if trial.number not in self.told]
-
-    def read(self, trials: Sequence[FrozenTrial]) -> None:
-        """Remembers finished trials; those before the first open one need no list."""
-        self.told |= {trial.number for trial in trials}
-        while self.first_open in self.told:
-            self.told.discard(self.first_open)
-            self.first_open += 1
-
-
-class RewardSampler(BaseSampler):
+class RewardSampler(TranscriptSampler):
     """Base of the samplers that learn from one privatised number a trial.
 
     Args:
@@ -114,41 +85,20 @@ class RewardSampler(BaseSampler):
             if space is None:
                 raise ValueError("search_space must hold at least one parameter that varies.")
             algorithm(config, space)  # what does not fit is refused here, not in a trial
-        self._seed = secrets.randbits(32) if seed is None else int(seed)
-        self._independent = RandomSampler(seed=seed)
         self._user_budget, self._vault, self._noise = user_budget, vault, noise
-        self._reset()
+        super().__init__(seed=seed)
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()
+        super()._reset()
         self._memory: Vault | None = None
-        self._states: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], _StudyState]] = (
-            weakref.WeakKeyDictionary()
-        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Public settings; the rest is read from the study again."""
-        state = self.__dict__.copy()
-        state["_noise"] = None
-        for name in ("_lock", "_states", "_memory"):
-            del state[name]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
-
-    def _state(self, study: Study) -> _StudyState:
-        key = study.study_name, study._study_id
-        with self._lock:
-            return self._states.setdefault(study._storage, {}).setdefault(key, _StudyState())
+        state = super().__getstate__()
+        del state["_memory"]
+        return state | {"_noise": None}
 
     # Optuna's hooks -------------------------------------------------------------------------
-
-    def reseed_rng(self) -> None:
-        """New seeds for candidates and independent draws."""
-        self._seed = secrets.randbits(32)
-        self._independent.reseed_rng()
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Refuses what cannot be tuned; warns if nothing is privatised."""
@@ -189,25 +139,11 @@ class RewardSampler(BaseSampler):
         study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, play.epoch)
         return _first_params(study, play, space) or space.decode(play.x)
 
-    def _synchronised(
-        self, study: Study, space: Space, asking: int | None
-    ) -> tuple[RewardUCB, list[Play]]:
-        """The algorithm after all values that the study shows, and the plays that are out."""
-        own = self._state(study)
-        if own.algorithm is None or own.algorithm.space != space:
-            maximize = study.direction == StudyDirection.MAXIMIZE
-            own.algorithm = self._algorithm(
-                self._config, space, maximize=maximize, seed=self._seed
-            )
-            own.told, own.first_open = set(), 0
-        open_now = [t for t in own.unread(study) if t.number != asking]
-        finished = [t for t in open_now if t.state.is_finished()]
-        for trial in finished:
-            if trial.state == TrialState.COMPLETE:
-                _tell(own.algorithm, _play(trial, space), trial.value)
-        own.read(finished)
-        running = [_play(t, space) for t in open_now if t.state == TrialState.RUNNING]
-        return own.algorithm, [play for play in running if play is not None]
+    def _new_algorithm(self, space: Space, maximize: bool) -> Learner:
+        return self._algorithm(self._config, space, maximize=maximize, seed=self._seed)
+
+    def _played(self, trial: FrozenTrial, space: Space) -> Play | None:
+        return _play(trial, space)
 
     def sample_independent(
         self,
@@ -247,13 +183,8 @@ class RewardSampler(BaseSampler):
             self._warn(study, PLAIN, _WRAP)
 
     def _warn(self, study: Study, reason: str, fix: str = "") -> None:
-        own = self._state(study)
-        if not own.warned:
-            own.warned = True
-            show_guarantee(study, self._unprotected(reason))
-            warnings.warn(
-                f"Nothing is protected: {reason}. {fix}".strip(), PrivacyWarning, stacklevel=3
-            )
+        text = f"Nothing is protected: {reason}. {fix}".strip()
+        self._warn_once(study, self._unprotected(reason), text)
 
     # What the user writes and reads ---------------------------------------------------------
 
@@ -385,11 +316,6 @@ def _first_params(study: Study, play: Play, space: Space) -> dict[str, Any] | No
         if known is not None and np.allclose(known.x, play.x, rtol=0.0, atol=1e-9):
             return {name: trial.params[name] for name in space}
     return None
-
-
-def _tell(algorithm: RewardUCB, play: Play | None, value: float | None) -> None:
-    if play is not None and value is not None and math.isfinite(value):
-        algorithm.tell(play, value)
 
 
 def _no_trial() -> FrozenTrial:

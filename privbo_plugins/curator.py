@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request, write_answers
+from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
 
 Array = NDArray[np.float64]
@@ -162,6 +163,7 @@ def read_outcomes(path: Path, name: str) -> Array:
 def release(given: argparse.Namespace) -> None:
     """Releases a table once; a second call writes the same file again."""
     columns: list[Column] = given.columns
+    checked_ending(given.out)  # before anything is drawn and paid for
     X = read_table(given.data, columns)
     curator = Curator(
         X,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+    from raytune_searchers._answers import answering
     from raytune_searchers._local import ldp_trainable
     from raytune_searchers._trainable import report_public
     from raytune_searchers.dp_fts_de import DPFTSDESearch, agent_trials
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         LDPMoMAGPUCBSearch,
         LDPTGPUCBSearch,
     )
+    from raytune_searchers.po_gp_ucb import POGPUCBSearch
 
 __all__ = [
     "DPFTSDESearch",
@@ -26,7 +28,9 @@ __all__ = [
     "LDPGPUCBSearch",
     "LDPMoMAGPUCBSearch",
     "LDPTGPUCBSearch",
+    "POGPUCBSearch",
     "agent_trials",
+    "answering",
     "ldp_trainable",
     "report_public",
 ]
@@ -39,7 +43,9 @@ _HOMES = {
     "LDPGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
     "LDPMoMAGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
     "LDPTGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
+    "POGPUCBSearch": "raytune_searchers.po_gp_ucb",
     "agent_trials": "raytune_searchers.dp_fts_de",
+    "answering": "raytune_searchers._answers",
     "ldp_trainable": "raytune_searchers._local",
     "report_public": "raytune_searchers._trainable",
 }

@@ -44,7 +44,7 @@ from privbo_plugins.scrub import attempt, withheld
 from raytune_searchers._actor import NAMESPACE, Channel, Host, Reply, in_worker, trial_sender
 from raytune_searchers._federation import Receipt, ServerHost, Status
 from raytune_searchers._host import BLOCK_BYTES, _check_inline_limit
-from raytune_searchers._search import _merged
+from raytune_searchers._lifecycle import merged
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
@@ -424,7 +424,7 @@ class AgentHost(Host):
     def _config(self, x: Array) -> dict[str, Any]:
         """A config with constants, which the user's code may change."""
         constants = cloudpickle.loads(cloudpickle.dumps(self._constants))
-        return _merged(constants, self._space.suggestion(x))
+        return merged(constants, self._space.suggestion(x))
 
 
 def _guarded(call: Callable[[], Any]) -> tuple[Any, Exception | None]:

@@ -1,10 +1,7 @@
-"""Lifecycle of every search that stands before a host: Tune's hooks, and what results show.
+"""Lifecycle of every search that stands before a host, and what results show.
 
-Order of Tune's calls: building a ``Tuner`` pickles the searcher; ``set_search_properties`` when it
-is fitted; then ``suggest``, ``on_trial_result`` (not if a scheduler stops the trial) and
-``on_trial_complete`` for every trial, and ``save`` now and then. ``Tuner.restore`` unpickles the
-searcher, sets its properties again and calls ``restore`` with the last file that ``save`` wrote,
-if there was one: what the driver knew after that is lost, what the vault knows is not.
+What the driver knew after the last ``save`` is lost at a restore; what the vault knows is not, and
+always wins.
 """
 
 from __future__ import annotations
@@ -13,15 +10,11 @@ import abc
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import ray
-import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
-from ray.tune.result import DEFAULT_METRIC
-from ray.tune.search import Searcher
 
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.noise import NoiseSource
@@ -37,37 +30,19 @@ from raytune_searchers._actor import (
     connect,
 )
 from raytune_searchers._arguments import (
-    check_target,
     checked_handle,
-    checked_limit,
-    checked_points,
     checked_run,
     identify,
     private_url,
 )
 from raytune_searchers._audit import complaints, flat, foreign, shown, stored_verdict
-from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
+from raytune_searchers._lifecycle import TuneSearch
+from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
 
-FINISHED = str(Searcher.FINISHED)
 
-_OF_THIS_PROCESS = (
-    "_anchor",
-    "_channel",
-    "_here",
-    "_failed_in_a_row",
-    "_broken",
-    "_suggesting",
-    "_reconcile",
-)
-"""What :meth:`HostedSearch._attach` makes anew and no pickle holds."""
-
-_HOPELESS = 10
-"""So many failures in a row end the search: without num_samples nothing else would."""
-
-
-class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
+class HostedSearch(TuneSearch):
     """Base of the searchers that keep a ledger in a host and compare every result with it.
 
     Args:
@@ -92,6 +67,20 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     _WRAP: ClassVar[str]
     """And what to do about it."""
 
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
+        *TuneSearch._OF_THIS_PROCESS,
+        "_anchor",
+        "_channel",
+        "_broken",
+        "_suggesting",
+        "_reconcile",
+    )
+
+    _SEE_WHY: ClassVar[str] = (
+        "Ray shows how in error.txt of each; what a private trainable raises is withheld there: "
+        "call the function itself with one config to see it."
+    )
+
     def __init__(
         self,
         *,
@@ -105,21 +94,17 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         run: str | None,
         noise: NoiseSource | None,
     ) -> None:
-        check_target(type(self).__name__, metric, mode)
-        super().__init__(metric=metric, mode=mode)
-        self._metric: str | None = metric
-        self._mode: str | None = mode
-        self._seed = seed
-        self._param_space: dict[str, Any] = dict(search_space or {})
-        self._space: TuneSpace | None = to_space(self._param_space)
-        if search_space is not None and self._space is None:
-            raise ValueError("search_space must hold at least one parameter that varies.")
-        self._points = checked_points(points_to_evaluate)
-        self._limit = checked_limit(max_concurrent)
+        super().__init__(
+            metric=metric,
+            mode=mode,
+            search_space=search_space,
+            points_to_evaluate=points_to_evaluate,
+            max_concurrent=max_concurrent,
+            seed=seed,
+        )
         self._handle = checked_handle(vault)
         self._run = checked_run(run, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)
-        self._live: dict[str, Array] = {}
         self._released = 0
         self._unaudited = False
         self._exposed: set[str] = set()
@@ -130,16 +115,6 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     def _settings(self) -> Settings:
         """What the host must know of the run."""
 
-    @abc.abstractmethod
-    def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
-        """("ask", point), ("wait", None) or ("finished", None)."""
-
-    @abc.abstractmethod
-    def _complete(
-        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> None:
-        """Looks at the end of a trial."""
-
     # State ----------------------------------------------------------------------------------
 
     @property
@@ -149,34 +124,18 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
         """What belongs to this process and is never pickled."""
+        super()._attach()
         self._anchor = anchor(self._actor_name, self._HOST, may_begin=may_begin, noise=noise)
         self._channel: Channel | None = None
-        self._here: set[str] = set()
-        self._failed_in_a_row = 0
         self._broken: str | None = None
         self._suggesting = self._reconcile = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A handle, public settings and released state: no vault contents and no noise source."""
-        state = self.__dict__.copy()
-        for name in _OF_THIS_PROCESS:
-            del state[name]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._attach()
-
-    def get_state(self) -> dict[str, Any]:
-        """As :meth:`__getstate__`."""
-        return self.__getstate__()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes what :meth:`get_state` gave, of this or an earlier process."""
         anchor = self.__dict__.get(
             "_anchor"
         )  # keeps an embedded vault alive while the anchor is looked up
-        self.__setstate__(state)
+        super().set_state(state)
         del anchor
 
     def save(self, checkpoint_path: str) -> None:
@@ -186,69 +145,18 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
                 self._last = self._channel.call("report", self._unaudited)
             except (VaultError, PrivacyError):  # the last one stays, and says so when it is read
                 pass
-        Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
-        self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
-
-    @classmethod
-    def from_experiment(cls, path: str | Path) -> Self:
-        """The search of an earlier experiment, to restore or to read it.
-
-        Args:
-            path: The experiment's local folder, as for ``Tuner.restore``.
-
-        Returns:
-            A search of the same run: ``Tuner.restore(path, search.private(trainable))`` goes on
-            with it, and ``search.guarantee()`` reads its ledger.
-
-        Raises:
-            ValueError: If the folder holds no private search of this class.
-        """
-        folder = Path(path)
-        found = cls.__new__(cls)
-        if sorted(folder.glob(cls.CKPT_FILE_TMPL.format("*"))):
-            try:
-                found.restore_from_dir(str(folder))
-                return found
-            except (TypeError, AttributeError, KeyError):  # another searcher's file
-                pass
-        if (folder / "tuner.pkl").exists():
-            state = cloudpickle.loads((folder / "tuner.pkl").read_bytes())
-            search = state["_tune_config"].search_alg
-            search = getattr(search, "searcher", search)
-            if isinstance(search, cls):
-                return search
-        raise ValueError(
-            f"{folder} holds no experiment of {cls.__name__}: give the folder that Tuner.restore "
-            "takes."
-        )
+        super().save(checkpoint_path)
 
     # Tune's hooks ---------------------------------------------------------------------------
 
     def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **_spec: Any
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
     ) -> bool:
         """Takes what the Tuner knows; False if it holds another space than the search's own."""
-        check_target(type(self).__name__, metric, mode)
-        space = to_space(config)
-        if None not in (space, self._space) and space.public != self._space.public:  # type: ignore[union-attr]
-            return False
-        self._metric, self._mode = metric or self._metric, mode or self._mode
-        if self._metric is None and self._mode is not None:
-            self._metric = DEFAULT_METRIC
-        self._param_space = {**self._param_space, **config}
-        self._space = space or self._space
-        self._live.clear()  # of an earlier fit, which may have dropped them; restore knows better
-        self._here.clear()
-        self._channel, self._suggesting = None, False
-        return True
-
-    def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
-        self._limit = checked_limit(max_concurrent)
-        return True
+        taken = super().set_search_properties(metric, mode, config, **spec)
+        if taken:
+            self._channel, self._suggesting = None, False
+        return taken
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next configuration, ``FINISHED``, or None while a batch or the limit is out.
@@ -261,24 +169,11 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             raise VaultError(self._broken)
         if not self._suggesting:  # once a fit, and never by those who only read
             self._suggesting = self._reconcile = True
-        space = self._ready()
-        if trial_id in self._live:
-            return space.suggestion(self._live[trial_id])
-        if self._failed_in_a_row >= _HOPELESS:
-            return FINISHED
-        if self._limit is not None and len(self._here) >= self._limit:
-            return None
-        answer, x = self._next(trial_id, space)
-        if x is None:
-            return FINISHED if answer == "finished" else None
-        self._live[trial_id] = x
-        self._here.add(trial_id)
-        return space.suggestion(x)
+        return super().suggest(trial_id)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Looks at what was reported: what nobody vouched for or released unprotects the run."""
-        if trial_id in self._live:
-            self._here.add(trial_id)
+        super().on_trial_result(trial_id, result)
         if self._shows(result):
             self._unless_broken(self._audit, trial_id, result)
 
@@ -286,10 +181,7 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Looks at what is shown of a trial, and gives its slot back if it was never told."""
-        x = self._live.pop(trial_id, None)
-        self._here.discard(trial_id)
-        self._count_failure(error)
-        self._unless_broken(self._complete, trial_id, x, result or {}, error)
+        self._unless_broken(super().on_trial_complete, trial_id, result, error)
 
     def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
         """Carries a step out; if the vault fails, the next suggestion says so.
@@ -323,25 +215,6 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             raise VaultError(SET_BACK)
         self._released = released
 
-    def _count_failure(self, error: bool) -> None:
-        self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
-        if self._failed_in_a_row == _HOPELESS:
-            warnings.warn(
-                f"{_HOPELESS} trials failed one after another, so the search ends. Ray shows how "
-                "in error.txt of each; what a private trainable raises is withheld there: call "
-                "the function itself with one config to see it.",
-                UtilityWarning,
-                stacklevel=2,
-            )
-
-    def _told_point(self, result: Mapping[str, Any]) -> Array | None:
-        """Where a trial was that this search did not suggest: one that Tune made anew."""
-        space = self._ready()
-        try:
-            return space.encode_flat({name: result[f"config/{name}"] for name in space.space})
-        except (KeyError, ValueError):
-            return None
-
     def add_evaluated_point(self, *_args: Any, **_kwargs: Any) -> None:
         """Refused: a value from elsewhere is not a release of this run."""
         raise PrivacyError(
@@ -370,18 +243,7 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             VaultError: If the run's vault was in memory and is gone.
         """
         self._check_alive()
-        if self._space is None:
-            raise RuntimeError(
-                f"{type(self).__name__} has no search space: pass param_space= to the Tuner, or "
-                "search_space= to the search, with at least one Tune domain such as "
-                "tune.uniform(0, 1)."
-            )
-        if self._metric is None or self._mode is None:
-            raise RuntimeError(
-                f"{type(self).__name__} needs metric= and mode= (here or in TuneConfig), got "
-                f"metric={self._metric!r} and mode={self._mode!r}."
-            )
-        return self._space
+        return super()._ready()
 
     def _check_alive(self) -> None:
         if self._handle is None:
@@ -435,20 +297,6 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         notes, kept = (*guarantee.notes, note), guarantee.protected and not reasons
         return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
 
-    def _config_at(self, x: Array, param_space: Mapping[str, Any] | None) -> dict[str, Any]:
-        """A config as a trial gets it, constants included."""
-        known, own = self._space, dict(self._param_space if param_space is None else param_space)
-        space = known if param_space is None else to_space(own)
-        if space is None or known is None or space.space.names != known.space.names:
-            raise ValueError("param_space is not the one that this search was run with.")
-        config = _merged(own, space.suggestion(x))
-        if holds_placeholder(config):
-            raise ValueError(
-                "The search space holds objects that Tune hides from searchers: pass it again, "
-                "search.recommend(param_space)."
-            )
-        return config
-
     def _checked_report(self, results: Iterable[Any]) -> dict[str, Any]:
         """The report after comparing what a ``ResultGrid`` holds with it."""
         report, stored = self._report(), list(results)
@@ -469,13 +317,3 @@ class HostedSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             pass
         self._anchor.end()
         self._channel = None
-
-
-def _merged(param_space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of a trial: constants of the space, and what was suggested."""
-    merged = dict(param_space)
-    for name, value in values.items():
-        inner = merged.get(name)
-        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        merged[name] = _merged(inner, value) if both else value  # type: ignore[arg-type]
-    return merged

@@ -107,6 +107,18 @@ def to_space(config: Mapping[str, Any]) -> TuneSpace | None:
     """The space in a ``param_space``; None if nothing in it varies.
 
     Raises:
+        ValueError: As :func:`domains_of`.
+    """
+    dims = domains_of(config)
+    fixed = {name: dim.decode(0.0) for name, dim in dims.items() if _single(dim)}
+    varying = {name: dim for name, dim in dims.items() if name not in fixed}
+    return TuneSpace(Space(varying), fixed) if varying else None
+
+
+def domains_of(config: Mapping[str, Any]) -> dict[str, Dimension]:
+    """Every domain in a ``param_space``, by flattened name.
+
+    Raises:
         ValueError: For ``grid_search``, ``sample_from``, unbounded domains, domains inside lists
             or choices, and keys that hold "/".
     """
@@ -118,10 +130,7 @@ def to_space(config: Mapping[str, Any]) -> TuneSpace | None:
             f"grid_search cannot be used with a private search ({names}): a grid has no place in "
             "its plan. Use tune.choice([...]) for the same values, or another domain."
         )
-    dims: dict[str, Dimension] = {_name(path): _dimension(_name(path), d) for path, d in domains}
-    fixed = {name: dim.decode(0.0) for name, dim in dims.items() if _single(dim)}
-    varying = {name: dim for name, dim in dims.items() if name not in fixed}
-    return TuneSpace(Space(varying), fixed) if varying else None
+    return {_name(path): _dimension(_name(path), d) for path, d in domains}
 
 
 def _refuse_hidden_functions(value: Any, path: tuple[Any, ...]) -> None:

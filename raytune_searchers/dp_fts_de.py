@@ -43,7 +43,8 @@ from raytune_searchers._agents import (
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._federation import ServerHost, ServerSettings, Status, unprotected
-from raytune_searchers._search import _HOPELESS, FINISHED, HostedSearch, _merged
+from raytune_searchers._lifecycle import FINISHED, HOPELESS, merged
+from raytune_searchers._search import HostedSearch
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
 
@@ -410,7 +411,7 @@ class DPFTSDESearch(HostedSearch):
     @property
     def _hopeless(self) -> int:
         """So many failures in a row end the search: every round of every agent failed."""
-        return max(_HOPELESS, _ATTEMPTS * len(self._names))
+        return max(HOPELESS, _ATTEMPTS * len(self._names))
 
     def _count_failure(self, error: bool) -> None:
         self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
@@ -657,7 +658,7 @@ def agent_trials(
     X, values = history.read()
     constants = dict(search_space)
     return [
-        (_merged(constants, space.suggestion(x)), float(value))
+        (merged(constants, space.suggestion(x)), float(value))
         for x, value in zip(X, values, strict=True)
     ]
 

@@ -22,12 +22,16 @@ OF_THE_HOSTS = {
 ALGORITHMS = ["DPGIBO", "LDPGPUCB", "LDPTGPUCB", "LDPATAGPUCB", "LDPMoMAGPUCB"]
 
 
+PUBLIC = ["POGPUCB"]
+"""Those that spend nothing: a released table takes the place of the budget."""
+
+
 def defaults(cls: type) -> dict[str, object]:
     """Default by name of every setting."""
     return {n: p.default for n, p in inspect.signature(cls).parameters.items()}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ALGORITHMS + PUBLIC)
 def test_sampler_and_searcher_take_the_same_settings(name: str) -> None:
     sampler = defaults(getattr(optuna_samplers, f"{name}Sampler"))
     search = defaults(getattr(raytune_searchers, f"{name}Search"))
@@ -36,12 +40,12 @@ def test_sampler_and_searcher_take_the_same_settings(name: str) -> None:
     assert {n: search[n] for n in sampler} == sampler
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_everything_is_keyword_only_but_the_budget(name: str) -> None:
+@pytest.mark.parametrize("name", ALGORITHMS + PUBLIC)
+def test_everything_is_keyword_only_but_the_budget_or_the_table(name: str) -> None:
     parameters = list(
         inspect.signature(getattr(optuna_samplers, f"{name}Sampler")).parameters.values()
     )
-    assert parameters[0].name in ("mu", "epsilon")
+    assert parameters[0].name in ("mu", "epsilon", "Z")
     assert {p.kind for p in parameters[1:]} == {inspect.Parameter.KEYWORD_ONLY}
 
 
@@ -60,7 +64,7 @@ def test_the_samplers_offer_every_setting_of_the_ucb_family() -> None:
     assert engine <= offered
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ALGORITHMS + PUBLIC)
 def test_every_setting_is_documented(name: str) -> None:
     for cls in (
         getattr(optuna_samplers, f"{name}Sampler"),

@@ -5,6 +5,7 @@ from privbo_plugins.algorithms.dp_fts_de import SharedModel
 from privbo_plugins.algorithms.dp_fts_de.agent import FEDERATED_MODELS
 from privbo_plugins.algorithms.dp_gibo import DPGIBO
 from privbo_plugins.algorithms.ldp_gp_ucb import ATAGPUCB, GPUCB, TGPUCB, MoMAGPUCB, RewardUCB
+from privbo_plugins.algorithms.po_gp_ucb import POGPUCB
 
 CENTRAL_ALGORITHMS: dict[str, type[CentralAlgorithm]] = {DPGIBO.name: DPGIBO}
 """Algorithms that tune on per-record losses, by name."""
@@ -17,7 +18,14 @@ REWARD_ALGORITHMS: dict[str, type[RewardUCB]] = {
 }
 """Algorithms that tune on one privatised number a trial, by name."""
 
-ALGORITHMS: dict[str, type[Algorithm]] = {**CENTRAL_ALGORITHMS, **REWARD_ALGORITHMS}
+ROW_ALGORITHMS: dict[str, type[POGPUCB]] = {POGPUCB.name: POGPUCB}
+"""Algorithms that choose rows of a released table, by name."""
+
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    **CENTRAL_ALGORITHMS,
+    **REWARD_ALGORITHMS,
+    **ROW_ALGORITHMS,
+}
 """Every algorithm by name; one contract suite runs over all of them."""
 
 __all__ = [
@@ -25,5 +33,6 @@ __all__ = [
     "CENTRAL_ALGORITHMS",
     "FEDERATED_MODELS",
     "REWARD_ALGORITHMS",
+    "ROW_ALGORITHMS",
     "SharedModel",
 ]

@@ -13,10 +13,16 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from privbo_plugins.algorithms import ALGORITHMS, CENTRAL_ALGORITHMS, REWARD_ALGORITHMS
+from privbo_plugins.algorithms import (
+    ALGORITHMS,
+    CENTRAL_ALGORITHMS,
+    REWARD_ALGORITHMS,
+    ROW_ALGORITHMS,
+)
 from privbo_plugins.algorithms.base import START, STEP, Play, Release
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
+from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, row_space
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -37,10 +43,13 @@ SPACE = Space(
 NUMERIC = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 2.0)})
 
 
-def test_the_two_parts_cover_every_algorithm_and_no_other() -> None:
-    assert not CENTRAL_ALGORITHMS.keys() & REWARD_ALGORITHMS.keys()
-    assert {**CENTRAL_ALGORITHMS, **REWARD_ALGORITHMS} == ALGORITHMS
-    assert ALGORITHMS
+PARTS = (CENTRAL_ALGORITHMS, REWARD_ALGORITHMS, ROW_ALGORITHMS)
+
+
+def test_the_parts_cover_every_algorithm_and_no_other() -> None:
+    assert sum(len(part) for part in PARTS) == len(ALGORITHMS)
+    assert {**CENTRAL_ALGORITHMS, **REWARD_ALGORITHMS, **ROW_ALGORITHMS} == ALGORITHMS
+    assert all(PARTS)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -51,12 +60,18 @@ def test_names_are_those_listed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_nothing_learnt_recommends_nothing_and_is_a_state(name: str) -> None:
-    algorithm = make(name) if name in CENTRAL_ALGORITHMS else make_ucb(name)
+    algorithm = make_any(name)
     with pytest.raises(ValueError, match="nothing to recommend yet"):
         algorithm.recommendation()
-    again = make(name) if name in CENTRAL_ALGORITHMS else make_ucb(name)
+    again = make_any(name)
     again.load_state_dict(json.loads(json.dumps(algorithm.state_dict())))
     assert again.state_dict() == algorithm.state_dict()
+
+
+def make_any(name: str) -> Any:
+    """An algorithm of any part, that has learnt nothing."""
+    makers = (make, make_ucb, make_rows)
+    return next(m for m, part in zip(makers, PARTS, strict=True) if name in part)(name)
 
 
 # Algorithms that tune on per-record losses ------------------------------------------------------
@@ -452,3 +467,102 @@ def test_plays_of_others_off_the_grid_are_learnt_where_they_were_evaluated(name:
             two.tell(Play(SPACE.snap(x), epoch), 0.3)
     assert np.array_equal(one.ask(0).x, two.ask(0).x)
     assert np.array_equal(one.recommendation(), two.recommendation())
+
+
+# Algorithms that choose rows of a released table ------------------------------------------------
+
+TABLES = {
+    "spread": np.random.default_rng(0).normal(size=(30, 2)),
+    "alike": np.repeat(np.random.default_rng(1).normal(size=(5, 1)), 4, axis=0),
+    "constant": np.ones((12, 3)),
+    "one row": np.zeros((1, 2)),
+}
+each_row_algorithm = pytest.mark.parametrize("name", ROW_ALGORITHMS)
+each_table = pytest.mark.parametrize("Z", TABLES.values(), ids=TABLES.keys())
+
+
+def make_rows(
+    name: str,
+    Z: np.ndarray = TABLES["spread"],
+    *,
+    seed: int = 0,
+    maximize: bool = True,
+    **more: Any,
+) -> Any:
+    config = RowsConfig(Z, **{"noise_sd": 0.2, "n_startup": 2, **more})
+    return ROW_ALGORITHMS[name](config, row_space(len(Z)), maximize=maximize, seed=seed)
+
+
+@each_row_algorithm
+@each_table
+@both_directions
+def test_rows_asked_for_and_recommended_are_rows_of_the_table(
+    name: str, Z: np.ndarray, maximize: bool
+) -> None:
+    algorithm = make_rows(name, Z, maximize=maximize)
+    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 6)]
+    for x in [*asked, algorithm.recommendation()]:
+        assert x.shape == (1,)
+        assert np.array_equal(algorithm.space.snap(x), x)
+        assert algorithm.space.decode(x)["row"] in range(len(Z))
+    assert algorithm.t == 6
+    told = {row for raw, _ in [(x.tobytes(), None) for x in asked]
+            for row in algorithm.space.decode(np.frombuffer(raw)).values()}  # fmt: skip
+    assert algorithm.space.decode(algorithm.recommendation())["row"] in told
+
+
+@each_row_algorithm
+@each_table
+@pytest.mark.parametrize("repeats", [True, False])
+def test_asking_for_rows_is_deterministic_and_learns_nothing(
+    name: str, Z: np.ndarray, repeats: bool
+) -> None:
+    asking, silent = (make_rows(name, Z, repeats=repeats) for _ in range(2))
+    for key in range(5):
+        before = json.dumps(asking.state_dict())
+        play = asking.ask(key)
+        out = [play, asking.ask(1000 + key, [play])]
+        for pending in ([], out):
+            twice = [asking.ask(key + 1, pending, may_wait=True) for _ in range(2)]
+            assert np.array_equal(twice[0].x, twice[1].x)
+        assert np.array_equal(asking.ask(key).x, play.x)
+        if key:
+            assert np.array_equal(asking.recommendation(), silent.recommendation())
+            asking.posterior([0])
+        assert json.dumps(asking.state_dict()) == before
+        for algorithm in (asking, silent):
+            algorithm.tell(play, float(key % 3))
+    assert np.array_equal(asking.ask(99).x, silent.ask(99).x)
+
+
+@each_row_algorithm
+@each_table
+@both_directions
+def test_a_transcript_of_rows_travels_in_json_and_goes_on_identically(
+    name: str, Z: np.ndarray, maximize: bool
+) -> None:
+    one, two = (make_rows(name, Z, maximize=maximize) for _ in range(2))
+    learn(one, 5)
+    two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
+    assert two.state_dict() == one.state_dict()
+    assert two.t == one.t == 5
+    assert np.array_equal(one.recommendation(), two.recommendation())
+    assert learn(one, 4, first=5) == learn(two, 4, first=5)
+    assert two.state_dict() == one.state_dict()
+
+
+@each_row_algorithm
+@both_directions
+def test_the_seed_decides_the_rows(name: str, maximize: bool) -> None:
+    runs = [learn(make_rows(name, seed=seed, maximize=maximize), 8) for seed in (0, 0, 1)]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+@each_row_algorithm
+@both_directions
+def test_the_better_row_is_recommended(name: str, maximize: bool) -> None:
+    algorithm = make_rows(name, np.array([[-5.0], [0.0], [5.0]]), maximize=maximize)
+    for row, y in ((0, 0.0), (1, 1.0), (2, -1.0)):
+        algorithm.tell(Play(algorithm.point(row)), y if maximize else -y)
+    assert algorithm.space.decode(algorithm.recommendation()) == {"row": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import (
@@ -21,6 +22,7 @@ from optuna_samplers import (
     LDPGPUCBSampler,
     LDPMoMAGPUCBSampler,
     LDPTGPUCBSampler,
+    POGPUCBSampler,
 )
 
 pytestmark = pytest.mark.filterwarnings(
@@ -71,3 +73,12 @@ class TestDPFTSDESampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOn
     def sampler(self) -> Callable[[], BaseSampler]:
         config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=3, n_startup=2)
         return lambda: DPFTSDESampler(FederatedServer(config).connect(0))
+
+
+class TestPOGPUCBSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):
+    """Objectives without a row: every parameter is drawn at random."""
+
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        Z = np.random.default_rng(0).normal(size=(7, 2))
+        return lambda: POGPUCBSampler(Z, noise_sd=0.1)

@@ -17,6 +17,22 @@ Array = NDArray[np.float64]
 Outcomes = ArrayLike | Callable[[int], float]
 """Outcomes by row, or a function of the row's number."""
 
+_SMALLEST, _LARGEST = 1e-100, 1e100
+"""Lengths whose squares neither over- nor underflow."""
+
+_DEFAULT_MECHANISM = "laplace"
+
+
+def _numbers(values: Any) -> Array:
+    """Values as an array of numbers, or an empty one: what is masked is not meant to be read."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.empty(0)
+    try:
+        with np.errstate(all="ignore"):  # a warning would tell of an extreme entry
+            return np.array(values, dtype=float)
+    except Exception:  # what it says may quote an entry
+        return np.empty(0)
+
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Refuses what is none of the choices."""
@@ -30,10 +46,7 @@ def checked_rows(X: ArrayLike) -> Array:
     Raises:
         ValueError: If it is no table of numbers.
     """
-    try:
-        rows = np.array(X, dtype=float)
-    except (TypeError, ValueError):
-        rows = np.empty(0)
+    rows = _numbers(X)
     if rows.ndim != 2 or rows.shape[0] < 1 or rows.shape[1] < 1:
         raise ValueError(
             "X must be a table of numbers, shape (n, d), with at least one row and one column; "
@@ -46,7 +59,7 @@ def checked_distance(nu: float | None) -> float | None:
     """A neighbouring distance, or None for any.
 
     Raises:
-        ValueError: If it is not finite and > 0.
+        ValueError: If it is no number from 1e-100 to 1e100.
     """
     if nu is None:
         return None
@@ -70,18 +83,23 @@ def checked_bound(R: float | None, scaling: Scaling | None, nu: float | None) ->
             "Give bounds= (public ranges of the columns), norm_bound= or neighbor_distance=: "
             "without any of them no finite noise hides a row."
         )
-    if nu is not None and bound > WIDEST * nu:
+    widest = bound if scaling is None else max(bound, scaling.radius)
+    if nu is not None and widest > WIDEST * nu:
         raise ValueError(
-            f"norm_bound must be at most 2^20 times neighbor_distance, got {bound} and {nu}: "
-            "rounding errors would be too large for the guarantee."
+            "neighbor_distance must be at least 2^-20 times the largest norm of a row "
+            f"(norm_bound, or sqrt(d) / 2 with bounds), got {nu} and {widest}: rounding errors "
+            "would be too large for the guarantee."
         )
     return bound
 
 
 def _positive(name: str, value: Any) -> float:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number > 0, got {value!r}.")
+    if not (number and _SMALLEST <= value <= _LARGEST):
+        raise ValueError(
+            f"{name} must be a finite number > 0, from {_SMALLEST:g} to {_LARGEST:g}, got "
+            f"{value!r}."
+        )
     return float(value)
 
 
@@ -107,10 +125,7 @@ def checked_outcomes(outcomes: Outcomes | None, n: int) -> Array | Callable[[int
     """
     if outcomes is None or callable(outcomes):
         return outcomes
-    try:
-        y = np.array(outcomes, dtype=float)
-    except (TypeError, ValueError):
-        y = np.empty(0)
+    y = _numbers(outcomes)
     if y.shape != (n,):
         raise ValueError(f"outcomes must be one number for each of the {n} rows, or a function.")
     return y
@@ -140,10 +155,10 @@ def answer_mechanism(
         ValueError: If settings are given that do nothing, or lie outside their ranges.
     """
     if epsilon is None:
-        if outcome_range is not None or delta is not None:
+        if (outcome_range, mechanism, delta) != (None, _DEFAULT_MECHANISM, None):
             raise ValueError(
-                "outcome_range= and outcome_delta= do nothing without outcome_epsilon=: answers "
-                "are then given as they are."
+                "outcome_range=, outcome_mechanism= and outcome_delta= do nothing without "
+                "outcome_epsilon=: answers are then given as they are."
             )
         return None
     return make_mechanism(epsilon, reward_range=outcome_range, mechanism=mechanism, delta=delta)
@@ -154,9 +169,3 @@ def worst_outcome(mechanism: LocalMechanism | None, maximize: bool) -> float:
     if mechanism is None:
         return math.nan
     return mechanism.low if maximize else mechanism.high
-
-
-def described(mechanism: LocalMechanism) -> str:
-    """An answer mechanism in words."""
-    settings = ", ".join(f"{k}={v}" for k, v in mechanism.parameters().items())
-    return f"clipped to the public range and randomised ({settings})"

@@ -10,6 +10,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,9 +26,9 @@ from privbo_plugins.algorithms.po_gp_ucb.arguments import (
     checked_outcomes,
     checked_row,
     checked_rows,
-    described,
     worst_outcome,
 )
+from privbo_plugins.algorithms.po_gp_ucb.claims import answer_settings, total_delta
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import (
     checked_scaling,
     count_beyond,
@@ -42,19 +43,12 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
     smallest_singular_value,
     transform,
 )
-from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable, digest
+from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable, sealed
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.plays import TEST_NOISE, RewardCurator, as_reward
-from privbo_plugins.privacy.accountant import (
-    Event,
-    GaussianEvent,
-    PureEvent,
-    compose_epsilon,
-    gdp_mu,
-)
+from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.ledger import Charge
-from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
 from privbo_plugins.scrub import attempt
 from privbo_plugins.vault import Transaction, Vault, open_vault
@@ -71,6 +65,11 @@ NOT_PRIVATE = (
     "the published random projection keeps every column of the table in the column space of the "
     "secret one, so one look tells neighbouring tables apart, and whoever knows a few rows can "
     "compute all others; it preserves distances and nothing else"
+)
+
+_IN_MEMORY = (
+    "the ledger is in this process's memory: another process would release the table anew, and "
+    "the losses would add up. Give the curator a vault= on disk"
 )
 
 _NUMBERS_AT_ONCE = 2**14
@@ -101,6 +100,10 @@ def _settings_of(vault: str, run: str) -> dict[str, Any]:
     if known is None:
         raise VaultError(f"The vault holds no release named {run!r}. Release the table first.")
     return known[1]
+
+
+class _OtherReleaseError(VaultError):
+    """A run was begun with other settings: nothing that a second look would change."""
 
 
 class Curator:
@@ -197,6 +200,8 @@ class Curator:
         self._private_answers = answer_mechanism(
             outcome_epsilon, outcome_range, outcome_mechanism, outcome_delta
         )
+        if self._total_delta >= 1:
+            raise ValueError("delta and outcome_delta must add up to less than 1.")
         self._worst = worst_outcome(self._private_answers, maximize)
         self._noise: NoiseSource = SecureNoise() if noise is None else noise
         self._vault: Vault = open_vault(vault)
@@ -218,9 +223,11 @@ class Curator:
     def _checked_r(self, r: int | None) -> int | None:
         if r is None:
             return self.d if self.mechanism == "gaussian" else None
+        if not isinstance(r, int | np.integer) or isinstance(r, bool):
+            raise ValueError(f"r must be an integer >= 1, got {r!r}.")
         if self.mechanism == "gaussian":
             public_projection(self.d, r, self._seed)
-        elif not (isinstance(r, int | np.integer) and r >= 1):
+        elif r < 1:
             raise ValueError(f"r must be an integer >= 1, got {r!r}.")
         return int(r)
 
@@ -237,23 +244,13 @@ class Curator:
 
     def _settings(self) -> dict[str, Any]:
         """What a release is made with; n and the settings are public."""
-        answers = self._private_answers
         return {
             "mechanism": self.mechanism, "n": self.n, "d": self.d, "r": self._r,
             "epsilon": self.epsilon, "delta": self.delta,
             "neighbor_distance": self.neighbor_distance, "norm_bound": self.norm_bound,
             "scaling": self._public_scaling(), "projection_seed": self._seed,
-            "outcomes": None if answers is None else self._answer_settings(answers),
+            "outcomes": answer_settings(self._private_answers),
         }  # fmt: skip
-
-    @staticmethod
-    def _answer_settings(answers: LocalMechanism) -> dict[str, Any]:
-        return {
-            "outcome_epsilon": answers.epsilon,
-            "outcome_range": [answers.low, answers.high],
-            "outcome_mechanism": answers.name,
-            "outcome_delta": answers.delta or None,
-        }
 
     @classmethod
     def resume(
@@ -281,7 +278,7 @@ class Curator:
         scaling = known["scaling"] or {}
         low, high = scaling.get("low"), scaling.get("high") or ()
         with warnings.catch_warnings():  # the release has warned
-            warnings.simplefilter("ignore", PrivacyWarning)
+            warnings.filterwarnings("ignore", "Nothing is protected", PrivacyWarning)
             return cls(
                 X,
                 **{name: known[name] for name in _SAME},
@@ -305,12 +302,20 @@ class Curator:
         }
 
     def _begin(self) -> None:
+        try:
+            self._join()
+        except _OtherReleaseError as error:
+            raise VaultError(str(error)) from None
+        except VaultError:  # another process began the run at the same moment
+            self._join()
+
+    def _join(self) -> None:
         with self._vault.transaction(self._run_id) as tx:
             known = tx.run()
             if known is None:
                 tx.new_run(f"outsourced:{self._run}", self._settings())
             elif known[1] != self._settings():
-                raise VaultError(
+                raise _OtherReleaseError(
                     f"The vault holds a release named {self._run!r} of a table of another size or "
                     "with other settings. Use the same, or another run= for another table: its "
                     "loss adds up with this one's for people who are in both."
@@ -393,14 +398,16 @@ class Curator:
         return found or self.d
 
     def _certificate(self, Z: Array, reasons: tuple[str, ...], **how: Any) -> Certificate:
-        return Certificate(
+        certificate = Certificate(
             mechanism=self.mechanism, n=self.n, d=self.d, r=int(Z.shape[1]),
             epsilon=self.epsilon, delta=self.delta, neighbor_distance=self.neighbor_distance,
             norm_bound=self.norm_bound, scaling=self._public_scaling(),
             noise=_SYSTEM if type(self._noise) is SecureNoise else TEST_NOISE,
             protected=not reasons, reasons=tuple(dict.fromkeys(reasons)),
-            ledger={"vault": self._vault.vault_id, "run": self._run}, digest=digest(Z), **how,
+            outcomes=answer_settings(self._private_answers),
+            ledger={"vault": self._vault.vault_id, "run": self._run}, **how,
         )  # fmt: skip
+        return sealed(Z, certificate).certificate
 
     # Answers ----------------------------------------------------------------------------------
 
@@ -431,7 +438,8 @@ class Curator:
     def _tell(self, row: int) -> float:
         y = self._outcome(row)
         if self._answers is not None:
-            return self._answers.release(str(row), y, row, self._worst)
+            payer = f"row {row} of {self._run}"  # not a user of that number in another run
+            return self._answers.release(str(row), y, payer, self._worst)
         if not math.isfinite(y):
             raise PrivacyError(f"Row {row} has no finite outcome, so there is no answer.")
         with self._vault.transaction(self._run_id) as tx:
@@ -465,30 +473,17 @@ class Curator:
             reasons, released = tx.marks("unprotected"), tx.released(TABLE, "0")
         if self.mechanism == "projection":
             reasons = tuple(dict.fromkeys((NOT_PRIVATE, *reasons)))
-        certificate = None if released is None else Certificate.from_dict(released)
-        if certificate is None and not reasons:
-            reasons = ("nothing has been released yet",)
-        mechanism = self._private_answers
-        delta = self.delta + (0.0 if mechanism is None else mechanism.delta)
-        return OutsourcedGuarantee(
-            protected=not reasons,
-            mechanism=self.mechanism,
-            epsilon=self._total_epsilon(delta) if not reasons else math.inf,
-            delta=delta,
-            neighbor_distance=self.neighbor_distance,
-            n_rows=self.n,
-            parameters={} if certificate is None else certificate.guarantee().parameters,
-            outcomes=None if mechanism is None else described(mechanism),
-            n_answers=len(self.answers()),
-            reasons=reasons,
-        )
+        if released is None:
+            return OutsourcedGuarantee(
+                False, self.mechanism, math.inf, self._total_delta, self.neighbor_distance,
+                self.n, reasons=reasons or ("nothing has been released yet",),
+            )  # fmt: skip
+        claimed = Certificate.from_dict(released).guarantee(len(self.answers()))
+        why = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
+        notes = (_IN_MEMORY,) if self._vault.in_memory else ()
+        epsilon = math.inf if why else claimed.epsilon
+        return replace(claimed, protected=not why, epsilon=epsilon, reasons=why, notes=notes)
 
-    def _total_epsilon(self, delta: float) -> float:
-        """Of the table and of the row's one answer: other rows' answers are other people's."""
-        mechanism = self._private_answers
-        if mechanism is None:
-            return self.epsilon
-        if isinstance(mechanism, Gaussian):
-            return compose_epsilon([GaussianEvent(self.mu), GaussianEvent(mechanism.mu)], delta)
-        events: list[Event] = [GaussianEvent(self.mu), PureEvent(mechanism.epsilon)]
-        return min(self.epsilon + mechanism.epsilon, compose_epsilon(events, delta))
+    @property
+    def _total_delta(self) -> float:
+        return total_delta(self.delta, self._private_answers)

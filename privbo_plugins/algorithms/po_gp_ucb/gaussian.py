@@ -47,7 +47,8 @@ class Scaling:
         high: Upper bounds, > low.
 
     Raises:
-        ValueError: If they are not finite, differ in length, or hold low >= high.
+        ValueError: If they or their distances are not finite, differ in length, or hold
+            low >= high.
 
     Example:
         >>> Scaling((18.0, 0.0), (98.0, 1.0)).apply(np.array([[58.0, 0.25], [200.0, np.nan]]))
@@ -65,7 +66,7 @@ class Scaling:
                 f"{len(self.low)} lower and {len(self.high)} upper bounds."
             )
         for j, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            if not (low < high and math.isfinite(high - low)):
                 raise ValueError(
                     f"bounds needs finite low < high, got ({low}, {high}) for column {j}."
                 )

@@ -65,8 +65,11 @@ class RowKernel:
         return float(np.prod(self.lengthscale / self.widths))
 
     def scaled(self, Z: Array) -> Array:
-        """Inputs whose plain squared exponential gives the shape, shape of ``Z``."""
-        return np.asarray((self.m + self.w * (Z - self.m)) / self.widths)
+        """Inputs whose plain squared exponential gives the shape, shape of ``Z``.
+
+        u - m instead of u: a table far from zero keeps its digits.
+        """
+        return np.asarray(self.w * (Z - self.m) / self.widths)
 
     def cross(self, Z: Array, other: Array) -> Array:
         """Covariances of different rows, shape (a, b)."""

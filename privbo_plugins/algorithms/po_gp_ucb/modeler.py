@@ -43,6 +43,9 @@ Array = NDArray[np.float64]
 _BLOCK = 2**13
 """Rows in one block of a sweep."""
 
+_SMALLEST, _LARGEST = 1e-100, 1e100
+"""Outcomes whose squares neither over- nor underflow; larger ones count as so large."""
+
 
 @dataclass(frozen=True, eq=False)
 class RowsConfig:
@@ -94,7 +97,8 @@ class RowsConfig:
         _check("mean", self.mean, -math.inf, math.inf, "a finite number, or None")
         _check("delta", self.delta, 0.0, 1.0, "a number in (0, 1)")
         _check("beta_scale", self.beta_scale, 0.0, math.inf, "a finite number > 0")
-        if not isinstance(self.n_startup, int) or self.n_startup < 1:
+        whole = isinstance(self.n_startup, int | np.integer)
+        if not whole or isinstance(self.n_startup, bool) or self.n_startup < 1:
             raise ValueError(f"n_startup must be an integer >= 1, got {self.n_startup!r}.")
 
     @property
@@ -121,13 +125,19 @@ def _check(name: str, value: Any, low: float, high: float, rule: str) -> None:
 
 
 def rows_config(
-    table: ReleasedTable | ArrayLike | str | Path, noise_sd: float | None = None, **more: Any
+    table: ReleasedTable | ArrayLike | str | Path,
+    noise_sd: float | None = None,
+    *,
+    answer_variance: float | None = None,
+    **more: Any,
 ) -> RowsConfig:
     """Settings for a released table, a file of one, or a bare matrix.
 
     Args:
         table: A table, the path of its file, or Z itself.
         noise_sd: For a bare matrix; a table's certificate knows it.
+        answer_variance: Variance that randomising adds to an answer; None for what the
+            certificate says, or 0.
         more: As for :class:`RowsConfig`.
 
     Raises:
@@ -140,12 +150,13 @@ def rows_config(
             raise ValueError(
                 "noise_sd= is for a bare matrix: a released table's certificate knows it."
             )
-        return RowsConfig(table.Z, table.certificate.noise_sd, **more)
+        known = table.certificate.answer_variance if answer_variance is None else answer_variance
+        return RowsConfig(table.Z, table.certificate.noise_sd, answer_variance=known, **more)
     try:
         Z = np.asarray(table, dtype=float)
     except (TypeError, ValueError):
         raise ValueError("Z must be a matrix of numbers, a released table or its file.") from None
-    return RowsConfig(Z, 0.0 if noise_sd is None else noise_sd, **more)
+    return RowsConfig(Z, noise_sd or 0.0, answer_variance=answer_variance or 0.0, **more)
 
 
 class POGPUCB:
@@ -229,6 +240,9 @@ class POGPUCB:
         for start in range(0, self.config.n, _BLOCK):
             mu, sd = model.predict(self.config.Z[start : start + _BLOCK])
             bound[start : start + _BLOCK] = mu + width * sd
+        known = [*self._rows, *out]
+        mu, sd = model.predict_told(range(len(known)))
+        bound[known] = mu + width * sd
         bound[asked] = -np.inf
         return int(rng.choice(np.flatnonzero(bound == bound.max())))
 
@@ -236,7 +250,12 @@ class POGPUCB:
         """Mean and standard deviation of f at rows, in the outcomes' units and direction.
 
         Rows that were told are known as such, not only by where they lie.
+
+        Raises:
+            ValueError: If nothing has been told yet.
         """
+        if not self.plays:
+            raise ValueError("There is no posterior yet: no outcome has been told.")
         model = self._model([])
         listed = np.asarray(rows, dtype=np.int64)
         mu, sd = model.predict(self.config.Z[listed])
@@ -254,7 +273,8 @@ class POGPUCB:
 
     def _fitted(self) -> Hyperparameters:
         config, y = self.config, self._y()
-        unit = float(y.std()) or 1.0
+        spread = float(y.std())
+        unit = spread if spread > _SMALLEST else 1.0
         given = {
             "lengthscale": config.lengthscale,
             "s2": config.signal_variance,
@@ -267,7 +287,8 @@ class POGPUCB:
         )  # fmt: skip
 
     def _y(self) -> Array:
-        return self._sign * np.array([value for _, value in self.plays])
+        values = np.array([value for _, value in self.plays])
+        return np.asarray(self._sign * np.clip(values, -_LARGEST, _LARGEST))
 
     @property
     def _sign(self) -> float:

@@ -8,20 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.algorithms.po_gp_ucb.claims import (
+    described,
+    mechanism_of,
+    total_delta,
+    total_epsilon,
+)
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 
 Array = NDArray[np.float64]
+
+_UNREADABLE = (
+    KeyError, TypeError, AttributeError, OSError, ValueError, EOFError, NotImplementedError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What readers raise on files that are none of ours."""
 
 _FORMAT = "privbo-released-table-1"
 _META = b"privbo_certificate"
@@ -48,8 +62,9 @@ class Certificate:
         noise: Where the randomness came from.
         protected: Whether differential privacy is claimed.
         reasons: Why it is not, if so.
+        outcomes: How answers are randomised; None if they are given as they are.
         ledger: Vault and run in which the release is charged.
-        digest: SHA-256 of Z, so that a table and its certificate stay together.
+        digest: SHA-256 of Z and of all that stands above, so that both stay as they were.
     """
 
     mechanism: str
@@ -68,6 +83,7 @@ class Certificate:
     noise: str
     protected: bool
     reasons: tuple[str, ...] = ()
+    outcomes: dict[str, Any] | None = None
     ledger: dict[str, str] = field(default_factory=dict)
     digest: str = ""
 
@@ -89,13 +105,22 @@ class Certificate:
                 "This is no certificate of a released table, or one of another version."
             ) from None
 
-    def guarantee(self) -> OutsourcedGuarantee:
-        """What may be claimed of the table alone; answers are not part of it."""
+    def guarantee(self, n_answers: int = 0) -> OutsourcedGuarantee:
+        """What may be claimed of the table, and of one answer a row if answers are randomised.
+
+        Args:
+            n_answers: Rows whose outcome has been told.
+        """
+        mechanism = mechanism_of(self.outcomes)
+        delta = total_delta(self.delta, mechanism)
+        claimed = self.protected and self.mu is not None
         return OutsourcedGuarantee(
-            protected=self.protected,
+            protected=claimed,
             mechanism=self.mechanism,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            epsilon=total_epsilon(self.mu or math.inf, self.epsilon, delta, mechanism)
+            if claimed
+            else math.inf,
+            delta=delta,
             neighbor_distance=self.neighbor_distance,
             n_rows=self.n,
             parameters={
@@ -104,8 +129,16 @@ class Certificate:
                 "norm_bound": self.norm_bound,
                 "projection": self.projection["kind"],
             },
+            outcomes=None if mechanism is None else described(mechanism),
+            n_answers=n_answers,
             reasons=self.reasons,
         )
+
+    @property
+    def answer_variance(self) -> float:
+        """Variance that randomising adds to an answer; 0 if answers are given as they are."""
+        mechanism = mechanism_of(self.outcomes)
+        return 0.0 if mechanism is None else mechanism.noise.variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +159,7 @@ class ReleasedTable:
     def __post_init__(self) -> None:
         if self.Z.ndim != 2 or not np.isfinite(self.Z).all():
             raise ValueError(f"Z must be a finite matrix (n, r), got one of shape {self.Z.shape}.")
-        if self.certificate.digest != digest(self.Z):
+        if self.certificate.digest != digest(self.Z, self.certificate):
             raise ValueError(
                 "The table and its certificate do not belong together: the table was changed "
                 "after its release. Ask the curator for the file again."
@@ -142,9 +175,9 @@ class ReleasedTable:
         """Number of columns."""
         return int(self.Z.shape[1])
 
-    def guarantee(self) -> OutsourcedGuarantee:
-        """What the certificate claims."""
-        return self.certificate.guarantee()
+    def guarantee(self, n_answers: int = 0) -> OutsourcedGuarantee:
+        """What the certificate claims, after so many answers."""
+        return self.certificate.guarantee(n_answers)
 
     def save(self, path: str | Path) -> Path:
         """Writes ``.npz``, or ``.parquet`` by the path's ending; replaces the file at once.
@@ -153,7 +186,7 @@ class ReleasedTable:
             ValueError: If the ending is another, or pyarrow is needed and not installed.
         """
         target = Path(path)
-        write = _WRITERS[_ending(target)]
+        write = _WRITERS[checked_ending(target)]
         handle, name = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
         os.close(handle)
         try:
@@ -173,28 +206,39 @@ class ReleasedTable:
             FileNotFoundError: If there is no such file.
         """
         source = Path(path)
-        read = _READERS[_ending(source)]
+        read = _READERS[checked_ending(source)]
         if not source.exists():
             raise FileNotFoundError(f"There is no file {source}.")
         try:
             Z, text = read(source)
             fields = json.loads(text)
             known = fields.pop("format") == _FORMAT
-        except (KeyError, TypeError, AttributeError, OSError, ValueError, zipfile.BadZipFile):
+        except _UNREADABLE:
             known = False
         if not known:
             raise ValueError(f"{source} is no released table, or one of another version.")
         return cls(Z, Certificate.from_dict(fields))
 
 
-def digest(Z: Array) -> str:
-    """SHA-256 of a table's shape and numbers."""
-    made = hashlib.sha256(json.dumps(list(Z.shape)).encode())
+def digest(Z: Array, certificate: Certificate) -> str:
+    """SHA-256 of a table's shape and numbers, and of what its certificate says of them."""
+    said = {name: value for name, value in certificate.to_dict().items() if name != "digest"}
+    made = hashlib.sha256(json.dumps([list(Z.shape), said], sort_keys=True).encode())
     made.update(np.ascontiguousarray(Z, dtype="<f8").tobytes())
     return made.hexdigest()
 
 
-def _ending(path: Path) -> str:
+def sealed(Z: Array, certificate: Certificate) -> ReleasedTable:
+    """A table with a certificate that names both by their digest."""
+    return ReleasedTable(Z, replace(certificate, digest=digest(Z, certificate)))
+
+
+def checked_ending(path: Path) -> str:
+    """The ending of a file that a table can be written to.
+
+    Raises:
+        ValueError: If it is another.
+    """
     if path.suffix not in _WRITERS:
         raise ValueError(f"A released table is a .npz or a .parquet file, got {path.name!r}.")
     return path.suffix
@@ -209,7 +253,8 @@ def _write_npz(table: ReleasedTable, path: Path) -> None:
 
 
 def _read_npz(path: Path) -> tuple[Array, str]:
-    with np.load(path, allow_pickle=False) as stored:
+    # numpy leaves a file that it opened itself open if it is none of its own
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         return np.asarray(stored["Z"], dtype=float), str(stored["certificate"])
 
 
@@ -234,7 +279,7 @@ def _write_parquet(table: ReleasedTable, path: Path) -> None:
 def _read_parquet(path: Path) -> tuple[Array, str]:
     stored = _pyarrow().parquet.read_table(path)
     Z = np.column_stack([column.to_numpy() for column in stored.columns])
-    return Z, (stored.schema.metadata or {})[_META].decode()
+    return np.asarray(Z, dtype=float), (stored.schema.metadata or {})[_META].decode()
 
 
 _WRITERS = {".npz": _write_npz, ".parquet": _write_parquet}

@@ -1,0 +1,428 @@
+"""PO-GP-UCB as an Optuna sampler: a study asks for rows of a released table, a curator answers.
+
+The sampler holds the released table alone. Trial values are the curator's answers as they are:
+there is no objective to wrap, because whatever is private never leaves the curator. The two sides
+may be one process, or two that share nothing but the study's storage: then the modeler asks, and
+the curator calls :func:`answer_trials` now and then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from optuna_samplers._study import refuse_multi_objective, show_guarantee, whole
+from optuna_samplers._transcript import Learner, TranscriptSampler
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.po_gp_ucb import (
+    POGPUCB,
+    Curator,
+    ReleasedTable,
+    RowsConfig,
+    row_space,
+    rows_config,
+)
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
+from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.spaces import Space
+
+ROW_ATTR = "privbo:row"
+"""System attribute of a trial: the row that it is about to ask for, while workers compare."""
+
+BARE = "the sampler was given a bare matrix without a certificate"
+"""Why nothing is claimed of a table of unknown origin."""
+
+UNSEEN = "that answers in this study were randomised by the curator as stated is not checked here"
+"""What is noted where the certificate claims something of answers too."""
+
+ATTEMPTS = 3
+"""Trials of one row that end without an answer, after which it is left out."""
+
+_TURNS = 8
+"""How often a worker takes another row because a second one took the same at the same moment."""
+
+
+class POGPUCBSampler(TranscriptSampler):
+    """GP-UCB over the rows of a table that a curator has released.
+
+    The objective suggests one parameter that matters, the number of a row:
+    ``trial.suggest_int("row", 0, n - 1)``. Other parameters are drawn at random and have no part.
+    Workers that share a study get different rows, threads and processes alike. A row whose trial
+    fails, is pruned or has an infinite value may be asked again twice, then it is left out;
+    ``study.enqueue_trial({"row": i})`` asks for it once more. Once every row has been asked, the
+    best one is, over and over.
+
+    Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, ICML 2020,
+    section 2; with a kernel that knows the noise in the rows.
+
+    Args:
+        Z: The curator's :class:`~privbo_plugins.algorithms.po_gp_ucb.ReleasedTable`, the path of
+            its file (.npz or .parquet), or a bare matrix, shape (n, r), of which nothing is
+            claimed.
+        noise_sd: Standard deviation of the noise in a bare matrix, in its units, >= 0; None for
+            0. A released table's certificate knows it.
+        parameter: Name of the integer parameter that numbers the rows from 0 to n - 1.
+        correction: How noise in the rows is taken into account: "posterior" (rows have the mean
+            and variance that the table shows), "kernel" (nothing is assumed of them) or "none".
+        lengthscale: l, in the table's units, > 0; None fits it to the answers.
+        signal_variance: Variance of the outcome's mean f, in squared outcome units, > 0; None
+            fits it.
+        noise_variance: Variance of an answer's own noise, in squared outcome units, > 0; None
+            fits it.
+        answer_variance: Known variance that the curator's randomising adds to an answer, in
+            squared outcome units, >= 0; None for what the certificate says, or 0.
+        mean: Prior mean of f, in outcome units; None takes the mean of the answers.
+        delta: Failure probability of the confidence intervals, in (0, 1); no privacy parameter.
+        beta_scale: Multiplies their width, > 0: smaller exploits sooner.
+        n_startup: Rows drawn at random before the model is asked, >= 1.
+        repeats: Whether a row may be asked again.
+        seed: Drives start-up rows, ties and other parameters, never noise.
+
+    Raises:
+        ValueError: For every argument outside its range, for ``noise_sd`` beside a certificate,
+            and for a file that is no released table or was changed since its release.
+        FileNotFoundError: If there is no such file.
+
+    Warns:
+        PrivacyWarning: Once a study, where the certificate claims nothing or there is none.
+
+    Example:
+        >>> import numpy as np, optuna
+        >>> from privbo_plugins.algorithms.po_gp_ucb import Curator
+        >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
+        >>> X = np.random.default_rng(0).uniform(18, 90, size=(60, 1))
+        >>> bounds, outcomes = [(18, 90)], -abs(X[:, 0] - 50)
+        >>> curator = Curator(X, epsilon=4, delta=1e-6, bounds=bounds, outcomes=outcomes)
+        >>> sampler = POGPUCBSampler(curator.release(), seed=0)
+        >>> study = optuna.create_study(direction="maximize", sampler=sampler)
+        >>> study.optimize(lambda t: curator.evaluate(t.suggest_int("row", 0, 59)), n_trials=5)
+        >>> sampler.guarantee(study).protected
+        True
+        >>> list(sampler.recommend(study))
+        ['row']
+    """
+
+    def __init__(
+        self,
+        Z: ReleasedTable | ArrayLike | str | Path,
+        *,
+        noise_sd: float | None = None,
+        parameter: str = "row",
+        correction: str = RowsConfig.correction,
+        lengthscale: float | None = None,
+        signal_variance: float | None = None,
+        noise_variance: float | None = None,
+        answer_variance: float | None = None,
+        mean: float | None = None,
+        delta: float = RowsConfig.delta,
+        beta_scale: float = RowsConfig.beta_scale,
+        n_startup: int = RowsConfig.n_startup,
+        repeats: bool = RowsConfig.repeats,
+        seed: int | None = None,
+    ) -> None:
+        if not isinstance(parameter, str) or not parameter:
+            raise ValueError(f"parameter must be a name, got {parameter!r}.")
+        self._parameter, self._noise_sd = parameter, noise_sd
+        self._settings: dict[str, Any] = {
+            "correction": correction,
+            "lengthscale": lengthscale,
+            "signal_variance": signal_variance,
+            "noise_variance": noise_variance,
+            "answer_variance": answer_variance,
+            "mean": mean,
+            "delta": delta,
+            "beta_scale": beta_scale,
+            "n_startup": n_startup,
+            "repeats": repeats,
+        }
+        self._source = Path(Z).absolute() if isinstance(Z, str | Path) else Z
+        self._digest: str | None = None
+        self._claim: OutsourcedGuarantee | None = None
+        self._load()
+        super().__init__(seed=seed)
+
+    def _load(self) -> None:
+        """Makes the settings, from the file again if there is one."""
+        table = (
+            ReleasedTable.load(self._source) if isinstance(self._source, Path) else self._source
+        )
+        certificate = table.certificate if isinstance(table, ReleasedTable) else None
+        found = None if certificate is None else certificate.digest
+        if self._digest not in (None, found):
+            raise ValueError(
+                f"{self._source} holds another table than when this sampler was made, so the rows "
+                "of a study may be other people's. Make a new sampler, and a new study."
+            )
+        self._config = rows_config(table, self._noise_sd, **self._settings)
+        self._digest, self._certificate = found, certificate
+        self._space = row_space(self._config.n, self._parameter)
+        self._distribution = IntDistribution(0, self._config.n - 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Public settings, and the table or the path of its file."""
+        state = super().__getstate__()
+        for name in ("_config", "_certificate"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._load()
+
+    # Optuna's hooks ---------------------------------------------------------------------------
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Refuses what cannot be tuned; shows what may be claimed, and warns if it is nothing."""
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        guarantee = self.guarantee(study)
+        if not guarantee.protected:
+            self._warn(study, guarantee)
+
+    def _warn(self, study: Study, guarantee: OutsourcedGuarantee) -> None:
+        text = f"Nothing is protected: {'; '.join(guarantee.reasons)}."
+        if self._certificate is None:
+            text += " Give the sampler the curator's released table, or its file."
+        self._warn_once(study, guarantee, text)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Nothing: :meth:`sample_independent` sees the range that the objective really uses."""
+        refuse_multi_objective(whole(study), type(self).__name__)
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Each parameter by :meth:`sample_independent`."""
+        refuse_multi_objective(whole(study), type(self).__name__)
+        return {
+            name: self.sample_independent(study, trial, name, distribution)
+            for name, distribution in search_space.items()
+        }
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The next row; a random draw for every other parameter.
+
+        Raises:
+            SpaceChangedError: If the parameter does not number this table's rows from 0, or a
+                completed trial did not.
+        """
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        if param_name != self._parameter:
+            return self._independent.sample_independent(
+                study, trial, param_name, param_distribution
+            )
+        if param_distribution != self._distribution:
+            raise SpaceChangedError(f"The objective suggests another range. {self._rule}")
+        with self._lock:
+            return self._next_row(study, trial)
+
+    @property
+    def _rule(self) -> str:
+        n, name = self._config.n, self._parameter
+        return (
+            f"This table has {n} rows, numbered from 0: write trial.suggest_int({name!r}, 0, "
+            f"{n - 1}), and use a new study for another table."
+        )
+
+    def _next_row(self, study: Study, trial: FrozenTrial) -> int:
+        """A row that no other trial has, unless all have been asked.
+
+        Workers write which row they take and read the others' afterwards. Of two that take the
+        same at once, the one that writes later sees it; whoever sees it takes another, and leaves
+        as many choices to the others as there are with lower numbers.
+        """
+        avoided: list[Play] = []
+        for _ in range(_TURNS):
+            trials = study.get_trials(deepcopy=False)
+            model, out = self._synchronised(study, self._space, trial.number)
+            model.seed = self._seed
+            taken = [*out, *self._lost(trials), *avoided]
+            row = self._row_at(model.ask(trial.number, taken))
+            study._storage.set_trial_system_attr(trial._trial_id, ROW_ATTR, row)
+            rivals = self._rivals(study, row, trial.number)
+            if not rivals or row in {*self._told(trials), *map(self._row_at, taken)}:
+                break  # in the latter case the model knows that it repeats a row
+            avoided.append(self._play(row))
+            for _ in [number for number in rivals if number < trial.number]:
+                next_choice = model.ask(trial.number, [*taken, *avoided])
+                avoided.append(self._play(self._row_at(next_choice)))
+        return row
+
+    # What trials say ----------------------------------------------------------------------------
+
+    def _play(self, row: int) -> Play:
+        return Play(self._space.encode({self._parameter: row}))
+
+    def _row_at(self, play: Play | None) -> int:
+        if play is None:
+            raise RuntimeError("The model of a released table never waits.")
+        assert play is not None  # the model never waits
+        return int(self._space.decode(play.x)[self._parameter])
+
+    def _row_of(self, trial: FrozenTrial) -> int | None:
+        """The row that a trial asks for; None if it names none of this table."""
+        if self._parameter not in trial.params:
+            claim = trial.system_attrs.get(ROW_ATTR)
+            return claim if trial.state == TrialState.RUNNING else None
+        row = trial.params[self._parameter]
+        fits = trial.distributions[self._parameter] == self._distribution
+        return row if fits and 0 <= row < self._config.n else None
+
+    def _rivals(self, study: Study, row: int, asking: int) -> list[int]:
+        """Other trials that have asked for a row, or are about to."""
+        trials = study.get_trials(deepcopy=False)
+        return [t.number for t in trials if t.number != asking and self._row_of(t) == row]
+
+    def _told(self, trials: Sequence[FrozenTrial]) -> set[int | None]:
+        return {self._row_of(trial) for trial in trials if _answered(trial)}
+
+    def _lost(self, trials: Sequence[FrozenTrial]) -> list[Play]:
+        """Rows whose trials ended without an answer, too often."""
+        failed = [self._row_of(t) for t in trials if t.state.is_finished() and not _answered(t)]
+        lost = {row for row, n in Counter(failed).items() if row is not None and n >= ATTEMPTS}
+        return [self._play(row) for row in sorted(lost - self._told(trials))]
+
+    def _new_algorithm(self, space: Space, maximize: bool) -> Learner:
+        return POGPUCB(self._config, space, maximize=maximize, seed=self._seed)
+
+    def _played(self, trial: FrozenTrial, space: Space) -> Play | None:
+        row = self._row_of(trial)
+        if row is not None:
+            return self._play(row)
+        if self._parameter in trial.params and trial.state == TrialState.COMPLETE:
+            raise SpaceChangedError(
+                f"Trial {trial.number} of this study names a row of another table. {self._rule}"
+            )
+        return None
+
+    # What the user reads ------------------------------------------------------------------------
+
+    def recommend(self, study: Study) -> dict[str, int]:
+        """The row told with the largest posterior mean: not the best noisy answer.
+
+        Returns:
+            The parameter's name and the row's number.
+
+        Raises:
+            ValueError: If no trial has completed, or the study has several objectives.
+            SpaceChangedError: If a completed trial names a row of another table.
+        """
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        with self._lock:
+            model, _ = self._synchronised(study, self._space, None)
+            return {self._parameter: self._row_at(Play(model.recommendation()))}
+
+    def guarantee(self, study: Study) -> OutsourcedGuarantee:
+        """What the table's certificate claims, after as many answers as trials have completed.
+
+        It is shown in the study as well.
+
+        Returns:
+            The guarantee; ``protected`` is False, with reasons, for the published projection, for
+            a table made with test noise and for a bare matrix.
+        """
+        study = whole(study)
+        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if self._claim is None:
+            self._claim = self._claimed()
+        guarantee = replace(self._claim, n_answers=len(completed))
+        show_guarantee(study, guarantee)
+        return guarantee
+
+    def _claimed(self) -> OutsourcedGuarantee:
+        """What may be claimed of the table; composing it with answers takes a while, once."""
+        if self._certificate is None:
+            n = self._config.n
+            return OutsourcedGuarantee(False, "unknown", math.inf, 0.0, None, n, reasons=(BARE,))
+        claim = self._certificate.guarantee()
+        return claim if claim.outcomes is None else replace(claim, notes=(*claim.notes, UNSEEN))
+
+
+def _answered(trial: FrozenTrial) -> bool:
+    value = trial.value if trial.state == TrialState.COMPLETE else None
+    return value is not None and math.isfinite(value)
+
+
+# The curator's side -----------------------------------------------------------------------------
+
+
+def answer_trials(study: Study, curator: Curator, *, parameter: str = "row") -> int:
+    """Tells a study the outcomes that its running trials ask for; the curator's side.
+
+    For a modeler and a curator that share nothing but the study's storage. The modeler asks
+    (``trial = study.ask(); trial.suggest_int("row", 0, n - 1)``, this parameter last: a trial is
+    over once it is answered) and waits; the curator calls this function now and then, with the
+    study loaded under any sampler. Enqueued trials are answered once the modeler has asked for
+    them.
+
+    A row without an outcome, or one whose outcome fails, is told as failed and nothing else. It
+    does no harm to call this twice, or from two curators at once: what has been answered stays.
+    Two curators with privatised answers need one ``vault=``, or each draws its own noise.
+
+    Args:
+        study: The study, with one objective.
+        curator: Holds the outcomes.
+        parameter: Name of the parameter that numbers the rows.
+
+    Returns:
+        How many trials this call has ended, failed ones among them. Where SQLite let two curators
+        answer one trial at the same moment, both count it.
+
+    Raises:
+        ValueError: If the study has several objectives, or the curator no outcomes.
+        SpaceChangedError: If a trial numbers its rows in another way; none is answered then.
+        VaultError: If the curator's vault refuses.
+    """
+    refuse_multi_objective(study, "answer_trials")
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    waiting = [trial for trial in running if parameter in trial.params]
+    for trial in waiting:
+        if trial.distributions[parameter] != IntDistribution(0, curator.n - 1):
+            raise SpaceChangedError(
+                f"Trial {trial.number} asks for {parameter!r} in another range than 0 to "
+                f"{curator.n - 1}, the curator's rows. Nothing was answered."
+            )
+    return sum(_answer(study, t.number, curator, t.params[parameter]) for t in waiting)
+
+
+def _answer(study: Study, number: int, curator: Curator, row: int) -> bool:
+    """Tells one trial; False if somebody else was quicker."""
+    answer = _outcome(curator, row)
+    try:
+        study.tell(number, answer, TrialState.FAIL if answer is None else TrialState.COMPLETE)
+    except (ValueError, UpdateFinishedTrialError):
+        if not study.get_trials(deepcopy=False)[number].state.is_finished():
+            raise
+        return False
+    return True
+
+
+def _outcome(curator: Curator, row: int) -> float | None:
+    """A row's outcome; None if it has none. What an outcome's function raised is dropped here."""
+    if not 0 <= row < curator.n:  # an enqueued number, of which Optuna has warned
+        return None
+    try:
+        return curator.evaluate(row)
+    except (ObjectiveFailedError, PrivacyError):
+        return None

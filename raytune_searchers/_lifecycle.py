@@ -1,0 +1,287 @@
+"""Lifecycle of every search: Tune's hooks, and the public state that it pickles.
+
+Order of Tune's calls: building a ``Tuner`` pickles the searcher; ``set_search_properties`` when it
+is fitted with a ``param_space``; then ``suggest``, ``on_trial_result`` (not if a scheduler stops
+the trial) and ``on_trial_complete`` for every trial, and ``save`` now and then. ``Tuner.restore``
+unpickles the searcher, sets its properties again and calls ``restore`` with the last file that
+``save`` wrote, if there was one: what the driver knew after that is lost.
+"""
+
+from __future__ import annotations
+
+import abc
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import ray.cloudpickle as cloudpickle
+from numpy.typing import NDArray
+from ray.tune.result import DEFAULT_METRIC
+from ray.tune.search import Searcher
+
+from privbo_plugins.errors import UtilityWarning
+from raytune_searchers._arguments import check_target, checked_limit, checked_points
+from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
+
+Array = NDArray[np.float64]
+
+FINISHED = str(Searcher.FINISHED)
+
+HOPELESS = 10
+"""So many failures in a row end the search: without num_samples nothing else would."""
+
+
+class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
+    """Base of all searchers; a class of its own calls ``_attach`` once it is made.
+
+    Args:
+        metric: Under which name trials report; None takes ``TuneConfig``'s.
+        mode: "min" or "max"; None takes ``TuneConfig``'s.
+        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
+        points_to_evaluate: Configurations to evaluate first.
+        max_concurrent: The most trials that may be out at once; None for no limit.
+        seed: Drives candidates, never noise.
+
+    Raises:
+        ValueError: For an argument outside its range.
+    """
+
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_here", "_failed_in_a_row")
+    """What :meth:`_attach` makes anew and no pickle holds."""
+
+    _SEE_WHY: ClassVar[str] = "Ray shows how in error.txt of each."
+    """Where to look if trials fail."""
+
+    def __init__(
+        self,
+        *,
+        metric: str | None,
+        mode: str | None,
+        search_space: Mapping[str, Any] | None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
+        max_concurrent: int | None,
+        seed: int | None,
+    ) -> None:
+        check_target(type(self).__name__, metric, mode)
+        super().__init__(metric=metric, mode=mode)
+        self._metric: str | None = metric
+        self._mode: str | None = mode
+        self._seed = seed
+        self._param_space: dict[str, Any] = dict(search_space or {})
+        self._space: TuneSpace | None = to_space(self._param_space)
+        if search_space is not None and self._space is None:
+            raise ValueError("search_space must hold at least one parameter that varies.")
+        self._points = checked_points(points_to_evaluate)
+        self._limit = checked_limit(max_concurrent)
+        self._live: dict[str, Array] = {}
+
+    @abc.abstractmethod
+    def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
+        """("ask", point), ("wait", None) or ("finished", None)."""
+
+    @abc.abstractmethod
+    def _complete(
+        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
+    ) -> None:
+        """Looks at the end of a trial."""
+
+    # State ----------------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        """What belongs to this process and is never pickled."""
+        self._here: set[str] = set()
+        self._failed_in_a_row = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Public settings and what was released: nothing that a host holds, no noise source."""
+        state = self.__dict__.copy()
+        for name in self._OF_THIS_PROCESS:
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._attach()
+
+    def get_state(self) -> dict[str, Any]:
+        """As :meth:`__getstate__`."""
+        return self.__getstate__()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_state` gave, of this or an earlier process."""
+        self.__setstate__(state)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Writes the public state; Tune calls it now and then."""
+        Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads what :meth:`save` wrote; what a vault knows beyond it always wins."""
+        self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
+
+    @classmethod
+    def from_experiment(cls, path: str | Path) -> Self:
+        """The search of an earlier experiment, to restore or to read it.
+
+        Args:
+            path: The experiment's local folder, as for ``Tuner.restore``.
+
+        Returns:
+            A search of the same run: ``Tuner.restore(path, trainable)`` goes on with it, with
+            the trainable that it was run with (``search.private(...)`` where the search has
+            that), and ``search.guarantee()`` says what may be claimed.
+
+        Raises:
+            ValueError: If the folder holds no search of this class.
+        """
+        folder = Path(path)
+        found = cls.__new__(cls)
+        if sorted(folder.glob(cls.CKPT_FILE_TMPL.format("*"))):
+            try:
+                found.restore_from_dir(str(folder))
+                return found
+            except (TypeError, AttributeError, KeyError):  # another searcher's file
+                pass
+        if (folder / "tuner.pkl").exists():
+            state = cloudpickle.loads((folder / "tuner.pkl").read_bytes())
+            search = state["_tune_config"].search_alg
+            search = getattr(search, "searcher", search)
+            if isinstance(search, cls):
+                return search
+        raise ValueError(
+            f"{folder} holds no experiment of {cls.__name__}: give the folder that Tuner.restore "
+            "takes."
+        )
+
+    # Tune's hooks ---------------------------------------------------------------------------
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **_spec: Any
+    ) -> bool:
+        """Takes what the Tuner knows; False if it holds another space than the search's own."""
+        check_target(type(self).__name__, metric, mode)
+        space = to_space(config)
+        if None not in (space, self._space) and space.public != self._space.public:  # type: ignore[union-attr]
+            return False
+        self._metric, self._mode = metric or self._metric, mode or self._mode
+        if self._metric is None and self._mode is not None:
+            self._metric = DEFAULT_METRIC
+        self._param_space = {**self._param_space, **config}
+        self._space = space or self._space
+        self._live.clear()  # of an earlier fit, which may have dropped them; restore knows better
+        self._here.clear()
+        return True
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
+        self._limit = checked_limit(max_concurrent)
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The next configuration, ``FINISHED``, or None while a batch or the limit is out.
+
+        Raises:
+            RuntimeError: If metric, mode or search space are not known.
+        """
+        space = self._ready()
+        if trial_id in self._live:
+            return space.suggestion(self._live[trial_id])
+        if self._failed_in_a_row >= HOPELESS:
+            return FINISHED
+        if self._limit is not None and len(self._here) >= self._limit:
+            return None
+        answer, x = self._next(trial_id, space)
+        if x is None:
+            return FINISHED if answer == "finished" else None
+        self._live[trial_id] = x
+        self._here.add(trial_id)
+        return space.suggestion(x)
+
+    def on_trial_result(
+        self,
+        trial_id: str,
+        result: dict[str, Any],  # noqa: ARG002
+    ) -> None:
+        """Notes that a trial runs."""
+        if trial_id in self._live:
+            self._here.add(trial_id)
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Looks at what a trial has shown at its end."""
+        x = self._live.pop(trial_id, None)
+        self._here.discard(trial_id)
+        self._count_failure(error)
+        self._complete(trial_id, x, result or {}, error)
+
+    def _count_failure(self, error: bool) -> None:
+        self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
+        if self._failed_in_a_row == HOPELESS:
+            warnings.warn(
+                f"{HOPELESS} trials failed one after another, so the search ends. {self._SEE_WHY}",
+                UtilityWarning,
+                stacklevel=2,
+            )
+
+    def _told_point(self, result: Mapping[str, Any]) -> Array | None:
+        """Where a trial was that this search did not suggest: one that Tune made anew."""
+        space = self._ready()
+        try:
+            return space.encode_flat({name: result[f"config/{name}"] for name in space.space})
+        except (KeyError, ValueError):
+            return None
+
+    def _ready(self) -> TuneSpace:
+        """The space, once everything is known that a run needs.
+
+        Raises:
+            RuntimeError: If something is not.
+        """
+        if self._space is None:
+            raise RuntimeError(
+                f"{type(self).__name__} has no search space: pass param_space= to the Tuner, or "
+                "search_space= to the search, with at least one Tune domain such as "
+                "tune.uniform(0, 1)."
+            )
+        if self._metric is None or self._mode is None:
+            raise RuntimeError(
+                f"{type(self).__name__} needs metric= and mode= (here or in TuneConfig), got "
+                f"metric={self._metric!r} and mode={self._mode!r}."
+            )
+        return self._space
+
+    def _config_at(self, x: Array, param_space: Mapping[str, Any] | None) -> dict[str, Any]:
+        """A config as a trial gets it, constants included."""
+        known, own = self._space, dict(self._param_space if param_space is None else param_space)
+        space = known if param_space is None else to_space(own)
+        if space is None or known is None or space.space.names != known.space.names:
+            raise ValueError("param_space is not the one that this search was run with.")
+        return self._filled(own, space.suggestion(x))
+
+    @staticmethod
+    def _filled(param_space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """A param_space with what was suggested in its place.
+
+        Raises:
+            ValueError: If it holds objects that Tune has hidden.
+        """
+        config = merged(param_space, values)
+        if holds_placeholder(config):
+            raise ValueError(
+                "The search space holds objects that Tune hides from searchers: pass it again, "
+                "search.recommend(param_space)."
+            )
+        return config
+
+
+def merged(param_space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a trial: constants of the space, and what was suggested."""
+    config = dict(param_space)
+    for name, value in values.items():
+        inner = config.get(name)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        config[name] = merged(inner, value) if both else value  # type: ignore[arg-type]
+    return config

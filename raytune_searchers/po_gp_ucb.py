@@ -1,0 +1,506 @@
+"""PO-GP-UCB as a Ray Tune searcher: a trial is one row of a released table.
+
+Nothing on this side is secret but what the table's certificate does not protect. The rows
+themselves stay with the curator: with another party, in a file of requests and answers, or in an
+actor of this cluster (:func:`raytune_searchers.answering`).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.po_gp_ucb import (
+    POGPUCB,
+    Certificate,
+    ReleasedTable,
+    RowsConfig,
+    row_space,
+    rows_config,
+)
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from raytune_searchers._audit import flat, foreign
+from raytune_searchers._lifecycle import TuneSearch
+from raytune_searchers._space import TuneSpace, domains_of
+
+Array = NDArray[np.float64]
+
+UNCERTIFIED = "the search was given a bare matrix without a certificate"
+
+ATTEMPTS = 3
+"""Trials of one row that end without a number, after which it is left out."""
+
+_BESIDE = "what trials report beside the answer"
+
+_SEEN_BESIDE = "results hold values under other names than the search's metric"
+
+
+class _Rows:
+    """Released rows: a file is pickled as its path and certificate, other things whole.
+
+    Args:
+        table: A released table, the path of its file, or a matrix of shape (n, r).
+
+    Raises:
+        ValueError: If it is none of them.
+        FileNotFoundError: If there is no such file.
+    """
+
+    def __init__(self, table: ReleasedTable | ArrayLike | str | Path) -> None:
+        self._path: Path | None = None
+        if isinstance(table, str | Path):
+            self._path = Path(table).resolve()
+            table = ReleasedTable.load(self._path)
+        known = isinstance(table, ReleasedTable)
+        self.certificate: Certificate | None = table.certificate if known else None  # type: ignore[union-attr]
+        self._table: Any = table if known else rows_config(table).Z.copy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | ({} if self._path is None else {"_table": None})
+
+    def table(self) -> ReleasedTable | ArrayLike:
+        """The rows, read again where only their path was pickled.
+
+        Raises:
+            ValueError: If the file holds another table than it did.
+            FileNotFoundError: If it is gone.
+        """
+        if self._table is None and self._path is not None:
+            found = ReleasedTable.load(self._path)
+            if found.certificate != self.certificate:
+                raise ValueError(
+                    f"{self._path} holds another released table than this experiment began with. "
+                    "Put that one back, or begin a new experiment with this one: what was told of "
+                    "rows is not told of these."
+                )
+            self._table = found
+        return self._table  # type: ignore[no-any-return]
+
+
+class POGPUCBSearch(TuneSearch):
+    """Looks for the best row of a table whose rows it never sees, only their noisy images.
+
+    Every trial gets the config ``{"row": i}``, with the constants of the Tuner's ``param_space``,
+    asks the curator for that row's outcome and reports it under the metric. It should report
+    nothing else: what a trainable knows of a row beyond its answer is not covered by anything,
+    and Tune writes all of it into its results. Raising counts as reporting: exception texts land
+    in ``error.txt``.
+
+    Trials that run at the same time get different rows. A row whose trial fails, or reports no
+    finite number, may be asked again twice, then it is left out. The search ends when every row
+    was asked; give ``num_samples=`` to ask for fewer. No row is asked again that has answered,
+    also after ``Tuner.restore``. With ``repeats=True`` the search never ends by itself, parallel
+    trials may share a row, and a row that keeps reporting no number is not left out for good.
+
+    Make a new search for every experiment: a Tuner without ``param_space`` does not tell a
+    search that another one begins, so trials of one that was interrupted would count as running.
+
+    Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, ICML 2020,
+    Algorithm 2; see :mod:`privbo_plugins.algorithms.po_gp_ucb.modeler`.
+
+    Args:
+        Z: What the curator released, n rows: a table, the path of its file (``.npz`` or
+            ``.parquet``), or a bare matrix of shape (n, r), for which nothing can be claimed. A
+            path is pickled as such, with the certificate, which knows the table's digest;
+            anything else is written whole into every checkpoint, so give the path for large n.
+        noise_sd: Standard deviation of the noise in a bare matrix, >= 0; None for none. A
+            certificate knows it.
+        parameter: The row's name in a trial's config; rows count from 0.
+        correction: How the noise in the rows is taken into account: "posterior", "kernel" or
+            "none".
+        lengthscale: Of f, > 0, in the table's units; None fits it to the answers.
+        signal_variance: Of f, > 0; None fits it.
+        noise_variance: Of an outcome's own noise, > 0; None fits it.
+        answer_variance: Known variance, >= 0, that the curator adds to answers; None for what
+            the certificate says, or 0.
+        mean: Prior mean of f; None takes the mean of the answers.
+        delta: Failure probability of the confidence intervals, in (0, 1).
+        beta_scale: Multiplies their width, > 0: smaller exploits sooner.
+        n_startup: Rows drawn at random before the model is asked, >= 1.
+        repeats: Whether a row may be asked again. A curator of this package replays its answer.
+        metric: Under which name trials report the answer; None takes ``TuneConfig``'s, which
+            Tune hands on only if the Tuner has a ``param_space``.
+        mode: "max" or "min"; None likewise.
+        max_concurrent: The most trials that may be out at once; ``max_concurrent_trials`` of
+            ``TuneConfig`` and ``ConcurrencyLimiter`` set it too.
+        points_to_evaluate: Rows to ask for first, each ``{"row": i}``.
+        seed: Drives start-up rows and ties.
+
+    Raises:
+        ValueError: For every argument outside its range, and for a file that holds no table or
+            one that was changed after its release.
+        FileNotFoundError: If there is no such file.
+
+    Warns:
+        PrivacyWarning: If nothing can be claimed for the rows.
+
+    Example:
+        >>> from privbo_plugins.algorithms.po_gp_ucb import Curator
+        >>> X = np.linspace(0.1, 0.9, 40)[:, None]
+        >>> curator = Curator(
+        ...     X, epsilon=8.0, delta=1e-6, bounds=[(0, 1)], neighbor_distance=0.05,
+        ...     outcomes=lambda row: -abs(float(X[row, 0]) - 0.5),
+        ... )
+        >>> search = POGPUCBSearch(curator.release(), metric="answer", mode="max", seed=1)
+        >>> for trial in "abc":  # what tune.Tuner does
+        ...     config = search.suggest(trial)
+        ...     search.on_trial_complete(trial, {"answer": curator.evaluate(config["row"])})
+        >>> sorted(search.recommend()) == ["row"]
+        True
+        >>> guarantee = search.guarantee()
+        >>> guarantee.protected, guarantee.epsilon, guarantee.n_answers
+        (True, 8.0, 3)
+        >>> # answers = answering(make_curator)  # a function that reads the rows where it runs
+        >>> # tune.Tuner(
+        >>> #     lambda config: {"answer": answers(config["row"])},
+        >>> #     tune_config=tune.TuneConfig(search_alg=search, num_samples=50),
+        >>> # ).fit()
+    """
+
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
+        *TuneSearch._OF_THIS_PROCESS,
+        "_config",
+        "_model",
+    )
+
+    def __init__(
+        self,
+        Z: ReleasedTable | ArrayLike | str | Path,
+        *,
+        noise_sd: float | None = None,
+        parameter: str = "row",
+        correction: str = RowsConfig.correction,
+        lengthscale: float | None = None,
+        signal_variance: float | None = None,
+        noise_variance: float | None = None,
+        answer_variance: float | None = None,
+        mean: float | None = None,
+        delta: float = RowsConfig.delta,
+        beta_scale: float = RowsConfig.beta_scale,
+        n_startup: int = RowsConfig.n_startup,
+        repeats: bool = RowsConfig.repeats,
+        metric: str | None = None,
+        mode: str | None = None,
+        max_concurrent: int | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            metric=metric,
+            mode=mode,
+            search_space=None,
+            points_to_evaluate=points_to_evaluate,
+            max_concurrent=max_concurrent,
+            seed=secrets.randbits(32) if seed is None else int(seed),
+        )
+        self._rows = _Rows(Z)
+        self._settings: dict[str, Any] = {
+            "noise_sd": noise_sd,
+            "correction": correction,
+            "lengthscale": lengthscale,
+            "signal_variance": signal_variance,
+            "noise_variance": noise_variance,
+            "answer_variance": answer_variance,
+            "mean": mean,
+            "delta": delta,
+            "beta_scale": beta_scale,
+            "n_startup": n_startup,
+            "repeats": bool(repeats),
+        }
+        self._repeats = bool(repeats)
+        self._attach()
+        self._n = self._rows_config().n
+        self._parameter = _checked_name(parameter)
+        self._space: TuneSpace = TuneSpace(row_space(self._n, self._parameter), {})
+        self._told: list[tuple[int, float]] = []
+        self._learnt: set[str] = set()
+        self._failed: Counter[int] = Counter()
+        self._asked = 0
+        self._beside = False
+        self._check_points()
+        reasons = self._claim(0).reasons
+        if reasons:
+            warnings.warn(
+                f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning, stacklevel=2
+            )
+
+    def _check_points(self) -> None:
+        listed = [self._row(self._space.checked_point(point)) for point in self._points]
+        for row, point in zip(listed, self._points, strict=True):
+            if point[self._parameter] != row:
+                raise ValueError(
+                    f"points_to_evaluate gives {self._parameter}={point[self._parameter]!r}, "
+                    "which is no row."
+                )
+        if len(set(listed)) < len(listed) and not self._repeats:
+            raise ValueError("points_to_evaluate asks for a row twice, and repeats=False.")
+
+    # State ----------------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        super()._attach()
+        self._config: RowsConfig | None = None
+        self._model: POGPUCB | None = None
+
+    def _rows_config(self) -> RowsConfig:
+        """Settings and rows.
+
+        Raises:
+            ValueError: If the rows' file holds another table than it did.
+            FileNotFoundError: If it is gone.
+        """
+        if self._config is None:
+            self._config = rows_config(self._rows.table(), **self._settings)
+        return self._config
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads what ``save`` wrote, and the table's file.
+
+        Raises:
+            ValueError: If the file holds another table than it did.
+            FileNotFoundError: If it is gone.
+        """
+        super().restore(checkpoint_path)
+        self._rows_config()
+
+    def _learned(self) -> POGPUCB:
+        """The algorithm after everything that trials have shown."""
+        if self._model is None:
+            self._model = POGPUCB(
+                self._rows_config(),
+                self._space.space,
+                maximize=self._mode == "max",
+                seed=int(self._seed or 0),
+            )
+            for row, value in self._told:
+                self._model.tell(Play(self._point(row)), value)
+        return self._model
+
+    def _row(self, x: Array) -> int:
+        return int(self._space.suggestion(x)[self._parameter])
+
+    def _point(self, row: int) -> Array:
+        return self._space.space.encode({self._parameter: row})
+
+    # Tune's hooks ---------------------------------------------------------------------------
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        """Takes what the Tuner knows: metric, mode, and constants for the trials' configs.
+
+        Raises:
+            ValueError: If the Tuner's ``param_space`` holds other domains than the rows, or the
+                table's file holds another table than it did.
+            FileNotFoundError: If the file is gone.
+        """
+        self._check_space(config)
+        self._rows_config()
+        self._model = None  # the mode may be another
+        return super().set_search_properties(metric, mode, config, **spec)
+
+    def _check_space(self, config: Mapping[str, Any]) -> None:
+        name, dims = self._parameter, domains_of(config)
+        rule = (
+            f"this search asks for rows of its table: leave {name!r} out of param_space, or put "
+            f"tune.randint(0, {self._n}) there"
+        )
+        others = sorted(set(dims) - {name})
+        if others:
+            raise ValueError(
+                f"param_space holds a domain for {', '.join(others)}, but {rule}. It may hold "
+                "constants besides."
+            )
+        whole = self._space.space[name]
+        if name in config and dims.get(name) != whole:
+            raise ValueError(f"param_space holds something else for {name!r}, but {rule}.")
+
+    def _ready(self) -> TuneSpace:
+        """The space, once metric and mode are known.
+
+        Raises:
+            RuntimeError: If they are not.
+        """
+        if self._metric is None or self._mode is None:
+            raise RuntimeError(
+                f"{type(self).__name__} needs metric= and mode=, got metric={self._metric!r} and "
+                f"mode={self._mode!r}. Give them to the search: Tune hands TuneConfig's on only "
+                "where the Tuner has a param_space."
+            )
+        return self._space
+
+    def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:  # noqa: ARG002
+        done = {row for row, _ in self._told} | self._left_out
+        out = {trial: self._row(x) for trial, x in self._live.items()}
+        taken = set() if self._repeats else done | set(out.values())
+        while self._points:
+            x = space.checked_point(self._points.pop(0))
+            if self._row(x) not in taken:
+                return "ask", x
+        if len(taken) == self._n:
+            return self._forgotten(out, done)
+        pending = [Play(x) for x in self._live.values()]
+        pending += [Play(self._point(row)) for row in sorted(self._left_out)]
+        play = self._learned().ask(self._asked, pending)
+        self._asked += 1
+        return "ask", None if play is None else play.x
+
+    @property
+    def _left_out(self) -> set[int]:
+        return {row for row, failed in self._failed.items() if failed >= ATTEMPTS}
+
+    def _forgotten(self, out: Mapping[str, int], done: set[int]) -> tuple[str, Array | None]:
+        """At the end: a row of a trial that a restore may have dropped, if there is one."""
+        for trial, row in out.items():
+            if trial not in self._here and row not in done:
+                return "ask", self._live.pop(trial)
+        return "finished", None
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Notes that a trial runs, and whether it reports more than its answer."""
+        super().on_trial_result(trial_id, result)
+        self._see(result)
+
+    def _complete(
+        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
+    ) -> None:
+        self._see(result)
+        row = self._found(result) if x is None else self._row(x)
+        if row is None or trial_id in self._learnt:
+            return
+        value = None if error else _number(result.get(str(self._metric)))
+        if value is not None:
+            self._learnt.add(trial_id)
+            self._tell(row, value)
+        elif x is not None:
+            self._failed[row] += 1
+
+    def _see(self, result: Mapping[str, Any]) -> None:
+        self._beside |= bool(foreign(result, self._metric, {*self._param_space, self._parameter}))
+
+    def _found(self, result: Mapping[str, Any]) -> int | None:
+        """The row of a trial that this search did not suggest: one that Tune made anew."""
+        return self._checked(result.get(f"config/{self._parameter}"))
+
+    def _checked(self, row: Any) -> int | None:
+        whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
+        return int(row) if whole and 0 <= row < self._n else None
+
+    def _tell(self, row: int, value: float) -> None:
+        """Learns an answer; a second one of the same row would be the same noise again."""
+        if not self._repeats and any(row == known for known, _ in self._told):
+            return
+        self._told.append((row, value))
+        if self._model is not None:
+            self._model.tell(Play(self._point(row)), value)
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,  # noqa: ARG002
+    ) -> None:
+        """Learns an answer that is known already; one of a trial that failed is not taken.
+
+        Args:
+            parameters: With the row under the search's parameter.
+            value: The answer, finite.
+            error: Whether its trial failed.
+            pruned: Whether its trial was stopped before its end.
+            intermediate_values: Not used.
+
+        Raises:
+            ValueError: If there is no such row, or the answer is no finite number.
+        """
+        if error or pruned:
+            return
+        row, answer = self._checked(parameters.get(self._parameter)), _number(value)
+        if row is None or answer is None:
+            raise ValueError(
+                f"An evaluated point is {{{self._parameter!r}: i}} with 0 <= i < {self._n} and a "
+                "finite number."
+            )
+        self._tell(row, answer)
+
+    # What the user reads --------------------------------------------------------------------
+
+    def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The answered row with the largest posterior mean (smallest, to minimise).
+
+        Args:
+            param_space: The Tuner's own, needed only where constants are objects (functions,
+                classes): Tune hides them from searchers.
+
+        Returns:
+            A config as a trial gets it: ``{"row": i}``, and the constants if there are any.
+
+        Raises:
+            ValueError: If no trial has answered, or objects are hidden.
+            RuntimeError: If the mode is not known.
+        """
+        if not self._told:
+            raise ValueError("There is nothing to recommend yet: no row's outcome was told.")
+        own = self._param_space if param_space is None else param_space
+        self._check_space(own)
+        values = self._ready().suggestion(self._learned().recommendation())
+        return self._filled(own, values)
+
+    def guarantee(self, results: Iterable[Any] = ()) -> OutsourcedGuarantee:
+        """What the table's certificate claims for its rows.
+
+        Args:
+            results: The ``ResultGrid`` of ``Tuner.fit``: which rows have answered, and whether
+                it holds more than answers; what passed through this search was seen on the way.
+
+        Returns:
+            The guarantee; it says NOT PROTECTED of a bare matrix.
+        """
+        rows, beside = {row for row, _ in self._told}, self._beside
+        for result in results:
+            metrics = flat(dict(result.metrics or {}))
+            row = self._found(metrics)
+            if row is not None and _number(metrics.get(str(self._metric))) is not None:
+                rows.add(row)
+            known = {*self._param_space, self._parameter}
+            beside = beside or bool(foreign(metrics, self._metric, known))
+        made = self._claim(len(rows))
+        notes = (*made.notes, *((_SEEN_BESIDE,) if beside else ()))
+        return replace(made, not_covered=(*made.not_covered, _BESIDE), notes=notes)
+
+    def _claim(self, n_answers: int) -> OutsourcedGuarantee:
+        certificate = self._rows.certificate
+        if certificate is not None:
+            return certificate.guarantee(n_answers)
+        reasons, inf = (UNCERTIFIED,), math.inf
+        return OutsourcedGuarantee(
+            False, "unknown", inf, 0.0, None, self._n, n_answers=n_answers, reasons=reasons
+        )
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str) or not name or "/" in name:
+        raise ValueError(f"parameter must be a name without '/', got {name!r}.")
+    return name
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or None."""
+    try:
+        number = float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

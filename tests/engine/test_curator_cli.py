@@ -1,0 +1,296 @@
+"""The curator's command line, and the files that go to and fro."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb.exchange import (
+    read_answers,
+    read_request,
+    write_answers,
+    write_request,
+)
+from privbo_plugins.curator import column, main
+
+SENTINEL = "48151.62342"
+COLUMNS = ["--columns", "age:18:98", "bmi:10:60", "sex=F,M"]
+PRIVACY = ["--epsilon", "2", "--delta", "1e-6"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A clinic's folder: 30 people, five of them without an outcome yet."""
+    rng = np.random.default_rng(0)
+    lines = ["name,age,bmi,sex,score"]
+    for i in range(30):
+        y = "" if i % 6 == 0 else f"{rng.normal():.4f}"
+        lines.append(
+            f"Jane Doe {i},{rng.integers(18, 95)},{rng.normal(27, 5):.2f},{'FM'[i % 2]},{y}"
+        )
+    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def release(folder: Path, *more: str, columns: list[str] = COLUMNS, out: str = "t.npz") -> int:
+    return main(
+        ["release", str(folder / "people.csv"), *columns, *PRIVACY, "--vault",
+         f"sqlite:///{folder}/curator.db", "--out", str(folder / out), *more]
+    )  # fmt: skip
+
+
+def answer(folder: Path, *more: str) -> int:
+    return main(
+        ["answer", str(folder / "people.csv"), "--outcome", "score", "--table",
+         str(folder / "t.npz"), "--vault", f"sqlite:///{folder}/curator.db", "--request",
+         str(folder / "request.json"), "--out", str(folder / "answers.json"), *more]
+    )  # fmt: skip
+
+
+def request(folder: Path, *rows: int) -> ReleasedTable:
+    table = ReleasedTable.load(folder / "t.npz")
+    write_request(folder / "request.json", table.certificate.digest, rows)
+    return table
+
+
+def told(folder: Path) -> dict[int, float]:
+    table = ReleasedTable.load(folder / "t.npz")
+    return read_answers(folder / "answers.json", table.certificate.digest)
+
+
+def test_a_table_is_released_once_and_written_again(folder: Path, capsys: Any) -> None:
+    assert release(folder) == 0
+    assert "(epsilon = 2.00, delta = 1e-06)-differentially private" in capsys.readouterr().out
+    assert release(folder, out="again.parquet") == 0
+    one, two = ReleasedTable.load(folder / "t.npz"), ReleasedTable.load(folder / "again.parquet")
+    assert np.array_equal(one.Z, two.Z)
+    assert one.certificate == two.certificate
+    assert one.Z.shape == (30, 4)
+    assert one.certificate.scaling == {
+        "columns": ["age", "bmi", "sex=F", "sex=M"],
+        "low": [18.0, 10.0, 0.0, 0.0],
+        "high": [98.0, 60.0, 1.0, 1.0],
+    }
+
+
+def test_the_file_holds_what_the_bounds_make_of_the_rows(folder: Path) -> None:
+    """Noise so small that the scaled rows can be read: of columns that stay out, nothing."""
+    assert release(folder, "--neighbor-distance", "1e-5", columns=["--columns", "sex=M,F"]) == 0
+    Z = ReleasedTable.load(folder / "t.npz").Z
+    women = np.arange(30) % 2 == 0
+    expected = np.column_stack([~women, women]) - 0.5
+    assert np.abs(Z - expected).max() < 1e-3
+
+
+def test_settings_of_a_release_do_not_change(folder: Path, capsys: Any) -> None:
+    assert release(folder) == 0
+    assert release(folder, "--epsilon", "3", out="other.npz") == 2
+    assert "other settings" in capsys.readouterr().err
+    assert not (folder / "other.npz").exists()
+
+
+def test_answers_are_told_once_and_kept(folder: Path, capsys: Any) -> None:
+    assert release(folder, "--outcome-epsilon", "1", "--outcome-range", "-3", "3") == 0
+    request(folder, 1, 2)
+    assert answer(folder) == 0
+    first = told(folder)
+    assert sorted(first) == [1, 2]
+    request(folder, 1, 2, 6, 3)
+    (folder / "answers.json").unlink()
+    assert answer(folder) == 0
+    assert "Without an outcome yet: rows 6." in capsys.readouterr().err
+    later = told(folder)
+    assert sorted(later) == [1, 2, 3]
+    assert all(later[row] == first[row] for row in first)
+    guarantee = json.loads((folder / "answers.json").read_text())["guarantee"]
+    assert guarantee["n_answers"] == 3
+    assert 2.0 < guarantee["epsilon"] <= 3.0
+
+
+def test_outcomes_that_nobody_privatises_are_said_to_be_as_they_are(
+    folder: Path, capsys: Any
+) -> None:
+    assert release(folder) == 0
+    request(folder, 1)
+    assert answer(folder) == 0
+    raw = (folder / "people.csv").read_text().splitlines()[2].split(",")[-1]
+    assert told(folder) == {1: float(raw)}
+    vault = f"sqlite:///{folder}/curator.db"
+    assert main(["report", "--table", str(folder / "t.npz"), "--vault", vault]) == 0
+    assert "as they are" in capsys.readouterr().out
+
+
+def test_report_is_text_for_people_and_json_for_programs(folder: Path, capsys: Any) -> None:
+    assert release(folder) == 0
+    capsys.readouterr()
+    assert main(["report", "--table", str(folder / "t.npz"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epsilon"] == 2.0
+
+
+def test_watching_ends_when_enough_was_told(folder: Path) -> None:
+    assert release(folder) == 0
+    request(folder, 1, 2, 3)
+    assert answer(folder, "--watch", "0.01", "--until", "3") == 0
+    assert len(told(folder)) == 3
+
+
+def test_the_published_mechanism_warns_and_claims_nothing(folder: Path, capsys: Any) -> None:
+    assert release(folder, "--mechanism", "projection") == 0
+    seen = capsys.readouterr()
+    assert "WARNING: Nothing is protected" in seen.err
+    assert seen.out.count("NOT PROTECTED") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "columns", "text"),
+    [
+        ([], ["--columns", "name:0:1"], "Line 2 has no number in column 'name'"),
+        ([], ["--columns", "height:0:1"], "has no column 'height'"),
+        (["--delta", "2"], COLUMNS, "delta must lie in (0, 1)"),
+        (["--r", "9"], COLUMNS, "r must lie between 1 and"),
+        (["--outcome-range", "0", "1"], COLUMNS, "do nothing without outcome_epsilon"),
+        (["--out", "table.txt"], COLUMNS, ".npz or a .parquet"),
+    ],
+)
+def test_what_is_refused_is_explained_and_quotes_nobody(
+    folder: Path, capsys: Any, more: list[str], columns: list[str], text: str
+) -> None:
+    assert release(folder, *more, columns=columns) == 2
+    seen = capsys.readouterr()
+    assert text in seen.err
+    assert "Jane" not in seen.err + seen.out
+
+
+def test_rows_beyond_the_bounds_may_be_refused(folder: Path, capsys: Any) -> None:
+    assert release(folder, "--on-excess", "refuse", columns=["--columns", "age:18:60"]) == 2
+    assert "rows lie outside" in capsys.readouterr().err
+    assert not (folder / "t.npz").exists()
+
+
+def test_answers_need_the_vault_of_the_release(folder: Path, capsys: Any) -> None:
+    assert release(folder) == 0
+    request(folder, 1)
+    (folder / "curator.db").unlink()
+    assert answer(folder) == 2
+    assert "vault" in capsys.readouterr().err
+    assert not (folder / "answers.json").exists()
+
+
+def test_other_rows_than_the_released_ones_are_refused(folder: Path, capsys: Any) -> None:
+    assert release(folder) == 0
+    request(folder, 1)
+    lines = (folder / "people.csv").read_text().splitlines()
+    (folder / "people.csv").write_text("\n".join(lines[:-1]) + "\n")
+    assert answer(folder) == 2
+    assert "29 rows" in capsys.readouterr().err
+
+
+def test_a_file_that_is_missing_is_named(folder: Path, capsys: Any) -> None:
+    (folder / "people.csv").unlink()
+    assert release(folder) == 2
+    assert "people.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["age", "age:1", "age:low:high", ":1"])
+def test_columns_without_bounds_are_refused(text: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["release", "x.csv", "--columns", text])
+    assert "public bounds" in capsys.readouterr().err
+
+
+def test_entries_that_are_missing_or_unknown_count_as_the_middle() -> None:
+    assert math.isnan(column("age:1:2").read(" NA ")[0])
+    assert column("sex=F,M").read("M") == [0.0, 1.0]
+    assert all(map(math.isnan, column("sex=F,M").read("?")))
+
+
+def test_no_row_leaves_the_curators_side(folder: Path) -> None:
+    """Run as a stranger would; sentinels of rows and outcomes are looked for in every byte."""
+    text = (folder / "people.csv").read_text().replace("\n", f",{SENTINEL}\n").splitlines()
+    text[0] = "name,age,bmi,sex,score,secret"
+    (folder / "people.csv").write_text("\n".join(text) + "\n")
+    columns = ["--columns", "age:18:98", "secret:0:100000"]
+    vault = f"sqlite:///{folder}/curator.db"
+    command = [
+        sys.executable, "-m", "privbo_plugins.curator", "release", str(folder / "people.csv"),
+        *columns, *PRIVACY, "--vault", vault, "--out", str(folder / "t.npz"),
+        "--outcome-epsilon", "1", "--outcome-range", "0", "100000",
+    ]  # fmt: skip
+    ran = subprocess.run(command, capture_output=True, check=True)
+    request(folder, 1, 2)
+    assert main(
+        ["answer", str(folder / "people.csv"), "--outcome", "secret", "--table",
+         str(folder / "t.npz"), "--vault", vault, "--request", str(folder / "request.json"),
+         "--out", str(folder / "answers.json")]
+    ) == 0  # fmt: skip
+    raw, scaled = float(SENTINEL), float(SENTINEL) / 1e5 - 0.5
+    patterns = [SENTINEL.encode(), np.float64(raw).tobytes(), np.float64(scaled).tobytes()]
+    data = (folder / "people.csv").read_bytes()
+    assert patterns[0] in data  # the control
+    places = [ran.stdout, ran.stderr] + [
+        (folder / name).read_bytes() for name in ("t.npz", "curator.db", "answers.json")
+    ]
+    for pattern in patterns:
+        assert not any(pattern in place for place in places)
+    with sqlite3.connect(folder / "curator.db") as db:
+        assert db.execute("select count(*) from privbo_tables").fetchone()[0] == 1
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def test_requests_and_answers_name_their_table(tmp_path: Path) -> None:
+    write_request(tmp_path / "r.json", "one", [3, 1, 3])
+    assert read_request(tmp_path / "r.json", "one", 5) == [3, 1]
+    with pytest.raises(ValueError, match="another released table"):
+        read_request(tmp_path / "r.json", "two", 5)
+    with pytest.raises(ValueError, match="integers from 0 to 2"):
+        read_request(tmp_path / "r.json", "one", 3)
+    write_answers(tmp_path / "a.json", "one", {4: 0.5, 2: -1.0}, {"protected": True})
+    assert read_answers(tmp_path / "a.json", "one") == {2: -1.0, 4: 0.5}
+    with pytest.raises(ValueError, match="no privbo-request-1 file"):
+        read_request(tmp_path / "a.json", "one", 5)
+
+
+def test_files_that_are_not_there_yet_say_nothing(tmp_path: Path) -> None:
+    assert read_request(tmp_path / "none", "one", 5) == []
+    assert read_answers(tmp_path / "none", "one") == {}
+
+
+@pytest.mark.parametrize("answers", [{"1": "x"}, {"-2": 1.0}, {"1": math.nan}, [1], None])
+def test_answers_that_are_no_numbers_are_refused(tmp_path: Path, answers: Any) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"format": "privbo-answers-1", "table": "one", "answers": answers}))
+    with pytest.raises(ValueError, match="one finite outcome"):
+        read_answers(path, "one")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "else"}'])
+def test_files_of_another_kind_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match="is no privbo"):
+        read_answers(tmp_path / "a.json", "one")
+
+
+def test_a_resumed_curator_has_the_settings_of_the_release(tmp_path: Path) -> None:
+    X, vault = np.random.default_rng(0).uniform(size=(20, 3)), f"sqlite:///{tmp_path}/v.db"
+    one = Curator(
+        X, epsilon=1.0, delta=1e-5, neighbor_distance=0.1, bounds=[(0, 1)] * 3, r=2,
+        projection_seed=7, columns="abc", outcomes=np.arange(20.0), outcome_epsilon=0.5,
+        outcome_range=(0, 20), outcome_mechanism="gaussian", outcome_delta=1e-6, vault=vault,
+        run="spring",
+    )  # fmt: skip
+    Z, y = one.release().Z, one.evaluate(3)
+    two = Curator.resume(X, vault=vault, run="spring", outcomes=np.zeros(20))
+    assert np.array_equal(two.release().Z, Z)
+    assert two.evaluate(3) == y
+    assert two.guarantee() == one.guarantee()

@@ -1,0 +1,331 @@
+"""Empirical audits of the released table: it may not tell neighbours apart better than it claims.
+
+A table and its neighbour, which differ in one row by the most that the settings allow, are each
+released many times. The adversary knows both and projects what was released on the difference of
+its expectations, the most telling score there is. A threshold is chosen on half the runs;
+Clopper-Pearson bounds on its two error rates over the other half turn into a lower bound on mu.
+Noise is numpy's, seeded, so nothing about a run is random; for another seed the bounds hold with
+confidence .9999, so each audit of correct code would accuse it once in 10**4. Mutants are built
+here, never in the engine, and every one of them must be found out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.algorithms.po_gp_ucb import Curator
+from privbo_plugins.algorithms.po_gp_ucb import curator as curator_module
+from privbo_plugins.algorithms.po_gp_ucb.gaussian import public_projection
+from privbo_plugins.privacy.accountant import gdp_epsilon
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.vault import open_vault
+
+from .test_audit import audited_mu
+
+RUNS = 20_000
+MUTANT_RUNS = 8000
+MU = 1.0
+EPSILON, DELTA = gdp_epsilon(MU, 1e-5), 1e-5
+
+
+class Recorded(InsecureNoise):
+    """Keeps what is to be hidden, and the scale."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.exact = np.empty(0)
+        self.scale = 0.0
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        self.exact, self.scale = value, scale
+        return super().add_gaussian(value, scale)
+
+
+def curator_of(X: np.ndarray, **settings: Any) -> tuple[Curator, Recorded]:
+    noise = Recorded()
+    return Curator(X, epsilon=EPSILON, delta=DELTA, noise=noise, **settings), noise
+
+
+Draw = Callable[[np.ndarray, float, InsecureNoise], np.ndarray]
+
+
+def drawn(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+    return noise.add_gaussian(exact, scale)
+
+
+def audit(
+    X: np.ndarray, other: np.ndarray, runs: int, draw: Draw = drawn, **settings: Any
+) -> float:
+    """A lower bound on mu from what a curator hands to its noise source."""
+    curators = [curator_of(table, **settings) for table in (X, other)]
+    hidden = []
+    for curator, noise in curators:
+        made = curator.release().certificate
+        assert made.mu == pytest.approx(MU, abs=1e-6)
+        hidden.append((noise.exact, noise.scale))
+    direction = hidden[1][0] - hidden[0][0]
+    source = InsecureNoise(1)
+    scores = [[float(direction @ draw(*pair, source)) for _ in range(runs)] for pair in hidden]
+    return audited_mu(*scores)
+
+
+def pair(n: int = 3, d: int = 2, distance: float = 10.0) -> tuple[np.ndarray, np.ndarray]:
+    """Tables whose first rows lie on opposite sides of the origin; the other rows are there."""
+    X = np.random.default_rng(0).uniform(-0.2, 0.2, size=(n, d))
+    X[0] = 0.0
+    X[0, 0] = distance / 2
+    other = X.copy()
+    other[0] = -X[0]
+    return X, other
+
+
+# Correct code -------------------------------------------------------------------------------
+
+SEEDED = public_projection(3, 1, 0)[:, 0]
+ALONG = SEEDED / np.linalg.norm(SEEDED)
+
+
+def along(distance: float) -> tuple[np.ndarray, np.ndarray]:
+    """The pair that the seeded matrix moves farthest."""
+    X, other = np.zeros((2, 3)), np.zeros((2, 3))
+    X[0], other[0] = distance / 2 * ALONG, -distance / 2 * ALONG
+    return X, other
+
+
+def corners() -> tuple[np.ndarray, np.ndarray]:
+    """Far beyond opposite corners of the bounds."""
+    X = np.zeros((3, 2))
+    X[0] = 1e308
+    return X, -X
+
+
+CASES: dict[str, tuple[tuple[np.ndarray, np.ndarray], dict[str, Any]]] = {
+    "any two rows": (pair(distance=1e3), {"norm_bound": 1.0}),
+    "nu": (pair(distance=0.5), {"norm_bound": 4.0, "neighbor_distance": 0.5}),
+    "nu beyond the ball": (pair(distance=5.0), {"norm_bound": 1.0, "neighbor_distance": 5.0}),
+    "bounds": (corners(), {"bounds": [(-1, 1)] * 2}),
+    "seeded matrix": (along(7.0), {"norm_bound": 1.0, "r": 1}),
+    "seeded matrix, nu": (along(0.5), {"norm_bound": 4.0, "neighbor_distance": 0.5, "r": 1}),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_released_table_is_as_private_as_it_claims_and_no_more(case: Any) -> None:
+    (X, other), settings = case
+    assert 0.75 * MU <= audit(X, other, RUNS, **settings) <= MU
+
+
+@pytest.mark.parametrize("entry", [math.nan, math.inf, -math.inf, 1e308, 1.35e154])
+def test_odd_entries_tell_no_more(entry: float) -> None:
+    X, other = pair()
+    other[0] = [entry, 0.3]
+    for settings in ({"norm_bound": 1.0}, {"bounds": [(-1, 1)] * 2}):
+        assert audit(X, other, 2000, **settings) <= MU
+
+
+# Whole curators -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_tables_from_whole_curators_are_as_private_as_they_claim() -> None:
+    """With a vault, a ledger and a certificate: 1500 runs a table, so the bound is wider."""
+    vault, noise, scores = open_vault(), InsecureNoise(3), []
+    for name, X in enumerate(pair(distance=1e3)):
+        scores.append([
+            float(-Curator(X, epsilon=EPSILON, delta=DELTA, norm_bound=1.0, noise=noise,
+                           vault=vault.handle, run=f"{name}/{i}").release().Z[0, 0])
+            for i in range(1500)
+        ])  # fmt: skip
+    assert 0.5 * MU <= audited_mu(*scores) <= MU
+
+
+# Mutants ------------------------------------------------------------------------------------
+
+
+def flagged(X: np.ndarray, other: np.ndarray, draw: Draw = drawn, **settings: Any) -> bool:
+    return audit(X, other, MUTANT_RUNS, draw, **settings) > MU
+
+
+def half(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+    return noise.add_gaussian(exact, scale / 2)
+
+
+def seeded(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+    return InsecureNoise(0).add_gaussian(exact, scale)
+
+
+def once_a_column(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+    """The same noise for every row: the difference of two rows has none at all."""
+    return exact + np.tile(noise.add_gaussian(np.zeros(2), scale), exact.size // 2)
+
+
+def least_of_five(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+    """Released anew whenever it is asked for; whoever asks five times takes the mean."""
+    return np.mean([noise.add_gaussian(exact, scale) for _ in range(5)], axis=0)
+
+
+@pytest.mark.parametrize("draw", [half, seeded, least_of_five])
+def test_the_audit_flags_broken_noise(draw: Draw) -> None:
+    assert flagged(*pair(distance=1e3), draw, norm_bound=1.0)
+
+
+def test_the_audit_flags_noise_that_rows_share() -> None:
+    """The score is then the difference of the row that moved and one that did not."""
+    curators = [curator_of(X, norm_bound=1.0) for X in pair(distance=1e3)]
+    source, scores = InsecureNoise(1), []
+    for curator, noise in curators:
+        curator.release()
+        Z = [once_a_column(noise.exact, noise.scale, source) for _ in range(1000)]
+        scores.append([float(z[2] - z[0]) for z in Z])
+    assert audited_mu(*scores) > MU
+
+
+def test_the_audit_flags_forgotten_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"norm_bound": 1.0}
+    X, other = pair(distance=4.0)
+    assert not flagged(X, other, **settings)
+    monkeypatch.setattr(curator_module, "rows_within", lambda X, scaling, R: X)
+    assert flagged(X, other, **settings)
+
+
+def test_the_audit_flags_clipping_by_coordinate(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, other = np.zeros((2, 4)), np.zeros((2, 4))
+    X[0], other[0] = 5.0, -5.0
+    assert not flagged(X, other, norm_bound=1.0)
+    monkeypatch.setattr(curator_module, "rows_within", lambda X, scaling, R: np.clip(X, -R, R))
+    assert flagged(X, other, norm_bound=1.0)
+
+
+def test_the_audit_flags_norms_that_are_made_equal_instead_of_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows scaled to norm R: neighbours a hair apart land on opposite sides of the ball."""
+    X, other = pair(distance=0.1)
+    settings = {"norm_bound": 1.0, "neighbor_distance": 0.1}
+    assert not flagged(X, other, **settings)
+
+    def normalised(X: np.ndarray, scaling: Any, R: float) -> np.ndarray:
+        return np.asarray(R * X / np.linalg.norm(X, axis=1, keepdims=True))
+
+    monkeypatch.setattr(curator_module, "rows_within", normalised)
+    assert flagged(X, other, **settings)
+
+
+def test_centring_clipped_rows_by_their_mean_would_move_the_table_no_farther() -> None:
+    """I - 1/n is a projection, so the audit cannot flag it; centring before clipping it can."""
+    for n in (2, 3, 10):
+        centring = np.eye(n) - 1 / n
+        assert np.linalg.norm(centring, 2) <= 1 + 1e-12
+        assert np.linalg.norm(centring[:, 0]) == pytest.approx(math.sqrt(1 - 1 / n))
+
+
+def test_the_audit_flags_centring_by_the_datas_mean_before_clipping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One far row drags the mean, and all others, clipped afterwards, change sides.
+
+    Four rows lie within the ball; the fifth moves by 10 and the others by 2: each of them, and
+    the row itself, crosses the ball.
+    """
+    original = curator_module.rows_within
+
+    def mutant(X: np.ndarray, scaling: Any, R: float) -> np.ndarray:
+        return original(X - X.mean(0), scaling, R)
+
+    X = np.zeros((5, 1))
+    X[0] = 20.0
+    settings = {"norm_bound": 1.0}
+    assert not flagged(X, -X, **settings)
+    monkeypatch.setattr(curator_module, "rows_within", mutant)
+    assert flagged(X, -X, **settings)
+
+
+def test_the_audit_flags_scaling_by_the_datas_own_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest entry scales all rows; the others move by more than it does."""
+    original = curator_module.rows_within
+
+    def mutant(X: np.ndarray, scaling: Any, R: float) -> np.ndarray:
+        return original(X / np.abs(X).max(), scaling, R)
+
+    X = np.full((6, 1), 0.1)
+    other = X.copy()
+    other[0] = 0.6
+    settings = {"norm_bound": 1.0, "neighbor_distance": 0.5}
+    assert not flagged(X, other, **settings)
+    monkeypatch.setattr(curator_module, "rows_within", mutant)
+    assert flagged(X, other, **settings)
+
+
+def test_the_audit_flags_a_sensitivity_without_the_matrixs_norm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A seeded matrix of 3 to 1 columns stretches by sqrt(3)."""
+    X, other = along(7.0)
+    settings = {"norm_bound": 1.0, "r": 1}
+    assert not flagged(X, other, **settings)
+    monkeypatch.setattr(curator_module, "sensitivity", lambda nu, R, P: 2 * R)
+    assert flagged(X, other, **settings)
+
+
+def test_the_audit_flags_noise_for_the_rows_that_goes_through_the_matrix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Noise for X, then times a matrix: harmless, unless the matrix was scaled after the fact.
+
+    (X + N) P has the privacy of X + N whatever P is. It is broken where sigma is that of the rows
+    and the matrix meets the noise with a smaller norm than the rows: here without sqrt(d / r).
+    """
+    X, other = along(7.0)
+    P, settings = public_projection(3, 1, 0), {"norm_bound": 1.0, "r": 1}
+
+    def through(shrunk: float) -> Draw:
+        def draw(exact: np.ndarray, scale: float, noise: InsecureNoise) -> np.ndarray:
+            sigma = scale / math.sqrt(3)  # for the rows themselves
+            mixed = noise.add_gaussian(np.zeros((2, 3)), sigma) @ P * shrunk
+            return exact + mixed.ravel()
+
+        return draw
+
+    assert not flagged(X, other, through(1.0), **settings)
+    assert flagged(X, other, through(1 / math.sqrt(3)), **settings)
+
+
+MISTAKES: dict[str, Callable[[float, float], float]] = {
+    "the radius": lambda nu, R: R,
+    "the lesser of nu and the radius": lambda nu, R: min(nu, R),
+    "half of nu": lambda nu, R: nu / 2,
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_the_audit_flags_a_mistaken_distance(
+    mistake: Callable[[float, float], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The neighbours are as far apart as nu and the ball's diameter."""
+    X, other = pair(distance=2.5)
+    settings = {"norm_bound": 1.25, "neighbor_distance": 2.5}
+    assert not flagged(X, other, **settings)
+    monkeypatch.setattr(
+        curator_module, "sensitivity", lambda nu, R, P: mistake(nu, R) * (1 + 1e-9)
+    )
+    assert flagged(X, other, **settings)
+
+
+def test_the_audit_flags_a_nu_that_stands_for_any_two_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Noise for a small nu where rows may differ in any way."""
+    X, other = pair(distance=1e3)
+    monkeypatch.setattr(curator_module, "sensitivity", lambda nu, R, P: 0.5 * R)
+    assert flagged(X, other, norm_bound=1.0)
+
+
+def test_all_of_these_audits_would_have_seen_more_than_is_claimed_at_half_the_noise() -> None:
+    """The power of the audit: every correct case is flagged once its noise is halved."""
+    for (X, other), settings in CASES.values():
+        assert flagged(X, other, half, **settings)

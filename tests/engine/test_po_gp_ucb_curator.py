@@ -1,0 +1,744 @@
+"""The curator: one release for ever, one answer a row, and nobody's entries anywhere else.
+
+Where only the bookkeeping is tested, seeded sources stand in for the system's entropy; two
+curators over one vault get different seeds there, so that a second draw would show.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dp_accounting.pld import common, privacy_loss_distribution
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from privbo_plugins.algorithms.po_gp_ucb import Certificate, Curator
+from privbo_plugins.errors import (
+    ObjectiveFailedError,
+    PrivacyError,
+    PrivacyWarning,
+    VaultError,
+)
+from privbo_plugins.plays import TEST_NOISE
+from privbo_plugins.privacy.guarantee import NOT_COVERED_OUTSOURCED
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.vault import Transaction, open_vault
+
+from ..leaks import Scanner
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET, NAME = 48151.62342, "Jane Doe"
+X = np.random.default_rng(0).uniform(size=(12, 3))
+Y = np.random.default_rng(1).uniform(size=12)
+USUAL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "norm_bound": 2.0}
+PRIVATE: dict[str, Any] = {"outcome_epsilon": 0.7, "outcome_range": (0.0, 1.0)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "private.db"
+
+
+@pytest.fixture(params=["file", "postgres"])
+def url(request: pytest.FixtureRequest, path: Path) -> Iterator[str]:
+    if request.param == "postgres":
+        yield str(request.getfixturevalue("postgres_database"))
+    else:
+        yield f"sqlite:///{path}"
+
+
+def curator_of(rows: Any = X, **more: Any) -> Curator:
+    return Curator(rows, **{**USUAL, **more})
+
+
+def ledger(curator: Curator) -> list[tuple[Any, ...]]:
+    with curator._vault.transaction(curator._run_id) as tx:
+        return tx._all("charges")
+
+
+class Counting(InsecureNoise):
+    """Counts what is drawn."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.draws = 0
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        self.draws += 1
+        return super().add_gaussian(value, scale)
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        self.draws += 1
+        return super().add_laplace(value, scale)
+
+
+class Crash(BaseException):
+    """Stands for a crash: not an Exception."""
+
+
+# One release --------------------------------------------------------------------------------
+
+
+def test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now(url: str) -> None:
+    first = curator_of(vault=url).release()
+    again = curator_of(vault=url)
+    other = curator_of(1 - X, vault=url)
+    for curator in (again, again, other):
+        table = curator.release()
+        assert np.array_equal(table.Z, first.Z)
+        assert table.certificate == first.certificate
+    assert len(ledger(again)) == 1
+    noise = Counting()
+    curator_of(vault=url, noise=noise).release()
+    assert noise.draws == 0
+
+
+def test_other_runs_draw_anew(path: Path) -> None:
+    handle = f"sqlite:///{path}"
+    tables = [curator_of(vault=handle, run=run).release().Z for run in ("a", "b", "a")]
+    assert np.array_equal(tables[0], tables[2])
+    assert not np.isclose(tables[0], tables[1]).any()
+
+
+PROCESS = """
+import sys
+import numpy as np
+from privbo_plugins.algorithms.po_gp_ucb import Curator
+print("ready", flush=True)
+sys.stdin.readline()
+X = np.random.default_rng(int(sys.argv[2])).uniform(size=(12, 3))
+curator = Curator(X, epsilon=1.0, delta=1e-5, norm_bound=2.0, vault=sys.argv[1], outcomes=X[:, 0],
+                  outcome_epsilon=0.7, outcome_range=(0.0, 1.0))
+print(curator.release().certificate.digest, *[curator.evaluate(row) for row in range(12)])
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_release_one_table_and_one_answer_a_row(path: Path) -> None:
+    handle = f"sqlite:///{path}"
+    open_vault(handle).close()
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", PROCESS, handle, str(seed)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in (1, 2)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    printed = [worker.communicate(timeout=120)[0].split() for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert printed[0] == printed[1]
+    curator = curator_of(vault=handle, outcomes=Y, **PRIVATE)
+    assert curator.release().certificate.digest == printed[0][0]
+    assert [curator.answers()[row] for row in range(12)] == [*map(float, printed[0][1:])]
+    assert len(ledger(curator)) == 1
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "projection"])
+def test_a_table_is_charged_then_drawn_then_stored_in_one_transaction(
+    mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[str, int]] = []
+    now: list[Transaction] = []
+
+    def spied(name: str) -> None:
+        plain = getattr(Transaction, name)
+
+        def call(tx: Transaction, *args: Any) -> Any:
+            now[:] = [tx]
+            steps.append((name, id(tx)))
+            return plain(tx, *args)
+
+        monkeypatch.setattr(Transaction, name, call)
+
+    class Watching(Counting):
+        def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+            assert len(now[0]._all("charges")) == 1  # the charge is already written
+            steps.append(("draw", id(now[0])))
+            return super().add_gaussian(value, scale)
+
+    with unwarned(mechanism):
+        curator = curator_of(mechanism=mechanism, noise=Watching())
+    for name in ("charge", "put_table", "release"):
+        spied(name)
+    curator.release()
+    assert [name for name, _ in steps] == ["charge", "draw", "put_table", "release"]
+    assert len({tx for _, tx in steps}) == 1
+
+
+def unwarned(mechanism: str) -> Any:
+    if mechanism == "projection":
+        return pytest.warns(PrivacyWarning, match="Nothing is protected")
+    return nullcontext()
+
+
+@pytest.mark.parametrize("place", ["charge", "draw", "put_table", "release", "progress"])
+@pytest.mark.parametrize("error", [RuntimeError, Crash])
+def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
+    path: Path, place: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was drawn then has reached nobody; the next release draws anew and is charged once."""
+    handle = f"sqlite:///{path}"
+
+    def fail(*_: Any) -> Any:
+        raise error("stop")
+
+    curator = curator_of(vault=handle)
+    with monkeypatch.context() as patched:
+        if place == "draw":
+            patched.setattr(curator._noise, "add_gaussian", fail)
+        elif place != "progress":
+            patched.setattr(Transaction, place, fail)
+        with pytest.raises(error):
+            curator.release(*([fail] if place == "progress" else []))
+    assert ledger(curator) == []
+    assert not curator.guarantee().protected
+    table = curator.release()
+    assert np.array_equal(curator_of(vault=handle).release().Z, table.Z)
+    (charge,) = ledger(curator)
+    assert charge[:2] == ("table", "0")
+    assert charge[2:5] == (table.certificate.mu, table.certificate.sensitivity,
+                           table.certificate.noise_sd)  # fmt: skip
+
+
+def test_a_vault_that_is_gone_releases_nothing(path: Path) -> None:
+    noise = Counting()
+    curator = curator_of(vault=f"sqlite:///{path}", noise=noise)
+    path.unlink()
+    with pytest.raises(VaultError):
+        curator.release()
+    assert noise.draws == 0
+
+
+OTHER_SETTINGS: list[dict[str, Any]] = [
+    {"epsilon": 2.0}, {"delta": 1e-6}, {"norm_bound": 3.0}, {"neighbor_distance": 0.5},
+    {"mechanism": "projection"}, {"bounds": [(0, 1)] * 3}, {"r": 2}, {"columns": ["a", "b", "c"]},
+    {"projection_seed": 1}, PRIVATE, {**PRIVATE, "outcome_mechanism": "duchi"},
+    {**PRIVATE, "outcome_mechanism": "gaussian", "outcome_delta": 1e-6},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("other", OTHER_SETTINGS, ids=str)
+def test_other_settings_under_the_same_name_are_refused(other: dict[str, Any]) -> None:
+    """In both directions; a privatised run cannot be told its raw answers afterwards."""
+    for one, two in ((other, {}), ({}, other)):
+        vault = open_vault()
+        with unwarned(one.get("mechanism", "gaussian")):
+            curator_of(vault=vault.handle, outcomes=Y, **one)
+        with pytest.raises(VaultError, match="with other settings"):
+            curator_of(vault=vault.handle, outcomes=Y, **two)
+        with unwarned(one.get("mechanism", "gaussian")):
+            curator_of(vault=vault.handle, **one)
+
+
+@pytest.mark.parametrize("rows", [X[:-1], X[:, :-1], np.vstack([X, X])])
+def test_a_table_of_another_size_under_the_same_name_is_refused(rows: np.ndarray) -> None:
+    vault = open_vault()
+    curator_of(vault=vault.handle)
+    with pytest.raises(VaultError, match="of another size"):
+        curator_of(rows, vault=vault.handle)
+
+
+def test_progress_is_told_in_rows() -> None:
+    rows = np.zeros((6000, 3))
+    seen: list[tuple[int, int]] = []
+    curator_of(rows, noise=InsecureNoise(0)).release(lambda done, of: seen.append((done, of)))
+    assert seen == [(5461, 6000), (6000, 6000)]
+
+
+def test_a_table_whose_stored_numbers_were_changed_is_not_replayed(path: Path) -> None:
+    handle = f"sqlite:///{path}"
+    curator = curator_of(vault=handle)
+    Z = curator.release().Z
+    raw = path.read_bytes()
+    place = raw.index(Z[5].tobytes())
+    path.write_bytes(raw[:place] + np.array(0.25).tobytes() + raw[place + 8 :])
+    with pytest.raises(ValueError, match="changed after its release"):
+        curator_of(vault=handle).release()
+
+
+# What is not protected, and says so ---------------------------------------------------------
+
+
+def test_a_projection_is_never_protected_and_warns_each_time() -> None:
+    vault = open_vault()
+    for _ in range(2):
+        with pytest.warns(PrivacyWarning, match="Nothing is protected.*column space"):
+            curator = curator_of(vault=vault.handle, mechanism="projection")
+        assert not curator.guarantee().protected
+        table = curator.release()
+        for claim in (curator.guarantee(), table.guarantee()):
+            assert not claim.protected
+            assert str(claim).startswith("NOT PROTECTED.")
+            assert "one look tells neighbouring tables apart" in str(claim)
+            assert claim.to_dict()["epsilon"] == "inf"
+        assert table.certificate.mu is None
+        assert table.certificate.noise_sd == 0.0
+        assert [row[2:4] for row in ledger(curator)] == [(math.inf, math.inf)]
+
+
+class Subclass(SecureNoise):
+    """Could do anything."""
+
+
+@pytest.mark.parametrize("source", [InsecureNoise(0), Subclass()])
+def test_test_noise_leaves_a_run_unprotected_for_ever(path: Path, source: Any) -> None:
+    handle = f"sqlite:///{path}"
+    table = curator_of(vault=handle, noise=source).release()
+    assert not table.certificate.protected
+    assert TEST_NOISE in (*table.certificate.reasons, table.certificate.noise)
+    later = curator_of(vault=handle)
+    assert later.release().certificate == table.certificate
+    claim = later.guarantee()
+    assert not claim.protected
+    assert claim.epsilon == math.inf
+    assert TEST_NOISE in str(claim)
+
+
+def test_test_noise_that_comes_later_spoils_the_run_not_the_table(path: Path) -> None:
+    handle = f"sqlite:///{path}"
+    table = curator_of(vault=handle).release()
+    assert table.certificate.protected
+    assert "system's entropy" in table.certificate.noise
+    curator = curator_of(vault=handle, noise=InsecureNoise(0), outcomes=Y)
+    assert curator.release().certificate == table.certificate
+    for claim in (curator.guarantee(), curator_of(vault=handle).guarantee()):
+        assert not claim.protected
+        assert claim.epsilon == math.inf
+        assert TEST_NOISE in str(claim)
+
+
+def test_nothing_is_claimed_before_anything_is_released() -> None:
+    claim = curator_of().guarantee()
+    assert not claim.protected
+    assert "nothing has been released yet" in str(claim)
+
+
+# Rows outside -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry", [math.nan, math.inf, -1e308, SECRET])
+def test_rows_outside_are_clipped_or_refused_as_asked(entry: float) -> None:
+    rows = X.copy()
+    rows[3, 1] = entry
+    noise = Counting()
+    with pytest.raises(PrivacyError, match="1 of 12 rows lie outside") as refused:
+        curator_of(rows, on_excess="refuse", bounds=[(0, 1)] * 3, noise=noise)
+    assert "48151" not in str(refused.value)
+    assert noise.draws == 0
+    table = curator_of(rows, noise=InsecureNoise(0)).release()
+    inside = X.copy()
+    inside[3, 1] = 0.0 if not math.isfinite(entry) else math.copysign(1e300, entry)
+    expected = curator_of(inside, noise=InsecureNoise(0)).release()
+    np.testing.assert_allclose(table.Z, expected.Z, rtol=1e-4)
+    assert curator_of(X, on_excess="refuse").release().n == 12
+
+
+# Texts --------------------------------------------------------------------------------------
+
+
+class Evil:
+    """Quotes an entry when it is converted."""
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise RuntimeError(f"{NAME}: {SECRET}")
+
+    def __float__(self) -> float:
+        raise LookupError(f"{NAME}: {SECRET}")
+
+
+def with_secret(**more: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    rows = X.copy()
+    rows[2, 2] = SECRET
+    return rows, {"outcomes": [SECRET] * 12, **more}
+
+
+BAD_ARGUMENTS = [
+    {"epsilon": 0.0}, {"epsilon": -1.0}, {"epsilon": math.inf}, {"epsilon": math.nan},
+    {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"mechanism": "laplace"},
+    {"mechanism": None}, {"on_excess": "warn"}, {"norm_bound": 0.0}, {"norm_bound": math.nan},
+    {"norm_bound": math.inf}, {"norm_bound": "2"}, {"norm_bound": True}, {"norm_bound": 10**400},
+    {"norm_bound": None}, {"neighbor_distance": 0.0}, {"neighbor_distance": -1.0},
+    {"neighbor_distance": 1e-9}, {"neighbor_distance": math.inf}, {"bounds": [(0, 1)]},
+    {"bounds": [(1, 0)] * 3}, {"bounds": [(0, math.nan)] * 3}, {"r": 0}, {"r": 4}, {"r": 1.5},
+    {"r": "2"}, {"r": True}, {"r": 0, "mechanism": "projection"},
+    {"r": 2.5, "mechanism": "projection"}, {"columns": ["a"]}, {"outcome_epsilon": 0.0},
+    {"outcome_epsilon": 1.0}, {"outcome_range": (0.0, 1.0)}, {"outcome_delta": 1e-6},
+    {"outcome_mechanism": "duchi"}, {**PRIVATE, "outcome_mechanism": "none"},
+    {**PRIVATE, "outcome_epsilon": math.inf}, {**PRIVATE, "outcome_range": (1.0, 0.0)},
+    {**PRIVATE, "outcome_delta": 1e-6},
+    {**PRIVATE, "outcome_mechanism": "gaussian", "outcome_delta": 0.6, "delta": 0.6},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_ARGUMENTS, ids=str)
+def test_every_argument_outside_its_range_is_refused_without_quoting_an_entry(
+    bad: dict[str, Any],
+) -> None:
+    rows, arguments = with_secret(**bad)
+    vault = open_vault()
+    with pytest.raises(ValueError, match=r"\w") as refused:
+        curator_of(rows, vault=vault.handle, **arguments)
+    said_nothing(refused.value)
+    with vault.transaction("") as tx:
+        assert tx.run_of_host("outsourced:table") is None  # nothing was begun
+
+
+def said_nothing(error: BaseException | None) -> None:
+    while error is not None:
+        for text in (str(error), repr(error), repr(vars(error)), repr(error.args)):
+            for secret in (NAME, "Jane", "48151", "62342"):
+                assert secret not in text
+        assert error.__cause__ is None
+        error = error.__context__
+
+
+BAD_TABLES = [
+    [[NAME, 1.0]], [[SECRET, NAME]], SECRET, [SECRET], [[SECRET], [SECRET, 1.0]], [], [[]],
+    np.zeros((0, 3)), np.full((2, 2, 2), SECRET), {NAME: SECRET}, [[{NAME: SECRET}]], [[10**400]],
+    Evil(), [[Evil()]], np.ma.masked_array([[SECRET]], [[True]]), NAME, None,
+    np.array([[SECRET, NAME]], dtype=object),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_TABLES, ids=range(len(BAD_TABLES)))
+def test_a_table_that_is_none_is_refused_without_quoting_an_entry(bad: Any) -> None:
+    with pytest.raises(ValueError, match="X must be a table of numbers") as refused:
+        curator_of(bad)
+    said_nothing(refused.value)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [[SECRET] * 11, [NAME] * 12, SECRET, [[SECRET]] * 12, Evil(), [Evil()] * 12, NAME, {1: SECRET},
+     [10**400] * 12, np.ma.masked_array([SECRET] * 12, [True] * 12)],
+    ids=range(10),
+)  # fmt: skip
+def test_outcomes_that_are_none_are_refused_without_quoting_one(bad: Any) -> None:
+    with pytest.raises(ValueError, match="one number for each of the 12 rows") as refused:
+        curator_of(outcomes=bad)
+    said_nothing(refused.value)
+
+
+@pytest.mark.parametrize("row", [-1, 12, 1.0, True, "3", None, np.float64(1.0)])
+def test_rows_that_are_none_are_refused(row: Any) -> None:
+    with pytest.raises(ValueError, match="row must be an integer from 0 to 11"):
+        curator_of(outcomes=Y).evaluate(row)
+
+
+def test_a_curator_without_outcomes_answers_nothing() -> None:
+    with pytest.raises(ValueError, match="can only release"):
+        curator_of().evaluate(0)
+
+
+def fails_with(error: BaseException) -> Callable[[int], float]:
+    def outcome(row: int) -> float:
+        raise error
+
+    return outcome
+
+
+@pytest.mark.parametrize("private", [{}, PRIVATE], ids=["raw", "private"])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        fails_with(ValueError(f"{NAME} has {SECRET}")),
+        fails_with(KeyError(NAME)),
+        fails_with(Crash(NAME)),
+        fails_with(type(NAME.replace(" ", ""), (Exception,), {})(SECRET)),
+        lambda row: NAME,
+        lambda row: [SECRET, SECRET],
+        lambda row: {NAME: SECRET},
+        lambda row: Evil(),
+    ],
+)
+def test_what_a_function_of_outcomes_says_is_withheld(
+    outcome: Any, private: dict[str, Any]
+) -> None:
+    curator = curator_of(outcomes=outcome, **private)
+    with pytest.raises(ObjectiveFailedError) as failed:
+        curator.evaluate(0)
+    said_nothing(failed.value)
+    assert failed.value.__context__ is None
+    assert curator.answers() == {}
+
+
+def test_a_curator_is_neither_pickled_nor_copied_nor_quotes_its_rows() -> None:
+    rows, arguments = with_secret(columns=["a", "b", "c"])
+    curator = curator_of(rows, **arguments)
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(PrivacyError, match="not pickled") as refused:
+            attempt(curator)
+        said_nothing(refused.value)
+    for text in (repr(curator), str(curator), f"{curator}"):
+        assert text == "Curator(n=12, d=3, mechanism='gaussian', run='table')"
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "projection"])
+def test_no_row_and_no_privatised_outcome_reaches_the_vault_or_the_file(
+    path: Path, tmp_path: Path, mechanism: str
+) -> None:
+    scanner = Scanner()
+    rng = np.random.default_rng(7)
+    rows, y = rng.uniform(0.1, 1, size=(40, 3)), rng.uniform(0.1, 1, size=40)
+    for i, row in enumerate(rows):
+        scanner.add_vector(f"row {i}", row)
+        scanner.add_vector(f"scaled row {i}", np.abs(row - 0.5) + 0.1)
+    scanner.add_vector("outcomes", y)
+    for j in range(3):
+        scanner.add_vector(f"column {j}", rows[:, j])
+    with unwarned(mechanism):
+        curator = curator_of(
+            rows, mechanism=mechanism, vault=f"sqlite:///{path}", outcomes=y,
+            bounds=[(0, 1)] * 3, norm_bound=None, **PRIVATE
+        )  # fmt: skip
+    table = curator.release()
+    for row in range(0, 40, 2):
+        curator.evaluate(row)
+    with suppress(ValueError):
+        curator.evaluate(40)
+    table.save(tmp_path / "table.npz")
+    table.save(tmp_path / "table.parquet")
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert {"private.db", "table.npz", "table.parquet"} <= files.keys()
+    assert scanner.scan(files) == []
+    assert table.Z[7].tobytes() in files["private.db"]  # the search would have found a row
+    assert Scanner.hits(scanner, rows[4].tobytes())
+
+
+# Answers ------------------------------------------------------------------------------------
+
+
+def test_answers_as_they_are_are_told_once_and_kept(path: Path) -> None:
+    handle, asked = f"sqlite:///{path}", []
+
+    def outcome(row: int) -> float:
+        asked.append(row)
+        return float(Y[row])
+
+    curator = curator_of(vault=handle, outcomes=outcome)
+    assert [curator.evaluate(row) for row in (3, np.int64(5), 3)] == [Y[3], Y[5], Y[3]]
+    assert asked == [3, 5]
+    again = curator_of(vault=handle, outcomes=np.full(12, 7.0))
+    assert again.evaluate(3) == Y[3]
+    assert again.evaluate(4) == 7.0
+    assert again.answers() == {3: Y[3], 4: 7.0, 5: Y[5]}
+    assert curator_of(vault=handle).answers() == again.answers()
+    assert again.release().n == 12
+    assert again.answers() == {3: Y[3], 4: 7.0, 5: Y[5]}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 10**400])
+def test_an_answer_as_it_is_must_be_finite(value: Any) -> None:
+    curator = curator_of(outcomes=lambda row: value)
+    with pytest.raises(PrivacyError, match="Row 3 has no finite outcome"):
+        curator.evaluate(3)
+    assert curator.answers() == {}
+
+
+MECHANISMS: list[dict[str, Any]] = [
+    {"outcome_mechanism": "laplace"}, {"outcome_mechanism": "duchi"},
+    {"outcome_mechanism": "piecewise"}, {"outcome_mechanism": "hybrid"},
+    {"outcome_mechanism": "gaussian", "outcome_delta": 1e-6},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", MECHANISMS, ids=lambda how: how["outcome_mechanism"])
+def test_privatised_answers_are_charged_and_drawn_once_a_row(
+    path: Path, how: dict[str, Any]
+) -> None:
+    handle = f"sqlite:///{path}"
+    curators = [
+        curator_of(vault=handle, outcomes=y, noise=InsecureNoise(seed), **{**PRIVATE, **how})
+        for seed, y in enumerate((Y, 1 - Y))
+    ]
+    rows = [0, 3, 7, 11]
+    told = [curators[0].evaluate(row) for row in rows]
+    assert [curators[1].evaluate(row) for row in reversed(rows)] == told[::-1]
+    assert curators[1].answers() == dict(zip(rows, told, strict=True))
+    assert all(y not in told for y in Y.tolist())
+    assert curators[0]._answers is not None
+    with curators[0]._vault.transaction(curators[0]._answers.run_id) as tx:
+        plays = tx.plays()
+    assert [play[2:4] for play in sorted(plays)] == [(0.7, how.get("outcome_delta", 0.0))] * 4
+    assert len({person for _, person, *_ in plays}) == 4
+    curators[0].release()
+    assert curators[0].guarantee().n_answers == 4
+
+
+def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
+    """Nor a row of that number of another table: neither pays for the other."""
+    handle = f"sqlite:///{path}"
+    curators = [curator_of(vault=handle, run=run, outcomes=Y, **PRIVATE) for run in "ab"]
+    for curator in curators:
+        curator.evaluate(3)
+        assert curator._answers is not None
+        assert curator._answers.most() == (1, 0.7)
+        with curator._vault.transaction(curator._answers.run_id) as tx:
+            people = {person for person, _, _ in tx.plays_of_everybody()}
+    assert len(people) == 2
+    assert not any(curators[0]._answers._pseudonym("x", name) in people for name in (3, "3"))
+
+
+def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    curator = curator_of(outcomes=Y, **PRIVATE)
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "store_play", fails_with(Crash()))
+        with pytest.raises(TypeError):
+            curator.evaluate(3)
+    assert curator.answers() == {}
+    assert curator.evaluate(3) == curator.answers()[3]
+
+
+class NoNoise(InsecureNoise):
+    """Shows what a value is clipped to."""
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        return value
+
+
+@pytest.mark.parametrize(("maximize", "worst"), [(True, -2.0), (False, 3.0)])
+@pytest.mark.parametrize("given", ["array", "function"])
+def test_what_is_no_number_counts_as_the_end_that_nobody_wants(
+    maximize: bool, worst: float, given: str
+) -> None:
+    y = np.array([math.nan, math.inf, -math.inf, 1e308, -1e308, 0.5, *[0.0] * 6])
+    curator = curator_of(
+        outcomes=y if given == "array" else lambda row: float(y[row]),
+        outcome_epsilon=1.0, outcome_range=(-2.0, 3.0), maximize=maximize, noise=NoNoise(0),
+    )  # fmt: skip
+    told = [curator.evaluate(row) for row in range(6)]
+    assert told == pytest.approx([worst, worst, worst, 3.0, -2.0, 0.5])
+
+
+# Claims -------------------------------------------------------------------------------------
+
+
+def gdp(mu: float, epsilon: float) -> float:
+    """Delta of a Gaussian mechanism, at any epsilon."""
+    a, b = norm.cdf(-epsilon / mu + mu / 2), norm.cdf(-epsilon / mu - mu / 2)
+    return float(a - math.exp(epsilon) * b)
+
+
+def claim_of(**how: Any) -> Any:
+    curator = curator_of(outcomes=Y, **how)
+    curator.release()
+    curator.evaluate(1)
+    return curator.guarantee()
+
+
+@pytest.mark.parametrize(("epsilon", "answer"), [(0.3, 3.0), (1.0, 0.1), (1.0, 0.7), (4.0, 2.0)])
+def test_table_and_answer_compose_to_what_loss_distributions_and_a_closed_form_say(
+    epsilon: float, answer: float
+) -> None:
+    """An epsilon-DP answer loses at most +-epsilon by a biased coin: two Gaussians, weighted."""
+    claim = claim_of(epsilon=epsilon, **{**PRIVATE, "outcome_epsilon": answer})
+    assert claim.protected
+    assert claim.delta == 1e-5
+    mu = brentq(lambda m: gdp(m, epsilon) - 1e-5, 1e-3, 20)
+    coin = math.exp(answer) / (1 + math.exp(answer))
+
+    def delta(e: float) -> float:
+        return coin * gdp(mu, e - answer) + (1 - coin) * gdp(mu, e + answer)
+
+    exact = brentq(lambda e: delta(e) - 1e-5, 0.0, 60)
+    assert exact * (1 - 1e-6) <= claim.epsilon <= min(exact + 0.01, epsilon + answer)
+    parts = [
+        privacy_loss_distribution.from_gaussian_mechanism(1 / mu),
+        privacy_loss_distribution.from_privacy_parameters(
+            common.DifferentialPrivacyParameters(answer, 0)
+        ),
+    ]
+    other = parts[0].compose(parts[1]).get_epsilon_for_delta(1e-5)
+    assert claim.epsilon == pytest.approx(min(other, epsilon + answer), abs=0.01)
+    assert "laplace" in str(claim)
+    assert "the row's own outcome may differ in any way" in str(claim)
+
+
+@pytest.mark.parametrize("answer", [0.3, 2.0])
+def test_a_gaussian_answer_composes_in_closed_form(answer: float) -> None:
+    how = {"outcome_epsilon": answer, "outcome_range": (0.0, 1.0), "outcome_delta": 1e-6,
+           "outcome_mechanism": "gaussian"}  # fmt: skip
+    claim = claim_of(**how)
+    assert claim.delta == pytest.approx(1.1e-5)
+    mus = [
+        brentq(lambda m, e=e, d=d: gdp(m, e) - d, 1e-3, 20)
+        for e, d in ((1.0, 1e-5), (answer, 1e-6))
+    ]
+    exact = brentq(lambda e: gdp(math.hypot(*mus), e) - 1.1e-5, 0.0, 60)
+    assert claim.epsilon == pytest.approx(exact, rel=1e-5)
+    assert claim.epsilon >= exact * (1 - 1e-9)
+    assert claim.epsilon <= 1.0 + answer
+
+
+def test_a_claim_names_its_mechanism_neighbours_population_and_limits() -> None:
+    curator = curator_of(neighbor_distance=0.25, outcomes=Y, delta=2.0**-14)
+    curator.release()
+    claim = curator.guarantee()
+    assert claim.protected
+    assert (claim.epsilon, claim.delta) == (1.0, 2.0**-14)
+    text = str(claim)
+    for part in (
+        "(epsilon = 1.00, delta = 6.11e-05)-differentially private",
+        "two tables of the same size that differ in one row, by at most 0.25 in Euclidean norm",
+        "each row of the curator's table, against the modeler",
+        "(n = 12)",
+        "Gaussian noise on every one",
+        "Answers told so far: 0, as they are: the outcomes themselves, and what they tell of "
+        "their rows, are not protected.",
+        *NOT_COVERED_OUTSOURCED,
+    ):
+        assert part in text
+    assert "the row's own outcome" not in text
+    curator.evaluate(0)
+    assert "Answers told so far: 1, as they are" in str(curator.guarantee())
+    fields = json.loads(json.dumps(claim.to_dict(), allow_nan=False))
+    assert fields["epsilon"] == 1.0
+    assert fields["neighbours"] == claim.neighbours
+    assert fields["parameters"]["noise_sd"] == curator.release().certificate.noise_sd
+    far = curator_of()
+    far.release()
+    assert "differ in one row, in any way." in str(far.guarantee())
+
+
+@pytest.mark.parametrize("private", [{}, PRIVATE], ids=["raw", "private"])
+def test_a_table_claims_for_itself_what_its_curator_claims(
+    path: Path, private: dict[str, Any]
+) -> None:
+    curator = curator_of(neighbor_distance=0.25, vault=f"sqlite:///{path}", **private)
+    table = curator.release()
+    assert table.guarantee().protected
+    assert table.guarantee() == curator.guarantee()
+
+
+def test_a_certificate_holds_what_is_public_and_travels_in_json() -> None:
+    curator = curator_of(bounds=[(0, 2)] * 3, norm_bound=None, columns=["a", "b", "c"], r=2,
+                         projection_seed=5)  # fmt: skip
+    made = curator.release().certificate
+    assert Certificate.from_dict(json.loads(json.dumps(made.to_dict(), allow_nan=False))) == made
+    assert (made.n, made.d, made.r, made.epsilon, made.delta) == (12, 3, 2, 1.0, 1e-5)
+    assert made.projection == {"kind": "seeded", "seed": 5}
+    assert made.scaling == {"columns": ["a", "b", "c"], "low": [0.0] * 3, "high": [2.0] * 3}
+    assert made.ledger == {"vault": curator._vault.vault_id, "run": "table"}
+    assert made.protected
+    assert made.reasons == ()

@@ -1,0 +1,289 @@
+"""Files of released tables: what was written is read, what was changed or is another is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.algorithms.po_gp_ucb import Certificate, Curator, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb import table as table_module
+from privbo_plugins.algorithms.po_gp_ucb.table import digest, sealed
+
+X = np.random.default_rng(0).uniform(size=(30, 3))
+ENDINGS = ["npz", "parquet"]
+each_ending = pytest.mark.parametrize("ending", ENDINGS)
+
+
+def released(rows: np.ndarray = X) -> ReleasedTable:
+    return Curator(
+        rows, epsilon=1.0, delta=1e-5, bounds=[(0, 1)] * rows.shape[1], r=2, columns="abc"
+    ).release()
+
+
+@pytest.fixture(params=ENDINGS)
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return released().save(tmp_path / f"table.{request.param}")
+
+
+@each_ending
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_table_is_read_as_it_was_written(ending: str, as_text: bool, tmp_path: Path) -> None:
+    table, path = released(), tmp_path / f"table.{ending}"
+    assert table.save(str(path) if as_text else path) == path
+    again = ReleasedTable.load(str(path) if as_text else path)
+    assert again.Z.dtype == np.float64
+    assert again.Z.tobytes() == table.Z.tobytes()
+    assert again.certificate == table.certificate
+    assert (again.n, again.r) == (30, 2)
+    assert again.guarantee() == table.guarantee()
+    assert again.save(tmp_path / f"again.{ending}").exists()
+
+
+@each_ending
+def test_extreme_numbers_and_a_single_cell_survive(ending: str, tmp_path: Path) -> None:
+    table = released()
+    for Z in (np.array([[5e-324, -0.0], [1.7e308, 1 / 3]]), np.array([[0.1]])):
+        made = sealed(Z, table.certificate)
+        again = ReleasedTable.load(made.save(tmp_path / f"table.{ending}"))
+        assert again.Z.tobytes() == Z.tobytes()
+
+
+def test_what_is_not_contiguous_is_the_same_table(tmp_path: Path) -> None:
+    Z = np.asfortranarray(released().Z)
+    certificate = released().certificate
+    table = ReleasedTable(Z, replace(certificate, digest=digest(Z.copy(order="C"), certificate)))
+    assert np.array_equal(ReleasedTable.load(table.save(tmp_path / "t.npz")).Z, Z)
+
+
+def test_a_digest_is_that_of_the_shape_and_every_number() -> None:
+    Z, said = np.arange(6.0).reshape(2, 3), released().certificate
+    others = [Z, Z.reshape(3, 2), Z + [[0, 0, 1e-15 * 2]] * 2, Z[:1], Z[::-1],
+              np.where(Z == 0, -0.0, Z)]  # fmt: skip
+    assert len({digest(other, said) for other in others}) == 6
+    assert digest(Z, said) == digest(Z.astype(">f8").astype(float), said)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"noise_sd": 0.5}, {"protected": False}, {"epsilon": 0.1}, {"reasons": ("x",)}]
+)
+def test_a_certificate_that_was_changed_is_refused(changed: dict[str, Any]) -> None:
+    table = released()
+    with pytest.raises(ValueError, match="do not belong together"):
+        ReleasedTable(table.Z, replace(table.certificate, **changed))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_table_must_be_finite(bad: float) -> None:
+    table = released()
+    Z = table.Z.copy()
+    Z[0, 0] = bad
+    with pytest.raises(ValueError, match="finite matrix"):
+        sealed(Z, table.certificate)
+
+
+def test_a_certificate_of_another_table_is_refused() -> None:
+    one, other = released(), released()
+    with pytest.raises(ValueError, match="do not belong together"):
+        ReleasedTable(one.Z, other.certificate)
+
+
+def rewritten(path: Path, Z: np.ndarray, certificate: str) -> None:
+    """A file in the right format with other contents."""
+    if path.suffix == ".npz":
+        np.savez(path, Z=Z, certificate=np.array(certificate))
+        return
+    import pyarrow as arrow
+    import pyarrow.parquet
+
+    columns = {f"z{j}": Z[:, j] for j in range(Z.shape[1])}
+    made = arrow.table(columns).replace_schema_metadata(
+        {b"privbo_certificate": certificate.encode()}
+    )
+    pyarrow.parquet.write_table(made, path)
+
+
+def certificate_text(**more: Any) -> str:
+    return json.dumps({"format": "privbo-released-table-1", **more})
+
+
+def test_changed_numbers_are_refused(file: Path) -> None:
+    table = ReleasedTable.load(file)
+    for i, j in ((0, 0), (29, 1)):
+        Z = table.Z.copy()
+        Z[i, j] = np.nextafter(Z[i, j], 9.0)
+        rewritten(file, Z, certificate_text(**table.certificate.to_dict()))
+        with pytest.raises(ValueError, match="changed after its release"):
+            ReleasedTable.load(file)
+    rewritten(file, table.Z[::-1], certificate_text(**table.certificate.to_dict()))
+    with pytest.raises(ValueError, match="changed after its release"):
+        ReleasedTable.load(file)
+
+
+def test_flipped_bytes_never_yield_other_numbers(file: Path) -> None:
+    """Every 37th byte in turn: the file is refused, or it holds the very numbers."""
+    raw, Z, refused = file.read_bytes(), ReleasedTable.load(file).Z, 0
+    for place in range(0, len(raw), 37):
+        file.write_bytes(raw[:place] + bytes([raw[place] ^ 0xFF]) + raw[place + 1 :])
+        try:
+            assert np.array_equal(ReleasedTable.load(file).Z, Z)
+        except ValueError:
+            refused += 1
+    assert refused > 5
+
+
+@pytest.mark.parametrize("length", [0, 1, 10, 100, 500, -1, -30])
+def test_cut_files_are_refused(file: Path, length: int) -> None:
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(ValueError, match="no released table"):
+        ReleasedTable.load(file)
+
+
+class Trap:
+    """Leaves a trace if it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.putenv, ("PRIVBO_TRAP", "sprung")
+
+
+WRONG: dict[str, Any] = {
+    "text": lambda path: path.write_text("rows, columns\n1,2\n"),
+    "nothing": lambda path: path.write_bytes(b""),
+    "pickle": lambda path: path.write_bytes(pickle.dumps(Trap())),
+    "bare array": lambda path: path.write_bytes(array_bytes()),
+    "object array": lambda path: np.savez(
+        path, Z=np.array([[Trap()]], dtype=object), certificate=np.array("{}")
+    ),
+    "object certificate": lambda path: np.savez(
+        path, Z=np.zeros((1, 1)), certificate=np.array([Trap()], dtype=object)
+    ),
+    "other names": lambda path: np.savez(path, X=np.zeros((2, 2))),
+    "no JSON": lambda path: np.savez(path, Z=np.zeros((1, 1)), certificate=np.array("{")),
+    "a list": lambda path: np.savez(path, Z=np.zeros((1, 1)), certificate=np.array("[1]")),
+    "another format": lambda path: np.savez(
+        path, Z=np.zeros((1, 1)), certificate=np.array('{"format": "privbo-released-table-2"}')
+    ),
+    "texts": lambda path: np.savez(path, Z=np.array([["Jane"]]), certificate=np.array("{}")),
+    "zip": lambda path: zip_of(path),
+}
+
+
+def array_bytes() -> bytes:
+    import io
+
+    out = io.BytesIO()
+    np.save(out, np.zeros((2, 2)))
+    return out.getvalue()
+
+
+def zip_of(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr("Z.npy", b"no array")
+        made.writestr("certificate.npy", b"no array")
+
+
+@each_ending
+@pytest.mark.parametrize("make", WRONG.values(), ids=WRONG.keys())
+def test_files_that_are_none_are_refused_and_nothing_is_unpickled(
+    make: Any, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "made.npz"
+    make(path)
+    path = path.rename(tmp_path / f"table.{ending}")
+    sprung: list[Any] = []
+    monkeypatch.setattr(os, "putenv", lambda *args: sprung.append(args))
+    with pytest.raises(ValueError, match=r"table\.\w+ is no released table"):
+        ReleasedTable.load(path)
+    assert sprung == []
+
+
+def test_parquet_files_of_others_are_refused(tmp_path: Path) -> None:
+    import pyarrow as arrow
+    import pyarrow.parquet
+
+    path = tmp_path / "t.parquet"
+    for columns in ({"z0": [1.0]}, {"z0": ["Jane"]}, {}):
+        pyarrow.parquet.write_table(arrow.table(columns), path)
+        with pytest.raises(ValueError, match="is no released table"):
+            ReleasedTable.load(path)
+    known = released().certificate.to_dict()
+    made = arrow.table({"z0": ["Jane"]}).replace_schema_metadata(
+        {b"privbo_certificate": certificate_text(**known).encode()}
+    )
+    pyarrow.parquet.write_table(made, path)
+    with pytest.raises(ValueError, match="is no released table"):
+        ReleasedTable.load(path)
+
+
+@pytest.mark.parametrize("change", [{"n": None}, {"more": 1}, {"reasons": 3}], ids=str)
+def test_certificates_with_fields_missing_or_unknown_are_refused(
+    file: Path, change: dict[str, Any]
+) -> None:
+    table = ReleasedTable.load(file)
+    fields = {**table.certificate.to_dict(), **change}
+    rewritten(
+        file, table.Z, certificate_text(**{k: v for k, v in fields.items() if v is not None})
+    )
+    with pytest.raises(ValueError, match="no certificate of a released table"):
+        ReleasedTable.load(file)
+    with pytest.raises(ValueError, match="no certificate"):
+        Certificate.from_dict({})
+
+
+@pytest.mark.parametrize("name", ["table", "table.csv", "table.npz.gz", "table.NPZ", "npz"])
+def test_other_endings_are_refused(tmp_path: Path, name: str) -> None:
+    table = released()
+    with pytest.raises(ValueError, match=r"\.npz or a \.parquet file"):
+        table.save(tmp_path / name)
+    with pytest.raises(ValueError, match=r"\.npz or a \.parquet file"):
+        ReleasedTable.load(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@each_ending
+def test_a_file_that_is_not_there_is_a_file_not_found(ending: str, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="There is no file"):
+        ReleasedTable.load(tmp_path / f"table.{ending}")
+    with pytest.raises(FileNotFoundError):
+        released().save(tmp_path / "nowhere" / f"table.{ending}")
+
+
+def test_writing_that_fails_leaves_the_old_file_and_no_other(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = file.read_bytes()
+
+    def half(table: ReleasedTable, path: Path) -> None:
+        path.write_bytes(b"half of it")
+        raise OSError("disk full")
+
+    monkeypatch.setitem(table_module._WRITERS, file.suffix, half)
+    with pytest.raises(OSError, match="disk full"):
+        released().save(file)
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_file_is_replaced_by_one_rename_of_a_whole_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Path, bool]] = []
+    plain = os.replace
+
+    def spied(source: Any, target: Any) -> None:
+        whole = Path(source).parent == file.parent and ReleasedTable.load(source).n == 30
+        seen.append((Path(target), whole))
+        plain(source, target)
+
+    monkeypatch.setattr(os, "replace", spied)
+    table = released()
+    table.save(file)
+    assert seen == [(file, True)]
+    assert np.array_equal(ReleasedTable.load(file).Z, table.Z)

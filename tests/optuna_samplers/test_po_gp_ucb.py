@@ -1,0 +1,936 @@
+"""Rows of a released table in Optuna: every worker, resumption, answer and misuse."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import multiprocessing
+import pickle
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import PartialFixedSampler, RandomSampler
+from optuna.trial import TrialState, create_trial
+
+from optuna_samplers import POGPUCBSampler, answer_trials
+from privbo_plugins.algorithms.po_gp_ucb import (
+    POGPUCB,
+    Certificate,
+    Curator,
+    ReleasedTable,
+    RowsConfig,
+)
+from privbo_plugins.algorithms.po_gp_ucb.table import sealed
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
+from privbo_plugins.privacy.noise import InsecureNoise
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+GUARANTEE, CLAIM = "privbo:guarantee", "privbo:row"
+N = 60
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(verbosity)
+
+
+def rows(n: int = N, d: int = 2, seed: int = 0) -> np.ndarray:
+    """Rows on a square."""
+    return np.random.default_rng(seed).uniform(-1, 1, size=(n, d))
+
+
+def table(Z: np.ndarray | None = None, noise_sd: float = 0.02) -> ReleasedTable:
+    """A table as a curator would release it, with numbers that do not change from run to run."""
+    Z = rows() if Z is None else Z
+    n, r = Z.shape
+    return sealed(
+        Z,
+        Certificate(
+            mechanism="gaussian", n=n, d=r, r=r, epsilon=2.0, delta=1e-6, mu=0.5,
+            neighbor_distance=0.1, norm_bound=2.0, sensitivity=0.1, noise_sd=noise_sd,
+            projection={"kind": "identity"}, scaling=None, noise="the system's entropy",
+            protected=True,
+        ),
+    )  # fmt: skip
+
+
+def smooth(row: int, Z: np.ndarray | None = None) -> float:
+    """An outcome that changes slowly from row to row; the largest is near 0."""
+    x = (rows() if Z is None else Z)[row]
+    return -float((x[0] - 0.4) ** 2 + (x[1] + 0.3) ** 2)
+
+
+BEST = int(np.argmax([smooth(i) for i in range(N)]))
+
+
+def ask(trial: Any, n: int = N) -> int:
+    return int(trial.suggest_int("row", 0, n - 1))
+
+
+def answer(trial: Any) -> float:
+    return smooth(ask(trial))
+
+
+def asked(study: optuna.Study) -> list[int]:
+    return [trial.params["row"] for trial in study.get_trials(deepcopy=False)]
+
+
+def make(**settings: Any) -> POGPUCBSampler:
+    return POGPUCBSampler(**({"Z": table(), "seed": 1} | settings))
+
+
+def make_study(sampler: Any = None, **settings: Any) -> optuna.Study:
+    known = {"direction": "maximize", "sampler": make() if sampler is None else sampler}
+    return optuna.create_study(**(known | settings))
+
+
+@contextmanager
+def privacy_warnings(count: int) -> Iterator[list[str]]:
+    texts: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield texts
+    texts += [str(w.message) for w in caught if w.category is PrivacyWarning]
+    assert len(texts) == count
+
+
+# Tuning ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_finds_the_best_row(direction: str) -> None:
+    sampler, sign = make(), 1 if direction == "maximize" else -1
+    study = make_study(sampler, direction=direction)
+    study.optimize(lambda trial: sign * answer(trial), n_trials=15)
+    assert sampler.recommend(study) == {"row": BEST}
+    assert study.best_params == {"row": BEST}
+    assert len(set(asked(study))) == 15
+    assert all(type(row) is int for row in asked(study))
+
+
+def test_finds_the_best_rows_much_sooner_than_random_search() -> None:
+    """One row in a hundred is good enough; a random draw of 25 finds one in 22 of 100 times."""
+    found = {"ours": 0, "random": 0}
+    for seed in range(3):
+        Z = rows(500, 2, seed)
+        y = [smooth(i, Z) for i in range(500)]
+        good = set(np.argsort(y)[-5:].tolist())
+        released = table(Z + 0.02 * np.random.default_rng(seed + 50).normal(size=Z.shape))
+        samplers = {"ours": POGPUCBSampler(released, seed=seed), "random": RandomSampler(seed)}
+        for name, sampler in samplers.items():
+            study = make_study(sampler)
+            study.optimize(lambda trial, y=y: y[ask(trial, 500)], n_trials=25)
+            found[name] += not good.isdisjoint(asked(study))
+    assert found["ours"] == 3
+    assert found["random"] <= 1
+
+
+def test_ask_and_tell_in_batches() -> None:
+    sampler = make()
+    study = make_study(sampler)
+    for _ in range(4):
+        batch = [study.ask() for _ in range(5)]
+        picked = [ask(trial) for trial in batch]
+        assert len(set(picked)) == 5
+        for trial, row in reversed(list(zip(batch, picked, strict=True))):
+            study.tell(trial, smooth(row))
+    assert len(set(asked(study))) == 20
+    assert sampler.recommend(study) == {"row": BEST}
+
+
+def test_fixed_distributions_of_ask_and_another_name() -> None:
+    sampler = make(parameter="patient")
+    study = make_study(sampler)
+    for _ in range(8):
+        trial = study.ask({"patient": IntDistribution(0, N - 1)})
+        study.tell(trial, smooth(trial.params["patient"]))
+    assert len({trial.params["patient"] for trial in study.trials}) == 8
+    assert set(sampler.recommend(study)) == {"patient"}
+
+
+def test_sample_relative_returns_every_name() -> None:
+    sampler = make()
+    study = make_study(sampler)
+    trial = study.ask()
+    space: dict[str, BaseDistribution] = {
+        "row": IntDistribution(0, N - 1),
+        "x": FloatDistribution(0, 1),
+    }
+    frozen = study.trials[0]
+    assert sampler.infer_relative_search_space(study, frozen) == {}
+    assert sampler.sample_relative(study, frozen, {}) == {}
+    assert set(sampler.sample_relative(study, frozen, space)) == {"row", "x"}
+    study.tell(trial, 1.0)
+
+
+def test_other_parameters_are_random_and_take_no_part() -> None:
+    def more(trial: Any) -> float:
+        trial.suggest_float("x", 0, 1)
+        trial.suggest_categorical("c", ["a", "b"])
+        trial.suggest_int("constant", 3, 3)
+        return answer(trial)
+
+    alone, among = make_study(make()), make_study(make())
+    alone.optimize(answer, n_trials=10)
+    among.optimize(more, n_trials=10)
+    assert asked(alone) == asked(among)
+    assert len({trial.params["x"] for trial in among.trials}) == 10
+    assert set(among.sampler.recommend(among)) == {"row"}  # type: ignore[attr-defined]
+
+
+def test_the_seed_drives_everything() -> None:
+    runs = []
+    for seed in (1, 1, 2):
+        study = make_study(make(seed=seed))
+        study.optimize(answer, n_trials=6)
+        runs.append(asked(study))
+    assert runs[0] == runs[1] != runs[2]
+    firsts = set()
+    for _ in range(5):
+        study = make_study(make(seed=None))
+        study.optimize(answer, n_trials=1)
+        firsts |= set(asked(study))
+    assert len(firsts) > 1
+
+
+def test_reseeding_changes_the_draws() -> None:
+    runs = set()
+    for _ in range(5):
+        sampler = make(n_startup=5)
+        sampler.reseed_rng()
+        study = make_study(sampler)
+        study.optimize(answer, n_trials=5)
+        runs.add(tuple(asked(study)))
+    assert len(runs) > 1
+
+
+def test_one_sampler_serves_several_studies() -> None:
+    sampler = make()
+    up, down = make_study(sampler), make_study(sampler, direction="minimize")
+    for _ in range(12):
+        up.optimize(answer, n_trials=1)
+        down.optimize(lambda trial: -answer(trial), n_trials=1)
+    assert sampler.recommend(up) == sampler.recommend(down) == {"row": BEST}
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_when_every_row_has_been_asked_the_best_is(n: int) -> None:
+    Z = rows(n)
+    sampler = make(Z=table(Z))
+    study = make_study(sampler)
+    study.optimize(lambda trial: smooth(ask(trial, n), Z), n_trials=n + 3)
+    best = int(np.argmax([smooth(i, Z) for i in range(n)]))
+    assert sorted(asked(study)[:n]) == list(range(n))
+    assert asked(study)[n:] == [best] * 3
+    assert sampler.recommend(study) == {"row": best}
+
+
+def test_more_workers_than_rows() -> None:
+    study = make_study(make(Z=table(rows(3))))
+    assert sorted(ask(study.ask(), 3) for _ in range(3)) == [0, 1, 2]
+    assert ask(study.ask(), 3) in (0, 1, 2)
+
+
+def test_rows_may_be_asked_again() -> None:
+    study = make_study(make(repeats=True, noise_variance=1.0, beta_scale=0.01))
+    study.optimize(answer, n_trials=12)
+    assert len(set(asked(study))) < 12
+
+
+def test_under_a_hyperband_pruner() -> None:
+    sampler = make()
+    study = make_study(sampler, pruner=optuna.pruners.HyperbandPruner(max_resource=3))
+
+    def reports(trial: Any) -> float:
+        y = answer(trial)
+        trial.report(y, 1)
+        trial.should_prune()
+        return y
+
+    study.optimize(reports, n_trials=8)
+    assert len(set(asked(study))) == 8
+    assert set(sampler.recommend(study)) == {"row"}
+
+
+# Workers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_jobs", [2, 4])
+def test_threads_get_different_rows(n_jobs: int) -> None:
+    start = threading.Barrier(n_jobs)
+
+    def together(trial: Any) -> float:
+        with suppress(threading.BrokenBarrierError):
+            start.wait(2)
+        return answer(trial)
+
+    sampler = make()
+    study = make_study(sampler)
+    study.optimize(together, n_trials=4 * n_jobs, n_jobs=n_jobs)
+    assert len(set(asked(study))) == 4 * n_jobs
+    assert sampler.guarantee(study).n_answers == 4 * n_jobs
+
+
+@pytest.mark.parametrize("n_workers", [2, 3])
+@pytest.mark.parametrize("told", [0, 4])
+def test_workers_that_choose_at_the_same_moment_get_different_rows(
+    told: int, n_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its own sampler, as processes have, and sees the others' claims too late."""
+    storage = optuna.storages.InMemoryStorage()
+    study = make_study(storage=storage, study_name="s")
+    study.optimize(answer, n_trials=told)
+    both, choose, met = threading.Barrier(n_workers), POGPUCB.ask, threading.local()
+
+    def meet(self: POGPUCB, *args: Any, **kwargs: Any) -> Any:
+        play = choose(self, *args, **kwargs)
+        if not getattr(met, "once", False):
+            met.once = True
+            both.wait(20)
+        return play
+
+    monkeypatch.setattr(POGPUCB, "ask", meet)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed, make=np.random.default_rng: make(7))
+
+    def work(_: int) -> int:
+        mine = optuna.load_study(study_name="s", storage=storage, sampler=make())
+        return ask(mine.ask())
+
+    with ThreadPoolExecutor(n_workers) as pool:
+        picked = list(pool.map(work, range(n_workers)))
+    assert len(set(picked)) == n_workers
+    assert set(picked).isdisjoint(asked(study)[:told])
+
+
+def test_control_without_the_comparison_they_get_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(POGPUCBSampler, "_rivals", lambda self, study, row, asking: [])
+    test = test_workers_that_choose_at_the_same_moment_get_different_rows
+    with pytest.raises(AssertionError):
+        test(4, 2, monkeypatch)
+
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+
+
+def open_storage(kind: str, folder: str) -> Any:
+    if kind == "sqlite":
+        options = {"connect_args": {"timeout": 60.0}}
+        return optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db", engine_kwargs=options)
+    file = optuna.storages.journal.JournalFileBackend(f"{folder}/study.log")
+    return optuna.storages.JournalStorage(file)
+
+
+def _work(kind: str, folder: str, n_trials: int) -> None:
+    """A worker process: joins the study with a sampler of its own."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = make(Z=Path(folder, "table.npz"))
+    study = optuna.load_study(study_name="s", storage=open_storage(kind, folder), sampler=sampler)
+    study.optimize(answer, n_trials=n_trials)
+
+
+def _in_children(*jobs: tuple[Any, ...]) -> list[int | None]:
+    children = [_CONTEXT.Process(target=_work, args=job) for job in jobs]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(100)
+    return [child.exitcode for child in children]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_processes_get_different_rows(kind: str, tmp_path: Path) -> None:
+    table().save(tmp_path / "table.npz")
+    sampler = make()
+    study = make_study(sampler, storage=open_storage(kind, str(tmp_path)), study_name="s")
+    assert _in_children(*[(kind, str(tmp_path), 6)] * 2) == [0, 0]
+    assert len(set(asked(study))) == len(study.trials) == 12
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
+    assert set(sampler.recommend(study)) == {"row"}
+    assert sampler.guarantee(study).n_answers == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_study_resumed_in_another_process_goes_on_as_if_it_had_not_stopped(
+    kind: str, tmp_path: Path
+) -> None:
+    table().save(tmp_path / "table.npz")
+    whole = make_study(make())
+    whole.optimize(answer, n_trials=12)
+    study = make_study(make(), storage=open_storage(kind, str(tmp_path)), study_name="s")
+    study.optimize(answer, n_trials=5)
+    assert _in_children((kind, str(tmp_path), 4)) == [0]
+    study.optimize(answer, n_trials=3)
+    assert asked(study) == asked(whole)
+
+
+# Pickles --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["pickle", "cloudpickle"])
+@pytest.mark.parametrize("given", ["table", "path", "text", "parquet"])
+def test_a_pickled_sampler_goes_on(given: str, library: str, tmp_path: Path) -> None:
+    dumps = pytest.importorskip(library).dumps
+    if given == "parquet":
+        pytest.importorskip("pyarrow")
+    path = table().save(tmp_path / ("z.parquet" if given == "parquet" else "z.npz"))
+    Z: Any = {"table": table(), "text": str(path)}.get(given, path)
+    sampler, whole = make(Z=Z), make_study(make(Z=Z))
+    study = make_study(sampler)
+    whole.optimize(answer, n_trials=9)
+    study.optimize(answer, n_trials=4)
+    study.sampler = pickle.loads(dumps(sampler))
+    study.optimize(answer, n_trials=5)
+    assert asked(study) == asked(whole)
+    assert study.sampler.guarantee(study) == sampler.guarantee(study)  # type: ignore[attr-defined]
+    assert study.sampler.recommend(study) == sampler.recommend(study)  # type: ignore[attr-defined]
+
+
+def test_a_sampler_made_from_a_file_pickles_without_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Z = rows(5000, 4)
+    table(Z).save(tmp_path / "z.npz")
+    monkeypatch.chdir(tmp_path)
+    sampler = make(Z="z.npz")
+    study = make_study(sampler)
+    study.optimize(lambda trial: smooth(ask(trial, 5000), Z), n_trials=4)
+    assert len(pickle.dumps(sampler)) < 10_000 < Z.nbytes < len(pickle.dumps(make(Z=table(Z))))
+    monkeypatch.chdir("/")
+    assert pickle.loads(pickle.dumps(sampler)).recommend(study) == sampler.recommend(study)
+
+
+def test_a_file_that_has_changed_or_gone_is_told(tmp_path: Path) -> None:
+    path = table().save(tmp_path / "z.npz")
+    pickled = pickle.dumps(make(Z=path))
+    table(rows(seed=5)).save(path)
+    with pytest.raises(ValueError, match="holds another table"):
+        pickle.loads(pickled)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="no file"):
+        pickle.loads(pickled)
+
+
+def test_a_copied_sampler_of_a_bare_matrix() -> None:
+    sampler = copy.deepcopy(make(Z=rows().tolist(), noise_sd=0.1))
+    study = make_study(sampler)
+    with privacy_warnings(1):
+        study.optimize(answer, n_trials=3)
+
+
+# Trials of other origin -----------------------------------------------------------------------
+
+
+def test_partial_fixed_samplers() -> None:
+    sampler = make()
+    study = make_study(PartialFixedSampler({"row": 7}, sampler))
+    study.optimize(answer, n_trials=1)
+    study.sampler = PartialFixedSampler({"x": 0.25}, sampler)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1) * answer(trial), n_trials=5)
+    assert [trial.params.get("x", 0.25) for trial in study.trials] == [0.25] * 6
+    assert asked(study)[0] == 7
+    assert len(set(asked(study))) == 6
+
+
+def test_enqueued_and_added_rows_are_learnt_and_not_asked_again() -> None:
+    sampler = make(beta_scale=1e-3)
+    study = make_study(sampler)
+    study.add_trial(
+        create_trial(
+            params={"row": BEST},
+            distributions={"row": IntDistribution(0, N - 1)},
+            value=smooth(BEST),
+        )
+    )
+    assert sampler.recommend(study) == {"row": BEST}
+    study.enqueue_trial({"row": 3})
+    study.enqueue_trial({"row": 3})  # by hand as often as one likes
+    study.optimize(answer, n_trials=8)
+    assert asked(study)[:3] == [BEST, 3, 3]
+    assert len(set(asked(study))) == 8
+    sampler.recommend(study)
+    told = [value for _, value in sampler._state(study).algorithm.plays]
+    assert told == [trial.value for trial in study.trials]
+
+
+def test_a_study_that_another_sampler_began() -> None:
+    study = make_study(RandomSampler(seed=3))
+    study.optimize(answer, n_trials=6)
+    study.sampler = make()
+    study.optimize(answer, n_trials=10)
+    assert set(asked(study)[6:]).isdisjoint(asked(study)[:6])
+    assert study.sampler.recommend(study) == {"row": BEST}
+
+
+def _fail(trial: Any) -> float:
+    raise OSError("no connection")
+
+
+def _prune(trial: Any) -> float:
+    trial.report(1e6, 1)
+    raise optuna.TrialPruned
+
+
+ENDINGS: dict[str, Callable[[Any], float]] = {
+    "fail": _fail,
+    "prune": _prune,
+    "nan": lambda _: math.nan,
+    "infinite": lambda _: math.inf,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_row_without_an_answer_is_left_out_after_three_trials(ending: str) -> None:
+    bad = {BEST, *range(0, N, 9)}
+
+    def sometimes(trial: Any) -> float:
+        row = ask(trial)
+        return ENDINGS[ending](trial) if row in bad else smooth(row)
+
+    sampler = make()
+    study = make_study(sampler)
+    study.enqueue_trial({"row": BEST})
+    study.optimize(sometimes, n_trials=25, catch=(OSError,))
+    counts = {row: asked(study).count(row) for row in asked(study)}
+    assert max(counts.values()) <= 3
+    assert {row for row, k in counts.items() if k > 1} <= bad
+    assert len(counts.keys() - bad) >= 8
+    assert sampler.recommend(study)["row"] not in bad
+    assert 1e6 not in [value for _, value in sampler._state(study).algorithm.plays]
+
+
+def test_a_row_that_was_left_out_can_be_asked_by_hand() -> None:
+    sampler = make(n_startup=2)
+    study = make_study(sampler)
+    for _ in range(3):
+        study.enqueue_trial({"row": BEST})
+    study.optimize(_failing, n_trials=3, catch=(OSError,))
+    study.optimize(answer, n_trials=14)
+    assert BEST not in asked(study)[3:]
+    study.enqueue_trial({"row": BEST})
+    study.optimize(answer, n_trials=1)
+    assert sampler.recommend(study) == {"row": BEST}
+
+
+def _failing(trial: Any) -> float:
+    ask(trial)
+    return _fail(trial)
+
+
+def test_when_all_rows_fail_the_study_goes_on() -> None:
+    study = make_study(make(Z=table(rows(2))))
+
+    def fails(trial: Any) -> float:
+        ask(trial, 2)
+        return _fail(trial)
+
+    study.optimize(fails, n_trials=9, catch=(OSError,))
+    assert len(study.trials) == 9
+    with pytest.raises(ValueError, match="nothing to recommend"):
+        study.sampler.recommend(study)
+
+
+def test_a_trial_that_failed_before_it_suggested_takes_no_row() -> None:
+    study = make_study()
+    study.optimize(_fail, n_trials=1, catch=(OSError,))
+    study.optimize(answer, n_trials=3)
+    assert [trial.params.get("row") is None for trial in study.trials] == [True, *[False] * 3]
+
+
+def test_rows_of_trials_that_run_are_not_given_to_others() -> None:
+    study = make_study()
+    study.optimize(answer, n_trials=3)
+    out = [ask(study.ask()) for _ in range(4)]
+    study.optimize(answer, n_trials=5)
+    assert len({*asked(study)}) == 12
+    assert set(out) <= set(asked(study))
+
+
+# Misuse ---------------------------------------------------------------------------------------
+
+
+def test_several_objectives_are_refused() -> None:
+    sampler = make()
+    study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
+    with pytest.raises(ValueError, match="one objective"):
+        study.optimize(lambda trial: (answer(trial), 0.0), n_trials=1)
+    with pytest.raises(ValueError, match="one objective"):
+        sampler.recommend(study)
+
+
+OTHER: dict[str, Callable[[Any], Any]] = {
+    "from one": lambda trial: trial.suggest_int("row", 1, N),
+    "too many": lambda trial: trial.suggest_int("row", 0, N),
+    "too few": lambda trial: trial.suggest_int("row", 0, N - 2),
+    "a step": lambda trial: trial.suggest_int("row", 0, N, step=2),
+    "a float": lambda trial: trial.suggest_float("row", 0, N - 1),
+    "a choice": lambda trial: trial.suggest_categorical("row", list(range(N))),
+}
+
+
+@pytest.mark.parametrize("suggest", OTHER.values(), ids=OTHER.keys())
+@pytest.mark.parametrize("before", [0, 3])
+def test_another_range_is_refused_before_anything_is_asked(
+    suggest: Callable[[Any], Any], before: int
+) -> None:
+    sampler, ran = make(), []
+    study = make_study(sampler)
+    study.optimize(answer, n_trials=before)
+
+    def wrong(trial: Any) -> float:
+        suggest(trial)
+        ran.append(1)
+        return 0.0
+
+    with pytest.raises((SpaceChangedError, ValueError), match=r"row|Cannot set"):
+        study.optimize(wrong, n_trials=1)
+    assert not ran
+    study.optimize(answer, n_trials=3)
+    assert set(sampler.recommend(study)) == {"row"}
+
+
+def test_the_range_that_is_right_is_named() -> None:
+    study = make_study()
+    with pytest.raises(SpaceChangedError, match=rf"suggest_int\('row', 0, {N - 1}\)"):
+        study.optimize(lambda trial: ask(trial, N + 1), n_trials=1)
+
+
+def test_a_study_of_another_table_is_refused() -> None:
+    study = make_study(make(Z=table(rows(40))))
+    study.optimize(lambda trial: float(ask(trial, 40)), n_trials=3)
+    sampler = make()
+    study.sampler = sampler
+    for call in (lambda: sampler.recommend(study), lambda: study.optimize(answer, n_trials=1)):
+        with pytest.raises(SpaceChangedError, match=r"Trial 0 .* another table.*new study"):
+            call()
+
+
+@pytest.mark.parametrize("row", [N, -1])
+def test_a_row_that_is_none_is_not_learnt(row: int) -> None:
+    study = make_study()
+    study.enqueue_trial({"row": row})
+    with pytest.warns(UserWarning, match="out of range"):
+        study.optimize(lambda trial: float(ask(trial)), n_trials=1)
+    with pytest.raises(SpaceChangedError, match="Trial 0"):
+        study.sampler.recommend(study)
+
+
+def test_recommend_before_any_answer() -> None:
+    sampler = make()
+    study = make_study(sampler)
+    ask(study.ask())
+    with pytest.raises(ValueError, match="nothing to recommend"):
+        sampler.recommend(study)
+
+
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("finite matrix", {"Z": [[1.0, math.nan]]}),
+    ("matrix", {"Z": [1.0, 2.0]}),
+    ("matrix of numbers", {"Z": [["Jane"]]}),
+    ("npz", {"Z": "table.csv"}),
+    ("certificate", {"noise_sd": 1.0}),
+    ("noise_sd", {"Z": rows(), "noise_sd": -1.0}),
+    ("parameter", {"parameter": ""}),
+    ("parameter", {"parameter": 3}),
+    ("correction", {"correction": "some"}),
+    ("lengthscale", {"lengthscale": 0.0}),
+    ("delta", {"delta": 1.0}),
+    ("beta_scale", {"beta_scale": -1.0}),
+    ("n_startup", {"n_startup": 0}),
+    ("answer_variance", {"answer_variance": math.inf}),
+]
+
+
+@pytest.mark.parametrize(("text", "settings"), BAD)
+def test_arguments_outside_their_ranges_are_refused(text: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=text):
+        make(**settings)
+
+
+def test_a_file_that_is_missing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        make(Z=tmp_path / "z.npz")
+
+
+def test_settings_and_their_defaults_are_the_engines() -> None:
+    parameters = inspect.signature(POGPUCBSampler).parameters
+    names = list(parameters)
+    assert names[0] == "Z"
+    assert {parameters[n].kind for n in names[1:]} == {inspect.Parameter.KEYWORD_ONLY}
+    engine = RowsConfig(rows())
+    for name in set(RowsConfig.__dataclass_fields__) - {"Z", "noise_sd", "answer_variance"}:
+        assert parameters[name].default == getattr(engine, name)
+    text = inspect.getdoc(POGPUCBSampler) or ""
+    assert [name for name in names if f"{name}: " not in text] == []
+
+
+# What may be claimed --------------------------------------------------------------------------
+
+
+def test_the_guarantee_is_the_certificates() -> None:
+    sampler = make()
+    study = make_study(sampler)
+    study.optimize(answer, n_trials=1)
+    assert "= 2.0" in study.user_attrs[GUARANTEE]
+    study.optimize(answer, n_trials=3)
+    ask(study.ask())
+    guarantee = sampler.guarantee(study)
+    assert guarantee.protected
+    assert (guarantee.epsilon, guarantee.delta, guarantee.n_rows) == (2.0, 1e-6, N)
+    assert guarantee.n_answers == 4
+    assert "Answers told so far: 4" in str(guarantee)
+    assert guarantee.notes == ()
+    assert study.user_attrs[GUARANTEE] == str(guarantee)
+
+
+def _unprotected() -> dict[str, Callable[[], Any]]:
+    X = rows()
+
+    def projection() -> Any:
+        with pytest.warns(PrivacyWarning):
+            return Curator(
+                X, epsilon=1.0, delta=1e-5, norm_bound=2.0, mechanism="projection"
+            ).release()
+
+    def test_noise() -> Any:
+        return Curator(
+            X, epsilon=1.0, delta=1e-5, norm_bound=2.0, noise=InsecureNoise(0)
+        ).release()
+
+    return {"projection": projection, "test source": test_noise, "bare matrix": lambda: X}
+
+
+@pytest.mark.parametrize("kind", _unprotected())
+def test_what_is_not_protected_is_said_and_warned_of_once_a_study(kind: str) -> None:
+    Z = _unprotected()[kind]()
+    sampler = make(Z=Z)
+    for _ in range(2):
+        study = make_study(sampler)
+        with privacy_warnings(1) as texts:
+            study.optimize(answer, n_trials=3)
+            trial = study.ask()
+        assert kind in texts[0]
+        ask(trial)
+        guarantee = sampler.guarantee(study)
+        assert not guarantee.protected
+        assert guarantee.epsilon == math.inf
+        assert guarantee.to_dict()["epsilon"] == "inf"
+        assert kind in "".join(guarantee.reasons)
+        assert guarantee.n_answers == 3
+        assert guarantee.n_rows == N
+        assert str(guarantee).startswith("NOT PROTECTED")
+        assert study.user_attrs[GUARANTEE] == str(guarantee)
+    assert set(sampler.recommend(study)) == {"row"}
+
+
+def test_the_reason_for_a_bare_matrix() -> None:
+    sampler = make(Z=rows(), noise_sd=0.1)
+    study = make_study(sampler)
+    reasons = sampler.guarantee(study).reasons
+    assert reasons == ("the sampler was given a bare matrix without a certificate",)
+
+
+# The curator's side ---------------------------------------------------------------------------
+
+
+def curator(**settings: Any) -> Curator:
+    known: dict[str, Any] = {
+        "X": rows(), "epsilon": 4.0, "delta": 1e-6, "bounds": [(-1, 1)] * 2, "outcomes": smooth
+    }  # fmt: skip
+    return Curator(**(known | settings))
+
+
+def test_a_modeler_and_a_curator_that_share_a_study(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    holder = curator()
+    sampler = POGPUCBSampler(holder.release().save(tmp_path / "z.npz"), seed=0)
+    study = make_study(sampler, storage=url, study_name="s")
+    theirs = optuna.load_study(study_name="s", storage=url)
+    assert answer_trials(theirs, holder) == 0
+    for _ in range(6):
+        picked = {ask(study.ask()) for _ in range(2)}
+        assert len(picked) == 2
+        assert answer_trials(theirs, holder) == 2
+        assert answer_trials(theirs, holder) == 0
+    for trial in study.trials:
+        assert trial.state == TrialState.COMPLETE
+        assert trial.value == smooth(trial.params["row"])
+    assert sampler.guarantee(study).n_answers == 12
+    assert set(sampler.recommend(study)) == {"row"}
+    assert sorted(holder.answers()) == sorted(asked(study))
+
+
+def test_only_running_trials_with_a_row_are_answered() -> None:
+    study = make_study()
+    study.enqueue_trial({"row": 5})
+    holder = curator()
+    assert answer_trials(study, holder) == 0
+    without, other = study.ask(), study.ask()
+    other.suggest_float("x", 0, 1)
+    assert answer_trials(study, holder) == 0
+    assert ask(without) == 5
+    assert answer_trials(study, holder) == 1
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "RUNNING"]
+    assert holder.answers() == {5: smooth(5)}
+
+
+def _outcomes() -> list[float]:
+    y = [smooth(i) for i in range(N)]
+    y[3], y[4] = math.nan, math.inf
+    return y
+
+
+def _quoting(row: int) -> float:
+    if row in (3, 4):
+        raise ValueError(f"patient Jane of row {row}")
+    return smooth(row)
+
+
+@pytest.mark.parametrize("outcomes", [_outcomes(), _quoting], ids=["no number", "raises"])
+def test_a_row_whose_outcome_fails_is_told_as_failed_and_nothing_else(outcomes: Any) -> None:
+    study = make_study()
+    for row in (3, 10, 4):
+        study.enqueue_trial({"row": row})
+        ask(study.ask())
+    assert answer_trials(study, curator(outcomes=outcomes)) == 3
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE", "FAIL"]
+    assert [trial.value for trial in study.trials] == [None, smooth(10), None]
+    assert "Jane" not in repr([vars(trial) for trial in study.trials])
+    study.sampler = make()
+    ask(study.ask())
+
+
+def test_privatised_answers_are_told_as_they_were_released() -> None:
+    study, holder = make_study(), curator(outcome_epsilon=1.0, outcome_range=(-2.0, 0.0))
+    picked = [ask(study.ask()) for _ in range(3)]
+    assert answer_trials(study, holder) == 3
+    values = [trial.value for trial in study.trials]
+    assert values == [holder.evaluate(row) for row in picked]
+    assert set(values).isdisjoint({smooth(row) for row in picked})
+    sampler = make(Z=holder.release())
+    guarantee = sampler.guarantee(study)
+    assert guarantee.protected
+    assert guarantee.epsilon == holder.guarantee().epsilon > 4.0
+    assert guarantee.outcomes == holder.guarantee().outcomes
+    assert "not checked here" in str(guarantee)
+    assert sampler._config.answer_variance > 0
+    assert make(Z=holder.release(), answer_variance=0.5)._config.answer_variance == 0.5
+
+
+def test_a_number_that_is_no_row_is_told_as_failed() -> None:
+    study = make_study()
+    study.enqueue_trial({"row": N + 5})
+    with pytest.warns(UserWarning, match="out of range"):
+        ask(study.ask())
+    assert answer_trials(study, curator()) == 1
+    assert study.trials[0].state == TrialState.FAIL
+    study.optimize(answer, n_trials=2)
+
+
+@pytest.mark.parametrize(
+    "distribution", [IntDistribution(1, N), CategoricalDistribution([0, 1])], ids=["int", "choice"]
+)
+def test_rows_counted_in_another_way_are_not_answered(distribution: BaseDistribution) -> None:
+    study = make_study(RandomSampler(seed=0))
+    ask(study.ask())
+    study2 = make_study(RandomSampler(seed=0))
+    study2.ask({"row": distribution})
+    holder = curator()
+    with pytest.raises(SpaceChangedError, match="Nothing was answered"):
+        answer_trials(study2, holder)
+    assert holder.answers() == {}
+    assert answer_trials(study, holder) == 1
+
+
+def test_curators_that_cannot_answer() -> None:
+    study = make_study()
+    ask(study.ask())
+    with pytest.raises(ValueError, match="no outcomes="):
+        answer_trials(study, curator(outcomes=None))
+    multi = optuna.create_study(directions=["minimize"] * 2)
+    with pytest.raises(ValueError, match="one objective"):
+        answer_trials(multi, curator())
+    assert study.trials[0].state == TrialState.RUNNING
+
+
+def test_a_vault_that_fails_is_told_and_the_trial_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    study, holder = make_study(), curator()
+    ask(study.ask())
+
+    def broken(row: int) -> float:
+        raise VaultError("The vault is gone.")
+
+    monkeypatch.setattr(holder, "evaluate", broken)
+    with pytest.raises(VaultError):
+        answer_trials(study, holder)
+    assert study.trials[0].state == TrialState.RUNNING
+
+
+def test_a_name_of_ones_own() -> None:
+    study = make_study(make(parameter="patient"))
+    study.ask({"patient": IntDistribution(0, N - 1)})
+    holder = curator()
+    assert answer_trials(study, holder) == 0
+    assert answer_trials(study, holder, parameter="patient") == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "journal"])
+def test_two_curators_at_once(kind: str, tmp_path: Path) -> None:
+    """What one has answered the other leaves; both meet at every row."""
+    storage: Any = (
+        optuna.storages.InMemoryStorage()
+        if kind == "memory"
+        else open_storage(kind, str(tmp_path))
+    )
+    study = make_study(storage=storage, study_name="s")
+    picked = [ask(study.ask()) for _ in range(4)]
+    both = threading.Barrier(2)
+
+    def slow(row: int) -> float:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(2)
+        return smooth(row)
+
+    def work(_: int) -> int:
+        mine = optuna.load_study(study_name="s", storage=storage)
+        return answer_trials(mine, curator(outcomes=slow))
+
+    with ThreadPoolExecutor(2) as pool:
+        ended = sum(pool.map(work, range(2)))
+    assert ended == 4 or (kind == "sqlite" and 4 < ended <= 8)  # it locks no rows
+    assert [trial.value for trial in study.trials] == [smooth(row) for row in picked]
+
+
+def test_what_else_a_storage_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make_study()
+    ask(study.ask())
+
+    def refuse(*args: Any) -> None:
+        raise ValueError("another reason")
+
+    monkeypatch.setattr(study, "tell", refuse)
+    with pytest.raises(ValueError, match="another reason"):
+        answer_trials(study, curator())

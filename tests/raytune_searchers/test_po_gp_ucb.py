@@ -1,0 +1,737 @@
+"""Rows of a released table as trials: Tune's hooks, what is kept, and two real experiments."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray.cloudpickle as cloudpickle
+from ray import tune
+from ray.tune.search import ConcurrencyLimiter
+
+from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from raytune_searchers import POGPUCBSearch, answering
+from raytune_searchers._answers import AnswerHost, AnswerSettings
+from raytune_searchers._lifecycle import FINISHED, HOPELESS
+from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, ATTEMPTS, UNCERTIFIED
+from tests.leaks import Scanner
+from tests.raytune_searchers.runs import tuner
+
+N = 12
+
+X = np.linspace(0.0, 1.0, N)[:, None]
+
+BEST = 8
+
+
+def outcome(row: int) -> float:
+    """Largest at row 8."""
+    return -abs(row - BEST) / N
+
+
+@pytest.fixture(scope="module")
+def table() -> ReleasedTable:
+    """A release with little noise."""
+    return Curator(
+        X, epsilon=8.0, delta=1e-3, bounds=[(0, 1)], neighbor_distance=0.02
+    ).release()  # fmt: skip
+
+
+KNOWN: dict[str, Any] = {"lengthscale": 0.3, "signal_variance": 0.1, "noise_variance": 1e-4}
+"""Spares the search fitting them."""
+
+
+def search_of(table: Any, **settings: Any) -> POGPUCBSearch:
+    own: dict[str, Any] = {"metric": "answer", "mode": "max", "seed": 1} | KNOWN
+    return POGPUCBSearch(table, **(own | settings))
+
+
+def row_of(search: Any, trial: str, name: str = "row") -> int:
+    config = search.suggest(trial)
+    assert isinstance(config, dict)
+    (row,) = config.values()
+    assert set(config) == {name}
+    assert type(row) is int
+    return row
+
+
+def finish(search: Any, trial: str, value: Any, **more: Any) -> None:
+    result = {"answer": value, "training_iteration": 1, **more}
+    search.on_trial_result(trial, result)
+    search.on_trial_complete(trial, result)
+
+
+def run(search: Any, n: int = 10 * N, prefix: str = "t", sign: float = 1.0) -> list[int]:
+    """Trials one after another, until the search ends or so many have run."""
+    rows: list[int] = []
+    for i in range(n):
+        if search.suggest(f"{prefix}{i}") == FINISHED:
+            break
+        rows.append(row_of(search, f"{prefix}{i}"))
+        finish(search, f"{prefix}{i}", sign * outcome(rows[-1]))
+    return rows
+
+
+# Which rows -------------------------------------------------------------------------------------
+
+
+def test_every_row_is_asked_once_and_then_the_search_ends(table: ReleasedTable) -> None:
+    search = search_of(table)
+    assert sorted(run(search)) == list(range(N))
+    assert search.suggest("late") == FINISHED
+    assert search.recommend() == {"row": BEST}
+    assert search.guarantee().n_answers == N
+
+
+def test_trials_at_the_same_time_get_different_rows(table: ReleasedTable) -> None:
+    search = search_of(table)
+    rows = [row_of(search, f"t{i}") for i in range(N)]
+    assert sorted(rows) == list(range(N))
+    assert row_of(search, "t3") == rows[3]
+    assert search.suggest("late") == FINISHED
+
+
+@pytest.mark.parametrize(("mode", "sign"), [("max", 1.0), ("min", -1.0)])
+def test_the_best_row_is_found_before_most_others(
+    mode: str, sign: float, table: ReleasedTable
+) -> None:
+    search = search_of(table, mode=mode, **dict.fromkeys(KNOWN))
+    assert BEST in run(search, 8, sign=sign)
+    assert search.recommend() == {"row": BEST}
+
+
+def test_seeds_name_rows_and_names_are_the_users(table: ReleasedTable) -> None:
+    first, second = (search_of(table, seed=5, parameter="person") for _ in range(2))
+    assert row_of(first, "a", "person") == row_of(second, "b", "person")
+    assert len({row_of(search_of(table, seed=seed), "a") for seed in range(20)}) > 3
+    assert len({row_of(search_of(table, seed=None), "a") for _ in range(20)}) > 1
+
+
+def test_a_table_of_one_row() -> None:
+    one = Curator(X[:1], epsilon=1.0, delta=1e-3, bounds=[(0, 1)]).release()
+    search = search_of(one)
+    assert search.set_search_properties(None, None, {"row": tune.randint(0, 1)})
+    assert run(search) == [0]
+    assert search.recommend() == {"row": 0}
+
+
+def test_points_come_first_and_only_once(table: ReleasedTable) -> None:
+    search = search_of(table, points_to_evaluate=[{"row": 5}, {"row": 0}])
+    assert run(search, 1) == [5]
+    again = cloudpickle.loads(cloudpickle.dumps(search))
+    rows = run(again, prefix="u")
+    assert rows[0] == 0
+    assert sorted(rows) == sorted(set(range(N)) - {5})
+
+
+def test_repeats_go_on(table: ReleasedTable) -> None:
+    search = search_of(table, repeats=True, points_to_evaluate=[{"row": 2}, {"row": 2}])
+    rows = run(search, 2 * N)
+    assert rows[:2] == [2, 2]
+    assert len(rows) == 2 * N
+    assert Counter(rows).most_common(1)[0][1] > 2
+    assert search.guarantee().n_answers == len(set(rows))
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [{"row": N}],
+        [{"row": -1}],
+        [{"row": 2.5}],
+        [{"row": "a"}],
+        [{"col": 1}],
+        [{"row": 1}, {"row": 1}],
+        {"row": 1},
+    ],
+)
+def test_points_that_are_no_rows_are_refused(points: Any, table: ReleasedTable) -> None:
+    with pytest.raises(ValueError, match="points_to_evaluate"):
+        search_of(table, points_to_evaluate=points)
+
+
+# What trials report -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, -math.inf, None, "0.5", 10**400, np.float32("nan"), [0.5], 1j],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_number_is_not_learned_from(value: Any, table: ReleasedTable) -> None:
+    search = search_of(table)
+    row_of(search, "a")
+    finish(search, "a", value)
+    with pytest.raises(ValueError, match="nothing to recommend"):
+        search.recommend()
+    assert set(run(search, prefix="u")) == set(range(N))
+
+
+def test_the_row_of_a_failed_trial_is_asked_again_and_then_left_out(table: ReleasedTable) -> None:
+    search, asked = search_of(table), Counter[int]()
+    for i in range(10 * N):
+        config = search.suggest(f"t{i}")
+        if config == FINISHED:
+            break
+        assert isinstance(config, dict)
+        asked[config["row"]] += 1
+        if config["row"] == BEST:
+            search.on_trial_complete(f"t{i}", None, error=True)
+        elif config["row"] == 3:
+            finish(search, f"t{i}", math.nan)
+        elif config["row"] == 4 and asked[4] == 1:
+            search.on_trial_complete(f"t{i}")
+        else:
+            finish(search, f"t{i}", outcome(config["row"]))
+    assert asked[BEST] == asked[3] == ATTEMPTS
+    assert asked[4] == 2
+    assert {asked[row] for row in set(range(N)) - {BEST, 3, 4}} == {1}
+    assert search.suggest("late") == FINISHED
+    assert search.recommend()["row"] in (BEST - 1, BEST + 1)
+    assert search.guarantee().n_answers == N - 2
+
+
+def test_a_search_whose_trials_all_fail_ends(table: ReleasedTable) -> None:
+    search = search_of(table)
+    for i in range(HOPELESS - 1):
+        row_of(search, f"t{i}")
+        search.on_trial_complete(f"t{i}", error=True)
+    row_of(search, "last")
+    with pytest.warns(UtilityWarning, match=r"Ray shows how in error\.txt of each\.$"):
+        search.on_trial_complete("last", error=True)
+    assert search.suggest("late") == FINISHED
+
+
+def test_unknown_late_and_repeated_completions_are_harmless(table: ReleasedTable) -> None:
+    search = search_of(table)
+    row = row_of(search, "a")
+    finish(search, "stranger", 0.5)
+    search.on_trial_complete("stranger 2", error=True)
+    search.on_trial_complete("stranger 3", {"answer": 0.5, "config/row": N})
+    assert search.guarantee().n_answers == 0
+    search.on_trial_complete("a", None, error=True)
+    finish(search, "made anew", 0.25, **{"config/row": row})  # restart_errored
+    finish(search, "made anew", 0.75, **{"config/row": row})
+    finish(search, "another", 0.75, **{"config/row": row})  # the same answer, replayed
+    search.on_trial_complete("made anew", error=True)
+    assert search._told == [(row, 0.25)]
+    assert row not in run(search)
+
+
+def test_known_answers_are_taken(table: ReleasedTable) -> None:
+    search = search_of(table)
+    run(search, 2)
+    search.add_evaluated_point({"row": BEST, "c": 5}, 0.5)
+    search.add_evaluated_point({"row": 0}, 9.0, error=True)
+    search.add_evaluated_point({"row": 0}, 9.0, pruned=True)
+    assert search.recommend() == {"row": BEST}
+    for point, value in (({"row": N}, 0.5), ({}, 0.5), ({"row": 1}, math.nan)):
+        with pytest.raises(ValueError, match="evaluated point"):
+            search.add_evaluated_point(point, value)
+
+
+# Tune's rules -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limiter", [False, True])
+def test_limits_hold_and_nothing_else_makes_a_trial_wait(
+    limiter: bool, table: ReleasedTable
+) -> None:
+    search: Any = search_of(table, max_concurrent=None if limiter else 2)
+    limited = ConcurrencyLimiter(search, max_concurrent=2) if limiter else search
+    a, b = row_of(limited, "a"), row_of(limited, "b")
+    assert a != b
+    assert limited.suggest("c") is None
+    limited.on_trial_complete("a", error=True)
+    assert isinstance(limited.suggest("c"), dict)
+    assert limited.suggest("d") is None
+    finish(limited, "c", 0.5)
+    search.set_max_concurrency(N)
+    assert isinstance(search.suggest("d"), dict)
+
+
+def test_param_spaces_hold_constants_and_the_rows(table: ReleasedTable) -> None:
+    for space in ({}, {"row": tune.randint(0, N)}):
+        search = search_of(table, metric=None, mode=None)
+        assert search.set_search_properties("answer", "max", {**space, "c": 5, "n": {"k": "v"}})
+        run(search, 3)
+        assert search.recommend() == {"row": search.recommend()["row"], "c": 5, "n": {"k": "v"}}
+        assert set(search.recommend({"f": outcome})) == {"row", "f"}
+        assert not search.guarantee().notes
+
+
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        ({"row": tune.randint(0, N + 1)}, r"something else.*tune\.randint\(0, 12\)"),
+        ({"row": tune.randint(1, N + 1)}, "something else"),
+        ({"row": tune.uniform(0, N)}, "something else"),
+        ({"row": 3}, "something else"),
+        ({"row": {"x": tune.uniform(0, 1)}}, "a domain for row/x"),
+        ({"x": tune.uniform(0, 1)}, "a domain for x"),
+        ({"n": {"k": tune.choice([1, 2])}}, "a domain for n/k"),
+        ({"x": tune.grid_search([1, 2])}, "grid_search"),
+        ({"x": tune.sample_from(lambda _: 1)}, "x"),
+    ],
+)
+def test_other_param_spaces_are_refused(space: Any, text: str, table: ReleasedTable) -> None:
+    with pytest.raises(ValueError, match=text):
+        search_of(table).set_search_properties("answer", "max", space)
+
+
+def test_metric_and_mode_may_come_late_and_must_come(table: ReleasedTable) -> None:
+    search = POGPUCBSearch(table)
+    with pytest.raises(RuntimeError, match=r"POGPUCBSearch needs metric= and mode=.*param_space"):
+        search.suggest("a")
+    search.on_trial_complete("a", {"answer": 1.0})
+    for metric, mode in ((["a", "b"], "max"), ("a", ["max"]), ("a", "most"), ("done", "max")):
+        with pytest.raises(ValueError, match=r"metric|mode"):
+            search.set_search_properties(metric, mode, {})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"metric|mode"):
+            POGPUCBSearch(table, metric=metric, mode=mode)  # type: ignore[arg-type]
+    assert search.set_search_properties(None, "min", {"c": 1})
+    assert (search.metric, search.mode) == ("_metric", "min")
+    row_of(search, "a")
+
+
+def test_another_mode_later_turns_what_was_learned(table: ReleasedTable) -> None:
+    search = search_of(table)
+    run(search)
+    assert search.set_search_properties("answer", "min", {"c": 1})
+    assert search.recommend()["row"] in (0, N - 1)
+    assert search.suggest("late") == FINISHED
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"noise_sd": 0.5}, "certificate knows"),
+        ({"correction": "maybe"}, "correction"),
+        ({"lengthscale": -1.0}, "lengthscale"),
+        ({"delta": 1.0}, "delta"),
+        ({"n_startup": 0}, "n_startup"),
+        ({"parameter": "a/b"}, "parameter"),
+        ({"parameter": ""}, "parameter"),
+        ({"max_concurrent": 0}, "max_concurrent"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(
+    settings: Any, text: str, table: ReleasedTable
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        search_of(table, **settings)
+
+
+# What is kept -----------------------------------------------------------------------------------
+
+
+def restored(search: POGPUCBSearch, folder: Path) -> POGPUCBSearch:
+    search.save_to_dir(str(folder), "session")
+    return POGPUCBSearch.from_experiment(folder)
+
+
+def test_a_restored_search_goes_on_and_asks_no_told_row_again(
+    table: ReleasedTable, tmp_path: Path
+) -> None:
+    search = search_of(table.save(tmp_path / "table.npz"))
+    told = run(search, 4)
+    out = row_of(search, "out")
+    for again in (restored(search, tmp_path), cloudpickle.loads(cloudpickle.dumps(search))):
+        assert row_of(again, "out") == out
+        assert again.recommend() == search.recommend()
+        assert again.guarantee() == search.guarantee()
+        rest = run(again, N - 5, "u")
+        assert sorted([*told, out, *rest]) == list(range(N))
+        finish(again, "out", outcome(out))
+        assert again.suggest("late") == FINISHED
+
+
+def test_rows_of_trials_that_a_restore_dropped_come_last(
+    table: ReleasedTable, tmp_path: Path
+) -> None:
+    search = search_of(table)
+    dropped = {row_of(search, trial) for trial in ("lost", "resumed")}
+    kept = row_of(search, "resumed")
+    again = restored(search, tmp_path)
+    again.on_trial_result("resumed", {"training_iteration": 1})
+    rows = run(again)
+    assert len(rows) == N - 1
+    assert rows[-1] in dropped - {kept}
+    finish(again, "resumed", 0.5)
+    finish(again, "lost", 0.5, **{"config/row": rows[-1]})  # it was resumed after all
+    assert again.guarantee().n_answers == N
+
+
+def test_a_file_is_pickled_as_its_path_and_must_stay_the_same(
+    table: ReleasedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table.save("table.npz")
+    search = search_of("table.npz")
+    run(search, 3)
+    pickled = cloudpickle.dumps(search)
+    assert table.Z.tobytes()[:16] not in pickled
+    assert len(pickled) < 2**13
+    monkeypatch.chdir("/")
+    again = cloudpickle.loads(pickled)
+    assert again.set_search_properties("answer", "max", {"c": 1})
+    search.save(str(tmp_path / "state"))
+    path = tmp_path / "table.npz"
+    Curator(X, epsilon=8.0, delta=1e-3, bounds=[(0, 1)]).release().save(path)
+    for read in (lambda s: s.restore(str(tmp_path / "state")),
+                 lambda s: s.set_search_properties("answer", "max", {"c": 1}),
+                 lambda s: s.suggest("x")):  # fmt: skip
+        with pytest.raises(ValueError, match="another released table"):
+            read(cloudpickle.loads(pickled))
+    path.write_bytes(b"no table")
+    with pytest.raises(ValueError, match="no released table"):
+        cloudpickle.loads(pickled).suggest("x")
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        cloudpickle.loads(pickled).restore(str(tmp_path / "state"))
+    left = cloudpickle.loads(pickled)
+    finish(left, "anew", 0.5, **{"config/row": 1})  # never raises
+    assert left.guarantee().protected
+
+
+def test_a_table_in_memory_is_pickled_whole(table: ReleasedTable) -> None:
+    search = search_of(table)
+    rows = run(search, 3)
+    pickled = pickle.dumps(search)
+    assert table.Z.tobytes()[:16] in pickled
+    assert not set(run(pickle.loads(pickled), prefix="u")) & set(rows)
+
+
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no experiment of POGPUCBSearch"):
+        POGPUCBSearch.from_experiment(tmp_path)
+
+
+# What may be claimed ----------------------------------------------------------------------------
+
+
+def test_the_certificates_claim_is_the_searchs(table: ReleasedTable) -> None:
+    search = search_of(table)
+    run(search, 5)
+    guarantee = search.guarantee()
+    assert guarantee.protected
+    assert (guarantee.epsilon, guarantee.delta, guarantee.n_rows) == (8.0, 1e-3, N)
+    assert guarantee.n_answers == 5
+    assert "beside the answer" in str(guarantee)
+    finish(search, "more", 0.5, features=[0.25])
+    assert _SEEN_BESIDE in search.guarantee().notes
+
+
+def test_what_the_certificate_says_of_answers_is_used() -> None:
+    released = Curator(
+        X, epsilon=1.0, delta=1e-3, bounds=[(0, 1)], outcomes=X[:, 0],
+        outcome_epsilon=1.0, outcome_range=(0, 1),
+    ).release()  # fmt: skip
+    search = search_of(released)
+    assert search._rows_config().answer_variance == released.certificate.answer_variance > 0
+    assert search.guarantee().epsilon > 1.0
+    assert search.guarantee().outcomes
+    assert search_of(released, answer_variance=0.5)._rows_config().answer_variance == 0.5
+
+
+def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table: ReleasedTable) -> None:
+    Z = table.Z.copy()
+    with pytest.warns(PrivacyWarning, match=UNCERTIFIED) as warned:
+        search = search_of(Z, noise_sd=0.1)
+    assert len(warned) == 1
+    Z[:] = 0.0
+    assert BEST in run(cloudpickle.loads(cloudpickle.dumps(search)), 9)
+    assert UNCERTIFIED in str(search.guarantee())
+    assert str(search.guarantee()).startswith("NOT PROTECTED")
+    assert math.isinf(search.guarantee().epsilon)
+
+
+def test_of_an_unprotected_release_nothing_is_claimed() -> None:
+    with pytest.warns(PrivacyWarning):
+        released = Curator(
+            X, epsilon=1.0, delta=1e-3, bounds=[(0, 1)], mechanism="projection"
+        ).release()  # fmt: skip
+    with pytest.warns(PrivacyWarning, match="column space"):
+        search = search_of(released)
+    assert not search.guarantee().protected
+    assert math.isinf(search.guarantee().epsilon)
+
+
+@pytest.mark.parametrize("Z", [[[1.0, math.nan]], [1.0, 2.0], [["a"]], "table.csv", object()])
+def test_what_is_no_table_is_refused(Z: Any) -> None:
+    with pytest.raises(ValueError, match=r"Z must be|released table is"):
+        search_of(Z)
+
+
+# Experiments ------------------------------------------------------------------------------------
+
+SECRET = np.random.default_rng(71).uniform(0.11, 0.99, size=(N, 2))
+
+FAILING = 3
+
+
+def secret_curator(folder: Path) -> Any:
+    """A function that reads the rows where it runs; one row's outcome quotes it and fails."""
+    path, vault = str(folder / "rows.npy"), f"sqlite:///{folder / 'curator.db'}"
+
+    def make() -> Curator:
+        rows = np.load(path)
+
+        def measured(row: int) -> float:
+            if row == FAILING:
+                raise ValueError(f"{rows[row].tolist()}")
+            return outcome(row)
+
+        return Curator(
+            rows, epsilon=4.0, delta=1e-3, bounds=[(0, 1), (0, 1)], outcomes=measured, vault=vault
+        )
+
+    return make
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """Where the curator's rows and ledger are."""
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    np.save(folder / "rows.npy", SECRET)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scanner() -> Scanner:
+    wanted = Scanner()
+    for i, row in enumerate(SECRET):
+        wanted.add_vector(f"row {i}", row)
+        for j, value in enumerate(row):
+            wanted.add_raw(f"scaled {i}, {j}", float(value - 0.5))
+    return wanted
+
+
+def files(*folders: Path) -> dict[str, bytes]:
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in found if not path.is_symlink()}
+
+
+@pytest.mark.usefixtures("the_ray")
+class TestExperiments:
+    def test_rows_stay_in_the_curators_actor(
+        self, tmp_path: Path, secret: Path, scanner: Scanner, ray_folder: Path
+    ) -> None:
+        answers = answering(secret_curator(secret))
+        released = answers.release()
+        points = [{"row": row} for row in (FAILING, 0, BEST)]
+        search = search_of(released.save(tmp_path / "table.npz"), points_to_evaluate=points)
+        path = tmp_path / "experiments"
+        results = tuner(
+            search,
+            lambda config: {"answer": answers(config["row"])},
+            path,
+            param_space={},
+            num_samples=len(points),
+        ).fit()
+        good = {r.config["row"]: r.metrics["answer"] for r in results if r.error is None}
+        assert good == {row: outcome(row) for row in (0, BEST)}
+        assert results.num_errors == 1
+        assert "raised ValueError" in str(results.errors[0])
+        assert search.recommend() == {"row": BEST}
+        guarantee = search.guarantee(results)
+        assert guarantee.protected
+        assert guarantee.n_answers == answers.guarantee().n_answers == 2
+        assert _SEEN_BESIDE not in guarantee.notes
+
+        again = cloudpickle.loads(cloudpickle.dumps(answers))
+        assert again(5) == answers(5) == outcome(5)
+        assert (again.release().Z == released.Z).all()
+        with pytest.raises(PrivacyError, match="raised ValueError") as raised:
+            again(FAILING)
+        with pytest.raises(ValueError, match="0 to 11"):
+            answers(N)
+        again.close()  # it is not this one's to end
+        objects = {
+            "search": cloudpickle.dumps(search),
+            "answers": cloudpickle.dumps(answers),
+            "errors": f"{results.errors} {raised.value}".encode(),
+            "table": (tmp_path / "table.npz").read_bytes(),
+        }
+        answers.close()
+        for ended in (answers, again):
+            with pytest.raises(VaultError, match="has ended"):
+                ended(5)
+        blobs = files(path, ray_folder / "session_latest" / "logs") | objects
+        for name in ("tuner.pkl", "searcher-state", "result.json", "error.txt"):
+            assert any(name in found for found in blobs)
+        assert scanner.scan(blobs) == []
+
+    def test_control_a_row_that_a_trial_reports_is_found(
+        self, tmp_path: Path, secret: Path, scanner: Scanner, table: ReleasedTable
+    ) -> None:
+        rows = str(secret / "rows.npy")
+
+        def leaky(config: dict[str, Any]) -> dict[str, Any]:
+            row = np.load(rows)[config["row"]]
+            if config["row"] == FAILING:
+                raise ValueError(f"{row.tolist()}")
+            return {"answer": 0.0, "features": row.tolist()}
+
+        search = search_of(table, points_to_evaluate=[{"row": 0}, {"row": FAILING}])
+        path = tmp_path / "experiments"
+        space = {"row": tune.randint(0, N), "c": 5}
+        results = tuner(search, leaky, path, param_space=space, num_samples=2).fit()
+        assert {tuple(r.config.items()) for r in results} == {
+            (("row", 0), ("c", 5)), (("row", FAILING), ("c", 5))
+        }  # fmt: skip
+        hits = scanner.scan(files(path))
+        assert any("result.json: row 0" in hit for hit in hits)
+        assert any(f"error.txt: row {FAILING}" in hit for hit in hits)
+        for told in (search.guarantee(), search_of(table).guarantee(results)):
+            assert _SEEN_BESIDE in told.notes
+        assert search_of(table).guarantee(results).n_answers == 1
+
+    def test_a_restored_experiment_asks_for_the_other_rows_only(
+        self, tmp_path: Path, table: ReleasedTable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+        asked = tmp_path / "asked"
+        asked.mkdir()
+
+        def trainable(config: dict[str, Any]) -> dict[str, Any]:
+            with (asked / str(config["row"])).open("a") as file:
+                file.write(".")
+            return {"answer": outcome(config["row"])}
+
+        search = search_of(table.save(tmp_path / "table.npz"), max_concurrent=1)
+        first = tuner(search, trainable, tmp_path, param_space={"c": 5})
+        limit = 4
+        suggest = POGPUCBSearch.suggest
+
+        def failing(self: POGPUCBSearch, trial_id: str) -> Any:
+            if len(self._told) >= limit:
+                raise RuntimeError("the driver ends")
+            return suggest(self, trial_id)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(POGPUCBSearch, "suggest", failing)
+            with pytest.raises(RuntimeError, match="the driver ends"):
+                first.fit()
+        assert len(list(asked.iterdir())) == limit
+        results = tune.Tuner.restore(str(tmp_path / "run"), trainable).fit()
+        assert not results.errors
+        assert sorted(r.config["row"] for r in results) == list(range(N))
+        assert {file.read_text() for file in asked.iterdir()} == {"."}
+        read = POGPUCBSearch.from_experiment(tmp_path / "run")
+        assert read.recommend() == {"row": BEST, "c": 5}
+        assert read.guarantee(results).n_answers == N
+
+
+# The curator's actor ----------------------------------------------------------------------------
+
+
+def host_of(make: Any) -> AnswerHost:
+    """The actor's object, in this process."""
+    host = AnswerHost(AnswerSettings("run", cloudpickle.dumps(make)), None, None)
+    host.reply = host.call("join", host._settings)  # type: ignore[attr-defined]
+    return host
+
+
+def test_a_curator_begun_again_replays_and_what_fails_tells_nothing(
+    secret: Path, scanner: Scanner
+) -> None:
+    first, second = (host_of(secret_curator(secret)) for _ in range(2))
+    assert first.call("evaluate", 5) == second.call("evaluate", 5) == (None, outcome(5))
+    Z = [host.call("release")[1].Z for host in (first, second)]
+    assert (Z[0] == Z[1]).all()
+    error, _ = second.call("evaluate", FAILING)
+    assert error is not None
+    assert (error[0], "raised ValueError" in error[1]) == ("PrivacyError", True)
+    assert scanner.hits(error[1].encode()) == []
+    assert second.call("evaluate", "x")[0][0] == "ValueError"  # type: ignore[index]
+    assert second.call("guarantee")[1].n_answers == 1
+
+
+def quoting() -> Any:
+    raise ValueError(f"{SECRET.tolist()}")
+
+
+def ending() -> Any:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "text"),
+    [
+        (quoting, "PrivacyError", "raised ValueError"),
+        (ending, "PrivacyError", "end its process"),
+        (lambda: 5, "ValueError", "return a Curator"),
+    ],
+)
+def test_what_makes_no_curator_is_refused_and_not_quoted(
+    make: Any, kind: str, text: str, scanner: Scanner
+) -> None:
+    host = host_of(make)
+    error, _ = host.reply  # type: ignore[attr-defined]
+    assert (error[0], text in error[1]) == (kind, True)
+    assert scanner.hits(error[1].encode()) == []
+    assert host.call("evaluate", 0)[0] == ("PrivacyError", "The curator was not made.")
+
+
+def test_outcomes_that_end_the_process_do_not(secret: Path) -> None:
+    def make() -> Curator:
+        return Curator(X, epsilon=1.0, delta=1e-3, bounds=[(0, 1)], outcomes=lambda _: ending())
+
+    host = host_of(make)
+    assert host.call("evaluate", 0)[0][0] == "PrivacyError"  # type: ignore[index]
+    assert host.call("guarantee")[1].n_answers == 0
+
+
+@pytest.mark.usefixtures("the_ray")
+def test_warnings_of_the_curator_reach_the_driver() -> None:
+    def make() -> Curator:
+        return Curator(
+            [[1, 0], [0, 1]], epsilon=1, delta=0.1, norm_bound=1, mechanism="projection"
+        )
+
+    with pytest.warns(PrivacyWarning, match="column space"):
+        answers = answering(make)
+    with pytest.raises(ValueError, match="no outcomes"):
+        answers(0)
+    answers.close()
+
+
+def test_it_is_not_begun_in_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raytune_searchers._answers.in_worker", lambda: True)
+    with pytest.raises(PrivacyError, match="in the driver"):
+        answering(ending)
+
+
+def test_it_needs_a_running_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with pytest.raises(RuntimeError, match=r"ray\.init"):
+        answering(ending)
+
+
+def test_functions_that_capture_a_table_are_refused() -> None:
+    rows, listed = SECRET, np.random.default_rng(3).random(20_000).tolist()
+    curator = Curator(rows, epsilon=1.0, delta=1e-3, bounds=[(0, 1), (0, 1)])
+    for make in (lambda: Curator(rows, epsilon=1.0, delta=1e-3), lambda: listed, lambda: curator):
+        with pytest.raises(PrivacyError, match=r"captures a table|not pickled"):
+            answering(make)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs a function"):
+        answering(curator)  # type: ignore[arg-type]
+
+
+def test_warnings_stay_errors() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(PrivacyWarning):
+            search_of(X)
