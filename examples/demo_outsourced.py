@@ -97,7 +97,7 @@ def play(private: Path, shared: Path, epsilon: float, distance: float, n_tests: 
         raise SystemExit(released.returncode)
     curator = start(
         "privbo_plugins.curator", "answer", private / "patients.csv", "--outcome", "progression",
-        "--table", shared / "table.npz", "--vault", vault, "--request", shared / "request.json",
+        "--vault", vault, "--request", shared / "request.json",
         "--out", shared / "answers.json", "--watch", "0.2", "--until", str(n_tests),
     )  # fmt: skip
     modeler = start("examples.demo_outsourced", "--modeler", shared, "--tests", str(n_tests))
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=4.0)
     parser.add_argument(
         "--distance", type=float, default=0.2,
-        help="how far a row may be changed without anybody noticing; 1 is a column's whole range",
+        help="rows that differ by so much are hard to tell apart; 1 is a column's whole range",
     )  # fmt: skip
     parser.add_argument("--tests", type=int, default=40, help="examinations that can be afforded")
     parser.add_argument("--modeler", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)

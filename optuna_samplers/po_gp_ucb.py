@@ -1,7 +1,8 @@
 """PO-GP-UCB as an Optuna sampler: a study asks for rows of a released table, a curator answers.
 
 The sampler holds the released table alone. Trial values are the curator's answers as they are:
-there is no objective to wrap, because whatever is private never leaves the curator. The two sides
+there is no objective to wrap, because what shall be hidden of an outcome is randomised by the
+curator. The two sides
 may be one process, or two that share nothing but the study's storage: then the modeler asks, and
 the curator calls :func:`answer_trials` now and then.
 """

@@ -1,8 +1,9 @@
 """The curator's command line: release a table, answer requests, report what was promised.
 
-    python -m privbo_plugins.curator release people.csv --columns age:18:98 bmi:10:60 sex=F,M \
-        --epsilon 2 --delta 1e-6 --vault sqlite:///curator.db --out table.npz
-    python -m privbo_plugins.curator answer people.csv --outcome readmitted --table table.npz \
+    python -m privbo_plugins.curator release people.csv --columns age:18:98 bmi:10:60 \
+        --epsilon 2 --delta 1e-6 --neighbor-distance 0.2 --vault sqlite:///curator.db \
+        --out table.npz
+    python -m privbo_plugins.curator answer people.csv --outcome readmitted \
         --vault sqlite:///curator.db --request request.json --out answers.json
     python -m privbo_plugins.curator report --table table.npz
 
@@ -28,7 +29,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
-from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request, write_answers
+from privbo_plugins.algorithms.po_gp_ucb.exchange import (
+    read_answers,
+    read_request,
+    write_answers,
+)
 from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
 
@@ -118,6 +123,15 @@ def read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list
     Raises:
         ValueError: If a column is missing, or an entry is no number; entries are not repeated.
     """
+    try:
+        return _read_rows(path, read)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is no UTF-8 text; save it as CSV in UTF-8.") from None
+    except csv.Error:
+        raise ValueError(f"{path.name} is no CSV file.") from None
+
+
+def _read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list[list[float]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = csv.reader(file)
         header = [name.strip() for name in next(lines, [])]
@@ -125,7 +139,24 @@ def read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list
         if missing:
             raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}.")
         places = [(header.index(name), name) for name in read]
-        return [_entries(line, places, read, lines.line_num) for line in lines if line]
+        return [
+            _entries(line, places, read, number)
+            for number, line in _numbered(lines, blank_is_missing=len(header) == 1)
+        ]
+
+
+def _numbered(
+    lines: Iterator[list[str]], blank_is_missing: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """Lines with their numbers; blank ones may end a file, and are entries if they can be."""
+    blank = 0
+    for number, line in enumerate(lines, start=2):
+        if not line and not blank_is_missing:
+            blank = blank or number
+            continue
+        if blank:
+            raise ValueError(f"Line {blank} is empty, so rows would be counted wrongly.")
+        yield number, line or [""]
 
 
 def _entries(
@@ -163,7 +194,7 @@ def read_outcomes(path: Path, name: str) -> Array:
 def release(given: argparse.Namespace) -> None:
     """Releases a table once; a second call writes the same file again."""
     columns: list[Column] = given.columns
-    checked_ending(given.out)  # before anything is drawn and paid for
+    _check_target(given)
     X = read_table(given.data, columns)
     curator = Curator(
         X,
@@ -191,12 +222,38 @@ def release(given: argparse.Namespace) -> None:
     print(curator.guarantee())
 
 
+def _check_target(given: argparse.Namespace) -> None:
+    """Before anything is drawn and paid for: a file, a lasting vault, columns that stay hidden.
+
+    Raises:
+        ValueError: If one of them is not there.
+    """
+    checked_ending(given.out)
+    if "://" not in given.vault and not given.vault.startswith("env:"):
+        raise ValueError(
+            "--vault must be a database such as sqlite:///curator.db: a ledger in memory forgets "
+            "that the table was released."
+        )
+    nu = given.neighbor_distance
+    chosen = [c.name for c in given.columns if c.choices]
+    if chosen and nu is not None and nu < math.sqrt(2):
+        raise ValueError(
+            f"Column {chosen[0]!r} holds choices, and two choices lie 1.42 apart: within "
+            f"--neighbor-distance {nu:g} they are not hidden at all. Leave the column out, give a "
+            "distance of at least 1.42, or none."
+        )
+
+
 def answer(given: argparse.Namespace) -> None:
     """Answers what a modeler asks for, once or until stopped."""
-    table = ReleasedTable.load(given.table)
     told = 0
     for _ in _rounds(given.watch):
-        told = _answer_once(given, table)
+        try:
+            told = _answer_once(given)
+        except ValueError as error:  # a file that somebody is just saving, say
+            if given.watch is None:
+                raise
+            print(f"Not answered in this round: {error}", file=sys.stderr)
         if given.until is not None and told >= given.until:
             break
     print(f"{told} outcomes have been told so far; they are in {given.out}.")
@@ -209,33 +266,37 @@ def _rounds(seconds: float | None) -> Iterator[None]:
         yield
 
 
-def _answer_once(given: argparse.Namespace, table: ReleasedTable) -> int:
+def _answer_once(given: argparse.Namespace) -> int:
     """Answers the rows asked for whose outcome is known; how many were told in all."""
-    digest = table.certificate.digest
-    rows = read_request(given.request, digest, table.n)
     y = read_outcomes(given.data, given.outcome)
-    if len(y) != table.n:
-        raise ValueError(
-            f"{given.data.name} has {len(y)} rows and the released table {table.n}: they must be "
-            "the same rows in the same order."
-        )
     curator = Curator.resume(
-        np.zeros((table.n, table.certificate.d)),  # answers need no row
-        vault=given.vault, run=given.run, outcomes=y, maximize=not given.minimize,
-    )  # fmt: skip
-    before = curator.answers()
-    new = [row for row in rows if row not in before]
-    known = [row for row in new if not math.isnan(y[row])]
-    for row in known:
-        curator.evaluate(row)
+        vault=given.vault, run=given.run, outcomes=y, maximize=not given.minimize
+    )
+    released = curator.certificate
+    if released is None:
+        raise ValueError("The vault holds no released table: release it first.")
+    rows = read_request(given.request, released.digest, curator.n)
     told = curator.answers()
-    if known or not given.out.exists():
-        write_answers(given.out, digest, told, curator.guarantee().to_dict())
-    waiting = [row for row in new if row not in told]
-    if known or waiting:
-        left = f" Without an outcome yet: rows {', '.join(map(str, waiting))}." if waiting else ""
-        print(f"{len(known)} rows answered.{left}", file=sys.stderr)
+    new = [row for row in rows if row not in told]
+    known = [row for row in new if _is_known(y[row], released.outcomes is not None)]
+    room = len(known) if given.until is None else max(given.until - len(told), 0)
+    for row in known[:room]:
+        told[row] = curator.evaluate(row)
+    if read_answers(given.out, released.digest) != told or not given.out.exists():
+        write_answers(given.out, released.digest, told, curator.guarantee().to_dict())
+    _tell_progress(len(known[:room]), [row for row in new if row not in known])
     return len(told)
+
+
+def _is_known(y: float, randomised: bool) -> bool:
+    """Whether an outcome can be told: infinity says that there is none, if that stays hidden."""
+    return not math.isnan(y) and (randomised or math.isfinite(y))
+
+
+def _tell_progress(answered: int, waiting: list[int]) -> None:
+    if answered or waiting:
+        left = f" Without an outcome yet: rows {', '.join(map(str, waiting))}." if waiting else ""
+        print(f"{answered} rows answered.{left}", file=sys.stderr)
 
 
 def report(given: argparse.Namespace) -> None:
@@ -243,8 +304,12 @@ def report(given: argparse.Namespace) -> None:
     table = ReleasedTable.load(given.table)
     guarantee = table.guarantee()
     if given.vault is not None:
-        blank = np.zeros((table.n, table.certificate.d))
-        guarantee = Curator.resume(blank, vault=given.vault, run=given.run).guarantee()
+        curator = Curator.resume(vault=given.vault, run=given.run)
+        if curator.certificate != table.certificate:
+            raise ValueError(
+                f"{given.table.name} is not what this vault has released as {given.run!r}."
+            )
+        guarantee = curator.guarantee()
     print(json.dumps(guarantee.to_dict(), indent=1) if given.json else guarantee)
 
 
@@ -307,8 +372,11 @@ def _release_options(command: argparse.ArgumentParser) -> None:
 def _answer_options(command: argparse.ArgumentParser) -> None:
     command.set_defaults(act=answer)
     command.add_argument("data", type=Path, help="CSV file with the same rows in the same order")
-    command.add_argument("--outcome", required=True, help="its column with outcomes; may be empty")
-    command.add_argument("--table", type=Path, required=True, help="the released file")
+    command.add_argument(
+        "--outcome",
+        required=True,
+        help="its column with outcomes: empty where not known yet, inf where there is none",
+    )
     command.add_argument("--request", type=Path, required=True, help="the modeler's file")
     command.add_argument("--out", type=Path, required=True, help="answers, a JSON file")
     _vault_options(command, required=True)
@@ -316,7 +384,7 @@ def _answer_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--watch", type=float, metavar="SECONDS", help="look again every so often"
     )
-    command.add_argument("--until", type=int, metavar="N", help="stop once N rows are answered")
+    command.add_argument("--until", type=int, metavar="N", help="answer N rows at most, then stop")
 
 
 def _report_options(command: argparse.ArgumentParser) -> None:

@@ -150,6 +150,7 @@ _STATEMENTS: dict[str, Any] = {
     "identify": sa.insert(_vault),
     "run": sa.select(_runs.c.host_key, _runs.c.settings, _runs.c.frozen).where(_of_run(_runs)),
     "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == _b("host_key")),
+    "hosts": sa.select(_runs.c.host_key),
     "lock": sa.select(_runs.c.run_id).where(_of_run(_runs)).with_for_update(),
     "new_run": sa.insert(_runs),
     "freeze": sa.update(_runs).where(_of_run(_runs)).values(frozen=_b("new_frozen")),
@@ -294,6 +295,10 @@ class Transaction:
         """The run that a host key began, if any."""
         row = self._one("run_by_host", host_key=host_key)
         return None if row is None else str(row[0])
+
+    def hosts(self) -> list[str]:
+        """Host keys of all runs in the vault."""
+        return [str(row[0]) for row in self._all("hosts")]
 
     def new_run(self, host_key: str, settings: Mapping[str, Any]) -> None:
         """Begins this transaction's run."""

@@ -72,13 +72,24 @@ def shown(result: Mapping[str, Any], metric: str | None) -> Any:
     return None if value is None or _is_nan(value) else value
 
 
+def as_float(value: Any) -> float | None:
+    """A number as a float, infinity where it is too large for one; None for anything else."""
+    if not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf  # or the other one: neither is learnt, nor ever published
+
+
 def _is_nan(value: Any) -> bool:
-    return isinstance(value, Real) and math.isnan(value)
+    number = as_float(value)
+    return number is not None and math.isnan(number)
 
 
 def same(told: Any, published: float) -> bool:
     """Whether a value is what was published."""
-    equal = isinstance(told, Real) and float(told) == published
+    equal = as_float(told) == published
     return equal or (_is_nan(told) and math.isnan(published))
 
 

@@ -11,7 +11,6 @@ import secrets
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from privbo_plugins.plays import check_user_budget
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource
-from raytune_searchers._audit import shown
+from raytune_searchers._audit import as_float, shown
 from raytune_searchers._ledger import LedgerHost, LedgerSettings
 from raytune_searchers._local import PLAIN, UserOf, wrap
 from raytune_searchers._search import HostedSearch
@@ -207,9 +206,9 @@ class RewardSearch(HostedSearch):
             verdict = self._audit(trial_id, result)
             if error and verdict.entered:
                 self._call("failed")
-        value = shown(result, self._metric)
-        if not error and isinstance(value, Real) and math.isfinite(value):
-            self._learn(trial_id, x, epoch, result, float(value))
+        value = as_float(shown(result, self._metric))
+        if not error and value is not None and math.isfinite(value):
+            self._learn(trial_id, x, epoch, result, value)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Looks at what was reported, if anything is promised of it."""

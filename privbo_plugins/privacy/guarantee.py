@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, ClassVar
 
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
@@ -128,6 +128,11 @@ def _round_up(value: float) -> float:
 def _not_below(value: float, digits: int) -> str:
     """With so many significant digits, and never less than the value."""
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):g}"
+
+
+def _not_above(value: float, digits: int) -> str:
+    """With so many significant digits, and never more than the value."""
+    return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(value)):g}"
 
 
 def _short(value: Any) -> str:
@@ -363,14 +368,32 @@ NOT_COVERED_OUTSOURCED = (
     "the curator, who holds the rows and is trusted",
     "the number of rows, their order, and that a person is one of them",
     "column names, and the public bounds that rows were scaled and clipped to",
-    "which rows are asked for and when answers come: both follow from what was released, and from "
-    "how long an evaluation takes",
+    "which rows are asked for, whether a row has an outcome yet, and when answers come",
     "rows of the same person: a person with k rows is protected k times less",
     "outcomes that depend on other people's rows",
+    "what a process that holds the rows reports of them beside the table and answers "
+    "(attributes, logs)",
+    "a vault that was copied, or set back from a backup, before the release: it would release "
+    "the table anew",
     "what the curator releases elsewhere of the same people, other tables of the same rows "
     "included: the losses add up",
 )
 """Limits of every guarantee for a released table."""
+
+NOT_COVERED_BEYOND = (
+    "changes of a row beyond that distance: a column with few values (a sex, a diagnosis) can "
+    "then be read off the table, and so can that an entry is missing, if the middle of its bounds "
+    "lies further away"
+)
+"""A limit where rows are protected up to a distance only."""
+
+NOT_COVERED_ANSWERS = (
+    "answers, and whatever they tell of their rows: outcomes are told exactly as they are"
+)
+"""A limit where answers are not randomised."""
+
+NOT_COVERED_REFUSAL = "that every row lies within the public bounds: other tables are refused"
+"""A limit where tables beyond the bounds are refused."""
 
 
 @dataclass(frozen=True)
@@ -411,25 +434,39 @@ class OutsourcedGuarantee:
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    population: ClassVar[str] = (
-        "each row of the curator's table, against the modeler and whoever sees what it sees"
-    )
+    @property
+    def population(self) -> str:
+        """Who is protected, and against whom."""
+        seen = "the released table and the answers" if self.outcomes else "the released table"
+        return f"each row of the curator's table, against the modeler and whoever sees {seen}"
 
     @property
     def neighbours(self) -> str:
-        """What differs between two worlds that nobody can tell apart."""
+        """What differs between the two worlds that the claim compares."""
         how_far = (
             "in any way"
             if self.neighbor_distance is None
-            else f"by at most {self.neighbor_distance:g} in Euclidean norm, in the scaled units "
-            "of the release"
+            else f"by at most {_not_above(self.neighbor_distance, 4)} in Euclidean norm over all "
+            "columns together, in the scaled units of the release"
         )
         answers = "; the row's own outcome may differ in any way" if self.outcomes else ""
         return f"two tables of the same size that differ in one row, {how_far}{answers}"
 
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Everything that is not covered."""
+        more = [NOT_COVERED_BEYOND] if self.neighbor_distance is not None else []
+        more += [] if self.outcomes else [NOT_COVERED_ANSWERS]
+        more += [NOT_COVERED_REFUSAL] if self.parameters.get("on_excess") == "refuse" else []
+        return (*self.not_covered, *more)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""
-        fields = asdict(self) | {"neighbours": self.neighbours, "population": self.population}
+        fields = asdict(self) | {
+            "neighbours": self.neighbours,
+            "population": self.population,
+            "not_covered": self.limits,
+        }
         if not self.protected or math.isinf(self.epsilon):
             fields["epsilon"] = "inf"
         return fields
@@ -447,18 +484,18 @@ class OutsourcedGuarantee:
     def _protected_text(self) -> str:
         settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
         answers = (
-            f"Answers told so far: {self.n_answers}, each privatised once: {self.outcomes}. "
+            f"Answers told so far: {self.n_answers}, each randomised once: {self.outcomes}. "
             if self.outcomes
-            else f"Answers told so far: {self.n_answers}, as they are: the outcomes themselves, "
-            "and what they tell of their rows, are not protected. "
+            else f"Answers told so far: {self.n_answers}, as they are and without protection. "
         )
+        what = "table and the one answer to a row are" if self.outcomes else "table is"
         text = (
-            f"What is released of any one row is (epsilon = {_round_up(self.epsilon):.2f}, delta "
-            f"= {_not_below(self.delta, 3)})-differentially private. Protected: "
-            f"{self.population} (n = {self.n_rows}). Neighbouring relation: {self.neighbours}. "
+            f"The released {what} (epsilon = {_round_up(self.epsilon):.2f}, delta = "
+            f"{_not_below(self.delta, 3)})-differentially private. Protected: {self.population} "
+            f"(n = {self.n_rows}). Neighbouring relation: {self.neighbours}. "
             "Mechanism: rows scaled and clipped by public bounds, mixed by a public matrix, "
             "Gaussian noise on every one (OpenDP, up to its grid). "
             f"Parameters: {settings or 'none'}. {answers}"
-            f"Not covered: {'; '.join(self.not_covered)}."
+            f"Not covered: {'; '.join(self.limits)}."
         )
         return text + "".join(f" Note: {note}." for note in self.notes)

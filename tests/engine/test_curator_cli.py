@@ -20,7 +20,7 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
     write_answers,
     write_request,
 )
-from privbo_plugins.curator import column, main
+from privbo_plugins.curator import column, main, read_rows, read_table
 
 SENTINEL = "48151.62342"
 COLUMNS = ["--columns", "age:18:98", "bmi:10:60", "sex=F,M"]
@@ -50,9 +50,9 @@ def release(folder: Path, *more: str, columns: list[str] = COLUMNS, out: str = "
 
 def answer(folder: Path, *more: str) -> int:
     return main(
-        ["answer", str(folder / "people.csv"), "--outcome", "score", "--table",
-         str(folder / "t.npz"), "--vault", f"sqlite:///{folder}/curator.db", "--request",
-         str(folder / "request.json"), "--out", str(folder / "answers.json"), *more]
+        ["answer", str(folder / "people.csv"), "--outcome", "score",
+         "--vault", f"sqlite:///{folder}/curator.db", "--request", str(folder / "request.json"),
+         "--out", str(folder / "answers.json"), *more]
     )  # fmt: skip
 
 
@@ -84,11 +84,18 @@ def test_a_table_is_released_once_and_written_again(folder: Path, capsys: Any) -
 
 def test_the_file_holds_what_the_bounds_make_of_the_rows(folder: Path) -> None:
     """Noise so small that the scaled rows can be read: of columns that stay out, nothing."""
-    assert release(folder, "--neighbor-distance", "1e-5", columns=["--columns", "sex=M,F"]) == 0
-    Z = ReleasedTable.load(folder / "t.npz").Z
+    columns = ["--columns", "bmi:0:100"]
+    assert release(folder, "--neighbor-distance", "1e-5", columns=columns) == 0
+    lines = (folder / "people.csv").read_text().splitlines()[1:]
+    expected = np.array([[float(line.split(",")[2]) / 100 - 0.5] for line in lines])
+    assert np.abs(ReleasedTable.load(folder / "t.npz").Z - expected).max() < 1e-3
+
+
+def test_choices_become_a_column_each(folder: Path) -> None:
+    (choice,) = [column("sex=M,F")]
+    rows = read_table(folder / "people.csv", [choice])
     women = np.arange(30) % 2 == 0
-    expected = np.column_stack([~women, women]) - 0.5
-    assert np.abs(Z - expected).max() < 1e-3
+    assert np.array_equal(rows, np.column_stack([~women, women]))
 
 
 def test_settings_of_a_release_do_not_change(folder: Path, capsys: Any) -> None:
@@ -143,6 +150,87 @@ def test_watching_ends_when_enough_was_told(folder: Path) -> None:
     assert len(told(folder)) == 3
 
 
+def test_until_is_the_most_that_is_ever_told(folder: Path) -> None:
+    assert release(folder) == 0
+    request(folder, *(row for row in range(30) if row % 6))
+    for _ in range(2):
+        assert answer(folder, "--until", "4") == 0
+        assert len(told(folder)) == 4
+
+
+def test_an_examination_without_a_result_counts_as_the_worst(folder: Path) -> None:
+    path = folder / "people.csv"
+    lines = path.read_text().splitlines()
+    lines[2] = lines[2].rsplit(",", 1)[0] + ",inf"
+    path.write_text("\n".join(lines) + "\n")
+    assert release(folder, "--outcome-epsilon", "20", "--outcome-range", "-3", "3") == 0
+    request(folder, 0, 1)
+    assert answer(folder) == 0
+    assert sorted(told(folder)) == [1]  # row 0 is not known yet
+    assert told(folder)[1] == pytest.approx(-3.0, abs=6.0)
+
+
+def test_without_randomising_a_missing_result_keeps_a_row_waiting(
+    folder: Path, capsys: Any
+) -> None:
+    path = folder / "people.csv"
+    lines = path.read_text().splitlines()
+    lines[2] = lines[2].rsplit(",", 1)[0] + ",inf"
+    path.write_text("\n".join(lines) + "\n")
+    assert release(folder) == 0
+    request(folder, 1, 2)
+    assert answer(folder) == 0
+    assert sorted(told(folder)) == [2]
+    assert "Without an outcome yet: rows 1." in capsys.readouterr().err
+
+
+def test_answers_that_a_crash_kept_from_the_file_are_written_later(folder: Path) -> None:
+    assert release(folder) == 0
+    table = request(folder, 1, 2)
+    assert answer(folder) == 0
+    write_answers(folder / "answers.json", table.certificate.digest, {1: told(folder)[1]}, {})
+    assert answer(folder) == 0
+    assert sorted(told(folder)) == [1, 2]
+
+
+def test_a_table_of_another_vault_is_not_vouched_for(folder: Path, capsys: Any) -> None:
+    assert release(folder) == 0
+    other = [*PRIVACY, "--vault", f"sqlite:///{folder}/other.db", "--out"]
+    data = str(folder / "people.csv")
+    assert main(["release", data, *COLUMNS, *other, str(folder / "other.npz"),
+                 "--mechanism", "projection"]) == 0  # fmt: skip
+    vault = ["--vault", f"sqlite:///{folder}/curator.db"]
+    capsys.readouterr()
+    assert main(["report", "--table", str(folder / "other.npz"), *vault]) == 2
+    assert "is not what this vault has released" in capsys.readouterr().err
+    foreign = ReleasedTable.load(folder / "other.npz").certificate.digest
+    write_request(folder / "request.json", foreign, [1])
+    assert answer(folder) == 2
+    assert not (folder / "answers.json").exists()
+
+
+def test_blank_lines_never_shift_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("age\n30\n\n50\n")
+    rows = np.array(read_rows(path, {"age": column("age:0:99").read}))
+    assert np.isnan(rows[:, 0]).tolist() == [False, True, False]
+    path.write_text("age,bmi\n30,20\n\n50,21\n")
+    with pytest.raises(ValueError, match="Line 3 is empty"):
+        read_rows(path, {"age": column("age:0:99").read})
+    path.write_text("age,bmi\n30,20\n50,21\n\n\n")
+    assert len(read_rows(path, {"age": column("age:0:99").read})) == 2
+
+
+@pytest.mark.parametrize("data", [b"age\n\xff\xfe\n", b'age\n"' + b"x" * 200_000 + b'"\n'])
+def test_files_that_are_no_text_are_refused_without_a_byte_of_them(
+    tmp_path: Path, data: bytes
+) -> None:
+    (tmp_path / "x.csv").write_bytes(data)
+    with pytest.raises(ValueError, match=r"x\.csv is no") as refusal:
+        read_rows(tmp_path / "x.csv", {"age": column("age:0:99").read})
+    assert "0xff" not in str(refusal.value)
+
+
 def test_the_published_mechanism_warns_and_claims_nothing(folder: Path, capsys: Any) -> None:
     assert release(folder, "--mechanism", "projection") == 0
     seen = capsys.readouterr()
@@ -156,6 +244,8 @@ def test_the_published_mechanism_warns_and_claims_nothing(folder: Path, capsys: 
         ([], ["--columns", "name:0:1"], "Line 2 has no number in column 'name'"),
         ([], ["--columns", "height:0:1"], "has no column 'height'"),
         (["--delta", "2"], COLUMNS, "delta must lie in (0, 1)"),
+        (["--neighbor-distance", "1.2"], COLUMNS, "Column 'sex' holds choices"),
+        (["--vault", "memory"], COLUMNS, "--vault must be a database"),
         (["--r", "9"], COLUMNS, "r must lie between 1 and"),
         (["--outcome-range", "0", "1"], COLUMNS, "do nothing without outcome_epsilon"),
         (["--out", "table.txt"], COLUMNS, ".npz or a .parquet"),
@@ -172,7 +262,7 @@ def test_what_is_refused_is_explained_and_quotes_nobody(
 
 def test_rows_beyond_the_bounds_may_be_refused(folder: Path, capsys: Any) -> None:
     assert release(folder, "--on-excess", "refuse", columns=["--columns", "age:18:60"]) == 2
-    assert "rows lie outside" in capsys.readouterr().err
+    assert "Some row lies outside" in capsys.readouterr().err
     assert not (folder / "t.npz").exists()
 
 
@@ -191,7 +281,7 @@ def test_other_rows_than_the_released_ones_are_refused(folder: Path, capsys: Any
     lines = (folder / "people.csv").read_text().splitlines()
     (folder / "people.csv").write_text("\n".join(lines[:-1]) + "\n")
     assert answer(folder) == 2
-    assert "29 rows" in capsys.readouterr().err
+    assert "one number for each of the 30 rows" in capsys.readouterr().err
 
 
 def test_a_file_that_is_missing_is_named(folder: Path, capsys: Any) -> None:
@@ -228,8 +318,8 @@ def test_no_row_leaves_the_curators_side(folder: Path) -> None:
     ran = subprocess.run(command, capture_output=True, check=True)
     request(folder, 1, 2)
     assert main(
-        ["answer", str(folder / "people.csv"), "--outcome", "secret", "--table",
-         str(folder / "t.npz"), "--vault", vault, "--request", str(folder / "request.json"),
+        ["answer", str(folder / "people.csv"), "--outcome", "secret",
+         "--vault", vault, "--request", str(folder / "request.json"),
          "--out", str(folder / "answers.json")]
     ) == 0  # fmt: skip
     raw, scaled = float(SENTINEL), float(SENTINEL) / 1e5 - 0.5
@@ -274,7 +364,7 @@ def test_answers_that_are_no_numbers_are_refused(tmp_path: Path, answers: Any) -
         read_answers(path, "one")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "else"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "else"}', "[" * 200_000])
 def test_files_of_another_kind_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match="is no privbo"):

@@ -65,8 +65,9 @@ def table(Z: np.ndarray | None = None, noise_sd: float = 0.02) -> ReleasedTable:
     return sealed(
         Z,
         Certificate(
-            mechanism="gaussian", n=n, d=r, r=r, epsilon=2.0, delta=1e-6, mu=0.5,
-            neighbor_distance=0.1, norm_bound=2.0, sensitivity=0.1, noise_sd=noise_sd,
+            mechanism="gaussian", n=n, d=r, r=r, epsilon=2.0, delta=1e-6, mu=0.4,
+            neighbor_distance=0.1, norm_bound=2.0, on_excess="clip",
+            sensitivity=0.4 * noise_sd, noise_sd=noise_sd,
             projection={"kind": "identity"}, scaling=None, noise="the system's entropy",
             protected=True,
         ),

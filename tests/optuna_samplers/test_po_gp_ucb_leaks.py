@@ -164,7 +164,10 @@ def test_two_processes_leave_no_row(
     states = [trial.state for trial in sides.study.trials]
     rows = [trial.params["row"] for trial in sides.study.trials]
     values = [trial.value for trial in sides.study.trials if trial.value is not None]
-    assert states[0] == TrialState.FAIL
+    failed = (
+        TrialState.COMPLETE if how == "private" else TrialState.FAIL
+    )  # or as the worst outcome
+    assert states[0] == failed
     assert {s.name for s, row in zip(states, rows, strict=True) if row % FAILS} == {"COMPLETE"}
     guarantee = sampler.guarantee(sides.study)
     assert guarantee.protected

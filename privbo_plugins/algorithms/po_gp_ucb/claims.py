@@ -13,6 +13,9 @@ from privbo_plugins.privacy.accountant import (
 )
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism, make_mechanism
 
+_LARGE = 20.0
+"""An epsilon beyond which the plain sum will do: its loss distribution would take a minute."""
+
 
 def answer_settings(mechanism: LocalMechanism | None) -> dict[str, Any] | None:
     """How answers are randomised, as a curator's arguments; None if they are not."""
@@ -65,5 +68,7 @@ def total_epsilon(
         return epsilon
     if isinstance(mechanism, Gaussian):
         return compose_epsilon([GaussianEvent(mu), GaussianEvent(mechanism.mu)], delta)
+    if epsilon + mechanism.epsilon > _LARGE:
+        return epsilon + mechanism.epsilon
     events: list[Event] = [GaussianEvent(mu), PureEvent(mechanism.epsilon)]
     return min(epsilon + mechanism.epsilon, compose_epsilon(events, delta))

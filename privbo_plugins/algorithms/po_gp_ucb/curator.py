@@ -43,8 +43,18 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
     smallest_singular_value,
     transform,
 )
-from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable, sealed
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.algorithms.po_gp_ucb.table import (
+    MEMORY,
+    Certificate,
+    ReleasedTable,
+    sealed,
+)
+from privbo_plugins.errors import (
+    ObjectiveFailedError,
+    PrivacyError,
+    PrivacyWarning,
+    VaultError,
+)
 from privbo_plugins.plays import TEST_NOISE, RewardCurator, as_reward
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
@@ -62,14 +72,10 @@ ROWS = "rows"
 """Who pays: each row of the table."""
 
 NOT_PRIVATE = (
-    "the published random projection keeps every column of the table in the column space of the "
-    "secret one, so one look tells neighbouring tables apart, and whoever knows a few rows can "
-    "compute all others; it preserves distances and nothing else"
-)
-
-_IN_MEMORY = (
-    "the ledger is in this process's memory: another process would release the table anew, and "
-    "the losses would add up. Give the curator a vault= on disk"
+    "the published random projection keeps every column of the released table in the column space "
+    "of the secret one, so one look tells almost any two neighbouring tables apart, and whoever "
+    "knows a few rows can compute what was released of all others; it preserves distances and "
+    "nothing else"
 )
 
 _NUMBERS_AT_ONCE = 2**14
@@ -85,13 +91,26 @@ def _no_progress(_done: int, _of: int) -> None:
 
 
 _SAME = (
-    "mechanism", "r", "epsilon", "delta", "neighbor_distance", "norm_bound", "projection_seed",
+    "mechanism", "on_excess", "r", "epsilon", "delta", "neighbor_distance", "norm_bound",
+    "projection_seed",
 )  # fmt: skip
 """Settings that a resumed curator takes as they are."""
 
 
+_PREFIX = "outsourced:"
+
+
+def _of_others(others: int) -> tuple[str, ...]:
+    if others < 1:
+        return ()
+    return (
+        f"the vault holds {others} other releases: for people whose rows are in several of them, "
+        "the losses add up",
+    )
+
+
 def _run_id(run: str) -> str:
-    return hashlib.sha256(f"outsourced:{run}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{_PREFIX}{run}".encode()).hexdigest()[:32]
 
 
 def _settings_of(vault: str, run: str) -> dict[str, Any]:
@@ -114,17 +133,17 @@ class Curator:
             and so is the order: shuffle first if it tells something.
         epsilon: Of the table's release, finite and > 0.
         delta: Of the table's release, in (0, 1).
-        neighbor_distance: nu: how far, in Euclidean norm and scaled units, a row may be moved
-            without anybody noticing. None protects a row whatever it is changed to; that needs
-            ``bounds`` or ``norm_bound``.
+        neighbor_distance: nu: the claim compares tables of which a row differs by at most this,
+            in Euclidean norm over all columns together, in scaled units. None compares rows that
+            differ in any way; that needs ``bounds`` or ``norm_bound``.
         mechanism: "gaussian" (sound), or "projection" (as published, with no privacy guarantee).
         bounds: Public (low, high) of each column, shape (d, 2). Column j becomes
             (x - middle) / (high - low), in [-1/2, 1/2]; missing entries become 0. None leaves
             units as they are.
         norm_bound: R: rows are moved into this norm. None for sqrt(d) / 2 with ``bounds``,
             otherwise for 2^20 times ``neighbor_distance``.
-        on_excess: "clip", or "refuse" tables that clipping would change. Refusing tells whoever
-            hears of it that some row lies outside.
+        on_excess: "clip", or "refuse" tables that clipping would change. Refusing tells that some
+            row lies outside, and releasing that none does: neither is covered.
         r: Columns of the released table; None for d ("gaussian"), or for the largest that the
             published theorem allows ("projection").
         projection_seed: Of the public matrix for r < d.
@@ -194,6 +213,7 @@ class Curator:
         self._columns = checked_columns(columns, self.d)
         self._seed = int(projection_seed)
         self._r = self._checked_r(r)
+        self._on_excess = on_excess
         if on_excess == "refuse":
             self._refuse_excess()
         self._outcomes = checked_outcomes(outcomes, self.n)
@@ -235,8 +255,8 @@ class Curator:
         beyond = count_beyond(self._X, self._scaling, self.norm_bound)
         if beyond:
             raise PrivacyError(
-                f"{beyond} of {self.n} rows lie outside the public bounds or the norm bound "
-                f"{self.norm_bound:g}, or hold entries that are no numbers. Nothing was released. "
+                "Some row lies outside the public bounds or the norm bound "
+                f"{self.norm_bound:g}, or holds an entry that is no number. Nothing was released. "
                 "Give wider public bounds, or on_excess='clip'."
             )
 
@@ -248,14 +268,15 @@ class Curator:
             "mechanism": self.mechanism, "n": self.n, "d": self.d, "r": self._r,
             "epsilon": self.epsilon, "delta": self.delta,
             "neighbor_distance": self.neighbor_distance, "norm_bound": self.norm_bound,
-            "scaling": self._public_scaling(), "projection_seed": self._seed,
+            "on_excess": self._on_excess, "scaling": self._public_scaling(),
+            "projection_seed": self._seed,
             "outcomes": answer_settings(self._private_answers),
         }  # fmt: skip
 
     @classmethod
     def resume(
         cls,
-        X: ArrayLike,
+        X: ArrayLike | None = None,
         *,
         vault: str,
         run: str = "table",
@@ -265,7 +286,7 @@ class Curator:
         """The curator of an earlier release, with the settings that its vault holds.
 
         Args:
-            X: The same rows.
+            X: The same rows; None for a curator that only answers and reports.
             vault: Where the release was made.
             run: Its name there.
             outcomes: As for :class:`Curator`.
@@ -277,10 +298,11 @@ class Curator:
         known = _settings_of(vault, run)
         scaling = known["scaling"] or {}
         low, high = scaling.get("low"), scaling.get("high") or ()
+        middle = np.zeros(known["d"]) if low is None else np.add(low, high) / 2
         with warnings.catch_warnings():  # the release has warned
             warnings.filterwarnings("ignore", "Nothing is protected", PrivacyWarning)
             return cls(
-                X,
+                np.zeros((known["n"], 1)) + middle if X is None else X,
                 **{name: known[name] for name in _SAME},
                 **(known["outcomes"] or {}),
                 bounds=None if low is None else list(zip(low, high, strict=True)),
@@ -313,7 +335,7 @@ class Curator:
         with self._vault.transaction(self._run_id) as tx:
             known = tx.run()
             if known is None:
-                tx.new_run(f"outsourced:{self._run}", self._settings())
+                tx.new_run(f"{_PREFIX}{self._run}", self._settings())
             elif known[1] != self._settings():
                 raise _OtherReleaseError(
                     f"The vault holds a release named {self._run!r} of a table of another size or "
@@ -401,11 +423,14 @@ class Curator:
         certificate = Certificate(
             mechanism=self.mechanism, n=self.n, d=self.d, r=int(Z.shape[1]),
             epsilon=self.epsilon, delta=self.delta, neighbor_distance=self.neighbor_distance,
-            norm_bound=self.norm_bound, scaling=self._public_scaling(),
+            norm_bound=self.norm_bound, on_excess=self._on_excess, scaling=self._public_scaling(),
             noise=_SYSTEM if type(self._noise) is SecureNoise else TEST_NOISE,
             protected=not reasons, reasons=tuple(dict.fromkeys(reasons)),
             outcomes=answer_settings(self._private_answers),
-            ledger={"vault": self._vault.vault_id, "run": self._run}, **how,
+            ledger={
+                "vault": self._vault.vault_id, "run": self._run,
+                "store": MEMORY if self._vault.in_memory else "database",
+            }, **how,
         )  # fmt: skip
         return sealed(Z, certificate).certificate
 
@@ -421,6 +446,7 @@ class Curator:
             ValueError: If there is no such row, or no outcomes were given.
             PrivacyError: If an answer that is given as it is would not be a finite number.
             ObjectiveFailedError: If the function of outcomes fails; what it said is withheld.
+                Where answers are randomised, a failure counts as the worst outcome instead.
         """
         number = checked_row(row, self.n)
         if self._outcomes is None:
@@ -454,6 +480,8 @@ class Curator:
             return float(given[row])  # type: ignore[index]  # evaluate() has refused None
         y, failure = attempt(lambda: as_reward(given(row)), lambda _error: None)
         if failure is not None:
+            if self._answers is not None and isinstance(failure, ObjectiveFailedError):
+                return math.nan  # failing tells of the row as well: it counts as the worst
             raise failure
         return float(y)  # type: ignore[arg-type]
 
@@ -471,6 +499,7 @@ class Curator:
         """What may be claimed of everything released of one row so far: table and answer."""
         with self._vault.transaction(self._run_id) as tx:
             reasons, released = tx.marks("unprotected"), tx.released(TABLE, "0")
+            others = sum(key.startswith(_PREFIX) for key in tx.hosts()) - 1
         if self.mechanism == "projection":
             reasons = tuple(dict.fromkeys((NOT_PRIVATE, *reasons)))
         if released is None:
@@ -480,9 +509,16 @@ class Curator:
             )  # fmt: skip
         claimed = Certificate.from_dict(released).guarantee(len(self.answers()))
         why = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
-        notes = (_IN_MEMORY,) if self._vault.in_memory else ()
+        notes = (*claimed.notes, *_of_others(others))
         epsilon = math.inf if why else claimed.epsilon
         return replace(claimed, protected=not why, epsilon=epsilon, reasons=why, notes=notes)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate of the release that the vault holds; None before there is one."""
+        with self._vault.transaction(self._run_id) as tx:
+            released = tx.released(TABLE, "0")
+        return None if released is None else Certificate.from_dict(released)
 
     @property
     def _total_delta(self) -> float:

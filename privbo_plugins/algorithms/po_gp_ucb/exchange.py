@@ -14,6 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+_LARGEST = 2**26
+"""Bytes that a file of the other side may have."""
+
 _REQUEST, _ANSWERS = "privbo-request-1", "privbo-answers-1"
 
 
@@ -107,9 +110,11 @@ def _read(path: str | Path, kind: str, table: str) -> dict[str, Any] | None:
     source = Path(path)
     if not source.exists():
         return None
+    if not source.is_file() or source.stat().st_size > _LARGEST:
+        raise ValueError(f"{source} must be a plain file of at most {_LARGEST} bytes.")
     try:
         found = json.loads(source.read_text())
-    except ValueError:
+    except (ValueError, RecursionError, MemoryError):
         found = None
     if not isinstance(found, dict) or found.get("format") != kind:
         raise ValueError(f"{source} is no {kind} file.")

@@ -27,15 +27,24 @@ from privbo_plugins.algorithms.po_gp_ucb.claims import (
     total_delta,
     total_epsilon,
 )
+from privbo_plugins.privacy.accountant import gdp_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 
 Array = NDArray[np.float64]
 
 _UNREADABLE = (
     KeyError, TypeError, AttributeError, OSError, ValueError, EOFError, NotImplementedError,
-    zipfile.BadZipFile, zlib.error,
+    RecursionError, MemoryError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What readers raise on files that are none of ours."""
+
+MEMORY = "memory"
+"""Store of a ledger that ends with its process."""
+
+IN_MEMORY = (
+    "the ledger was in a process's memory: another process would release the table anew, and the "
+    "losses would add up. A curator needs a vault= on disk"
+)
 
 _FORMAT = "privbo-released-table-1"
 _META = b"privbo_certificate"
@@ -55,6 +64,7 @@ class Certificate:
         mu: Gaussian DP parameter of the release; None where nothing is claimed.
         neighbor_distance: nu; None for rows that differ in any way.
         norm_bound: R, which rows were clipped to, in released units.
+        on_excess: "clip", or "refuse" if a table with rows beyond would not have been released.
         sensitivity: Delta.
         noise_sd: sigma, in released units; 0 where no noise was added.
         projection: How columns were mixed: "identity", "seeded" with its seed, or "secret".
@@ -76,6 +86,7 @@ class Certificate:
     mu: float | None
     neighbor_distance: float | None
     norm_bound: float | None
+    on_excess: str
     sensitivity: float | None
     noise_sd: float
     projection: dict[str, Any]
@@ -127,11 +138,13 @@ class Certificate:
                 "sensitivity": self.sensitivity,
                 "noise_sd": self.noise_sd,
                 "norm_bound": self.norm_bound,
+                "on_excess": self.on_excess,
                 "projection": self.projection["kind"],
             },
             outcomes=None if mechanism is None else described(mechanism),
             n_answers=n_answers,
             reasons=self.reasons,
+            notes=(IN_MEMORY,) if self.ledger.get("store") == MEMORY else (),
         )
 
     @property
@@ -150,7 +163,8 @@ class ReleasedTable:
         certificate: How it was made.
 
     Raises:
-        ValueError: If Z is not finite, or the certificate is another table's.
+        ValueError: If Z is not finite, the certificate is another table's, or what it says does
+            not fit together. This guards against mishaps, not against a forger: ask the curator.
     """
 
     Z: Array
@@ -163,6 +177,11 @@ class ReleasedTable:
             raise ValueError(
                 "The table and its certificate do not belong together: the table was changed "
                 "after its release. Ask the curator for the file again."
+            )
+        if not _consistent(self.certificate):
+            raise ValueError(
+                "The certificate claims more than its own noise gives. Ask the curator for the "
+                "file again."
             )
 
     @property
@@ -191,6 +210,7 @@ class ReleasedTable:
         os.close(handle)
         try:
             write(self, Path(name))
+            os.chmod(name, 0o644)  # made to be given away; the directory decides who reads it
             os.replace(name, target)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -226,6 +246,16 @@ def digest(Z: Array, certificate: Certificate) -> str:
     made = hashlib.sha256(json.dumps([list(Z.shape), said], sort_keys=True).encode())
     made.update(np.ascontiguousarray(Z, dtype="<f8").tobytes())
     return made.hexdigest()
+
+
+def _consistent(said: Certificate) -> bool:
+    """Whether a certificate's epsilon follows from its noise."""
+    if not said.protected:
+        return True
+    if said.mechanism != "gaussian" or said.mu is None or said.sensitivity is None:
+        return False
+    enough = said.noise_sd * said.mu >= said.sensitivity * (1 - 1e-9)
+    return enough and gdp_delta(said.mu, said.epsilon) <= said.delta * (1 + 1e-6)
 
 
 def sealed(Z: Array, certificate: Certificate) -> ReleasedTable:
