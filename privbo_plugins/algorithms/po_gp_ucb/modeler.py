@@ -15,7 +15,7 @@ Notation (Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, 
     beta_t    2 ln(n t² pi² / (6 delta))                                     scalar
     ========  =============================================================  ========
 
-Rows are read in blocks, so memory beyond Z itself does not grow with n, and a suggestion costs
+Rows are read in blocks, so memory beyond Z itself is a few numbers a row, and a suggestion costs
 O(n t (r + t)).
 """
 
