@@ -1,7 +1,8 @@
 """A curator in an actor of its own: trials ask it for a row's outcome, the rows stay with it.
 
 The actor makes its curator itself, from a function that reads the rows where it runs; what the
-function captures would lie in the cluster's memory, so tables are refused there. What that
+function captures lies in the cluster's memory, so arrays and anything above 100 kB are refused
+there: rows in any other form must not be captured either. What that
 function, or a function of outcomes, raises never leaves the actor. Any process of the same user
 can reach the actor: it keeps rows out of Tune's files, it is no wall against code on the cluster.
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -84,6 +84,7 @@ def test_covariances_are_expectations_over_the_true_rows(correction: str, sigma:
     sigma=st.floats(0, 5), lengthscale=st.floats(1e-2, 50), seed=st.integers(0, 99),
     r=st.integers(1, 4),
 )  # fmt: skip
+@example(sigma=2e-265, lengthscale=1.0, seed=0, r=1)
 @settings(max_examples=25, deadline=None)
 def test_a_gram_matrix_has_the_variance_on_its_diagonal_and_no_negative_eigenvalue(
     correction: str, sigma: float, lengthscale: float, seed: int, r: int

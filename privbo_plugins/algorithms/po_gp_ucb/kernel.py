@@ -118,7 +118,7 @@ def row_prior(Z: Array, sigma: float, correction: str) -> RowPrior:
     m, total = Z.mean(0), Z.var(0)
     tau2 = np.maximum(total - sigma**2, 1e-3 * total)
     scale = math.sqrt(2 * float(tau2.sum())) or 1.0
-    if correction == "none" or sigma == 0:
+    if correction == "none" or sigma**2 == 0:  # also where the square is too small for a float
         return RowPrior(m, np.ones(r), np.zeros(r), math.sqrt(2 * float(total.sum())) or 1.0)
     if correction == "kernel":
         return RowPrior(m, np.ones(r), np.full(r, sigma**2), scale)
