@@ -24,7 +24,7 @@ import pytest
 from scipy import optimize
 from scipy.stats import norm
 
-from privbo_plugins import curator as curator_module
+from privbo_plugins import plays as plays_module
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.plays import (
     TEST_NOISE,
@@ -808,7 +808,7 @@ def test_pseudonyms_are_the_store_s_own(url: str) -> None:
         people.append(curator_of(vault)._pseudonym("0", "Jane"))
         vault.close()
     assert people[0] == people[1] != people[2]
-    assert people[0] not in {curator_module.hashlib.sha256(b"Jane").hexdigest()}
+    assert people[0] not in {plays_module.hashlib.sha256(b"Jane").hexdigest()}
 
 
 # What objectives return ---------------------------------------------------------------------
