@@ -802,3 +802,11 @@ def test_a_certificate_that_contradicts_itself_is_refused(forged: dict[str, Any]
     table = curator_of().release()
     with pytest.raises(ValueError, match="claims more than its own noise"):
         sealed(table.Z, replace(table.certificate, **forged))
+
+
+def test_a_curator_without_its_rows_spends_no_release(path: Path) -> None:
+    made = curator_of(vault=f"sqlite:///{path}")
+    with pytest.raises(PrivacyError, match="resumed without X"):
+        Curator.resume(vault=f"sqlite:///{path}").release()
+    assert ledger(made) == []
+    assert made.release().n == 12

@@ -203,6 +203,7 @@ class Curator:
     ) -> None:
         self._X = checked_rows(X)
         self.n, self.d = self._X.shape
+        self._has_rows = True
         check_choice("mechanism", mechanism, ("gaussian", "projection"))
         check_choice("on_excess", on_excess, ("clip", "refuse"))
         self.mechanism, self.epsilon, self.delta = mechanism, float(epsilon), float(delta)
@@ -301,7 +302,7 @@ class Curator:
         middle = np.zeros(known["d"]) if low is None else np.add(low, high) / 2
         with warnings.catch_warnings():  # the release has warned
             warnings.filterwarnings("ignore", "Nothing is protected", PrivacyWarning)
-            return cls(
+            made = cls(
                 np.zeros((known["n"], 1)) + middle if X is None else X,
                 **{name: known[name] for name in _SAME},
                 **(known["outcomes"] or {}),
@@ -312,6 +313,8 @@ class Curator:
                 vault=vault,
                 run=run,
             )
+        made._has_rows = X is not None
+        return made
 
     def _public_scaling(self) -> dict[str, Any] | None:
         scaling = self._scaling
@@ -362,11 +365,14 @@ class Curator:
             progress: Called with (rows done, rows) while noise is drawn.
 
         Raises:
+            PrivacyError: If this curator was resumed without its rows before any release.
             VaultError: If the vault refuses; nothing is released then.
         """
         with self._vault.transaction(self._run_id) as tx:
             payload = tx.released(TABLE, "0")
             if payload is None:
+                if not self._has_rows:
+                    raise PrivacyError("This curator was resumed without X: it cannot release.")
                 reasons = tx.marks("unprotected")
                 Z, certificate = self._draw(tx, reasons, progress)
                 tx.put_table(TABLE, Z)
