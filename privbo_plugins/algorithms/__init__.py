@@ -4,6 +4,7 @@ from privbo_plugins.algorithms.base import Algorithm, CentralAlgorithm
 from privbo_plugins.algorithms.dp_fts_de import SharedModel
 from privbo_plugins.algorithms.dp_fts_de.agent import FEDERATED_MODELS
 from privbo_plugins.algorithms.dp_gibo import DPGIBO
+from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.ldp_gp_ucb import ATAGPUCB, GPUCB, TGPUCB, MoMAGPUCB, RewardUCB
 from privbo_plugins.algorithms.po_gp_ucb import POGPUCB
 
@@ -21,16 +22,21 @@ REWARD_ALGORITHMS: dict[str, type[RewardUCB]] = {
 ROW_ALGORITHMS: dict[str, type[POGPUCB]] = {POGPUCB.name: POGPUCB}
 """Algorithms that choose rows of a released table, by name."""
 
+DISTRIBUTED_ALGORITHMS: dict[str, type[DUETS]] = {DUETS.name: DUETS}
+"""Algorithms of many agents that share one objective, by name."""
+
 ALGORITHMS: dict[str, type[Algorithm]] = {
     **CENTRAL_ALGORITHMS,
     **REWARD_ALGORITHMS,
     **ROW_ALGORITHMS,
+    **DISTRIBUTED_ALGORITHMS,
 }
 """Every algorithm by name; one contract suite runs over all of them."""
 
 __all__ = [
     "ALGORITHMS",
     "CENTRAL_ALGORITHMS",
+    "DISTRIBUTED_ALGORITHMS",
     "FEDERATED_MODELS",
     "REWARD_ALGORITHMS",
     "ROW_ALGORITHMS",

@@ -93,11 +93,15 @@ class Play:
 
     Attributes:
         x: The point, shape (D,), encoded by the space.
-        epoch: Which group of replays it belongs to; None if to none.
+        epoch: Which group of plays it belongs to; None if to none.
+        agent: Which of several agents takes it; None where there is one.
+        draw: Which of the agent's draws in the epoch it is.
     """
 
     x: Array
     epoch: int | None = None
+    agent: int | None = None
+    draw: int | None = None
 
 
 class Algorithm(Protocol):

@@ -5,12 +5,32 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from typing import Protocol
 
-from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.privacy.reward_noise import RewardNoise
 
 _DROWNED = 0.25
 """Fraction of the range below which settings cannot be told apart: then a run is likely lost."""
+
+
+class RewardScale(Protocol):
+    """Settings that know the rewards' public range, and what privatising adds to a reward."""
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the range; None if none is known."""
+        ...
+
+    @property
+    def high(self) -> float | None:
+        """Upper end."""
+        ...
+
+    @property
+    def noise(self) -> RewardNoise | None:
+        """What privatising adds; None for raw rewards."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -65,7 +85,7 @@ class RewardPlan:
         )
 
 
-def make_reward_plan(config: UCBConfig, n_plays: int) -> RewardPlan:
+def make_reward_plan(config: RewardScale, n_plays: int) -> RewardPlan:
     """The plan of a run.
 
     Args:

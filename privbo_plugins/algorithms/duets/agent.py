@@ -1,0 +1,166 @@
+"""One of N agents (Algorithm 1 of the paper): it plays its coin's points and sends a projection.
+
+Rewards are told to the agent alone. If they are privatised before they are told, everything that
+it sends is a function of privatised rewards: post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.duets.messages import (
+    PROJECTION,
+    REWARDS,
+    Broadcast,
+    InducingSet,
+    Upload,
+    numbers,
+)
+from privbo_plugins.algorithms.duets.party import Party
+from privbo_plugins.algorithms.duets.posterior import Inducing
+
+Array = NDArray[np.float64]
+
+LARGEST = 1e100
+"""Larger rewards count as this one, so that sums of squares stay finite."""
+
+
+def bounded(reward: float) -> float:
+    """A reward whose squares can be added up."""
+    return float(min(max(reward, -LARGEST), LARGEST))
+
+
+class Agent:
+    """An agent.
+
+    Args:
+        number: n, in 0 ... N - 1.
+        party: What it knows besides its rewards; agents of one process may share one.
+
+    Raises:
+        ValueError: If there is no such agent.
+
+    Example:
+        >>> from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_parties
+        >>> config = DUETSConfig(n_agents=2, first_epoch=1, horizon=4, lengthscale=0.2)
+        >>> domain = FinitePoints(np.linspace(0, 1, 50)[:, None])
+        >>> server, agents = make_parties(config, domain, key=0)
+        >>> for agent in agents:
+        ...     _ = agent.tell(0, float(agent.points[0, 0]))
+        ...     _ = server.receive(agent.upload(server.inducing_set()))
+        >>> server.close().epoch
+        1
+    """
+
+    def __init__(self, number: int, party: Party) -> None:
+        if not 0 <= number < party.config.n_agents:
+            raise ValueError(
+                f"Agents are numbered from 0 to {party.config.n_agents - 1}, got {number}."
+            )
+        self.number, self.party = number, party
+        self._rewards: dict[tuple[int, int], float] = {}
+        self._inducing: dict[int, Inducing] = {}
+
+    @property
+    def points(self) -> Array:
+        """What it plays in the open epoch, shape (T_j, D)."""
+        return self.party.points(self.number)
+
+    def tell(self, draw: int, reward: float, epoch: int | None = None) -> bool:
+        """Keeps one reward (larger is better).
+
+        Args:
+            draw: Which of its points was played.
+            reward: The reward, privatised if it is to be private.
+            epoch: Of which epoch; None is the open one.
+
+        Returns:
+            False if it is a duplicate or comes too late: the first report stands.
+
+        Raises:
+            ValueError: If it is not finite, or there is no such draw.
+        """
+        epoch = self.party.j if epoch is None else epoch
+        if not math.isfinite(reward):
+            raise ValueError("A reward must be finite; privatised ones always are.")
+        if epoch != self.party.j or (epoch, draw) in self._rewards:
+            return False
+        if not 0 <= draw < self.party.T_j:
+            raise ValueError(f"Epoch {epoch} has {self.party.T_j} draws an agent, got {draw}.")
+        self._rewards[epoch, draw] = bounded(reward)
+        return True
+
+    def missing(self) -> list[int]:
+        """Draws of the open epoch without a reward."""
+        return [t for t in range(self.party.T_j) if (self.party.j, t) not in self._rewards]
+
+    def upload(self, message: InducingSet | None) -> Upload:
+        """What it sends at the end of an epoch: v_j^(n) (eq. 7), or the rewards if they are fewer.
+
+        Args:
+            message: The server's inducing set; None where everybody computes it.
+
+        Raises:
+            ValueError: If rewards are missing.
+        """
+        if self.missing():
+            raise ValueError(
+                f"Agent {self.number} still waits for {len(self.missing())} of its "
+                f"{self.party.T_j} rewards of epoch {self.party.j}."
+            )
+        j = self.party.j
+        Y = np.array([self._rewards[j, t] for t in range(self.party.T_j)])
+        self._inducing[j] = self._inducing_of(message)
+        Z = self._inducing[j].z(self.party.domain.inputs(self.points))
+        v = Z.T @ Y  # eq. 7
+        sums = [float(Y.sum()), float(Y @ Y)] if self.party.config.fit else []
+        projection = (*numbers(v), *sums)
+        replayable = message is None  # then everybody has Z, and can project for this agent
+        if replayable and len(Y) < len(projection):
+            return Upload(j, self.number, REWARDS, numbers(Y))
+        return Upload(j, self.number, PROJECTION, projection)
+
+    def _inducing_of(self, message: InducingSet | None) -> Inducing:
+        if message is None:
+            return self.party.spanning_inducing()
+        return Inducing(self.party.kernel, self.party.domain.inputs(np.array(message.points)))
+
+    def hear(self, broadcast: Broadcast, message: InducingSet | None = None) -> None:
+        """Takes the server's broadcast; see :meth:`Party.hear`.
+
+        Args:
+            broadcast: The server's.
+            message: Its inducing set, for an agent that has uploaded nothing and cannot compute it.
+
+        Raises:
+            ValueError: Also if coins are private and the inducing set is missing.
+        """
+        inducing = self._inducing.get(broadcast.epoch)
+        if inducing is None and message is not None:
+            inducing = self._inducing_of(message)
+        private = self.party.config.coins == "private"
+        if private and inducing is None and broadcast.epoch == self.party.j:
+            raise ValueError(
+                f"Coins are private, and agent {self.number} has no inducing set of epoch "
+                f"{broadcast.epoch}: hear the server's, message=, too."
+            )
+        self.party.hear(broadcast, inducing)
+        self._inducing.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-ready: its rewards (as secret as they were told), and what it has heard."""
+        return {
+            **self.party.state_dict(),
+            "rewards": [[epoch, draw, y] for (epoch, draw), y in self._rewards.items()],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores :meth:`state_dict` in a new agent with shared coins."""
+        for heard in state["heard"]:
+            self.hear(Broadcast.from_dict(heard))
+        self._rewards = {(int(j), int(t)): float(y) for j, t, y in state["rewards"]}

@@ -1,0 +1,302 @@
+"""DUETS with all parties in one place: what hosts ask and tell.
+
+N agents are N roles: whoever is free takes a draw of the open epoch. A draw that failed is asked
+for again, at the same point, because its coin is tossed once; a draw whose trial is lost can be
+taken over by anybody. While an epoch waits for its last draws, and beyond the horizon, further
+asks are *spare*: the most promising points that nobody has played. They teach the epochs nothing
+(so an epoch's outcome does not depend on who was fast), but the recommendation knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.duets.agent import Agent, bounded
+from privbo_plugins.algorithms.duets.coins import Coins
+from privbo_plugins.algorithms.duets.communication import Communication
+from privbo_plugins.algorithms.duets.config import DUETSConfig
+from privbo_plugins.algorithms.duets.domain import Domain, SpaceDomain
+from privbo_plugins.algorithms.duets.party import Party
+from privbo_plugins.algorithms.duets.posterior import posterior_of
+from privbo_plugins.algorithms.duets.server import Server
+from privbo_plugins.spaces import Space
+
+Array = NDArray[np.float64]
+Slot = tuple[int, int, int]
+
+_SAME = 1e-9
+"""Points closer than this, in every coordinate, are one."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch has led to; public.
+
+    Attributes:
+        epoch: j.
+        length: T_j.
+        inducing: Size of the inducing set.
+        share: Estimated share of the domain that is left after it.
+        components: Number of connected components of what is left, as the discretisation shows.
+        up: Real numbers that all agents have sent so far.
+        down: Real numbers that the server has broadcast so far.
+        per_agent: C so far: uploads averaged over agents plus broadcasts (eq. 2).
+    """
+
+    epoch: int
+    length: int
+    inducing: int
+    share: float
+    components: int
+    up: int
+    down: int
+    per_agent: float
+
+
+def make_parties(
+    config: DUETSConfig, domain: Domain, key: int, *, together: bool = False
+) -> tuple[Server, list[Agent]]:
+    """A server and its agents.
+
+    Args:
+        config: Settings.
+        domain: Where they look.
+        key: Number behind all coins, >= 0.
+        together: Whether they share one object for what all of them know, as parties of one
+            process may; otherwise each works it out from the server's broadcasts.
+
+    Returns:
+        The server and N agents.
+    """
+    coins = Coins.tossed(key, config.n_agents)
+    whole = Party(config, domain, coins)
+    agents = []
+    for n in range(config.n_agents):
+        known = coins if config.coins == "shared" else coins.known_to(n)
+        agents.append(Agent(n, whole if together else whole.apart(known)))
+    return Server(whole), agents
+
+
+class DUETS:
+    """Ask/tell over N agents and a server; maximises inside whatever the host's direction is.
+
+    Args:
+        config: Settings.
+        space: The space.
+        maximize: Whether larger values are better.
+        seed: Number behind all coins, >= 0.
+        domain: Where to look; None for the whole space.
+
+    Example:
+        >>> from privbo_plugins.spaces import Float
+        >>> space = Space({"x": Float(0.0, 1.0)})
+        >>> duets = DUETS(DUETSConfig(n_agents=4, horizon=8), space, seed=1)
+        >>> for key in range(32):
+        ...     play = duets.ask(key)
+        ...     duets.tell(play, 1 - abs(play.x[0] - 0.3))
+        >>> bool(abs(duets.recommendation()[0] - 0.3) < 0.1)
+        True
+    """
+
+    name = "duets"
+
+    def __init__(
+        self,
+        config: DUETSConfig,
+        space: Space,
+        *,
+        maximize: bool = True,
+        seed: int = 0,
+        domain: Domain | None = None,
+    ) -> None:
+        self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
+        self.domain: Domain = SpaceDomain(space) if domain is None else domain
+        self.server, self.agents = make_parties(config, self.domain, seed, together=True)
+        self.history: list[Epoch] = []
+        self.plays: list[tuple[Play, float]] = []
+        self._points: dict[int, Array] = {}
+
+    # What hosts see -------------------------------------------------------------------------
+
+    @property
+    def party(self) -> Party:
+        """What all parties know."""
+        return self.server.party
+
+    @property
+    def epoch(self) -> int:
+        """The open epoch, counted from 1."""
+        return self.party.j
+
+    @property
+    def communication(self) -> Communication:
+        """Real numbers sent so far, as between agents and server that are apart."""
+        return self.server.communication
+
+    def slots(self) -> list[Slot]:
+        """Draws of the open epoch (epoch, agent, draw): agents take turns."""
+        j, T_j, N = self.party.j, self.party.T_j, self.config.n_agents
+        return [(j, n, t) for t in range(T_j) for n in range(N)]
+
+    def open_slots(self) -> list[Slot]:
+        """Draws of the open epoch that have no reward yet, in the order of :meth:`slots`."""
+        missing = {(n, t) for n, agent in enumerate(self.agents) for t in agent.missing()}
+        return [slot for slot in self.slots() if slot[1:] in missing]
+
+    def play_of(self, slot: Slot) -> Play:
+        """What a draw of the open epoch plays."""
+        epoch, agent, draw = slot
+        if agent not in self._points:
+            self._points[agent] = self.agents[agent].points
+        return Play(self._points[agent][draw], epoch, agent, draw)
+
+    # Ask and tell ---------------------------------------------------------------------------
+
+    def ask(
+        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
+    ) -> Play | None:
+        """The next play.
+
+        Args:
+            key: Distinguishes this ask from others where nothing is known yet.
+            pending: Plays that are out.
+            may_wait: Whether None may be returned while an epoch's last draws are out.
+
+        Returns:
+            A draw of the open epoch that nobody has; else a spare play, or None to wait. Nothing
+            changes; only :meth:`tell` learns.
+        """
+        out = {(play.epoch, play.agent, play.draw) for play in pending}
+        for slot in self.open_slots():
+            if slot not in out:
+                return self.play_of(slot)
+        if may_wait and not self.party.finished:
+            return None
+        return Play(self._spare(key, pending))
+
+    def _spare(self, key: int, pending: Sequence[Play]) -> Array:
+        """The most promising point that nobody plays or has played; any, if all have been."""
+        known = {_place(play.x) for play in pending}
+        known |= {_place(play.x) for play, _ in self.plays}
+        if self.party.posterior is None:
+            size = len(self.party.active.U)
+            known_nothing = np.random.default_rng([self.seed, key]).permutation(size)
+            candidates = self.party.active.U[known_nothing]
+        else:
+            candidates = self.party.ranked
+        unplayed = (x for x in candidates if _place(x) not in known)
+        return np.asarray(next(unplayed, candidates[0]))
+
+    def tell(self, play: Play, value: float) -> None:
+        """Learns one value, in the host's direction.
+
+        A play that is no draw of the open epoch, a duplicate, or one at another point than its
+        coin's is known to the recommendation only.
+
+        Raises:
+            ValueError: If the value is not finite.
+        """
+        if not np.isfinite(value):
+            raise ValueError("A reward must be finite; privatised ones always are.")
+        self.plays.append((play, float(value)))
+        if self._is_draw(play):
+            self.agents[int(play.agent or 0)].tell(int(play.draw or 0), self._reward(value))
+            self._close_if_complete()
+
+    def _is_draw(self, play: Play) -> bool:
+        if play.epoch != self.party.j or play.agent is None or play.draw is None:
+            return False
+        if not (0 <= play.agent < self.config.n_agents and 0 <= play.draw < self.party.T_j):
+            return False
+        own = self.play_of((play.epoch, play.agent, play.draw)).x
+        snapped = self.space.snap(own), self.space.snap(play.x)
+        return bool(np.allclose(*snapped, rtol=0.0, atol=_SAME))
+
+    def _reward(self, value: float) -> float:
+        return bounded(value if self.maximize else -value)
+
+    def _close_if_complete(self) -> None:
+        if any(agent.missing() for agent in self.agents):
+            return
+        length = self.party.T_j
+        self._points.clear()
+        if self.party.last:
+            self.party.skip()
+            return
+        message = self.server.inducing_set()
+        for agent in self.agents:
+            self.server.receive(agent.upload(message))
+        broadcast = self.server.close()
+        for agent in self.agents:
+            agent.hear(broadcast)
+        self.history.append(self._record(broadcast.epoch, length, len(broadcast.v_bar)))
+
+    def _record(self, epoch: int, length: int, inducing: int) -> Epoch:
+        sent, active = self.communication, self.party.active
+        components = len(active.components())
+        return Epoch(
+            epoch,
+            length,
+            inducing,
+            active.share,
+            components,
+            sent.up,
+            sent.down,
+            sent.per_agent,
+        )
+
+    # What is known --------------------------------------------------------------------------
+
+    def recommendation(self) -> Array:
+        """The point of the active set with the largest posterior mean given every play, (D,).
+
+        Raises:
+            ValueError: If nothing has been learnt yet.
+        """
+        if not self.plays:
+            raise ValueError("There is nothing to recommend yet: no reward has been told.")
+        X = np.array([self.space.snap(play.x) for play, _ in self.plays])
+        Y = np.array([self._reward(value) for _, value in self.plays])
+        scale = None if self.config.fit else self.party.fixed_scale()
+        D = self.domain.inputs(X)
+        posterior = posterior_of(self.party.kernel, D, Y, scale, self.party.noise)
+        candidates = np.vstack([self.party.active.U, X[self.party.active.contains(X)]])
+        return np.asarray(candidates[np.argmax(posterior.mean(self.domain.inputs(candidates)))])
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-ready: where the run stands, for dashboards."""
+        active = self.party.active
+        return {
+            "agents": self.config.n_agents,
+            "epoch": self.epoch,
+            "active_share": active.share,
+            "reals_up": self.communication.up,
+            "reals_down": self.communication.down,
+            "reals_per_agent": self.communication.per_agent,
+            "epochs": [asdict(epoch) for epoch in self.history],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The transcript: JSON-ready, and public where the rewards are."""
+        return {
+            "plays": [
+                [play.x.tolist(), play.epoch, play.agent, play.draw, value]
+                for play, value in self.plays
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replays :meth:`state_dict` on a new object."""
+        for x, epoch, agent, draw, value in state["plays"]:
+            self.tell(Play(np.array(x, dtype=float), epoch, agent, draw), value)
+
+
+def _place(x: Array) -> bytes:
+    """A point as a key."""
+    return (np.round(np.asarray(x, dtype=float), 9) + 0.0).tobytes()

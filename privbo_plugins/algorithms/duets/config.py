@@ -1,0 +1,224 @@
+"""Settings of DUETS, and what theory says of the width and of the lengths of epochs.
+
+Notation:
+
+    ======  =====================================================================  =======
+    symbol  meaning                                                                shape
+    ======  =====================================================================  =======
+    N       agents                                                                 integer
+    T       plays of one agent                                                     integer
+    T_j     plays of one agent in epoch j                                          integer
+    U_T     discretisation of the domain                                           (M, D)
+    lam     noise variance over signal variance (eq. 3)                            scalar
+    beta    width of the confidence interval, in posterior standard deviations     scalar
+    B       bound on the norm of f, in units of the signal's standard deviation    scalar
+    ======  =====================================================================  =======
+
+Source: Pavlovic, Salgia and Zhao, *Order-Optimal Regret in Distributed Kernel Bandits using
+Uniform Sampling with Shared Randomness*, sections 3 and 4.
+
+What the theory leaves free, and how the default uses it:
+
+* *Epochs.* The proof needs T_j <= 2 sqrt(T T_{j-1}) only. Lengths that double satisfy
+  ``sum_j N T_j sqrt(gamma / (N T_{j-1})) = O(sqrt(N T gamma))`` too: the regret keeps its order
+  and loses the factor J, the number of epochs grows from log log T to log T, and with it the
+  communication by as much.
+* *Trimming.* What the proof uses is that the best point stays and that what stays is nearly as
+  good. Upper bound against the best lower bound, point by point, keeps both and is tighter than
+  equation (9), which takes the largest deviation for every point.
+* *The last epoch* is followed by none that could learn from it, so every play may go to the
+  maximiser of the posterior mean, which lies in the set that the proof bounds.
+* *Who knows the coins.* If agents know each other's coins as well, the inducing set and the
+  deviations are computed everywhere and sent by nobody. An agent that holds fewer rewards than
+  there are inducing points sends the rewards.
+* *The width's constants*, B, R and lam: ``fit`` takes the signal's and the noise's size from the
+  rewards (by marginal likelihood, for which an agent sends two further numbers). That is a rule
+  of thumb: the theorem knows them beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from privbo_plugins.models.kernels import KERNELS, Kernel
+from privbo_plugins.privacy.reward_noise import RewardNoise
+
+WIDTH = 0.1
+"""What the theorem's width is multiplied by at beta_scale = 1: see the benchmark's figure."""
+
+_CHOICES = {
+    "kernel": ("rbf", "matern52"),
+    "epochs": ("doubling", "paper"),
+    "trimming": ("pointwise", "paper"),
+    "inducing": ("spanning", "sampled"),
+    "coins": ("shared", "private"),
+    "final": ("top", "best", "uniform"),
+    "constants": ("order", "theorem"),
+}
+
+
+@dataclass(frozen=True)
+class DUETSConfig:
+    """Public settings; see the samplers for what they mean to users.
+
+    Attributes:
+        n_agents: N, >= 1.
+        horizon: T, plays of one agent; None if it is not known, and then no epoch is the last.
+        first_epoch: T_1, >= 1.
+        epochs: "doubling", or "paper" for T_j = floor(sqrt(T T_{j-1})), which needs a horizon.
+        trimming: "pointwise", or "paper" for equation (9).
+        inducing: "spanning" takes played points until their span holds all others; "sampled" is
+            the paper's choice by coin, with p0.
+        coins: "shared": every party can replay them; "private": the server and the agent can.
+        final: What the last epoch plays: "top" the most promising points, each once, "best" the
+            most promising one, or "uniform" as every other.
+        fit: Whether signal and noise are estimated from the rewards.
+        p0: Oversampling of "sampled", > 0.
+        beta: The width itself; None for the theorem's.
+        beta_scale: Multiplies the theorem's width.
+        constants: "order", or "theorem" for the width as proven.
+        delta: Failure probability of the theorem.
+        B: Bound on the norm of f, in signal standard deviations.
+        lam: Noise variance over signal variance, where they are not fitted.
+        kernel: "rbf" or "matern52".
+        lengthscale: In units of the unit cube; None for 0.2 sqrt(D).
+        discretisation: M, number of points of the common discretisation, >= 16.
+        low: Lower end of the rewards' public range; None if none is known.
+        high: Upper end.
+        noise: What privatising adds; None for raw rewards.
+
+    Raises:
+        ValueError: For every setting outside its range.
+
+    Example:
+        >>> [DUETSConfig.paper(10, horizon=50).length(j, t) for j, t in ((0, 0), (2, 2), (10, 12))]
+        [2, 10, 22]
+    """
+
+    n_agents: int = 8
+    horizon: int | None = None
+    first_epoch: int = 2
+    epochs: str = "doubling"
+    trimming: str = "pointwise"
+    inducing: str = "spanning"
+    coins: str = "shared"
+    final: str = "top"
+    fit: bool = True
+    p0: float = 10.0
+    beta: float | None = None
+    beta_scale: float = 1.0
+    constants: str = "order"
+    delta: float = 0.1
+    B: float = 1.0
+    lam: float = 0.04
+    kernel: str = "rbf"
+    lengthscale: float | None = None
+    discretisation: int = 2048
+    low: float | None = None
+    high: float | None = None
+    noise: RewardNoise | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_agents", "first_epoch", "discretisation"):
+            _check_whole(name, getattr(self, name), 16 if name == "discretisation" else 1)
+        if self.horizon is not None:
+            _check_whole("horizon", self.horizon, 1)
+        for name in ("p0", "beta", "beta_scale", "B", "lam", "lengthscale"):
+            _check_positive(name, getattr(self, name), optional=name in ("beta", "lengthscale"))
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must lie in (0, 1), got {self.delta}.")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}."
+                )
+        if not isinstance(self.fit, bool | np.bool_):
+            raise ValueError(f"fit must be True or False, got {self.fit!r}.")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        ends = (self.low, self.high)
+        known = None not in ends
+        if (None in ends and ends != (None, None)) or (known and not _in_order(*ends)):
+            raise ValueError(f"The reward range needs finite low < high, or neither, got {ends}.")
+        if self.epochs == "paper" and self.horizon is None:
+            raise ValueError('epochs="paper" is floor(sqrt(T T_{j-1})): give horizon=, T.')
+        if self.trimming == "pointwise" and self.coins == "private":
+            raise ValueError(
+                'trimming="pointwise" needs every agent to know the deviations, and so all coins: '
+                'use coins="shared", or trimming="paper".'
+            )
+
+    @classmethod
+    def paper(cls, n_agents: int, horizon: int, **changes: Any) -> Self:
+        """The algorithm as published."""
+        published = cls(
+            n_agents=n_agents,
+            horizon=horizon,
+            epochs="paper",
+            trimming="paper",
+            inducing="sampled",
+            coins="private",
+            final="uniform",
+            fit=False,
+        )
+        return replace(published, **changes)
+
+    def length(self, previous: int, played: int) -> int:
+        """T_j, from T_{j-1} (0 before the first) and the plays of an agent so far."""
+        if self.epochs == "paper" and previous:
+            planned = math.isqrt(int(self.horizon or 0) * previous)
+        else:
+            planned = 2 * previous or self.first_epoch
+        left = math.inf if self.horizon is None else self.horizon - played
+        return int(min(max(planned, 1), max(left, 0)))
+
+    def is_last(self, length: int, played: int) -> bool:
+        """Whether an epoch of that length, begun after so many plays, uses up the horizon."""
+        return self.horizon is not None and played + length >= self.horizon
+
+    def width(self, played: int) -> float:
+        """beta(delta') = B + R sqrt(2 / lam ln(2 / delta')) with R² = lam (Lemma 2.5)."""
+        if self.beta is not None:
+            return self.beta_scale * self.beta
+        T = max(self.horizon or played, 2)
+        epochs = math.log(max(math.log(max(self.n_agents, 2)) * math.log(T), 1.0)) + 4
+        failure = self.delta / (2 * self.discretisation * epochs)
+        theorem = self.B + math.sqrt(2 * math.log(2 / failure))
+        return self.beta_scale * theorem * (1.0 if self.constants == "theorem" else WIDTH)
+
+    def make_kernel(self, dimensions: int) -> Kernel:
+        """The kernel with its default length-scale of 0.2 sqrt(D)."""
+        length = 0.2 * math.sqrt(dimensions) if self.lengthscale is None else self.lengthscale
+        return KERNELS[self.kernel](length)  # type: ignore[call-arg]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        described = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.noise is not None:
+            described["noise"] = {
+                "variance": self.noise.variance,
+                "total_variance": self.noise.total_variance,
+            }
+        return described
+
+
+def _in_order(low: Any, high: Any) -> bool:
+    return bool(math.isfinite(low) and math.isfinite(high) and low < high)
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
+
+
+def _check_positive(name: str, value: Any, *, optional: bool) -> None:
+    if value is None and optional:
+        return
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (number and 0 < value < math.inf):
+        raise ValueError(f"{name} must be a finite number > 0, got {value!r}.")

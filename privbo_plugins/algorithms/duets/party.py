@@ -1,0 +1,195 @@
+"""What every party knows: a function of the settings, the coins and the server's broadcasts.
+
+Server and agents each hold one; from the same broadcasts they reach the same active set, and a
+digest tells them if they do not (which other hardware's rounding could cause).
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.duets.active_set import ActiveSet, Test
+from privbo_plugins.algorithms.duets.coins import Coins
+from privbo_plugins.algorithms.duets.config import DUETSConfig
+from privbo_plugins.algorithms.duets.domain import Domain
+from privbo_plugins.algorithms.duets.messages import Broadcast
+from privbo_plugins.algorithms.duets.posterior import (
+    Inducing,
+    Scale,
+    SparsePosterior,
+    spanning,
+)
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Party:
+    """The public side of one party.
+
+    Args:
+        config: Settings; all parties start with the same.
+        domain: X_1.
+        coins: Those that this party knows.
+    """
+
+    def __init__(self, config: DUETSConfig, domain: Domain, coins: Coins) -> None:
+        self.config, self.domain, self.coins = config, domain, coins
+        self.active = ActiveSet.whole(domain, config.discretisation, coins.public % 2**32)
+        self.kernel = config.make_kernel(self.active.U.shape[1])
+        self.j, self.played = 1, 0
+        self.T_j = config.length(0, 0)
+        self.posterior: SparsePosterior | None = None
+        self.level: float | None = None
+        self.heard: list[Broadcast] = []
+        self._spanning: tuple[int, Inducing] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is used up."""
+        return self.T_j == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether the open epoch uses up the horizon; then nobody reports (Alg. 1, line 8)."""
+        return self.config.is_last(self.T_j, self.played)
+
+    @property
+    def noise(self) -> float | None:
+        """Variance of the privatising noise, if there is any."""
+        return None if self.config.noise is None else self.config.noise.variance
+
+    # Points ---------------------------------------------------------------------------------
+
+    def points(self, agent: int) -> Array:
+        """D_j^(n), the points of an agent in the open epoch, shape (T_j, D).
+
+        Raises:
+            KeyError: If this party does not know the agent's coin.
+        """
+        if self.last and self.config.final != "uniform" and self.posterior is not None:
+            ranks = np.arange(self.T_j) * self.config.n_agents + agent
+            top = self.ranked[:1] if self.config.final == "best" else self.ranked
+            return np.asarray(top[ranks % len(top)])
+        return np.asarray(
+            self.active.U[self.coins.draws(agent, self.j, self.T_j, len(self.active.U))]
+        )
+
+    @cached_property
+    def ranked(self) -> Array:
+        """The discretisation's points, the largest posterior mean first, shape (M, D).
+
+        Before anything is known they come in the discretisation's own order.
+        """
+        if self.posterior is None:
+            return self.active.U
+        order = np.argsort(-self.posterior.mean(self.active.inputs), kind="stable")
+        return np.asarray(self.active.U[order])
+
+    def inputs_of(self, agents: tuple[int, ...]) -> Array:
+        """D_j: all points of some agents as the kernel sees them, shape (n, p)."""
+        return self.domain.inputs(np.vstack([self.points(agent) for agent in agents]))
+
+    def spanning_inducing(self) -> Inducing:
+        """z_S with the S_j that every party computes where coins are shared: from all N agents.
+
+        Those that are lost later count too: the others have projected by then.
+        """
+        if self._spanning is None or self._spanning[0] != self.j:
+            D = self.inputs_of(tuple(range(self.config.n_agents)))
+            self._spanning = self.j, Inducing(self.kernel, spanning(self.kernel, D))
+        return self._spanning[1]
+
+    # Broadcasts -----------------------------------------------------------------------------
+
+    def hear(self, broadcast: Broadcast, inducing: Inducing | None = None) -> None:
+        """Trims the active set and begins the next epoch; an epoch that is over changes nothing.
+
+        Args:
+            broadcast: The server's.
+            inducing: S_j where the server has sent it; None to compute it.
+
+        Raises:
+            ValueError: If broadcasts before it were missed, or the discretisations differ.
+        """
+        if broadcast.epoch < self.j:
+            return
+        if broadcast.epoch > self.j:
+            raise ValueError(
+                f"A broadcast of epoch {broadcast.epoch} came before that of epoch {self.j}: hear "
+                "the server's earlier broadcasts first."
+            )
+        if broadcast.digest != self.active.digest:
+            raise ValueError(
+                "The server's discretisation of the active set is another than the one here, so "
+                "coins would be replayed wrongly: settings, key or hardware differ."
+            )
+        self._take(broadcast, inducing)
+
+    def _take(self, broadcast: Broadcast, inducing: Inducing | None) -> None:
+        shared = self.config.coins == "shared"
+        scale = self.fixed_scale()
+        if broadcast.scale:
+            lam, s, *level = broadcast.scale
+            self.level = level[0] if level else self.level
+            scale = Scale(lam, s, self.level or 0.0)
+        if inducing is None:
+            inducing = self.spanning_inducing()
+        G = None
+        if shared:
+            Z = inducing.z(self.inputs_of(broadcast.agents))
+            G = Z.T @ Z
+        self.posterior = SparsePosterior(inducing, np.array(broadcast.v_bar), scale, G)
+        test = self.test(self.posterior, broadcast.sigma_max)
+        self.active = self.active.trimmed(test, self.coins.refinement(self.j))
+        self.__dict__.pop("ranked", None)
+        self.heard.append(broadcast)
+        self.played += self.T_j
+        self.j, self.T_j = self.j + 1, self.config.length(self.T_j, self.played)
+
+    def test(self, posterior: SparsePosterior, sigma_max: float | None) -> Test:
+        """What decides which points stay."""
+        beta = self.config.width(self.played + self.T_j)
+        if sigma_max is not None:  # eq. 9
+            top = float(posterior.mean(self.active.inputs).max())
+            return Test(posterior, top - 2 * beta * sigma_max)
+        mu, sigma = posterior.predict(self.active.inputs)
+        return Test(posterior, float((mu - beta * sigma).max()), beta)
+
+    def fixed_scale(self) -> Scale:
+        """The scale where nothing is fitted: from the rewards' range, if there is one."""
+        low, high, noise = self.config.low, self.config.high, self.config.noise
+        if low is None or high is None:
+            return Scale(self.config.lam)
+        half = (high - low) / 2
+        lam = self.config.lam if noise is None else noise.total_variance / half**2
+        return Scale(lam, half, low + half)
+
+    def described(self, scale: Scale) -> tuple[float, ...]:
+        """A fitted scale as it is sent: the level once.
+
+        It is the mean over the whole domain, which later epochs, on the best part of it, can no
+        longer see.
+        """
+        return (scale.lam, scale.s, scale.c) if self.level is None else (scale.lam, scale.s)
+
+    def skip(self) -> None:
+        """Ends the last epoch, from which nobody learns."""
+        self.played += self.T_j
+        self.j, self.T_j = self.j + 1, 0
+
+    def apart(self, coins: Coins) -> Party:
+        """The same knowledge with other coins, for a party of its own."""
+        other = copy.copy(self)
+        other.coins, other.heard = coins, list(self.heard)
+        other.__dict__.pop("ranked", None)
+        return other
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-ready; everything else follows from settings and coins."""
+        return {"heard": [broadcast.to_dict() for broadcast in self.heard], "epoch": self.j}
