@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced test test-fast lint format bench clean
+.PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed test test-fast lint format bench clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,9 @@ demo-federated: $(STAMP)  ## 20 clinics tune together, each on its own data
 demo-outsourced: $(STAMP)  ## a curator and a modeler, two processes that share three files
 	$(BIN)/python -m examples.demo_outsourced
 
+demo-distributed: $(STAMP)  ## eight workers tune one model and send few numbers
+	$(BIN)/python -m examples.demo_distributed
+
 test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(MAKE) lint
 	$(BIN)/python -m pytest -n 3
@@ -53,6 +56,7 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.local_rewards
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.federated
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.outsourced
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.distributed
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

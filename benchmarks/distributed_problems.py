@@ -23,6 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from privbo_plugins.algorithms.duets import Domain, SpaceDomain
+from privbo_plugins.spaces import Float, Space
+
 Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
@@ -154,3 +157,48 @@ def problem(name: str, seed: int) -> Problem:
         "hartmann4_raw": lambda _: hartmann4_raw(),
     }
     return makers[name](seed)
+
+
+class Ball:
+    """The unit ball as a domain of DUETS.
+
+    Args:
+        d: Dimension D.
+    """
+
+    complete = False
+
+    def __init__(self, d: int) -> None:
+        self._d = d
+
+    def points(self, n: int, seed: int) -> Array:
+        """Independent uniform points, shape (n, D)."""
+        ball = Problem("", lambda X: X[:, 0], 0.0, 1.0, self._d, in_ball=True)
+        return ball.uniform(n, np.random.default_rng(seed))
+
+    def box(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:
+        """Uniform points of a box, shape (n, D)."""
+        return np.asarray(lower + rng.random((n, self._d)) * (upper - lower))
+
+    def cut(self, lower: Array, upper: Array) -> tuple[Array, Array]:
+        """The part of a box that lies in the cube around the ball."""
+        return np.maximum(lower, -1.0), np.minimum(upper, 1.0)
+
+    def near(self, X: Array, width: Array, rng: np.random.Generator) -> Array:
+        """A Gaussian step from each point."""
+        return np.asarray(X + width * rng.standard_normal(X.shape))
+
+    def contains(self, X: Array) -> NDArray[np.bool_]:
+        """Which points have a norm of at most one, shape (n,)."""
+        return np.asarray((X * X).sum(1) <= 1.0)
+
+    def inputs(self, X: Array) -> Array:
+        """The points."""
+        return X
+
+
+def domain_of(made: Problem) -> Domain:
+    """All of a problem's domain."""
+    if made.in_ball:
+        return Ball(made.d)
+    return SpaceDomain(Space({f"x{i}": Float(0.0, 1.0) for i in range(made.d)}))

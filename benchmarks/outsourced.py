@@ -37,15 +37,12 @@ import resource
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from benchmarks.outsourced_problems import (
     OUTCOME_VARIANCE,
@@ -57,6 +54,7 @@ from benchmarks.outsourced_problems import (
     people,
     sampled,
 )
+from benchmarks.tasks import carried_out
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     Curator,
@@ -594,36 +592,6 @@ DRAW: dict[str, Callable[[Any, list[Row]], None]] = {
 }
 
 
-def carried_out(part: str, runs: int, jobs: int, kept: Path | None) -> list[Row]:
-    """All tasks of a part that are not kept already; ``scale`` in one fresh process a task."""
-    tasks = [(part, arguments) for arguments in PARTS[part](runs)]
-    found = _read(kept)
-    todo = [task for task in tasks if json.dumps(task) not in found]
-    alone = part == "scale"
-    with ProcessPoolExecutor(
-        1 if alone else jobs, get_context("spawn"), max_tasks_per_child=1 if alone else None
-    ) as pool:
-        done = pool.map(carry_out, todo, chunksize=1)
-        for task, row in zip(todo, tqdm(done, total=len(todo), desc=part), strict=True):
-            found[json.dumps(task)] = row
-            _keep(kept, task, row)
-    return [found[json.dumps(task)] for task in tasks]
-
-
-def _read(kept: Path | None) -> dict[str, Row]:
-    """Rows of tasks carried out before, one a line."""
-    if kept is None or not kept.exists():
-        return {}
-    lines = [json.loads(line) for line in kept.read_text().splitlines()]
-    return {json.dumps(task): row for task, row in lines}
-
-
-def _keep(kept: Path | None, task: tuple[str, Row], row: Row) -> None:
-    if kept is not None:
-        with kept.open("a") as file:
-            file.write(json.dumps([task, row]) + "\n")
-
-
 def main() -> None:
     """Runs the parts that are asked for and keeps the results of the others."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -636,7 +604,9 @@ def main() -> None:
         print("statsmodels is not installed: the problems with people are left out.")
     path = RESULTS / "outsourced.json"
     for part in given.parts:
-        rows = carried_out(part, given.runs or RUNS.get(part, 1), given.jobs, given.keep)
+        tasks = [(part, run) for run in PARTS[part](given.runs or RUNS.get(part, 1))]
+        alone = part == "scale"
+        rows = carried_out(tasks, carry_out, jobs=given.jobs, kept=given.keep, alone=alone)
         found = summarised(part, rows)
         results = json.loads(path.read_text()) if path.exists() else {}
         results[part] = [*found, {"exponents": exponents(rows)}] if part == "scale" else found

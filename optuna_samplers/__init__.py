@@ -4,6 +4,7 @@ from optuna_samplers._federated import run_federated
 from optuna_samplers._local import ldp_objective
 from optuna_samplers.dp_fts_de import DPFTSDESampler
 from optuna_samplers.dp_gibo import DPGIBOSampler
+from optuna_samplers.duets import DUETSSampler
 from optuna_samplers.ldp_gp_ucb import (
     LDPATAGPUCBSampler,
     LDPGPUCBSampler,
@@ -17,6 +18,7 @@ from privbo_plugins.federation import FederatedServer
 __all__ = [
     "DPFTSDESampler",
     "DPGIBOSampler",
+    "DUETSSampler",
     "FederatedServer",
     "FederationConfig",
     "LDPATAGPUCBSampler",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
@@ -26,12 +27,8 @@ from optuna_samplers._study import (
 )
 from optuna_samplers._transcript import Learner, TranscriptSampler
 from privbo_plugins.algorithms.base import Play
-from privbo_plugins.algorithms.ldp_gp_ucb import (
-    RewardPlan,
-    RewardUCB,
-    UCBConfig,
-    make_reward_plan,
-)
+from privbo_plugins.algorithms.ldp_gp_ucb import RewardPlan, make_reward_plan
+from privbo_plugins.algorithms.ldp_gp_ucb.plan import RewardScale
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.plays import local_guarantee
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -67,8 +64,8 @@ class RewardSampler(TranscriptSampler):
 
     def __init__(
         self,
-        algorithm: type[RewardUCB],
-        config: UCBConfig,
+        algorithm: Callable[..., Learner],
+        config: RewardScale,
         mechanism: LocalMechanism | None,
         *,
         search_space: Mapping[str, BaseDistribution] | None = None,
@@ -128,6 +125,10 @@ class RewardSampler(TranscriptSampler):
         space = to_space(search_space) if search_space else None
         if space is None:
             return {}
+        return self._next(study, trial, space)
+
+    def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+        """The parameters of the next play; {} for a random draw."""
         with self._lock:
             algorithm, pending = self._synchronised(study, space, trial.number)
             algorithm.seed = self._seed
@@ -257,8 +258,12 @@ class RewardSampler(TranscriptSampler):
         if space is None:
             return constants
         with self._lock:
-            algorithm, _ = self._synchronised(study, space, None)
-            return constants | space.decode(algorithm.recommendation())
+            return constants | space.decode(self._recommendation(study, space))
+
+    def _recommendation(self, study: Study, space: Space) -> NDArray[np.float64]:
+        """The point that the algorithm recommends after all that the study shows."""
+        algorithm, _ = self._synchronised(study, space, None)
+        return algorithm.recommendation()
 
     def guarantee(self, study: Study) -> LocalGuarantee:
         """What may be claimed for this study, after comparing its values with their releases.

@@ -12,6 +12,7 @@ import secrets
 import threading
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -42,6 +43,9 @@ class StudyState:
         self.told: set[int] = set()
         self.first_open = 0
         self.warned = False
+        self.shown: dict[str, Any] | None = None
+        self.held: dict[int, tuple[int, int, int] | None] = {}
+        self.failed: Counter[tuple[int, int, int]] = Counter()
 
     def unread(self, study: Study) -> list[FrozenTrial]:
         """Trials that were not finished when they were last looked at."""

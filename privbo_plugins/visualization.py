@@ -106,6 +106,54 @@ def plot_budget(history: History) -> Figure:
     )
 
 
+def plot_communication(summary: Mapping[str, Any]) -> Figure:
+    """Real numbers that agents and server have sent after each epoch of DUETS.
+
+    Args:
+        summary: Of :meth:`privbo_plugins.algorithms.duets.DUETS.summary`, or what a study's user
+            attribute ``privbo:duets`` holds.
+    """
+    import plotly.graph_objects as go
+
+    figure, epochs = go.Figure(), summary["epochs"]
+    trials = np.cumsum([epoch["length"] * summary["agents"] for epoch in epochs]).tolist()
+    for key, name in (
+        ("per_agent", "per agent: own uploads and all broadcasts"),
+        ("up", "uploads of all agents together"),
+        ("down", "broadcasts, each counted once"),
+    ):
+        figure.add_scatter(
+            x=trials, y=[epoch[key] for epoch in epochs], mode="lines+markers", name=name
+        )
+    return figure.update_layout(
+        title="Communication", xaxis_title="trials", yaxis_title="real numbers sent so far"
+    )
+
+
+def plot_active_set(summary: Mapping[str, Any]) -> Figure:
+    """What each epoch of DUETS has left of the search space, and in how many components.
+
+    Args:
+        summary: As for :func:`plot_communication`.
+    """
+    import plotly.graph_objects as go
+
+    epochs = summary["epochs"]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[0, *(epoch["epoch"] for epoch in epochs)],
+        y=[1.0, *(epoch["share"] for epoch in epochs)],
+        text=["", *(f"{epoch['components']} component(s)" for epoch in epochs)],
+        mode="lines+markers+text",
+        textposition="top right",
+    )
+    return figure.update_layout(
+        title="Active set",
+        xaxis_title="epochs done",
+        yaxis={"title": "share of the search space that is left", "type": "log"},
+    )
+
+
 def write_report(
     path: str | Path,
     history: History,

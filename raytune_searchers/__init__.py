@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from raytune_searchers._trainable import report_public
     from raytune_searchers.dp_fts_de import DPFTSDESearch, agent_trials
     from raytune_searchers.dp_gibo import DPGIBOSearch
+    from raytune_searchers.duets import DUETSSearch
     from raytune_searchers.ldp_gp_ucb import (
         LDPATAGPUCBSearch,
         LDPGPUCBSearch,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DPFTSDESearch",
     "DPGIBOSearch",
+    "DUETSSearch",
     "FederationConfig",
     "LDPATAGPUCBSearch",
     "LDPGPUCBSearch",
@@ -38,6 +40,7 @@ __all__ = [
 _HOMES = {
     "DPFTSDESearch": "raytune_searchers.dp_fts_de",
     "DPGIBOSearch": "raytune_searchers.dp_gibo",
+    "DUETSSearch": "raytune_searchers.duets",
     "FederationConfig": "privbo_plugins.algorithms.dp_fts_de",
     "LDPATAGPUCBSearch": "raytune_searchers.ldp_gp_ucb",
     "LDPGPUCBSearch": "raytune_searchers.ldp_gp_ucb",

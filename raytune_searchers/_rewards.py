@@ -11,24 +11,22 @@ import secrets
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 import ray
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play
-from privbo_plugins.algorithms.ldp_gp_ucb import (
-    RewardPlan,
-    RewardUCB,
-    UCBConfig,
-    make_reward_plan,
-)
+from privbo_plugins.algorithms.base import Play, RewardAlgorithm
+from privbo_plugins.algorithms.ldp_gp_ucb import RewardPlan, make_reward_plan
+from privbo_plugins.algorithms.ldp_gp_ucb.plan import RewardScale
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.plays import check_user_budget
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
 from raytune_searchers._ledger import LedgerHost, LedgerSettings
 from raytune_searchers._local import PLAIN, UserOf, wrap
@@ -39,6 +37,16 @@ from raytune_searchers._trainable import Trainable
 Array = NDArray[np.float64]
 
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
+
+
+class MakesAlgorithm(Protocol):
+    """An algorithm's class; raises ValueError for a space that its settings do not fit."""
+
+    def __call__(
+        self, config: Any, space: Space, *, maximize: bool = True, seed: int = 0
+    ) -> RewardAlgorithm:
+        """An algorithm that knows nothing yet."""
+        ...
 
 
 class RewardSearch(HostedSearch):
@@ -73,8 +81,8 @@ class RewardSearch(HostedSearch):
 
     def __init__(
         self,
-        algorithm: type[RewardUCB],
-        config: UCBConfig,
+        algorithm: MakesAlgorithm,
+        config: RewardScale,
         mechanism: LocalMechanism | None,
         *,
         metric: str | None = None,
@@ -103,10 +111,10 @@ class RewardSearch(HostedSearch):
         )
         self.mechanism = mechanism
         self._algorithm, self._config, self._user_budget = algorithm, config, user_budget
-        self._model: RewardUCB | None = None
+        self._model: RewardAlgorithm | None = None
         self._transcript: dict[str, Any] = {"plays": []}
         self._asked = 0
-        self._epochs: dict[str, int | None] = {}
+        self._plays: dict[str, Play] = {}  # of trials that have not shown anything yet
         self._begun: tuple[int, Array] | None = None  # the last epoch of replays, and where
         self._learnt: set[str] = set()
         if self._space is not None:
@@ -124,7 +132,7 @@ class RewardSearch(HostedSearch):
     def _shown_so_far(self) -> dict[str, Any]:
         return self._transcript if self._model is None else self._model.state_dict()
 
-    def _learned(self, space: TuneSpace) -> RewardUCB:
+    def _learned(self, space: TuneSpace) -> RewardAlgorithm:
         """The algorithm after everything that trials have shown."""
         if self._model is None:
             self._model = self._algorithm(
@@ -140,7 +148,7 @@ class RewardSearch(HostedSearch):
     ) -> bool:
         """Takes what the Tuner knows; False if it holds another space than the search's own."""
         self._transcript, self._model = self._shown_so_far(), None  # the mode may be another
-        self._epochs.clear()
+        self._plays.clear()
         taken = super().set_search_properties(metric, mode, config, **spec)
         if taken and self._space is not None:
             self._algorithm(self._config, self._space.space)
@@ -175,40 +183,55 @@ class RewardSearch(HostedSearch):
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
         if self.mechanism is not None:
             self._open()  # trials look for it
-        pending = [Play(x, self._epochs.get(trial)) for trial, x in self._live.items()]
-        # Of the trials that are out, a restore may have dropped those that have not reported yet.
-        may_wait = bool(self._here)
-        play = self._learned(space).ask(self._asked, pending, may_wait=may_wait)
+        play = self._play(space)
         if play is None:
             return "wait", None
-        x = self._where(play, space)
         self._asked += 1
-        self._epochs[trial_id] = play.epoch
-        return "ask", x
+        self._plays[trial_id] = play
+        return "ask", play.x
+
+    def _play(self, space: TuneSpace) -> Play | None:
+        """What the next trial plays, or None to wait."""
+        # Of the trials that are out, a restore may have dropped those that have not reported yet.
+        may_wait = bool(self._here)
+        play = self._learned(space).ask(self._asked, self._out(self._live), may_wait=may_wait)
+        return None if play is None else replace(play, x=self._where(play, space))
+
+    def _out(self, trials: Iterable[str]) -> list[Play]:
+        """What these trials play."""
+        return [self._plays[trial] for trial in trials if trial in self._plays]
 
     def _where(self, play: Play, space: TuneSpace) -> Array:
         """The play's point: a replay's is that of its epoch, to the last bit."""
         begun = self._begun
         if begun is not None and play.epoch == begun[0]:
             return begun[1] if np.allclose(play.x, begun[1], rtol=0, atol=1e-8) else play.x
-        x = play.x
-        if self._points:
-            x = space.checked_point(self._points[0])
-            del self._points[0]
+        x = self._listed(space) if self._points else play.x
         self._begun = None if play.epoch is None else (play.epoch, x)
         return x
 
+    def _listed(self, space: TuneSpace) -> Array:
+        """The next of the points that the user wants evaluated first."""
+        x = space.checked_point(self._points[0])
+        del self._points[0]
+        return x
+
     def _complete(
-        self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
+        self,
+        trial_id: str,
+        x: Array | None,  # noqa: ARG002
+        result: Mapping[str, Any],
+        error: bool,
     ) -> None:
-        epoch = self._epochs.pop(trial_id, None)
+        # A trial that failed may be run again by a restored experiment: it plays the same.
+        play = self._plays.get(trial_id) if error else self._plays.pop(trial_id, None)
         if self.mechanism is not None:
             verdict = self._audit(trial_id, result)
             if error and verdict.entered:
                 self._call("failed")
         value = as_float(shown(result, self._metric))
         if not error and value is not None and math.isfinite(value):
-            self._learn(trial_id, x, epoch, result, value)
+            self._learn(trial_id, play, result, value)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Looks at what was reported, if anything is promised of it."""
@@ -218,19 +241,18 @@ class RewardSearch(HostedSearch):
             self._here.add(trial_id)
 
     def _learn(
-        self,
-        trial_id: str,
-        x: Array | None,
-        epoch: int | None,
-        result: Mapping[str, Any],
-        value: float,
+        self, trial_id: str, play: Play | None, result: Mapping[str, Any], value: float
     ) -> None:
         """Tells the algorithm once what a trial has shown, wherever its configuration is from."""
-        x = self._told_point(result) if x is None else x
-        if x is None or trial_id in self._learnt:
+        if trial_id in self._learnt:
             return
+        if play is None:
+            x = self._told_point(result)
+            if x is None:
+                return
+            play = Play(x)
         self._learnt.add(trial_id)
-        self._learned(self._ready()).tell(Play(x, epoch), value)
+        self._learned(self._ready()).tell(play, value)
 
     # The ledger -----------------------------------------------------------------------------
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 
 import pytest
 
 import optuna_samplers
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
+from privbo_plugins.privacy.local import DEFAULT_MECHANISM
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import raytune_searchers
 
 OF_THE_HOSTS = {
-    "metric", "mode", "points_to_evaluate", "max_concurrent", "fill_idle", "run",
+    "metric", "mode", "points_to_evaluate", "max_concurrent", "fill_idle", "run", "tags",
 }  # fmt: skip
 """What only Ray Tune has."""
 
@@ -25,13 +28,18 @@ ALGORITHMS = ["DPGIBO", "LDPGPUCB", "LDPTGPUCB", "LDPATAGPUCB", "LDPMoMAGPUCB"]
 PUBLIC = ["POGPUCB"]
 """Those that spend nothing: a released table takes the place of the budget."""
 
+DISTRIBUTED = ["DUETS"]
+"""Those that protect rewards only if told to: the number of agents comes first."""
+
+ALL = ALGORITHMS + PUBLIC + DISTRIBUTED
+
 
 def defaults(cls: type) -> dict[str, object]:
     """Default by name of every setting."""
     return {n: p.default for n, p in inspect.signature(cls).parameters.items()}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS + PUBLIC)
+@pytest.mark.parametrize("name", ALL)
 def test_sampler_and_searcher_take_the_same_settings(name: str) -> None:
     sampler = defaults(getattr(optuna_samplers, f"{name}Sampler"))
     search = defaults(getattr(raytune_searchers, f"{name}Search"))
@@ -40,13 +48,16 @@ def test_sampler_and_searcher_take_the_same_settings(name: str) -> None:
     assert {n: search[n] for n in sampler} == sampler
 
 
-@pytest.mark.parametrize("name", ALGORITHMS + PUBLIC)
-def test_everything_is_keyword_only_but_the_budget_or_the_table(name: str) -> None:
-    parameters = list(
-        inspect.signature(getattr(optuna_samplers, f"{name}Sampler")).parameters.values()
-    )
-    assert parameters[0].name in ("mu", "epsilon", "Z")
-    assert {p.kind for p in parameters[1:]} == {inspect.Parameter.KEYWORD_ONLY}
+@pytest.mark.parametrize("name", ALL)
+def test_everything_is_keyword_only_but_the_budget_the_table_or_the_agents(name: str) -> None:
+    for cls in (
+        getattr(optuna_samplers, f"{name}Sampler"),
+        getattr(raytune_searchers, f"{name}Search"),
+    ):
+        first, *others = inspect.signature(cls).parameters.values()
+        expected = "n_agents" if name in DISTRIBUTED else "Z" if name in PUBLIC else None
+        assert first.name == expected or (expected is None and first.name in ("mu", "epsilon"))
+        assert {p.kind for p in others} == {inspect.Parameter.KEYWORD_ONLY}
 
 
 def test_the_samplers_offer_every_setting_of_dp_gibo() -> None:
@@ -64,7 +75,27 @@ def test_the_samplers_offer_every_setting_of_the_ucb_family() -> None:
     assert engine <= offered
 
 
-@pytest.mark.parametrize("name", ALGORITHMS + PUBLIC)
+NAMED = {
+    "low": "bound",
+    "high": "reward_range",
+    "noise": "mechanism",
+    "delta": "failure",
+    "horizon": "n_trials",
+}
+"""Settings of DUETS by the names that users know."""
+
+
+def test_sampler_and_searcher_offer_every_setting_of_duets_with_its_default() -> None:
+    engine = {NAMED.get(f.name, f.name): f.default for f in dataclasses.fields(DUETSConfig)}
+    del engine["mechanism"]  # None is no mechanism there; here it is one that epsilon=inf ignores
+    for cls in (optuna_samplers.DUETSSampler, raytune_searchers.DUETSSearch):
+        offered = defaults(cls)
+        assert {name: offered.get(name, "missing") for name in engine} == engine
+        assert offered["mechanism"] == DEFAULT_MECHANISM
+        assert (offered["delta"], offered["epsilon"]) == (None, math.inf)
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_every_setting_is_documented(name: str) -> None:
     for cls in (
         getattr(optuna_samplers, f"{name}Sampler"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from hypothesis.extra import numpy as hnp
 from privbo_plugins.algorithms import (
     ALGORITHMS,
     CENTRAL_ALGORITHMS,
+    DISTRIBUTED_ALGORITHMS,
     REWARD_ALGORITHMS,
     ROW_ALGORITHMS,
 )
 from privbo_plugins.algorithms.base import START, STEP, Play, Release
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
+from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, row_space
 from privbo_plugins.privacy.local import make_mechanism
@@ -43,12 +46,12 @@ SPACE = Space(
 NUMERIC = Space({"a": Float(0.0, 1.0), "b": Float(0.0, 2.0)})
 
 
-PARTS = (CENTRAL_ALGORITHMS, REWARD_ALGORITHMS, ROW_ALGORITHMS)
+PARTS = (CENTRAL_ALGORITHMS, REWARD_ALGORITHMS, ROW_ALGORITHMS, DISTRIBUTED_ALGORITHMS)
 
 
 def test_the_parts_cover_every_algorithm_and_no_other() -> None:
     assert sum(len(part) for part in PARTS) == len(ALGORITHMS)
-    assert {**CENTRAL_ALGORITHMS, **REWARD_ALGORITHMS, **ROW_ALGORITHMS} == ALGORITHMS
+    assert {name: kind for part in PARTS for name, kind in part.items()} == ALGORITHMS
     assert all(PARTS)
 
 
@@ -70,7 +73,7 @@ def test_nothing_learnt_recommends_nothing_and_is_a_state(name: str) -> None:
 
 def make_any(name: str) -> Any:
     """An algorithm of any part, that has learnt nothing."""
-    makers = (make, make_ucb, make_rows)
+    makers = (make, make_ucb, make_rows, make_duets)
     return next(m for m, part in zip(makers, PARTS, strict=True) if name in part)(name)
 
 
@@ -336,7 +339,7 @@ def learn(algorithm: Any, plays: int, seed: int = 0, first: int = 0) -> list[tup
         play = algorithm.ask(key)
         asked.append((play.x.tobytes(), play.epoch))
         params = algorithm.space.decode(play.x)
-        seen = Play(algorithm.space.snap(algorithm.space.encode(params)), play.epoch)
+        seen = replace(play, x=algorithm.space.snap(algorithm.space.encode(params)))
         algorithm.tell(seen, float(rng.uniform(-1, 1) + rng.laplace(0.0, 2.0)))
     return asked
 
@@ -566,3 +569,157 @@ def test_the_better_row_is_recommended(name: str, maximize: bool) -> None:
     for row, y in ((0, 0.0), (1, 1.0), (2, -1.0)):
         algorithm.tell(Play(algorithm.point(row)), y if maximize else -y)
     assert algorithm.space.decode(algorithm.recommendation()) == {"row": 1}
+
+
+# Algorithms of many agents ----------------------------------------------------------------------
+
+AGENTS = {
+    "default": DUETSConfig(n_agents=3, horizon=9, discretisation=64),
+    "endless": DUETSConfig(n_agents=2, discretisation=64),
+    "private": DUETSConfig(
+        n_agents=3, horizon=9, discretisation=64, low=-1.0, high=1.0, noise=PRIVATISED
+    ),
+    "published": DUETSConfig.paper(3, 9, discretisation=64),
+}
+each_distributed = pytest.mark.parametrize("name", DISTRIBUTED_ALGORITHMS)
+each_setting = pytest.mark.parametrize("config", AGENTS.values(), ids=AGENTS.keys())
+
+
+def make_duets(
+    name: str,
+    space: Space = SPACE,
+    *,
+    config: DUETSConfig = AGENTS["default"],
+    seed: int = 0,
+    maximize: bool = True,
+) -> Any:
+    return DISTRIBUTED_ALGORITHMS[name](config, space, maximize=maximize, seed=seed)
+
+
+@each_distributed
+@each_space
+@both_directions
+def test_plays_of_agents_are_points_that_hosts_evaluate(
+    name: str, space: Space, maximize: bool
+) -> None:
+    """Beyond the horizon too; every play counts as the draw that it is."""
+    algorithm = make_duets(name, space, maximize=maximize)
+    asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 30)]
+    for x in [*asked, algorithm.recommendation()]:
+        assert x.shape == (len(space),)
+        assert x.dtype == np.float64
+        np.testing.assert_allclose(space.snap(x), x, atol=1e-9)
+        for value, dim in zip(space.decode(x).values(), space.values(), strict=True):
+            if isinstance(dim, Categorical):
+                assert value in dim.choices
+            else:
+                assert dim.low <= value <= dim.high
+    assert algorithm.party.finished
+    assert len(algorithm.plays) == 30
+
+
+@each_distributed
+@each_setting
+@both_directions
+def test_the_seed_decides_the_agents_plays(name: str, config: DUETSConfig, maximize: bool) -> None:
+    runs = [
+        learn(make_duets(name, config=config, seed=seed, maximize=maximize), 12)
+        for seed in (0, 0, 1)
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+@each_distributed
+@each_setting
+@each_space
+def test_asking_agents_is_deterministic_and_learns_nothing(
+    name: str, config: DUETSConfig, space: Space
+) -> None:
+    asking, silent = (make_duets(name, space, config=config) for _ in range(2))
+    rng = np.random.default_rng(0)
+    for key in range(8):
+        before = json.dumps(asking.state_dict())
+        play = asking.ask(key)
+        out = [play, asking.ask(1000 + key, [play])]
+        everything = [asking.play_of(slot) for slot in asking.slots()]
+        for pending in ([], out, everything):
+            for may_wait in (False, True):
+                pair = [asking.ask(key + 1, pending, may_wait=may_wait) for _ in range(2)]
+                assert repr(pair[0]) == repr(pair[1])
+                assert may_wait or pair[0] is not None
+        assert repr(asking.ask(key)) == repr(play)
+        if key:
+            recommended = asking.recommendation()
+            assert np.array_equal(asking.recommendation(), recommended)
+        assert json.dumps(asking.state_dict()) == before
+        value = float(rng.uniform(-3, 3))
+        asking.tell(play, value)
+        silent.tell(play, value)
+    assert np.array_equal(asking.recommendation(), silent.recommendation())
+    assert repr(asking.ask(99)) == repr(silent.ask(99))
+
+
+@each_distributed
+@each_setting
+@each_space
+@pytest.mark.parametrize(("plays", "maximize"), [(1, True), (8, False)], ids=["early", "later"])
+def test_a_transcript_of_agents_travels_in_json_and_goes_on_identically(
+    name: str, config: DUETSConfig, space: Space, plays: int, maximize: bool
+) -> None:
+    one, two = (make_duets(name, space, config=config, maximize=maximize) for _ in range(2))
+    learn(one, plays)
+    two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
+    assert two.state_dict() == one.state_dict()
+    assert len(two.plays) == len(one.plays) == plays
+    assert np.array_equal(one.recommendation(), two.recommendation())
+    assert learn(one, 5, first=plays) == learn(two, 5, first=plays)
+    assert two.state_dict() == one.state_dict()
+
+
+@each_distributed
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_agents_reward_that_is_no_number_is_refused_and_leaves_no_trace(
+    name: str, value: float
+) -> None:
+    algorithm = make_duets(name)
+    learn(algorithm, 5)
+    before, play = json.dumps(algorithm.state_dict()), algorithm.ask(7)
+    with pytest.raises(ValueError, match="reward must be finite"):
+        algorithm.tell(play, value)
+    assert json.dumps(algorithm.state_dict()) == before
+    assert repr(algorithm.ask(7)) == repr(play)
+
+
+@each_distributed
+@both_directions
+def test_values_told_to_agents_are_all_that_is_read(name: str, maximize: bool) -> None:
+    algorithm = make_duets(name, maximize=maximize)
+    pending = algorithm.ask(0)
+    algorithm.ask(1, [pending])
+    assert algorithm.state_dict() == {"plays": []}
+    learn(algorithm, 4)
+    state = algorithm.state_dict()
+    assert set(state) == {"plays"}
+    assert len(state["plays"]) == 4
+    for x, epoch, agent, draw, value in state["plays"]:
+        assert len(x) == len(SPACE)
+        assert (epoch, agent < 3, draw < 2) == (1, True, True)
+        assert isinstance(value, float)
+
+
+@each_distributed
+@each_setting
+@both_directions
+def test_agents_recommend_the_better_of_two_choices(
+    name: str, config: DUETSConfig, maximize: bool
+) -> None:
+    """Seeded: twelve plays hold both choices."""
+    space = Space({"x": Categorical(("bad", "good"))})
+    algorithm = make_duets(name, space, config=replace(config, noise=None), maximize=maximize)
+    for key in range(12):
+        play = algorithm.ask(key)
+        reward = 0.5 if play.x[0] else -0.5
+        algorithm.tell(play, reward if maximize else -reward)
+    assert {float(play.x[0]) for play, _ in algorithm.plays} == {0.0, 1.0}
+    assert space.decode(algorithm.recommendation()) == {"x": "good"}

@@ -12,7 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-CLAIMS = ("-GDP (Gaussian differential", "1-LDP (local differ", "user-level (epsilon = ")
+CLAIMS = (
+    "-GDP (Gaussian differential",
+    "1-LDP (local differ",
+    "4-LDP (local differ",
+    "user-level (epsilon = ",
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
@@ -47,6 +52,14 @@ def test_the_local_demo(tmp_path: Path) -> None:
     printed = run(tmp_path, "examples.demo_local", "--trials", "60", needs=("optuna", "sklearn"))
     assert "Released so far: 60 plays. The user asked most often had 1 plays" in printed
     assert (tmp_path / "demo-local.db").exists()
+
+
+def test_the_distributed_demo(tmp_path: Path) -> None:
+    needs = ("optuna", "sklearn", "plotly")
+    printed = run(tmp_path, "examples.demo_distributed", "--trials", "64", needs=needs)
+    assert "Released so far: 64 plays. The user asked most often had 1 plays" in printed
+    assert "Epoch 2: 4 trials an agent" in printed
+    assert (tmp_path / "demo-distributed.html").stat().st_size > 10**4
 
 
 def test_the_demo_on_ray(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from optuna.testing.pytest_samplers import (
 from optuna_samplers import (
     DPFTSDESampler,
     DPGIBOSampler,
+    DUETSSampler,
     FederatedServer,
     FederationConfig,
     LDPATAGPUCBSampler,
@@ -62,6 +63,14 @@ class TestLDPATAGPUCBSampler(_RewardSamplerTestCase):
 
 class TestLDPMoMAGPUCBSampler(_RewardSamplerTestCase):
     cls = LDPMoMAGPUCBSampler
+
+
+class TestDUETSSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):
+    """Two agents without privacy, as they come."""
+
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return lambda: DUETSSampler(2)
 
 
 class TestDPFTSDESampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):

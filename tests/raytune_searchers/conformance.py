@@ -28,6 +28,7 @@ from ray.tune.search.optuna import OptunaSearch
 from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import (
     DPGIBOSearch,
+    DUETSSearch,
     LDPATAGPUCBSearch,
     LDPGPUCBSearch,
     LDPMoMAGPUCBSearch,
@@ -900,6 +901,23 @@ REWARDS: tuple[type[RewardSearch], ...] = (
 """The searches on privatised rewards."""
 
 
+def duets(epsilon: float = math.inf, vault: str | None = None) -> Subject:
+    """DUETSSearch with two agents; without privacy it has no ledger."""
+    settings: dict[str, Any] = {
+        "epsilon": epsilon,
+        "reward_range": (0.0, 1.0),
+        "n_trials": 40,
+        "discretisation": 256,
+        "vault": vault,
+    }
+
+    def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
+        own = {"search_space": space, "metric": metric, "mode": mode}
+        return DUETSSearch(2, **(settings | own | kwargs))
+
+    return Subject(DUETSSearch.__name__, make, ignored=PrivacyWarning)
+
+
 def optuna() -> Subject:
     """Tune's own OptunaSearch with its default sampler."""
     return Subject(OptunaSearch.__name__, OptunaSearch)
@@ -937,7 +955,7 @@ def main() -> None:
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="ry", dir="/tmp") as folder:
         ray.init(_temp_dir=folder, **INIT)
-        print(table([dp_gibo(), *map(rewards, REWARDS), optuna()]))
+        print(table([dp_gibo(), *map(rewards, REWARDS), duets(), optuna()]))
         ray.shutdown()
 
 

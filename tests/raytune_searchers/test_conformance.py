@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
 
+from raytune_searchers import DUETSSearch
 from raytune_searchers._rewards import RewardSearch
 from tests.raytune_searchers import conformance
 from tests.raytune_searchers.conformance import CHECKS, Check
@@ -53,9 +54,10 @@ def test_dp_gibo_conforms_with_a_vault_in_a_file(check: Check, tmp_path: Path) -
     assert conformance.outcome(check, conformance.dp_gibo(url), tmp_path) == "yes"
 
 
-@pytest.mark.parametrize("kind", conformance.REWARDS)
+@pytest.mark.parametrize("kind", [*conformance.REWARDS, DUETSSearch])
 def test_searches_on_rewards_conform(kind: type[RewardSearch], tmp_path: Path) -> None:
-    subject, found = conformance.rewards(kind), {}
+    subject = conformance.duets() if kind is DUETSSearch else conformance.rewards(kind)
+    found = {}
     for number, check in enumerate(CHECKS):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -69,10 +71,14 @@ def test_searches_on_rewards_conform(kind: type[RewardSearch], tmp_path: Path) -
 @pytest.mark.parametrize(
     "name", ["save and blank restore", "limiter after a restore", "pickled under way"]
 )
-def test_a_search_on_rewards_conforms_with_a_ledger(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [conformance.REWARDS[0], DUETSSearch])
+def test_a_search_on_rewards_conforms_with_a_ledger(
+    name: str, kind: type[RewardSearch], tmp_path: Path
+) -> None:
     check = next(check for check in CHECKS if check.name == name)
     url = f"sqlite:///{tmp_path / 'vault.db'}"
-    subject = conformance.rewards(conformance.REWARDS[0], 100.0, url)
+    duets = kind is DUETSSearch
+    subject = conformance.duets(100.0, url) if duets else conformance.rewards(kind, 100.0, url)
     assert conformance.outcome(check, subject, tmp_path) == "yes"
 
 
@@ -93,7 +99,7 @@ def test_the_table_lists_every_check_and_claims_what_is_tested() -> None:
     described = [row["description"] for row in rows.values()]
     assert described == [check.description for check in CHECKS]
     assert {row["DPGIBOSearch"] for row in rows.values()} == {"yes"}
-    for kind in conformance.REWARDS:
+    for kind in (*conformance.REWARDS, DUETSSearch):
         found = {row[kind.__name__] for row in rows.values() if kind.__name__ in row}
         assert not any(outcome.startswith("no:") for outcome in found)
     assert len(set(NAMES)) == len(NAMES)

@@ -163,7 +163,7 @@ class ActiveSet:
             self.domain.box(lower, upper, int(count), rng)
             for (lower, upper), count in zip(boxes, counts, strict=True)
         ]
-        X = np.vstack(drawn)
+        X = rng.permutation(np.vstack(drawn))  # so that any part of them is uniform too
         # A point in several boxes is drawn for each of them.
         within = sum(((X >= lower) & (X <= upper)).all(1).astype(int) for lower, upper in boxes)
         once = rng.random(len(X)) * np.maximum(within, 1) < 1.0

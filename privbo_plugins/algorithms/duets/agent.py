@@ -135,7 +135,7 @@ class Agent:
 
         Args:
             broadcast: The server's.
-            message: Its inducing set, for an agent that has uploaded nothing and cannot compute it.
+            message: Its inducing set, for an agent that has not uploaded and cannot compute it.
 
         Raises:
             ValueError: Also if coins are private and the inducing set is missing.

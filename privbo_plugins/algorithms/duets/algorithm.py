@@ -30,6 +30,10 @@ from privbo_plugins.spaces import Space
 Array = NDArray[np.float64]
 Slot = tuple[int, int, int]
 
+ATTEMPTS = 3
+"""So many trials of one draw may end without a number; then it counts as the worst value known,
+because its epoch would never end."""
+
 _SAME = 1e-9
 """Points closer than this, in every coordinate, are one."""
 
@@ -208,6 +212,20 @@ class DUETS:
         if self._is_draw(play):
             self.agents[int(play.agent or 0)].tell(int(play.draw or 0), self._reward(value))
             self._close_if_complete()
+
+    def worst(self, known: Sequence[float]) -> float | None:
+        """What a draw without a number counts as, in the host's direction.
+
+        Args:
+            known: Values to take the worst of, where the rewards have no public range.
+
+        Returns:
+            The end of the range that nobody wants, or the worst value; None if there is neither.
+        """
+        end = self.config.low if self.maximize else self.config.high
+        if end is not None:
+            return end
+        return (min if self.maximize else max)(known, default=None)
 
     def _is_draw(self, play: Play) -> bool:
         if play.epoch != self.party.j or play.agent is None or play.draw is None:

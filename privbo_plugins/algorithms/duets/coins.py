@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 
-_POINTS, _INDUCING, _REFINEMENT = 1, 2, 3
+_POINTS, _INDUCING, _REFINEMENT, _CELLS = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -64,3 +64,38 @@ class Coins:
     def refinement(self, epoch: int) -> np.random.Generator:
         """Everybody's coin for new points of the discretisation after an epoch."""
         return np.random.default_rng([self.public, _REFINEMENT, epoch])
+
+    def cells(self, epoch: int) -> np.random.Generator:
+        """Everybody's coin for the cells of an epoch and who gets which."""
+        return np.random.default_rng([self.public, _CELLS, epoch])
+
+
+def dealt_cells(X: NDArray[np.float64], n: int, rng: np.random.Generator) -> list[IntArray]:
+    """Cuts points into n cells of nearly equal size, close together in each, in random order.
+
+    Args:
+        X: The points, shape (M, p).
+        n: Number of cells; beyond M some hold the same point.
+        rng: Who gets which cell, and on which side of a cut an odd one lies.
+
+    Returns:
+        Row numbers of each cell's points.
+
+    Example:
+        >>> cells = dealt_cells(np.array([[0.0], [9.0], [1.0]]), 3, np.random.default_rng(0))
+        >>> sorted(int(cell[0]) for cell in cells)
+        [0, 1, 2]
+    """
+    found: list[IntArray] = []
+    todo = [(np.arange(len(X), dtype=np.int64), n)]
+    while todo:
+        members, k = todo.pop()
+        if k == 1 or len(members) == 1:
+            found += [members] * k
+            continue
+        first = (k + int(rng.integers(2))) // 2
+        widest = int(np.argmax(np.ptp(X[members], axis=0)))
+        order = members[np.argsort(X[members, widest], kind="stable")]
+        cut = min(max(round(len(members) * first / k), 1), len(members) - 1)
+        todo += [(order[:cut], first), (order[cut:], k - first)]
+    return [found[i] for i in rng.permutation(n)]

@@ -26,6 +26,9 @@ What the theory leaves free, and how the default uses it:
 * *Trimming.* What the proof uses is that the best point stays and that what stays is nearly as
   good. Upper bound against the best lower bound, point by point, keeps both and is tighter than
   equation (9), which takes the largest deviation for every point.
+* *Where coins fall.* Each draw is uniform on the active set, but the draws of an epoch need not be
+  independent: cut into as many cells of equal size as there are draws, dealt out at random, one
+  draw in each, they spread better and stay uniform one by one.
 * *The last epoch* is followed by none that could learn from it, so every play may go to the
   maximiser of the posterior mean, which lies in the set that the proof bounds.
 * *Who knows the coins.* If agents know each other's coins as well, the inducing set and the
@@ -56,6 +59,7 @@ _CHOICES = {
     "trimming": ("pointwise", "paper"),
     "inducing": ("spanning", "sampled"),
     "coins": ("shared", "private"),
+    "draws": ("stratified", "independent"),
     "final": ("top", "best", "uniform"),
     "constants": ("order", "theorem"),
 }
@@ -74,6 +78,8 @@ class DUETSConfig:
         inducing: "spanning" takes played points until their span holds all others; "sampled" is
             the paper's choice by coin, with p0.
         coins: "shared": every party can replay them; "private": the server and the agent can.
+        draws: "stratified" cuts the active set into one cell a draw and tosses the coin inside it;
+            "independent" tosses it over the whole set, as published.
         final: What the last epoch plays: "top" the most promising points, each once, "best" the
             most promising one, or "uniform" as every other.
         fit: Whether signal and noise are estimated from the rewards.
@@ -106,6 +112,7 @@ class DUETSConfig:
     trimming: str = "pointwise"
     inducing: str = "spanning"
     coins: str = "shared"
+    draws: str = "stratified"
     final: str = "top"
     fit: bool = True
     p0: float = 10.0
@@ -163,6 +170,7 @@ class DUETSConfig:
             trimming="paper",
             inducing="sampled",
             coins="private",
+            draws="independent",
             final="uniform",
             fit=False,
         )

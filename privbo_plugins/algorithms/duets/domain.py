@@ -24,7 +24,7 @@ class Domain(Protocol):
         ...
 
     def cut(self, lower: Array, upper: Array) -> tuple[Array, Array]:
-        """The part of a box that :meth:`box` is asked for; choices, which it draws freely, whole."""
+        """The part of a box that :meth:`box` is asked for; choices, drawn freely, whole."""
         ...
 
     def box(self, lower: Array, upper: Array, n: int, rng: np.random.Generator) -> Array:

@@ -70,7 +70,7 @@ class Broadcast:
             computes the deviations itself.
         scale: lam and s where they are fitted; after the first epoch c too.
         agents: Whose uploads it holds; the others' points are left out by everybody.
-        digest: Of the server's discretisation, which every party compares with its own.
+        digest: Of the server's discretisation and coin, which every party compares with its own.
     """
 
     epoch: int

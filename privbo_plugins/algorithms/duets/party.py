@@ -7,6 +7,7 @@ digest tells them if they do not (which other hardware's rounding could cause).
 from __future__ import annotations
 
 import copy
+import hashlib
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets.active_set import ActiveSet, Test
-from privbo_plugins.algorithms.duets.coins import Coins
+from privbo_plugins.algorithms.duets.coins import Coins, dealt_cells
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain
 from privbo_plugins.algorithms.duets.messages import Broadcast
@@ -60,6 +61,12 @@ class Party:
         return self.config.is_last(self.T_j, self.played)
 
     @property
+    def digest(self) -> int:
+        """Of the discretisation and of everybody's coin: a listed domain is alike for any key."""
+        held = f"{self.active.digest}/{self.coins.public}".encode()
+        return int.from_bytes(hashlib.sha256(held).digest()[:6], "big")
+
+    @property
     def noise(self) -> float | None:
         """Variance of the privatising noise, if there is any."""
         return None if self.config.noise is None else self.config.noise.variance
@@ -76,9 +83,18 @@ class Party:
             ranks = np.arange(self.T_j) * self.config.n_agents + agent
             top = self.ranked[:1] if self.config.final == "best" else self.ranked
             return np.asarray(top[ranks % len(top)])
-        return np.asarray(
-            self.active.U[self.coins.draws(agent, self.j, self.T_j, len(self.active.U))]
-        )
+        if self.config.draws == "independent":
+            size = len(self.active.U)
+            return np.asarray(self.active.U[self.coins.draws(agent, self.j, self.T_j, size)])
+        cells = self.cells[agent * self.T_j : (agent + 1) * self.T_j]
+        drawn = [self.coins.draw(agent, self.j, t, len(cell)) for t, cell in enumerate(cells)]
+        return np.asarray(self.active.U[[c[i] for c, i in zip(cells, drawn, strict=True)]])
+
+    @cached_property
+    def cells(self) -> list[IntArray]:
+        """The open epoch's N T_j cells of the discretisation: T_j for each agent in turn."""
+        rng = self.coins.cells(self.j)
+        return dealt_cells(self.active.inputs, self.config.n_agents * self.T_j, rng)
 
     @cached_property
     def ranked(self) -> Array:
@@ -124,7 +140,7 @@ class Party:
                 f"A broadcast of epoch {broadcast.epoch} came before that of epoch {self.j}: hear "
                 "the server's earlier broadcasts first."
             )
-        if broadcast.digest != self.active.digest:
+        if broadcast.digest != self.digest:
             raise ValueError(
                 "The server's discretisation of the active set is another than the one here, so "
                 "coins would be replayed wrongly: settings, key or hardware differ."
@@ -147,7 +163,7 @@ class Party:
         self.posterior = SparsePosterior(inducing, np.array(broadcast.v_bar), scale, G)
         test = self.test(self.posterior, broadcast.sigma_max)
         self.active = self.active.trimmed(test, self.coins.refinement(self.j))
-        self.__dict__.pop("ranked", None)
+        self._forget()
         self.heard.append(broadcast)
         self.played += self.T_j
         self.j, self.T_j = self.j + 1, self.config.length(self.T_j, self.played)
@@ -170,6 +186,11 @@ class Party:
         lam = self.config.lam if noise is None else noise.total_variance / half**2
         return Scale(lam, half, low + half)
 
+    def _forget(self) -> None:
+        """Drops what was worked out for the epoch that is over."""
+        for name in ("ranked", "cells"):
+            self.__dict__.pop(name, None)
+
     def described(self, scale: Scale) -> tuple[float, ...]:
         """A fitted scale as it is sent: the level once.
 
@@ -187,7 +208,7 @@ class Party:
         """The same knowledge with other coins, for a party of its own."""
         other = copy.copy(self)
         other.coins, other.heard = coins, list(self.heard)
-        other.__dict__.pop("ranked", None)
+        other._forget()
         return other
 
     def state_dict(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def sampled(p: float, D: Array, rng: np.random.Generator) -> Array:
 
 
 def variance(kernel: Kernel, D: Array, X: Array, lam: float) -> Array:
-    """sigma² at points X (n, p) given plays at D (eq. 4), shape (n,); exact up to 1e-6."""
+    """sigma² at points X (n, p) given plays at D (eq. 4), shape (n,); exact to four digits."""
     inducing = Inducing(kernel, spanning(kernel, D, _EXACT))
     Z = inducing.z(D)
     return _variance(inducing.z(X), cho_factor(Z.T @ Z + lam * np.eye(Z.shape[1])), lam)

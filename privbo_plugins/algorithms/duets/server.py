@@ -152,8 +152,8 @@ class Server:
         v_bar = solved(G, ones, sums, scale)
         sigma_max = self._sigma(agents, scale) if config.trimming == "paper" else None
         sent = party.described(scale) if config.fit else ()
-        digest = party.active.digest
-        return inducing, Broadcast(party.j, numbers(v_bar), sigma_max, sent, agents, digest)
+        v, digest = numbers(v_bar), party.digest
+        return inducing, Broadcast(party.j, v, sigma_max, sent, agents, digest)
 
     def _inducing(self) -> Inducing:
         message = self.inducing_set()

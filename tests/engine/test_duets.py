@@ -1,0 +1,765 @@
+"""DUETS: posterior, settings, coins, and what a host sees of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import sqrtm
+from scipy.optimize import minimize_scalar
+from scipy.stats import chisquare, multivariate_normal
+
+from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.duets import (
+    DUETS,
+    Coins,
+    DUETSConfig,
+    FinitePoints,
+    SpaceDomain,
+    make_parties,
+)
+from privbo_plugins.algorithms.duets import posterior as sparse
+from privbo_plugins.algorithms.duets.coins import dealt_cells
+from privbo_plugins.algorithms.duets.posterior import (
+    Inducing,
+    Scale,
+    SparsePosterior,
+    Sums,
+    fitted,
+    posterior_of,
+    solved,
+    spanning,
+    variance,
+)
+from privbo_plugins.models.kernels import RBF, Kernel, Matern52
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+
+from .helpers import cube
+
+KERNELS = pytest.mark.parametrize("kernel", [RBF(0.3), Matern52(0.5)], ids=["rbf", "matern52"])
+LINE = Space({"x": Float(0.0, 1.0)})
+SPACES = {
+    "line": LINE,
+    "square": cube(2),
+    "mixed": Space(
+        {"a": Float(1e-3, 1.0, log=True), "b": Int(1, 9), "c": Categorical(("u", "v", "w"))}
+    ),
+    "one point": Space({"x": Int(3, 3)}),
+    "choices": Space({"x": Categorical(("a", "b", None)), "y": Categorical((1, 2))}),
+}
+each_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
+
+
+# Posterior: independent formulas ----------------------------------------------------------------
+
+
+def dense(
+    kernel: Kernel, D: np.ndarray, Y: np.ndarray, X: np.ndarray, lam: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Equations (3) and (4), inverted as they stand: mu and sigma² at X."""
+    inverse = np.linalg.inv(kernel.k(D, D) + lam * np.eye(len(D)))
+    k = kernel.k(X, D)
+    return k @ inverse @ Y, 1.0 - np.einsum("ij,jk,ik->i", k, inverse, k)
+
+
+def data(n: int = 14, d: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    D, X = rng.random((n, d)), rng.random((30, d))
+    return D, np.sin(5 * D.sum(1)) + 0.2 * rng.standard_normal(n) + 3.0, X
+
+
+def statistics(Z: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, Sums]:
+    return Z.T @ Z, Z.sum(0), Sums(len(Y), Z.T @ Y, float(Y.sum()), float(Y @ Y))
+
+
+@KERNELS
+@pytest.mark.parametrize("lam", [1e-2, 0.3, 50.0])
+def test_with_all_points_inducing_it_is_the_dense_posterior(kernel: Kernel, lam: float) -> None:
+    D, Y, X = data()
+    scale = Scale(lam, 2.5, 3.0)
+    inducing = Inducing(kernel, D)
+    G, ones, sums = statistics(inducing.z(D), Y)
+    posterior = SparsePosterior(inducing, solved(G, ones, sums, scale), scale, G)
+    mean, s2 = dense(kernel, D, Y - 3.0, X, lam)
+    mu, sigma = posterior.predict(X)
+    np.testing.assert_allclose(mu, 3.0 + mean, atol=1e-6)
+    np.testing.assert_allclose(posterior.mean(X), mu)
+    np.testing.assert_allclose(sigma**2, 2.5**2 * s2, atol=1e-6)
+
+
+@KERNELS
+def test_with_few_inducing_points_it_is_equations_5_and_6(kernel: Kernel) -> None:
+    """With roots of matrices by scipy; (6), which carries 1/lam, on the scale of (4)."""
+    D, Y, X = data(20)
+    S, lam = D[:6], 0.2
+    root = np.linalg.inv(np.real(sqrtm(kernel.k(S, S))))
+    Z, z = kernel.k(D, S) @ root, kernel.k(X, S) @ root
+    A = np.linalg.inv(lam * np.eye(6) + Z.T @ Z)
+    inducing = Inducing(kernel, S)
+    G, ones, sums = statistics(inducing.z(D), Y)
+    posterior = SparsePosterior(inducing, solved(G, ones, sums, Scale(lam)), Scale(lam), G)
+    mu, sigma = posterior.predict(X)
+    np.testing.assert_allclose(inducing.z(X), z, atol=1e-8)
+    np.testing.assert_allclose(mu, z @ A @ Z.T @ Y, atol=1e-8)
+    np.testing.assert_allclose(sigma**2, 1.0 - np.diag(z @ Z.T @ Z @ A @ z.T), atol=1e-8)
+
+
+def test_projections_of_agents_add_up_to_that_of_all() -> None:
+    D, Y, _ = data(24)
+    inducing = Inducing(RBF(0.3), D[:5])
+    parts = [inducing.z(D[n::3]).T @ Y[n::3] for n in range(3)]
+    np.testing.assert_allclose(sum(parts), inducing.z(D).T @ Y, rtol=1e-12)
+
+
+@KERNELS
+@pytest.mark.parametrize("lam", [1e-2, 1.0])
+def test_variances_are_the_dense_ones(kernel: Kernel, lam: float) -> None:
+    D, Y, X = data(25)
+    D = np.vstack([D, D[:5]])
+    expected = dense(kernel, D, np.append(Y, Y[:5]), X, lam)[1]
+    np.testing.assert_allclose(variance(kernel, D, X, lam), expected, atol=5e-5)
+
+
+def test_variances_are_never_negative_and_one_far_away() -> None:
+    D = np.full((50, 1), 0.5)
+    s2 = variance(RBF(0.05), D, np.array([[0.5], [30.0]]), 1e-9)
+    assert 0.0 <= s2[0] < 1e-6
+    assert s2[1] == 1.0
+
+
+@KERNELS
+def test_a_spanning_set_spans_every_point(kernel: Kernel) -> None:
+    D = np.random.default_rng(0).random((60, 2)).round(1)
+    S = spanning(kernel, D)
+    assert {*map(tuple, S)} <= {*map(tuple, D)}
+    assert len(np.unique(S, axis=0)) == len(S) <= len(np.unique(D, axis=0))
+    assert dense(kernel, S, np.zeros(len(S)), D, 1e-10)[1].max() <= 1.01e-3
+
+
+@KERNELS
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("noise", [None, 0.04, 4.0])
+@pytest.mark.parametrize("level", [None, 2.0])
+def test_the_fit_has_the_largest_marginal_likelihood(
+    kernel: Kernel, seed: int, noise: float | None, level: float | None
+) -> None:
+    """Brute force: the density of the rewards themselves, maximised over s where it is free."""
+    D, Y, _ = data(20, seed=seed)
+    Z = Inducing(kernel, D[:12]).z(D)
+    G, ones, sums = statistics(Z, Y)
+    scale = fitted(G, ones, sums, noise, level)
+    c = Y.mean() if level is None else level
+    assert scale.c == pytest.approx(c)
+
+    def density(s2: float, lam: float) -> float:
+        covariance = s2 * (Z @ Z.T + lam * np.eye(len(Y)))
+        return float(multivariate_normal.logpdf(Y, np.full(len(Y), c), covariance))
+
+    def best(lam: float) -> tuple[float, float]:
+        if noise is not None:
+            return density(noise / lam, lam), noise / lam
+        found: Any = minimize_scalar(lambda u: -density(math.exp(u), lam), bounds=(-9, 9))
+        return -float(found.fun), math.exp(found.x)
+
+    lams = sparse._LAMS if noise is None else sparse._LARGE_LAMS
+    likelihoods = [best(lam)[0] for lam in lams]
+    assert scale.lam == lams[int(np.argmax(likelihoods))]
+    assert scale.s**2 == pytest.approx(best(scale.lam)[1], rel=1e-3)
+
+
+def test_the_fit_finds_signal_and_noise() -> None:
+    """400 plays, seeded: a factor of two is beyond five standard deviations."""
+    rng = np.random.default_rng(0)
+    D = rng.random((400, 1))
+    f = multivariate_normal.rvs(cov=RBF(0.05).k(D, D) + 1e-9 * np.eye(400), random_state=rng)
+    Y = 7.0 + 3.0 * f + 0.9 * rng.standard_normal(400)
+    scale = posterior_of(RBF(0.05), D, Y, None, None).scale
+    assert 2.0 < scale.s < 4.5
+    assert 0.45 < scale.s * math.sqrt(scale.lam) < 1.8
+
+
+@pytest.mark.parametrize("c", [0.0, 0.7, -1e6])
+@pytest.mark.parametrize("noise", [None, 1.0])
+def test_equal_rewards_have_a_finite_fit(c: float, noise: float | None) -> None:
+    D = np.linspace(0, 1, 9)[:, None]
+    posterior = posterior_of(RBF(0.2), D, np.full(9, c), None, noise)
+    mu, sigma = posterior.predict(D)
+    np.testing.assert_allclose(mu, c, atol=1e-5 * max(abs(c), 1.0))
+    assert np.isfinite(sigma).all()
+
+
+def test_all_rewards_in_one_hand_give_the_dense_posterior() -> None:
+    D, Y, X = data(30)
+    kernel, scale = RBF(0.3), Scale(0.1, 1.5, 3.0)
+    mean, s2 = dense(kernel, D, Y - 3.0, X, 0.1)
+    mu, sigma = posterior_of(kernel, D, Y, scale, None).predict(X)
+    np.testing.assert_allclose(mu, 3.0 + mean, atol=0.05)
+    np.testing.assert_allclose(sigma / 1.5, np.sqrt(s2), atol=0.02)
+
+
+def test_a_party_without_the_covariance_knows_a_mean_only() -> None:
+    posterior = SparsePosterior(Inducing(RBF(0.3), np.zeros((1, 1))), np.ones(1), Scale(0.1))
+    assert posterior.mean(np.zeros((1, 1))) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="coins are private"):
+        posterior.predict(np.zeros((1, 1)))
+
+
+# Settings ---------------------------------------------------------------------------------------
+
+
+def lengths(config: DUETSConfig, epochs: int = 99) -> list[int]:
+    found: list[int] = []
+    previous, played = 0, 0
+    while len(found) < epochs and (previous := config.length(previous, played)):
+        found.append(previous)
+        played += previous
+    return found
+
+
+def test_lengths_of_epochs_are_the_papers() -> None:
+    assert lengths(DUETSConfig.paper(10, 50)) == [2, 10, 22, 16]
+    for T, T_1 in ((7, 1), (200, 3), (1000, 2)):
+        expected = [T_1]
+        while (left := T - sum(expected)) > 0:
+            expected.append(min(math.floor(math.sqrt(T * expected[-1])), left))
+        assert lengths(DUETSConfig.paper(4, T, first_epoch=T_1)) == expected
+        assert sum(expected) == T
+
+
+def test_lengths_double_and_end_at_the_horizon() -> None:
+    assert lengths(DUETSConfig(first_epoch=3, horizon=50)) == [3, 6, 12, 24, 5]
+    assert lengths(DUETSConfig(), epochs=6) == [2, 4, 8, 16, 32, 64]
+    assert lengths(DUETSConfig(horizon=1)) == lengths(DUETSConfig.paper(3, 1)) == [1]
+
+
+@pytest.mark.parametrize("config", [DUETSConfig(horizon=21), DUETSConfig.paper(2, 21)], ids=str)
+def test_the_last_epoch_is_known_to_be_the_last(config: DUETSConfig) -> None:
+    played = 0
+    *earlier, last = lengths(config)
+    for length in earlier:
+        assert not config.is_last(length, played)
+        played += length
+    assert config.is_last(last, played)
+    assert not DUETSConfig().is_last(10**6, 10**6)
+
+
+def test_the_width_is_that_of_the_lemma() -> None:
+    config = DUETSConfig.paper(10, 50, constants="theorem", B=2.0, delta=0.2, discretisation=1000)
+    delta = 0.2 / (2 * 1000 * (math.log(math.log(10) * math.log(50)) + 4))
+    # R² = lam, so that R sqrt(2 / lam ln(2 / delta')) has no lam.
+    width = 2.0 + math.sqrt(2 * math.log(2 / delta))
+    assert config.width(2) == config.width(40) == pytest.approx(width)
+    assert DUETSConfig.paper(10, 50, B=2.0, delta=0.2, discretisation=1000, beta_scale=3.0).width(
+        2
+    ) == pytest.approx(0.3 * width)
+    assert DUETSConfig(beta=0.7, beta_scale=2.0).width(5) == pytest.approx(1.4)
+    assert DUETSConfig().width(8) < DUETSConfig().width(10**6)
+    assert math.isfinite(DUETSConfig(n_agents=1, horizon=1).width(1))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({name: value} for name in ("n_agents", "first_epoch", "horizon")
+          for value in (0, -1, 1.5, True, "2")),
+        *({"discretisation": value} for value in (0, 15, 100.0, None)),
+        *({name: value} for name in ("p0", "beta", "beta_scale", "B", "lam", "lengthscale")
+          for value in (0.0, -1.0, math.nan, math.inf, "1", True)),
+        *({name: None} for name in ("n_agents", "first_epoch", "p0", "beta_scale", "B", "lam")),
+        *({"delta": value} for value in (0.0, 1.0, -0.1, math.nan)),
+        *({name: "other"} for name in ("kernel", "epochs", "trimming", "inducing", "coins",
+                                       "final", "constants")),
+        {"fit": 1}, {"fit": "yes"}, {"epochs": "paper"},
+        {"coins": "private"}, {"coins": "private", "trimming": "pointwise"},
+        {"low": 0.0}, {"low": 1.0, "high": 1.0}, {"low": 2.0, "high": 1.0},
+        {"low": -math.inf, "high": 1.0}, {"low": 0.0, "high": math.nan},
+        {"low": None, "high": 1.0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_settings_outside_their_range_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="range" if "low" in bad else next(iter(bad))):
+        DUETSConfig(**bad)
+
+
+def test_settings_travel_in_json() -> None:
+    config = DUETSConfig(low=-1.0, high=1.0, noise=make_mechanism(1.0, bound=1.0).noise)
+    described = json.loads(json.dumps(config.to_dict(), allow_nan=False))
+    assert config.noise is not None
+    assert described.pop("noise")["variance"] == config.noise.variance
+    assert DUETSConfig(**described | {"noise": config.noise}) == config
+
+
+def test_the_scale_of_unfitted_rewards_comes_from_their_range() -> None:
+    noise = make_mechanism(1.0, bound=2.0, mechanism="laplace").noise
+    for more, expected in (
+        ({}, Scale(0.04)),
+        ({"low": -1.0, "high": 5.0}, Scale(0.04, 3.0, 2.0)),
+        ({"low": -2.0, "high": 2.0, "noise": noise}, Scale(noise.total_variance / 4, 2.0, 0.0)),
+    ):
+        config = DUETSConfig(fit=False, **more)
+        duets = DUETS(config, LINE)
+        scale = duets.party.fixed_scale()
+        assert (scale.lam, scale.s, scale.c) == pytest.approx(
+            (expected.lam, expected.s, expected.c)
+        )
+
+
+# Coins ------------------------------------------------------------------------------------------
+
+
+def test_the_server_replays_every_agents_points() -> None:
+    for config in (DUETSConfig(n_agents=5, discretisation=64), DUETSConfig.paper(5, 20)):
+        server, agents = make_parties(config, FinitePoints(np.eye(40)), key=3)
+        for agent in agents:
+            assert agent.party is not server.party
+            assert np.array_equal(server.party.points(agent.number), agent.points)
+            assert agent.points.shape == (2, 40)
+
+
+def test_private_coins_are_private() -> None:
+    config = DUETSConfig.paper(3, 20)
+    _, agents = make_parties(config, FinitePoints(np.eye(9)), key=3)
+    with pytest.raises(KeyError):
+        agents[0].party.points(1)
+    with pytest.raises(KeyError):
+        Coins.tossed(3, 3).known_to(2).draw(1, 1, 0, size=5)
+    assert "own" not in repr(agents[0].party.coins)
+
+
+def test_draws_are_uniform() -> None:
+    """Seeded; each of the tests would fail for one seed in ten thousand."""
+    coins = Coins.tossed(11, 3)
+    draws = np.array([coins.draws(n, j, 400, 10) for n in range(3) for j in range(1, 5)])
+    for some in (draws, draws[:4], draws[:, ::2], draws[:, 0::7]):
+        assert chisquare(np.bincount(some.ravel(), minlength=10)).pvalue > 1e-4
+    # And independent: successive draws, agents and epochs.
+    for one, two in (
+        (draws[:, 1:], draws[:, :-1]),
+        (draws[4:], draws[:-4]),
+        (draws[1:], draws[:-1]),
+    ):
+        pairs = np.bincount((10 * one + two).ravel(), minlength=100)
+        assert chisquare(pairs).pvalue > 1e-4
+
+
+def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
+    coins = Coins.tossed(0, 2)
+    longest = coins.draws(1, 3, 50, 1000)
+    for n in (1, 7, 49):
+        assert np.array_equal(coins.draws(1, 3, n, 1000), longest[:n])
+    assert coins.draw(1, 3, 41, 1000) == longest[41]
+    assert np.array_equal(Coins.tossed(0, 9).draws(1, 3, 50, 1000), longest)
+
+
+def test_keys_agents_and_epochs_have_coins_of_their_own() -> None:
+    seen = {
+        tuple(Coins.tossed(key, 2).draws(n, j, 8, 10**6))
+        for key in range(3) for n in range(2) for j in range(1, 4)
+    }  # fmt: skip
+    assert len(seen) == 18
+    coins = Coins.tossed(0, 1)
+    assert coins.inducing(1).random() != coins.refinement(1).random()
+    assert coins.inducing(1).random() != coins.inducing(2).random()
+    assert coins.inducing(2).random() == coins.known_to(0).inducing(2).random()
+
+
+# What a host sees -------------------------------------------------------------------------------
+
+Function = Callable[[np.ndarray], float]
+SMALL = DUETSConfig(n_agents=3, horizon=14, discretisation=64)
+PAPER = DUETSConfig.paper(3, 14, discretisation=64)
+BOTH = pytest.mark.parametrize("config", [SMALL, PAPER], ids=["default", "paper"])
+
+
+def bump(x: np.ndarray) -> float:
+    return float(np.exp(-(((x - 0.3) / 0.3) ** 2).sum()))
+
+
+def play(duets: DUETS, n: int, f: Function = bump, *, first: int = 0) -> list[tuple[Any, ...]]:
+    asked = []
+    for key in range(first, first + n):
+        one = duets.ask(key)
+        assert one is not None
+        asked.append((one.x.tobytes(), one.epoch, one.agent, one.draw))
+        duets.tell(one, f(one.x))
+    return asked
+
+
+def draws_of(duets: DUETS) -> list[Play]:
+    return [duets.play_of(slot) for slot in duets.slots()]
+
+
+@BOTH
+def test_asking_hands_out_every_draw_of_an_epoch_once(config: DUETSConfig) -> None:
+    duets = DUETS(config, LINE, seed=2)
+    out: list[Play] = []
+    for key in range(6):
+        one = duets.ask(key, out)
+        assert one is not None
+        out.append(one)
+    assert [(p.epoch, p.agent, p.draw) for p in out] == duets.slots()
+    for one in out:
+        points = duets.agents[one.agent or 0].points
+        assert np.array_equal(one.x, points[one.draw or 0])
+    assert duets.ask(6, out, may_wait=True) is None
+    spare = duets.ask(6, out)
+    assert spare is not None
+    assert spare.epoch is spare.agent is spare.draw is None
+    # A failed one, which is pending no longer, is asked for again at the same point.
+    again = duets.ask(7, [*out[:3], *out[4:]])
+    assert again is not None
+    assert (again.epoch, again.agent, again.draw) == (out[3].epoch, out[3].agent, out[3].draw)
+    assert np.array_equal(again.x, out[3].x)
+
+
+@BOTH
+@each_space
+def test_asking_changes_nothing(config: DUETSConfig, space: Space) -> None:
+    asking, silent = DUETS(config, space), DUETS(config, space)
+    for key in range(9):
+        before = json.dumps([asking.state_dict(), asking.server.state_dict()])
+        one = asking.ask(key)
+        assert one is not None
+        for pending in ([], [one], draws_of(asking)):
+            pair = [asking.ask(key + 50, pending) for _ in range(2)]
+            assert all(p is not None for p in pair)
+            assert np.array_equal(pair[0].x, pair[1].x)  # type: ignore[union-attr]
+        if key:
+            asking.recommendation()
+        asking.summary()
+        assert json.dumps([asking.state_dict(), asking.server.state_dict()]) == before
+        asking.tell(one, bump(one.x))
+        silent.tell(one, bump(one.x))
+    assert asking.party.active.digest == silent.party.active.digest
+    assert np.array_equal(asking.recommendation(), silent.recommendation())
+
+
+@settings(deadline=None, max_examples=25)
+@given(order=st.permutations(range(6)), paper=st.booleans())
+def test_an_epoch_does_not_depend_on_who_was_fast(order: list[int], paper: bool) -> None:
+    digests = []
+    for now in (order, range(6)):
+        duets = DUETS(PAPER if paper else SMALL, LINE, seed=5)
+        plays = draws_of(duets)
+        for i in now:
+            duets.tell(plays[i], bump(plays[i].x) + 0.1 * i)
+        assert duets.epoch == 2
+        digests.append((duets.party.active.digest, duets.party.heard[0], duets.ask(0).x.tobytes()))  # type: ignore[union-attr]
+    assert digests[0] == digests[1]
+
+
+def test_the_first_report_of_a_draw_stands() -> None:
+    told_twice, told_once = DUETS(SMALL, LINE), DUETS(SMALL, LINE)
+    for one in draws_of(told_twice):
+        for duets in (told_twice, told_once):
+            duets.tell(one, bump(one.x))
+        told_twice.tell(one, 100.0)
+    assert told_twice.party.heard == told_once.party.heard
+    assert len(told_twice.plays) == 12
+
+
+def test_plays_that_are_no_draws_teach_the_recommendation_only() -> None:
+    duets, plain = DUETS(SMALL, LINE), DUETS(SMALL, LINE)
+    own = draws_of(duets)
+    strangers = [
+        Play(np.array([0.9])),
+        Play(own[0].x, 2, 0, 0),
+        Play(own[0].x, 1, 3, 0),
+        Play(own[0].x, 1, -1, 0),
+        Play(own[0].x, 1, 0, 2),
+        Play(own[0].x, 1, None, 0),
+        Play(own[0].x + 1e-3, 1, 0, 0),
+    ]
+    for one in strangers:
+        duets.tell(one, 50.0)
+        assert len(duets.open_slots()) == 6
+    for one in own:
+        duets.tell(one, bump(one.x))
+        plain.tell(one, bump(one.x))
+    assert duets.party.heard == plain.party.heard
+    assert len(duets.plays) == len(own) + len(strangers)
+
+
+@BOTH
+def test_spare_plays_are_points_that_nobody_has_played(config: DUETSConfig) -> None:
+    duets = DUETS(config, LINE)
+    out: list[Play] = []
+    play(duets, 8)
+    for key in range(30):
+        one = duets.ask(key, out)
+        assert one is not None
+        out.append(one)
+    spare = [p for p in out if p.epoch is None]
+    assert len(spare) == 30 - len(duets.open_slots()) > 0
+    played = {p.x.tobytes() for p, _ in duets.plays}
+    draws = {p.x.tobytes() for p in out if p.epoch is not None}
+    assert len({p.x.tobytes() for p in spare}) == len(spare)
+    assert not {p.x.tobytes() for p in spare} & (played | draws)
+    assert duets.party.active.contains(np.array([p.x for p in spare])).all()
+
+
+@BOTH
+def test_all_plays_pending_still_leaves_something_to_ask(config: DUETSConfig) -> None:
+    duets = DUETS(config, SPACES["choices"])
+    out = [*draws_of(duets), *(Play(x) for x in duets.party.active.U)]
+    one = duets.ask(0, out)
+    assert one is not None
+    assert SPACES["choices"].decode(one.x)
+
+
+@BOTH
+@each_space
+def test_a_run_finishes_after_n_t_plays(config: DUETSConfig, space: Space) -> None:
+    duets = DUETS(config, space)
+    for key in range(3 * 14):
+        assert not duets.party.finished
+        play(duets, 1, first=key)
+    assert duets.party.finished
+    assert [epoch.length for epoch in duets.history] == lengths(config)[:-1]
+    assert duets.open_slots() == []
+    reports = len(duets.party.heard)
+    one = duets.ask(99, may_wait=True)
+    assert one is not None
+    assert one.epoch is None
+    play(duets, 3)
+    assert len(duets.party.heard) == reports
+    json.dumps(duets.summary(), allow_nan=False)
+
+
+def test_without_a_horizon_no_epoch_is_the_last() -> None:
+    duets = DUETS(DUETSConfig(n_agents=1, discretisation=64), LINE)
+    play(duets, 2 + 4 + 8 + 16)
+    assert [epoch.length for epoch in duets.history] == [2, 4, 8, 16]
+    assert not duets.party.finished
+    assert duets.party.T_j == 32
+
+
+@pytest.mark.parametrize("final", ["top", "best", "uniform"])
+def test_the_last_epoch_plays_what_was_asked_for(final: str) -> None:
+    settings = DUETSConfig(
+        n_agents=2, horizon=10, discretisation=256, final=final, draws="independent"
+    )
+    duets = DUETS(settings, LINE)
+    play(duets, 2 * (2 + 4))
+    assert duets.party.last
+    assert duets.party.posterior is not None
+    U = duets.party.active.U
+    mean = duets.party.posterior.mean(U)
+    X = np.array([one.x for one in draws_of(duets)])
+    assert len(X) == 8
+    if final == "uniform":
+        own = [
+            np.array([duets.party.coins.draw(n, 3, t, len(U)) for t in range(4)]) for n in (0, 1)
+        ]
+        assert np.array_equal(X, U[np.stack(own, 1).ravel()])
+    else:
+        best = U[np.argsort(-mean, kind="stable")]
+        expected = best[:8] if final == "top" else np.repeat(best[:1], 8, axis=0)
+        assert np.array_equal(X, expected)
+
+
+@pytest.mark.parametrize(("d", "config"), [
+    (1, DUETSConfig(n_agents=4, horizon=30, discretisation=256)),
+    (2, DUETSConfig(n_agents=4, horizon=30, discretisation=256)),
+    (1, DUETSConfig.paper(4, 30, discretisation=256, beta=0.5)),
+    (1, DUETSConfig(n_agents=1, horizon=30, discretisation=256, kernel="matern52")),
+], ids=["1-d", "2-d", "paper", "one agent"])  # fmt: skip
+def test_the_best_point_of_a_smooth_function_is_found(d: int, config: DUETSConfig) -> None:
+    """Seeded noise of a tenth of the function's height."""
+    rng = np.random.default_rng(d)
+    duets = DUETS(config, cube(d), seed=1)
+    while not duets.party.finished:
+        play(duets, 1, lambda x: bump(x) + 0.1 * float(rng.standard_normal()))
+    assert bump(duets.recommendation()) > 0.9
+    assert duets.party.active.share < 0.8
+
+
+@BOTH
+def test_minimising_is_maximising_the_negative(config: DUETSConfig) -> None:
+    up, down = DUETS(config, LINE), DUETS(config, LINE, maximize=False)
+    assert play(up, 42) == play(down, 42, lambda x: -bump(x))
+    assert up.party.heard == down.party.heard
+    assert np.array_equal(up.recommendation(), down.recommendation())
+
+
+@BOTH
+@pytest.mark.parametrize("plays", [0, 1, 6, 11, 40, 45])
+def test_a_transcript_travels_in_json_and_goes_on_identically(
+    config: DUETSConfig, plays: int
+) -> None:
+    one, two = DUETS(config, SPACES["mixed"]), DUETS(config, SPACES["mixed"])
+    play(one, plays)
+    two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
+    assert two.state_dict() == one.state_dict()
+    assert two.summary() == one.summary()
+    assert play(one, 8, first=plays) == play(two, 8, first=plays)
+    assert two.party.heard == one.party.heard
+    assert np.array_equal(one.recommendation(), two.recommendation())
+
+
+@pytest.mark.parametrize("trimming", ["pointwise", "paper"])
+def test_a_huge_width_keeps_everything(trimming: str) -> None:
+    config = DUETSConfig(n_agents=2, horizon=20, discretisation=64, beta=1e6, trimming=trimming)
+    duets = DUETS(config, LINE)
+    whole = duets.party.active.digest
+    play(duets, 40)
+    assert [epoch.share for epoch in duets.history] == [1.0] * len(duets.history)
+    assert duets.party.active.digest == whole
+    assert len(duets.history) == 3
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "f",
+    [lambda x: 0.0, lambda x: 0.7, lambda x: 1e300, lambda x: -1e300, lambda x: 5e-324,
+     lambda x: 1e300 * (-1) ** int(50 * x[0]), lambda x: 1e9 + float(x[0])],
+    ids=["0", "0.7", "1e300", "-1e300", "5e-324", "±1e300", "1e9 + x"],
+)  # fmt: skip
+def test_extreme_and_constant_rewards_leave_finite_numbers(
+    config: DUETSConfig, f: Function
+) -> None:
+    """Warnings are errors here."""
+    duets = DUETS(config, LINE)
+    play(duets, 42, f)
+    assert duets.party.finished
+    for broadcast in duets.party.heard:
+        assert np.isfinite([*broadcast.v_bar, *broadcast.scale, broadcast.sigma_max or 0.0]).all()
+    assert np.isfinite(duets.recommendation()).all()
+    assert len(duets.party.active.U) >= 1
+
+
+def test_equal_rewards_trim_nothing() -> None:
+    for config in (SMALL, PAPER):
+        duets = DUETS(config, LINE)
+        play(duets, 41, lambda x: 0.0)
+        assert duets.party.active.share == 1.0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_no_number_is_refused(value: float) -> None:
+    duets = DUETS(SMALL, LINE)
+    with pytest.raises(ValueError, match="reward must be finite"):
+        duets.tell(draws_of(duets)[0], value)
+    assert duets.plays == []
+    with pytest.raises(ValueError, match="reward must be finite"):
+        duets.agents[0].tell(0, value)
+    assert duets.agents[0].missing() == [0, 1]
+
+
+def test_a_finite_domain_need_not_be_snapped() -> None:
+    """Hosts evaluate at snapped points; they count as the draws that they are."""
+    space = Space({"x": Int(0, 10)})
+    X = np.linspace(0.01, 0.99, 30)[:, None]
+    duets = DUETS(SMALL, space, domain=FinitePoints(X))
+    for key in range(6):
+        one = duets.ask(key)
+        assert one is not None
+        seen = space.encode(space.decode(one.x))
+        duets.tell(Play(seen, one.epoch, one.agent, one.draw), bump(seen))
+    assert duets.epoch == 2
+
+
+@pytest.mark.parametrize("bad", [np.zeros(3), np.zeros((0, 2)), np.array([[np.nan]])], ids=str)
+def test_a_finite_domain_is_a_finite_matrix(bad: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="finite matrix"):
+        FinitePoints(bad)
+
+
+# Privatised rewards -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "duchi", "hybrid"])
+def test_the_fit_takes_the_privatising_noise_as_known(mechanism: str) -> None:
+    local = make_mechanism(1.0, bound=1.0, mechanism=mechanism)
+    config = DUETSConfig(
+        n_agents=4, horizon=20, discretisation=64, low=-1.0, high=1.0, noise=local.noise
+    )
+    duets, noise = DUETS(config, LINE), InsecureNoise(0)
+    play(duets, 40, lambda x: local.randomize(bump(x), noise, -1.0))
+    assert len(duets.party.heard) == 2
+    for broadcast in duets.party.heard:
+        lam, s, *_ = broadcast.scale
+        assert s**2 * lam == pytest.approx(local.noise.variance)
+
+
+def test_uploads_are_a_function_of_the_privatised_rewards() -> None:
+    """To the last bit, whatever the raw rewards are: both uploads, from their formulas."""
+    local, noise = make_mechanism(1.0, bound=1.0), InsecureNoise(1)
+    for lengthscale, kind in ((100.0, "projection"), (1e-3, "rewards")):
+        config = DUETSConfig(
+            n_agents=2,
+            first_epoch=4,
+            discretisation=64,
+            lengthscale=lengthscale,
+            noise=local.noise,
+        )
+        server, (agent, _) = make_parties(config, FinitePoints(np.linspace(0, 1, 50)[:, None]), 0)
+        Y = np.array([local.randomize(y, noise, -1.0) for y in (0.1, -1.0, 1.0, 0.4)])
+        for t in range(4):
+            assert agent.tell(t, float(Y[t]))
+        upload = agent.upload(None)
+        assert upload.kind == kind
+        if kind == "rewards":
+            assert upload.numbers == tuple(Y)
+        else:
+            S = server.party.spanning_inducing().S
+            assert len(S) == 1
+            v = RBF(100.0).k(agent.points, S)[:, 0] @ Y
+            assert upload.numbers == pytest.approx((v, Y.sum(), Y @ Y))
+
+
+# Stratified draws -------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 60), st.integers(1, 90), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_cells_share_the_points_out(size: int, n: int, d: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 4, size=(size, d)) / 3.0  # many ties
+    cells = dealt_cells(X, n, rng)
+    assert len(cells) == n
+    assert min(map(len, cells)) >= 1
+    assert set(np.concatenate(cells).tolist()) == set(range(size))
+    if n <= size:
+        assert sum(map(len, cells)) == size  # no point twice
+        assert max(map(len, cells)) <= 2 * size / n + 1
+
+
+def test_one_draw_falls_into_each_cell_of_a_line() -> None:
+    config = DUETSConfig(n_agents=4, first_epoch=8, discretisation=1024)
+    party = make_parties(config, SpaceDomain(LINE), 5)[0].party
+    X = np.sort(np.vstack([party.points(n) for n in range(4)])[:, 0])
+    assert np.array_equal(np.floor(X * 32), np.arange(32))
+
+
+def test_each_stratified_draw_is_uniform() -> None:
+    """Chi-square over ten bins of the draw of one slot; 1 run in 10 000 fails by chance."""
+    config = DUETSConfig(n_agents=3, first_epoch=2, discretisation=256)
+    found = []
+    for key in range(600):
+        party = make_parties(config, SpaceDomain(LINE), key)[0].party
+        found.append(float(party.points(1)[1, 0]))
+    counts = np.histogram(found, bins=10, range=(0.0, 1.0))[0]
+    assert chisquare(counts).pvalue > 1e-4
+
+
+def test_agents_apart_agree_on_their_cells() -> None:
+    config = DUETSConfig(n_agents=3, first_epoch=2, discretisation=64)
+    server, agents = make_parties(config, SpaceDomain(LINE), 9)
+    for agent in agents:
+        assert np.array_equal(agent.points, server.party.points(agent.number))
+    private = replace(config, coins="private", trimming="paper")
+    server, agents = make_parties(private, SpaceDomain(LINE), 9)
+    for agent in agents:
+        assert np.array_equal(agent.points, server.party.points(agent.number))
+    with pytest.raises(KeyError):
+        agents[0].party.points(1)

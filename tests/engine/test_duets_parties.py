@@ -1,0 +1,468 @@
+"""DUETS' parties: what they say to each other, how it is counted, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.algorithms.duets import (
+    Agent,
+    Broadcast,
+    DUETSConfig,
+    FinitePoints,
+    InducingSet,
+    Server,
+    SpaceDomain,
+    Upload,
+    make_parties,
+)
+from privbo_plugins.algorithms.duets.posterior import Sums, fitted
+from privbo_plugins.models.kernels import RBF
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+
+from .helpers import cube
+
+GRID = FinitePoints(np.linspace(0, 1, 80)[:, None])
+MIXED = SpaceDomain(Space({"a": Float(0, 1), "b": Int(1, 5), "c": Categorical(("u", "v"))}))
+DEFAULT = DUETSConfig(n_agents=3, horizon=30, discretisation=64)
+PAPER = DUETSConfig.paper(3, 30, discretisation=64, beta=0.5)
+OTHERS = {
+    "default": DEFAULT,
+    "paper": PAPER,
+    "unfitted": replace(DEFAULT, fit=False),
+    "private, spanning": replace(PAPER, inducing="spanning"),
+    "shared, equation (9)": replace(DEFAULT, trimming="paper"),
+    "shared, sampled": replace(PAPER, coins="shared"),
+    "private, fitted": replace(PAPER, fit=True),
+    "one agent": DUETSConfig(n_agents=1, horizon=30, discretisation=64),
+}
+each_config = pytest.mark.parametrize("config", OTHERS.values(), ids=OTHERS.keys())
+both = pytest.mark.parametrize("config", [DEFAULT, PAPER], ids=["default", "paper"])
+
+
+def reward(agent: int, draw: int, x: np.ndarray) -> float:
+    """A smooth function with something like noise, the same in every run."""
+    return float(0.1 * np.sin(100 * x.sum() + 7 * agent + 13 * draw) - (x[0] - 0.4) ** 2)
+
+
+def tell_all(agent: Agent) -> None:
+    for draw, x in enumerate(agent.points):
+        agent.tell(draw, reward(agent.number, draw, x))
+
+
+def epoch(server: Server, agents: list[Agent], *, lost: tuple[int, ...] = ()) -> Broadcast:
+    """One epoch; those that are lost neither report nor hear."""
+    message = server.inducing_set()
+    present = [agent for agent in agents if agent.number not in lost]
+    for agent in present:
+        tell_all(agent)
+        assert server.receive(agent.upload(message))
+    broadcast = server.close(without=lost)
+    for agent in present:
+        agent.hear(broadcast)
+    return broadcast
+
+
+def projected_process(
+    kernel: Any, S: np.ndarray, D: np.ndarray, Y: np.ndarray, X: np.ndarray, lam: float
+) -> np.ndarray:
+    """The sparse posterior's mean without roots: k_XS (lam K_SS + K_SD K_DS)^-1 K_SD Y."""
+    A = lam * kernel.k(S, S) + kernel.k(S, D) @ kernel.k(D, S)
+    return np.asarray(kernel.k(X, S) @ np.linalg.lstsq(A, kernel.k(S, D) @ Y, rcond=1e-13)[0])
+
+
+def travelled(state: dict[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(state, allow_nan=False)))
+
+
+# What is broadcast ------------------------------------------------------------------------------
+
+
+@each_config
+def test_what_is_broadcast_is_the_posterior_of_all_agents_rewards(config: DUETSConfig) -> None:
+    server, agents = make_parties(config, GRID, key=1)
+    for _ in range(2):
+        message = server.inducing_set()
+        S = server.party.spanning_inducing().S if message is None else np.array(message.points)
+        D = np.vstack([agent.points for agent in agents])
+        Y = np.array([reward(a.number, t, x) for a in agents for t, x in enumerate(a.points)])
+        broadcast = epoch(server, agents)
+        assert broadcast.agents == tuple(range(config.n_agents))
+        lam, c = (broadcast.scale[0], server.party.level or 0.0) if config.fit else (config.lam, 0)
+        X = np.linspace(0, 1, 23)[:, None]
+        expected = c + projected_process(
+            server.party.kernel, np.unique(S, axis=0), D, Y - c, X, lam
+        )
+        for party in (server.party, *(agent.party for agent in agents)):
+            assert party.posterior is not None
+            np.testing.assert_allclose(party.posterior.mean(X), expected, atol=2e-5)
+
+
+def test_the_first_fit_is_that_of_all_rewards_in_one_hand() -> None:
+    server, agents = make_parties(DEFAULT, GRID, key=1)
+    D = np.vstack([agent.points for agent in agents])
+    Y = np.array([reward(a.number, t, x) for a in agents for t, x in enumerate(a.points)])
+    Z = server.party.spanning_inducing().z(D)
+    sums = Sums(len(Y), Z.T @ Y, float(Y.sum()), float(Y @ Y))
+    scale = fitted(Z.T @ Z, Z.sum(0), sums, None)
+    broadcast = epoch(server, agents)
+    assert broadcast.scale == pytest.approx((scale.lam, scale.s, Y.mean()))
+    # The level is that of the first epoch, over the whole domain, and sent once.
+    second = epoch(server, agents)
+    assert len(second.scale) == 2
+    assert server.party.level == pytest.approx(Y.mean())
+
+
+@each_config
+@pytest.mark.parametrize(
+    "domain", [GRID, MIXED, SpaceDomain(cube(2))], ids=["line", "mixed", "square"]
+)
+def test_parties_apart_and_together_reach_the_same_discretisations(
+    config: DUETSConfig, domain: Any
+) -> None:
+    runs = []
+    for together in (False, True):
+        server, agents = make_parties(config, domain, 5, together=together)
+        digests = []
+        while not server.party.last:
+            broadcast = epoch(server, agents)
+            digests.append(server.party.active.digest)
+            for agent in agents:
+                assert agent.party.active.digest == digests[-1]
+                assert (agent.party is server.party) == together
+            broadcast = Broadcast.from_dict(travelled(broadcast.to_dict()))
+            assert broadcast == server.party.heard[-1]
+        assert len(digests) >= 2
+        runs.append((digests, server.communication))
+    assert runs[0] == runs[1]
+
+
+# Counting ---------------------------------------------------------------------------------------
+
+
+def test_a_small_run_counted_by_hand() -> None:
+    """One inducing point spans everything: rewards where 2 < 1 + 2, projections where 4 > 3."""
+    config = DUETSConfig(n_agents=3, horizon=14, lengthscale=100.0)
+    server, agents = make_parties(config, GRID, key=0)
+    sent = server.communication
+    tell_all(agents[0])
+    assert agents[0].upload(None).kind == "rewards"
+    epoch(server, agents)
+    # 3 agents with 2 rewards; v_bar of one number, lam, s and c.
+    assert (sent.up, sent.down) == (6, 4)
+    tell_all(agents[0])
+    assert agents[0].upload(None).kind == "projection"
+    epoch(server, agents)
+    # 3 agents with 1 + 2 numbers; v_bar, lam and s.
+    assert (sent.up, sent.down) == (6 + 9, 4 + 3)
+    assert sent.per_agent == 15 / 3 + 7
+    assert sent.on_the_wire == 15 + 3 * 7
+    assert server.party.last
+    assert server.inducing_set() is None
+    assert sent.down == 7
+
+
+def test_a_small_run_without_a_fit_counted_by_hand() -> None:
+    """Kernel so narrow that every distinct point is inducing: rewards are always fewer."""
+    config = DUETSConfig(n_agents=4, horizon=14, lengthscale=1e-4, fit=False)
+    server, agents = make_parties(config, GRID, key=0)
+    m = len(np.unique(np.vstack([agent.points for agent in agents]), axis=0))
+    assert 4 < m <= 8
+    epoch(server, agents)
+    assert (server.communication.up, server.communication.down) == (4 * 2, m)
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_the_papers_messages_counted_by_hand(d: int) -> None:
+    """p0 so large that every point is kept: m = N T_1; m D + (m + 1) down, m an agent up."""
+    config = DUETSConfig.paper(3, 20, p0=1e9, discretisation=64)
+    server, agents = make_parties(config, SpaceDomain(cube(d)), key=2)
+    message = server.inducing_set()
+    assert message is not None
+    D = np.vstack([agent.points for agent in agents])
+    assert np.array_equal(np.array(message.points), D)
+    assert server.inducing_set() is message
+    assert server.communication.down == 6 * d
+    epoch(server, agents)
+    assert server.communication.down == 6 * d + 6 + 1
+    assert server.communication.up == 3 * 6
+    assert server.communication.per_agent == 6 + 6 * d + 7
+
+
+def test_a_larger_p0_keeps_more_points_and_one_is_always_kept() -> None:
+    sizes = []
+    for p0 in (1e-9, 2.0, 1e9):
+        config = DUETSConfig.paper(20, 50, p0=p0, discretisation=64, first_epoch=4)
+        server, agents = make_parties(config, SpaceDomain(cube(1)), key=2)
+        message = server.inducing_set()
+        assert message is not None
+        sizes.append(len(message.points))
+        played = {tuple(x) for agent in agents for x in agent.points.tolist()}
+        assert set(message.points) <= played
+    assert sizes[0] == 1 < sizes[1] < sizes[2] == 80
+
+
+def test_points_are_kept_with_p0_times_the_largest_variance() -> None:
+    """Seeded: five standard deviations of a count over 60 keys; the variance is the dense one."""
+    config = DUETSConfig.paper(10, 50, p0=1.5, discretisation=64, lam=0.5, lengthscale=0.3)
+    expected, spread, kept = 0.0, 0.0, 0
+    for key in range(60):
+        server, agents = make_parties(config, SpaceDomain(cube(1)), key=key)
+        D = np.vstack([agent.points for agent in agents])
+        X, kernel = server.party.active.U, RBF(0.3)
+        inverse = np.linalg.inv(kernel.k(D, D) + 0.5 * np.eye(20))
+        k = kernel.k(X, D)
+        p = 1.5 * (1 - np.einsum("ij,jk,ik->i", k, inverse, k)).max()
+        assert 0.0 < p < 1.0
+        message = server.inducing_set()
+        assert message is not None
+        kept, expected, spread = (
+            kept + len(message.points),
+            expected + 20 * p,
+            spread + 20 * p * (1 - p),
+        )
+    assert abs(kept - expected) < 5 * np.sqrt(spread)
+
+
+def test_what_was_sent_in_vain_is_counted() -> None:
+    server, agents = make_parties(DEFAULT, GRID, key=0)
+    tell_all(agents[0])
+    upload = agents[0].upload(None)
+    assert server.receive(upload)
+    assert not server.receive(upload)
+    other = replace(upload, numbers=tuple(2 * y for y in upload.numbers))
+    assert not server.receive(other)
+    assert server.communication.up == 3 * upload.reals
+    assert server.waiting_for == [1, 2]
+    # And the first one stands.
+    plain, others = make_parties(DEFAULT, GRID, key=0)
+    assert epoch(server, agents[1:], lost=()) == epoch(plain, others)
+
+
+# What goes wrong --------------------------------------------------------------------------------
+
+
+@both
+def test_uploads_of_other_epochs(config: DUETSConfig) -> None:
+    server, agents = make_parties(config, GRID, key=0)
+    message = server.inducing_set()
+    tell_all(agents[0])
+    past = agents[0].upload(message)
+    epoch(server, agents)
+    before = server.state_dict()["uploads"]
+    assert not server.receive(past)
+    with pytest.raises(ValueError, match="Epoch 2 of agents 0 to 2 is open"):
+        server.receive(replace(past, epoch=3))
+    assert server.state_dict()["uploads"] == before == []
+    assert server.waiting_for == [0, 1, 2]
+
+
+@both
+@pytest.mark.parametrize(
+    "broken",
+    [{"agent": 3}, {"agent": -1}, {"numbers": ()}, {"numbers": (0.1,) * 50}, {"kind": "other"},
+     {"kind": "rewards", "numbers": (0.0,)}, {"kind": "rewards", "numbers": (0.0,) * 50},
+     {"kind": "rewards", "numbers": (0.0, float("nan"))},
+     {"kind": "rewards", "numbers": (0.0, float("inf"))}],
+    ids=str,
+)  # fmt: skip
+def test_broken_uploads_are_refused_and_the_right_one_still_counts(
+    config: DUETSConfig, broken: dict[str, Any]
+) -> None:
+    server, agents = make_parties(config, GRID, key=0)
+    tell_all(agents[0])
+    upload = agents[0].upload(server.inducing_set())
+    changed = {"kind": "projection", "numbers": upload.numbers} | broken
+    with pytest.raises(ValueError, match=r"agents 0 to 2|numbers|projection"):
+        server.receive(replace(upload, **changed))
+    assert 0 in server.waiting_for
+    assert server.receive(upload)
+
+
+def test_an_epoch_ends_when_all_have_reported() -> None:
+    server, agents = make_parties(DEFAULT, GRID, key=0)
+    with pytest.raises(ValueError, match="still waits for 2 of its 2 rewards"):
+        agents[0].upload(None)
+    for agent in agents[:2]:
+        tell_all(agent)
+        server.receive(agent.upload(None))
+    with pytest.raises(ValueError, match=r"still waits for the agents \[2\]"):
+        server.close()
+    for everybody in ((0, 1, 2), range(5)):
+        with pytest.raises(ValueError, match="still waits"):
+            server.close(without=everybody)
+    assert server.close(without=[2]).agents == (0, 1)
+
+
+def test_rewards_of_other_epochs_and_draws() -> None:
+    server, agents = make_parties(DEFAULT, GRID, key=0)
+    agent = agents[0]
+    assert agent.tell(0, 0.5)
+    assert not agent.tell(0, 0.7)
+    assert agent.missing() == [1]
+    for draw in (-1, 2):
+        with pytest.raises(ValueError, match=f"2 draws an agent, got {draw}"):
+            agent.tell(draw, 0.0)
+    assert not agent.tell(1, 0.0, epoch=2)
+    assert agent.tell(1, 0.1)
+    for other in agents[1:]:
+        tell_all(other)
+    for one in agents:
+        server.receive(one.upload(None))
+    broadcast = server.close()
+    agent.hear(broadcast)
+    assert not agent.tell(0, 9.0, epoch=1)
+    assert agent.missing() == [0, 1, 2, 3]
+    for number in (-1, 3):
+        with pytest.raises(ValueError, match="numbered from 0 to 2"):
+            Agent(number, agent.party)
+
+
+@each_config
+def test_a_lost_agent_counts_for_nothing_and_may_come_back(config: DUETSConfig) -> None:
+    """Dense: the posterior of the others' plays alone."""
+    if config.n_agents == 1:
+        config = replace(config, n_agents=2)
+    server, agents = make_parties(config, GRID, key=4)
+    lost, *others = agents
+    for _ in range(2):
+        message = server.inducing_set()
+        S = server.party.spanning_inducing().S if message is None else np.array(message.points)
+        D = np.vstack([agent.points for agent in others])
+        Y = np.array([reward(a.number, t, x) for a in others for t, x in enumerate(a.points)])
+        broadcast = epoch(server, agents, lost=(0,))
+        assert broadcast.agents == tuple(agent.number for agent in others)
+        lam, c = (broadcast.scale[0], server.party.level or 0.0) if config.fit else (config.lam, 0)
+        kernel, X = server.party.kernel, np.linspace(0, 1, 23)[:, None]
+        expected = c + projected_process(kernel, np.unique(S, axis=0), D, Y - c, X, lam)
+        assert server.party.posterior is not None
+        np.testing.assert_allclose(server.party.posterior.mean(X), expected, atol=2e-5)
+        if config.coins == "private":
+            with pytest.raises(ValueError, match="has no inducing set"):
+                lost.hear(broadcast)
+        lost.hear(broadcast, message)
+        for agent in agents:
+            assert agent.party.active.digest == server.party.active.digest
+        assert np.array_equal(lost.points, server.party.points(0))
+    assert epoch(server, agents).agents == tuple(range(config.n_agents))
+
+
+def test_a_lost_agents_upload_does_not_count_either() -> None:
+    """It came, but was declared lost: all are told, and nobody takes its points."""
+    one, agents = make_parties(DEFAULT, GRID, key=4)
+    two, others = make_parties(DEFAULT, GRID, key=4)
+    for agent in agents:
+        tell_all(agent)
+        one.receive(agent.upload(None))
+    assert one.close(without=[1]) == epoch(two, others, lost=(1,))
+
+
+@both
+def test_broadcasts_are_heard_in_order_and_once(config: DUETSConfig) -> None:
+    server, agents = make_parties(config, GRID, key=0)
+    messages, broadcasts = [], []
+    for _ in range(3):
+        messages.append(server.inducing_set())
+        broadcasts.append(epoch(server, agents, lost=(2,)))
+    late = agents[2]
+    with pytest.raises(ValueError, match="broadcast of epoch 2 came before that of epoch 1"):
+        late.hear(broadcasts[1], messages[1])
+    assert late.party.j == 1
+    for message, broadcast in zip(messages, broadcasts, strict=True):
+        late.hear(broadcast, message)
+        for _ in range(2):
+            late.hear(broadcasts[0], messages[0])
+    assert late.party.active.digest == server.party.active.digest
+    assert late.party.heard == broadcasts
+
+
+def test_another_discretisation_is_noticed() -> None:
+    finer = replace(DEFAULT, discretisation=128)
+    cases: list[Any] = [(SpaceDomain(cube(d)), DEFAULT, 1) for d in (1, 2, 3)]
+    cases += [(GRID, DEFAULT, 1), (MIXED, DEFAULT, 1), (SpaceDomain(cube(1)), finer, 0)]
+    for domain, config, key in cases:
+        other = make_parties(config, domain, key)[1]
+        server, agents = make_parties(DEFAULT, domain, key=0)
+        broadcast = epoch(server, agents)
+        before = other[0].party.active.digest
+        with pytest.raises(ValueError, match="settings, key or hardware differ"):
+            other[0].hear(broadcast)
+        assert other[0].party.active.digest == before
+        assert other[0].party.j == 1
+
+
+# State ------------------------------------------------------------------------------------------
+
+
+@each_config
+def test_a_server_that_crashed_mid_epoch_goes_on_as_if_nothing_had_happened(
+    config: DUETSConfig,
+) -> None:
+    server, agents = make_parties(config, GRID, key=3)
+    twin, others = make_parties(config, GRID, key=3)
+    for s, many in ((server, agents), (twin, others)):
+        epoch(s, many)
+        message = s.inducing_set()
+        for agent in many[: max(len(many) - 1, 1)]:
+            tell_all(agent)
+            s.receive(agent.upload(message))
+    again = make_parties(config, GRID, key=3)[0]
+    again.load_state_dict(travelled(server.state_dict()))
+    assert again.state_dict() == server.state_dict()
+    assert again.waiting_for == server.waiting_for
+    results = []
+    for s, many in ((again, agents), (twin, others)):
+        message = s.inducing_set()
+        for agent in many:
+            if agent.number in s.waiting_for:
+                tell_all(agent)
+                s.receive(agent.upload(message))
+        broadcast = s.close()
+        for agent in many:
+            agent.hear(broadcast)
+        results.append((broadcast, s.party.active.digest, s.communication))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("told", [0, 1, 4])
+def test_an_agent_that_crashed_mid_epoch_goes_on_as_if_nothing_had_happened(told: int) -> None:
+    server, agents = make_parties(DEFAULT, GRID, key=3)
+    epoch(server, agents)
+    for draw in range(told):
+        agents[1].tell(draw, reward(1, draw, agents[1].points[draw]))
+    again = make_parties(DEFAULT, GRID, key=3)[1][1]
+    again.load_state_dict(travelled(agents[1].state_dict()))
+    assert again.state_dict() == agents[1].state_dict()
+    assert again.missing() == agents[1].missing()
+    tell_all(again)
+    tell_all(agents[1])
+    assert again.upload(None) == agents[1].upload(None)
+    assert again.party.active.digest == server.party.active.digest
+
+
+def test_an_agent_with_private_coins_says_what_it_lacks() -> None:
+    server, agents = make_parties(PAPER, GRID, key=3)
+    epoch(server, agents)
+    again = make_parties(PAPER, GRID, key=3)[1][1]
+    with pytest.raises(ValueError, match="has no inducing set of epoch 1"):
+        again.load_state_dict(travelled(agents[1].state_dict()))
+
+
+def test_states_hold_no_coins() -> None:
+    for config in (DEFAULT, PAPER):
+        server, agents = make_parties(config, GRID, key=3)
+        epoch(server, agents)
+        secret = [server.party.coins.public, *server.party.coins.own.values()]
+        text = json.dumps([server.state_dict(), *(agent.state_dict() for agent in agents)])
+        assert not any(str(number) in text for number in secret)
+
+
+def test_messages_know_how_many_real_numbers_they_hold() -> None:
+    assert InducingSet(1, ((0.0, 1.0), (2.0, 3.0), (4.0, 5.0))).reals == 6
+    assert Upload(1, 0, "projection", (1.0, 2.0)).reals == 2
+    assert Broadcast(1, (1.0, 2.0), None, (), (0, 1, 2), 7).reals == 2
+    assert Broadcast(1, (1.0, 2.0), 0.5, (1.0, 2.0, 3.0), (0,), 7).reals == 6

@@ -1,0 +1,816 @@
+"""DUETS in Optuna: draws, epochs, workers that race, fail or come back."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import multiprocessing
+import pickle
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial, TrialState
+
+from optuna_samplers import DUETSSampler
+from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning"),
+]
+
+DRAW, CLAIM, SUMMARY, GUARANTEE = "privbo:draw", "privbo:claim", "privbo:duets", "privbo:guarantee"
+SPACE: dict[str, BaseDistribution] = {
+    "x": FloatDistribution(0, 1),
+    "rate": FloatDistribution(1e-5, 1.0, log=True),
+    "n": IntDistribution(1, 9, step=2),
+    "kind": CategoricalDistribution(["a", "b", "c"]),
+}
+LINE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1)}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(verbosity)
+
+
+def make(n_agents: int = 2, **settings: Any) -> DUETSSampler:
+    """A small sampler: epochs of 4, 8, 16 trials."""
+    return DUETSSampler(
+        n_agents, **({"discretisation": 64, "search_space": LINE, "seed": 3} | settings)
+    )
+
+
+def make_study(sampler: DUETSSampler, storage: Any = None, **settings: Any) -> optuna.Study:
+    known = {"study_name": "s", "direction": "maximize", "load_if_exists": True}
+    return optuna.create_study(storage=storage, sampler=sampler, **(known | settings))
+
+
+def peak(trial: Any) -> float:
+    """Largest at x = 0.3, with a little that depends on the point like noise."""
+    x = float(trial.suggest_float("x", 0, 1))
+    return 1 - (x - 0.3) ** 2 + 0.01 * math.sin(997 * x)
+
+
+def mixed(trial: Any) -> float:
+    x = float(trial.suggest_float("x", 0, 1))
+    rate = trial.suggest_float("rate", 1e-5, 1.0, log=True)
+    n = trial.suggest_int("n", 1, 9, step=2)
+    kind = trial.suggest_categorical("kind", ["a", "b", "c"])
+    return x - abs(math.log10(rate) + 3) / 5 + n / 9 + (0.2 if kind == "b" else 0.0)
+
+
+def draw_of(trial: FrozenTrial | optuna.Trial) -> tuple[int, ...] | None:
+    if isinstance(trial, optuna.Trial):
+        trial = trial.study._storage.get_trial(trial._trial_id)
+    stored = trial.system_attrs.get(DRAW)
+    return None if stored is None else tuple(stored)
+
+
+def known(sampler: DUETSSampler, study: optuna.Study) -> DUETS:
+    """What a sampler has made of a study, after reading all of it."""
+    sampler.recommend(study)
+    algorithm = sampler._state(study).algorithm
+    assert isinstance(algorithm, DUETS)
+    return algorithm
+
+
+def state(sampler: DUETSSampler, study: optuna.Study) -> dict[str, Any]:
+    """All that two processes must agree on."""
+    algorithm = known(sampler, study)
+    _, pending = sampler._synchronised(study, algorithm.space, None)
+    play = algorithm.ask(10**6, pending)
+    return {
+        "recommended": sampler.recommend(study),
+        "digest": algorithm.party.active.digest,
+        "summary": algorithm.summary(),
+        "open": algorithm.open_slots(),
+        "next": [] if play is None else [play.x.tolist(), play.epoch, play.agent, play.draw],
+    }
+
+
+def agreed(study: optuna.Study, *samplers: DUETSSampler, **settings: Any) -> dict[str, Any]:
+    """The state that given samplers, and a new one, reach on a study."""
+    fresh = make(**settings)
+    states = [
+        state(s, optuna.load_study(study_name="s", storage=study._storage, sampler=s))
+        for s in (fresh, *samplers)
+    ]
+    assert states == [states[0]] * len(states)
+    return states[0]
+
+
+# Draws and epochs -----------------------------------------------------------------------------
+
+
+def test_trials_carry_epoch_agent_and_draw() -> None:
+    study = make_study(make())
+    study.optimize(peak, n_trials=12)
+    slots = [(1, n, t) for t in range(2) for n in range(2)]
+    slots += [(2, n, t) for t in range(4) for n in range(2)]
+    assert [draw_of(t) for t in study.trials] == slots
+    shown = [(t.user_attrs["privbo:epoch"], t.user_attrs["privbo:agent"]) for t in study.trials]
+    assert shown == [slot[:2] for slot in slots]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
+def test_an_epoch_closes_exactly_when_its_last_draw_is_done(order: tuple[int, ...]) -> None:
+    sampler = make()
+    study = make_study(sampler)
+    trials = [study.ask() for _ in range(4)]
+    rewards = [peak(trial) for trial in trials]
+    spare = []
+    for i in order:
+        trial = study.ask()
+        peak(trial)
+        spare.append(draw_of(trial))
+        assert SUMMARY not in study.user_attrs
+        study.tell(trials[i], rewards[i])
+    assert spare == [None] * 4
+    assert draw_of(_asked(study)) == (2, 0, 0)
+    assert study.user_attrs[SUMMARY]["epochs"][0]["epoch"] == 1
+    agreed(study, sampler)
+
+
+def _asked(study: optuna.Study, objective: Callable[[Any], Any] = peak) -> optuna.Trial:
+    trial = study.ask()
+    objective(trial)
+    return trial
+
+
+def test_the_order_of_completion_does_not_matter() -> None:
+    states = []
+    for order in ((0, 1, 2, 3), (3, 1, 0, 2)):
+        study = make_study(make())
+        trials = [study.ask() for _ in range(4)]
+        for i in order:
+            study.tell(trials[i], peak(trials[i]))
+        states.append(agreed(study))
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize(
+    "space", [SPACE, {name: SPACE[name] for name in ("n", "kind")}], ids=["mixed", "finite"]
+)
+def test_every_kind_of_parameter(space: dict[str, BaseDistribution]) -> None:
+    sampler = make(search_space=space)
+    study = make_study(sampler)
+
+    def objective(trial: Any) -> float:
+        for name, distribution in space.items():
+            trial._suggest(name, distribution)
+        return mixed(optuna.trial.FixedTrial({"x": 0.5, "rate": 1e-3} | trial.params))
+
+    study.optimize(objective, n_trials=29)
+    assert Counter(draw_of(t)[0] for t in study.trials) == {1: 4, 2: 8, 3: 16, 4: 1}  # type: ignore[index]
+    assert known(sampler, study).epoch == 4
+    agreed(study, sampler, search_space=space)
+
+
+def test_ranges_that_floats_resolve_coarsely() -> None:
+    space = {"x": FloatDistribution(1e9, 1e9 + 1e-3)}
+    sampler = make(search_space=space)
+    study = make_study(sampler)
+    study.optimize(lambda t: t.suggest_float("x", 1e9, 1e9 + 1e-3) - 1e9, n_trials=13)
+    assert draw_of(study.trials[12]) == (3, 0, 0)
+
+
+def test_the_space_is_found_where_it_is_not_declared() -> None:
+    sampler = make(search_space=None)
+    study = make_study(sampler)
+    study.optimize(mixed, n_trials=6)
+    assert [draw_of(t) is None for t in study.trials] == [True] + [False] * 5
+    assert draw_of(study.trials[5]) == (2, 0, 0)
+    assert len(known(sampler, study).plays) == 5  # a random one and an epoch of four
+    agreed(study, sampler, search_space=None)
+
+
+def test_the_last_epoch_and_what_follows_it() -> None:
+    sampler = make(n_trials=11)  # 2 and 4 draws each: epochs of 4 and 8 trials
+    study = make_study(sampler)
+    study.optimize(peak, n_trials=15)
+    assert [draw_of(t) is None for t in study.trials] == [False] * 12 + [True] * 3
+    last = [t.params["x"] for t in study.trials[4:]]
+    assert len(set(last)) == len(last)  # the most promising points, each once, and then the next
+    algorithm = known(sampler, study)
+    assert algorithm.party.finished
+    assert len(algorithm.history) == 1
+    assert len(algorithm.plays) == 15
+    agreed(study, sampler, n_trials=11)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_recommendation_is_near_the_best(seed: int) -> None:
+    sampler = make(4, n_trials=60, seed=seed, discretisation=256)
+    study = make_study(sampler)
+    study.optimize(peak, n_trials=60)
+    assert abs(sampler.recommend(study)["x"] - 0.3) < 0.1
+    assert study.user_attrs[SUMMARY]["active_share"] < 0.7
+
+
+def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
+    sampler = make(first_epoch=16)
+    study = make_study(sampler)
+    study.optimize(peak, n_trials=12)
+    assert sampler._state(study).algorithm is not None
+    assert abs(sampler.recommend(study)["x"] - 0.3) < 0.1
+    assert not known(sampler, study).plays
+
+
+def test_both_directions_play_the_same() -> None:
+    up, down = make_study(make()), make_study(make(), direction="minimize")
+    up.optimize(peak, n_trials=14)
+    down.optimize(lambda trial: -peak(trial), n_trials=14)
+    assert [t.params for t in up.trials] == [t.params for t in down.trials]
+    assert up.sampler.recommend(up) == down.sampler.recommend(down)  # type: ignore[attr-defined]
+    assert up.user_attrs[SUMMARY]["active_share"] < 1
+
+
+# What fails -----------------------------------------------------------------------------------
+
+
+def _fail(study: optuna.Study, trial: optuna.Trial, how: str) -> None:
+    if how == "infinite":
+        study.tell(trial, math.inf)
+    elif how == "nan":
+        study.tell(trial, math.nan, skip_if_finished=True)
+    else:
+        study.tell(trial, state=TrialState[how])
+
+
+@pytest.mark.filterwarnings("ignore:The value nan is not acceptable")
+@pytest.mark.parametrize("how", ["FAIL", "PRUNED", "infinite", "nan"])
+@pytest.mark.parametrize("which", [0, 2])
+def test_what_has_no_value_is_drawn_again_at_the_same_point(how: str, which: int) -> None:
+    sampler = make(search_space=SPACE)
+    study = make_study(sampler)
+    trials = [_asked(study, mixed) for _ in range(3)]
+    _fail(study, trials[which], how)
+    again = _asked(study, mixed)
+    assert draw_of(again) == draw_of(trials[which])
+    assert again.params == trials[which].params
+    assert draw_of(_asked(study, mixed)) == (1, 1, 1)
+
+
+def test_a_run_with_failures_learns_what_one_without_does() -> None:
+    def flaky(trial: Any) -> float:
+        reward = peak(trial)
+        if trial.number % 3 == 1:
+            raise OSError("no connection")
+        return reward
+
+    calm, wild = make(), make()
+    quiet, loud = make_study(calm), make_study(wild)
+    quiet.optimize(peak, n_trials=12)
+    loud.optimize(flaky, n_trials=18, catch=(OSError,))
+    assert state(calm, quiet) == state(wild, loud)
+    assert known(calm, quiet).epoch == 3
+
+
+def test_a_draw_that_a_dead_worker_left_is_taken_over() -> None:
+    sampler, other = make(), make()
+    study = make_study(sampler, optuna.storages.InMemoryStorage())
+    dead = _asked(study)
+    beside = make_study(other, study._storage)
+    for _ in range(5):
+        beside.tell(trial := beside.ask(), peak(trial))
+    assert draw_of(beside.trials[-1]) is None  # the others are done, and epoch 1 waits
+    beside.tell(dead.number, state=TrialState.FAIL)
+    again = _asked(study)
+    assert draw_of(again) == draw_of(dead)
+    assert again.params == dead.params
+    study.tell(again, peak(again))
+    assert agreed(study, sampler, other)["summary"]["epoch"] == 2
+
+
+def test_a_retry_holds_the_draw_of_the_trial_that_it_repeats() -> None:
+    sampler = make()
+    study = make_study(sampler)
+    study.optimize(peak, n_trials=2)
+    stale = _asked(study)
+    study.tell(stale, state=TrialState.FAIL)
+    RetryHeartbeatStaleTrialCallback(max_retry=1)(study, study.trials[2])
+    study.optimize(peak, n_trials=3)
+    assert [draw_of(t) for t in study.trials[2:]] == [(1, 0, 1), (1, 0, 1), (1, 1, 1), (2, 0, 0)]
+    assert study.trials[3].params == stale.params
+    agreed(study, sampler)
+
+
+@pytest.mark.parametrize("params", [{"x": 0.25}, {"x": 0.25, "kind": "b"}], ids=["x", "x, kind"])
+def test_enqueued_trials_play_no_draw(params: dict[str, Any]) -> None:
+    sampler = make(search_space={"x": SPACE["x"], "kind": SPACE["kind"]})
+
+    def objective(trial: Any) -> float:
+        kind = trial.suggest_categorical("kind", ["a", "b", "c"])
+        return float(trial.suggest_float("x", 0, 1)) + (kind == "b")
+
+    study = make_study(sampler)
+    study.enqueue_trial(params)
+    study.optimize(objective, n_trials=6)
+    assert draw_of(study.trials[0]) is None
+    assert study.trials[0].params.items() >= params.items()
+    assert [draw_of(t) for t in study.trials[1:]][-1] == (2, 0, 0)
+    assert len(known(sampler, study).plays) == 5
+
+
+# Several processes ----------------------------------------------------------------------------
+
+
+class Meddler:
+    """Lets somebody else act just before a sampler's first claim reaches the storage."""
+
+    def __init__(self, storage: Any, action: Callable[[], Any]) -> None:
+        self.storage, self.action, self.acted = storage, action, False
+        self.write = storage.set_trial_system_attr
+        storage.set_trial_system_attr = self
+
+    def __call__(self, trial_id: int, key: str, value: Any) -> None:
+        if key == CLAIM and not self.acted:
+            self.acted = True
+            self.action()
+        self.write(trial_id, key, value)
+
+
+@pytest.mark.parametrize("tells", [False, True], ids=["runs", "is complete"])
+@pytest.mark.parametrize("created_first", [True, False])
+def test_of_two_that_race_for_a_draw_one_holds_it(created_first: bool, tells: bool) -> None:
+    """The slower one read the study before the faster one claimed the draw."""
+    slow, fast = make(), make()
+    study = make_study(slow, optuna.storages.InMemoryStorage())
+    beside = make_study(fast, study._storage)
+    early = [beside.ask()] if not created_first else []
+
+    def action() -> None:
+        trial = early.pop() if early else beside.ask()
+        reward = peak(trial)
+        if tells:
+            beside.tell(trial, reward)
+
+    trial = study.ask()  # its parameters are drawn at the first suggestion
+    Meddler(study._storage, action)
+    peak(trial)
+    draws = {t.number: draw_of(t) for t in study.get_trials(deepcopy=False)}
+    assert sorted(draws) == [0, 1]
+    assert draws.pop(trial.number) == (1, 1, 0)
+    assert list(draws.values()) == [(1, 0, 0)]
+    for open_trial in study.get_trials(states=(TrialState.RUNNING,)):
+        study.tell(open_trial.number, peak(optuna.trial.FixedTrial(open_trial.params)))
+    agreed(study, slow, fast)
+
+
+def test_of_two_claims_the_earlier_trial_waits_until_the_later_one_gives_way() -> None:
+    slow, fast = make(), make()
+    study = make_study(slow, optuna.storages.InMemoryStorage())
+    algorithm, _ = fast._synchronised(study, *_space_of(slow), None)
+    first, second = study.ask(), study.ask()
+    for trial in (first, second):
+        study._storage.set_trial_system_attr(trial._trial_id, CLAIM, [1, 0, 0])
+    assert not fast._comes_first(study, second.number, (1, 0, 0), algorithm)
+    assert not fast._comes_first(study, first.number, (1, 0, 0), algorithm)  # it looks on
+    study._storage.set_trial_system_attr(second._trial_id, CLAIM, None)
+    assert fast._comes_first(study, first.number, (1, 0, 0), algorithm)
+
+
+def test_a_draw_that_another_trial_has_claimed_is_out() -> None:
+    study = make_study(make(), optuna.storages.InMemoryStorage())
+    study._storage.set_trial_system_attr(study.ask()._trial_id, CLAIM, [1, 0, 0])
+    assert draw_of(_asked(study)) == (1, 1, 0)
+
+
+def _space_of(sampler: DUETSSampler) -> tuple[Any, ...]:
+    from optuna_samplers._space import to_space
+
+    return (to_space(sampler._search_space or {}),)
+
+
+def test_a_draw_played_twice_counts_once() -> None:
+    """As if a storage had shown two workers different things: the earlier trial is its owner."""
+    one, other = make(), make()
+    study = make_study(one, optuna.storages.InMemoryStorage())
+    trials = [_asked(study) for _ in range(2)]
+    twin = study.ask({"x": LINE["x"]})
+    copied = study._storage.create_new_trial(
+        study._study_id,
+        optuna.trial.create_trial(
+            state=TrialState.RUNNING,
+            params=trials[1].params,
+            distributions=LINE,
+            system_attrs={DRAW: list(draw_of(trials[1]) or ())},
+        ),
+    )
+    study._storage.set_trial_state_values(copied, TrialState.COMPLETE, [0.0])
+    rest = [_asked(study)]
+    for trial in (twin, trials[0], *rest):
+        study.tell(trial, peak(trial))
+    beside = make_study(other, study._storage)
+    assert known(other, beside).epoch == 1  # a later trial's value does not stand for the owner's
+    study.tell(trials[1], peak(trials[1]))
+    seen = agreed(study, one, other)
+    assert seen["summary"]["epoch"] == 2
+    algorithm = known(one, study)
+    told = {(p.agent, p.draw): y for p, y in algorithm.plays if p.epoch == 1}
+    assert told[1, 0] == peak(trials[1])
+    assert [y for p, y in algorithm.plays if p.epoch is None] == [0.0]
+
+
+def test_an_owner_that_fails_hands_its_draw_to_the_next() -> None:
+    one = make()
+    study = make_study(one, optuna.storages.InMemoryStorage())
+    trials = [_asked(study) for _ in range(4)]
+    study.add_trial(
+        optuna.trial.create_trial(
+            value=0.5,
+            params=trials[2].params,
+            distributions=LINE,
+            system_attrs={DRAW: list(draw_of(trials[2]) or ())},
+        )
+    )
+    for i in (0, 1, 3):
+        study.tell(trials[i], peak(trials[i]))
+    assert known(one, study).epoch == 1
+    study.tell(trials[2], state=TrialState.FAIL)
+    assert agreed(study, one)["summary"]["epoch"] == 2
+    told = {(p.agent, p.draw): y for p, y in known(one, study).plays}
+    assert told[0, 1] == 0.5
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_readers_at_any_time_reach_the_same_state(seed: int) -> None:
+    """Trials begin, end and fail in a random order; two samplers take turns, a third reads."""
+    rng, samplers = np.random.default_rng(seed), [make(), make(), make()]
+    storage = optuna.storages.InMemoryStorage()
+    studies = [make_study(sampler, storage) for sampler in samplers]
+    out: list[optuna.Trial] = []
+    for _ in range(90):
+        study = studies[rng.integers(2)]
+        if rng.random() < 0.5 or not out:
+            out.append(_asked(study))
+            continue
+        trial = out.pop(rng.integers(len(out)))
+        if rng.random() < 0.25:
+            study.tell(trial, state=TrialState.FAIL)
+        else:
+            study.tell(trial, peak(trial))
+        if rng.random() < 0.2:
+            samplers[2].recommend(studies[2]) if _complete(study) else None
+    for trial in out:
+        studies[0].tell(trial, peak(trial))
+    assert agreed(studies[0], *samplers)["summary"]["epoch"] >= 3
+    owners = Counter(draw_of(t) for t in _complete(studies[0]) if draw_of(t))
+    assert set(owners.values()) == {1}
+
+
+def _complete(study: optuna.Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+
+
+def test_threads() -> None:
+    sampler = make(4, seed=None)
+    study = make_study(sampler, optuna.storages.InMemoryStorage())
+    study.optimize(peak, n_trials=40, n_jobs=4)
+    assert {t.state for t in study.trials} == {TrialState.COMPLETE}
+    draws = Counter(draw_of(t) for t in study.trials if draw_of(t))
+    assert set(draws.values()) == {1}
+    assert agreed(study, sampler, n_agents=4, seed=None)["summary"]["epoch"] == 3
+
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+
+
+def _work(url: str, out: str, n_trials: int) -> None:
+    """A worker process: joins the study, plays and writes what it believes."""
+    warnings.simplefilter("ignore")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = make(seed=None)
+    study = make_study(sampler, _sqlite(url))
+    study.optimize(peak, n_trials=n_trials)
+    if out:
+        Path(out).write_text(json.dumps(state(sampler, study)))
+
+
+def _sqlite(url: str) -> optuna.storages.RDBStorage:
+    return optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60.0}})
+
+
+def _in_children(*jobs: tuple[Any, ...]) -> list[int | None]:
+    children = [_CONTEXT.Process(target=_work, args=job) for job in jobs]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(100)
+    return [child.exitcode for child in children]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_two_processes_share_the_draws_and_agree(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    study = make_study(make(seed=None), _sqlite(url))
+    assert _in_children((url, "", 12), (url, "", 10)) == [0, 0]
+    assert {t.state for t in study.get_trials()} == {TrialState.COMPLETE}
+    owned = Counter(draw_of(t) for t in study.get_trials() if draw_of(t))
+    assert set(owned.values()) == {1}
+    assert _in_children((url, f"{tmp_path}/state.json", 2)) == [0]
+    theirs = json.loads((tmp_path / "state.json").read_text())
+    mine = state(make(seed=None), study)
+    assert json.loads(json.dumps(mine)) == theirs
+    assert mine["summary"]["epoch"] == 3
+    assert study.user_attrs[SUMMARY] == mine["summary"]
+
+
+# Coming back ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path: Path, seed: Any) -> None:
+    whole = make_study(make(seed=seed, search_space=SPACE))
+    whole.optimize(mixed, n_trials=30)
+    url = f"sqlite:///{tmp_path}/study.db"
+    sampler = make(seed=seed, search_space=SPACE)
+    for n in (3, 8, 1, 18):
+        study = make_study(sampler, url)
+        study.optimize(mixed, n_trials=n)
+        sampler = (
+            pickle.loads(pickle.dumps(sampler)) if n == 3 else make(seed=seed, search_space=SPACE)
+        )
+    assert [t.params for t in study.trials] == [t.params for t in whole.trials]
+    assert state(sampler, study) == state(whole.sampler, whole)  # type: ignore[arg-type]
+    assert known(sampler, study).epoch == 4
+
+
+def test_without_a_seed_the_studys_name_is_behind_the_coins() -> None:
+    points = {}
+    for name in ("s", "t", "s"):
+        study = make_study(make(seed=None), study_name=name)
+        study.sampler.reseed_rng()
+        study.optimize(peak, n_trials=4)
+        played = [t.params["x"] for t in study.trials]
+        assert points.setdefault(name, played) == played
+    assert points["s"] != points["t"]
+
+
+def test_a_seed_is_behind_the_coins_and_reseeding_is_not() -> None:
+    runs = []
+    for seed, reseeds in ((1, False), (1, True), (2, False)):
+        study = make_study(make(seed=seed), study_name=f"{seed} {reseeds}")
+        for _ in range(5):
+            study.sampler.reseed_rng() if reseeds else None
+            study.optimize(peak, n_trials=1)
+        runs.append([t.params for t in study.trials])
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_study_of_other_coins_begins_anew_and_keeps_what_was_learnt() -> None:
+    study = make_study(make(seed=1))
+    study.optimize(peak, n_trials=14)
+    study.sampler = other = make(seed=2)
+    study.optimize(peak, n_trials=5)
+    assert [draw_of(t) for t in study.trials[14:]] == [
+        (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1), (2, 0, 0),
+    ]  # fmt: skip
+    assert abs(other.recommend(study)["x"] - 0.3) < 0.1
+
+
+# What is shown and claimed --------------------------------------------------------------------
+
+
+def test_the_studys_attributes_follow_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    write = optuna.Study.set_user_attr
+
+    def count(self: optuna.Study, key: str, value: Any) -> None:
+        written.append(key)
+        write(self, key, value)
+
+    monkeypatch.setattr(optuna.Study, "set_user_attr", count)
+    sampler = make()
+    study = make_study(sampler)
+    study.optimize(peak, n_trials=4)
+    assert SUMMARY not in study.user_attrs
+    study.optimize(peak, n_trials=5)
+    assert written.count(SUMMARY) == 1
+    shown = study.user_attrs[SUMMARY]
+    assert shown == json.loads(json.dumps(known(sampler, study).summary()))
+    assert shown["reals_up"] > 0
+    assert shown["reals_down"] > 0
+    assert shown["reals_per_agent"] == shown["reals_up"] / 2 + shown["reals_down"]
+    assert shown["epochs"][0]["share"] == shown["active_share"] <= 1
+    study.optimize(peak, n_trials=3)
+    for reader in (sampler, sampler, make()):
+        reader.recommend(study)
+    assert written.count(SUMMARY) == 2
+    assert [e["epoch"] for e in study.user_attrs[SUMMARY]["epochs"]] == [1, 2]
+
+
+def test_privatised_rewards() -> None:
+    sampler = make(epsilon=1.0, reward_range=(0.0, 1.0))
+    private = sampler.private(peak)
+    study = make_study(sampler)
+    study.optimize(private, n_trials=14)
+    for guarantee in (private.guarantee(study), sampler.guarantee(study)):
+        assert guarantee.protected, str(guarantee)
+        assert guarantee.n_plays == 14
+        assert guarantee.epsilon == 1.0
+        assert study.user_attrs[GUARANTEE] == str(guarantee)
+    assert draw_of(study.trials[12]) == (3, 0, 0)
+    told = {y for _, y in known(sampler, study).plays}
+    assert told <= {t.value for t in study.trials}
+    assert told.isdisjoint(peak(optuna.trial.FixedTrial(t.params)) for t in study.trials)
+    agreed(study, sampler, epsilon=1.0, reward_range=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
+def test_privatised_rewards_that_are_not_finite_close_epochs_too(reward: float) -> None:
+    sampler = make(epsilon=1.0, reward_range=(0.0, 1.0))
+    study = make_study(sampler)
+    study.optimize(sampler.private(lambda t: t.suggest_float("x", 0, 1) * 0 + reward), n_trials=5)
+    assert draw_of(study.trials[4]) == (2, 0, 0)
+
+
+def test_plain_values_warn_once_and_are_not_claimed() -> None:
+    sampler = make(epsilon=1.0, bound=1.0)
+    study = make_study(sampler)
+    with pytest.warns(PrivacyWarning, match="not privatised") as caught:
+        study.optimize(peak, n_trials=3)
+    assert len(caught) == 1
+    assert not sampler.guarantee(study).protected
+
+
+def test_infinite_epsilon_says_that_it_protects_nothing() -> None:
+    sampler = make()
+    study = make_study(sampler)
+    with pytest.warns(PrivacyWarning, match="epsilon = infinity: rewards are not privatised"):
+        study.optimize(peak, n_trials=2)
+    assert str(sampler.guarantee(study)).startswith("NOT PROTECTED")
+    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+    with pytest.raises(ValueError, match="epsilon=inf"):
+        sampler.private(peak)
+
+
+def test_the_plan() -> None:
+    plan = make(epsilon=1.0, bound=1.0).plan(1000)
+    assert plan.n_plays == 1000
+    assert plan.width == 2.0
+    with pytest.raises(ValueError, match="needs the rewards' range"):
+        make().plan(10)
+
+
+# Misuse ---------------------------------------------------------------------------------------
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"n_agents": 0}, "n_agents must be an integer >= 1"),
+    ({"n_agents": 2.0}, "n_agents must be an integer"),
+    ({"n_agents": 2.0, "n_trials": 10}, "n_agents must be an integer"),
+    ({"n_trials": 0}, "n_trials must be an integer >= 1"),
+    ({"n_trials": 10.5}, "n_trials must be an integer"),
+    ({"n_trials": True}, "n_trials must be an integer"),
+    ({"seed": -1}, "seed must be an integer >= 0"),
+    ({"seed": "a"}, "seed must be an integer >= 0"),
+    ({"first_epoch": 0}, "first_epoch must be"),
+    ({"epochs": "tripling"}, "epochs must be one of doubling, paper"),
+    ({"epochs": "paper"}, "give n_trials="),
+    ({"trimming": "none"}, "trimming must be one of"),
+    ({"coins": "private"}, 'use coins="shared"'),
+    ({"inducing": "all"}, "inducing must be one of"),
+    ({"final": "none"}, "final must be one of"),
+    ({"fit": "yes"}, "fit must be True or False"),
+    ({"p0": 0}, "p0 must be"),
+    ({"beta": -1.0}, "beta must be"),
+    ({"beta_scale": math.nan}, "beta_scale must be"),
+    ({"constants": "mine"}, "constants must be one of"),
+    ({"failure": 1.0}, "must lie in"),
+    ({"B": 0}, "B must be"),
+    ({"lam": -0.1}, "lam must be"),
+    ({"kernel": "linear"}, "kernel must be one of"),
+    ({"lengthscale": 0}, "lengthscale must be"),
+    ({"discretisation": 8}, "discretisation must be an integer >= 16"),
+    ({"epsilon": 1.0}, "bound|reward_range"),
+    ({"epsilon": -1.0, "bound": 1.0}, "epsilon"),
+    ({"bound": 1.0, "reward_range": (0, 1)}, "bound|reward_range"),
+    ({"search_space": {}}, "at least one parameter that varies"),
+    ({"search_space": {"x": FloatDistribution(1, 1)}}, "at least one parameter that varies"),
+]
+
+
+@pytest.mark.parametrize(("settings", "text"), BAD, ids=[str(s) for s, _ in BAD])
+def test_bad_settings_are_refused_at_once(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        make(**settings)
+
+
+def test_the_published_settings_are_on_offer() -> None:
+    paper: dict[str, Any] = {
+        "epochs": "paper", "trimming": "paper", "inducing": "sampled", "coins": "private",
+        "final": "uniform", "fit": False, "n_trials": 20,
+    }  # fmt: skip
+    sampler = make(**paper)
+    assert sampler._duets == DUETSConfig.paper(2, 10, discretisation=64)
+    study = make_study(sampler)
+    study.optimize(peak, n_trials=22)
+    assert [draw_of(t) is None for t in study.trials[18:]] == [False, False, True, True]
+    agreed(study, sampler, **paper)
+
+
+def test_every_setting_is_documented_and_has_the_engines_default() -> None:
+    parameters = inspect.signature(DUETSSampler).parameters
+    text = inspect.getdoc(DUETSSampler) or ""
+    assert [name for name in parameters if f"{name}: " not in text] == []
+    names = {"delta": "failure", "horizon": "n_trials"}
+    privacy = {"low", "high", "noise"}
+    for field in dataclasses.fields(DUETSConfig):
+        if field.name not in privacy:
+            assert parameters[names.get(field.name, field.name)].default == field.default
+
+
+def test_several_objectives_are_refused() -> None:
+    study = optuna.create_study(directions=["minimize", "maximize"], sampler=make())
+    with pytest.raises(ValueError, match="DUETSSampler tunes one objective"):
+        study.ask()
+
+
+def test_a_declared_range_that_the_objective_does_not_use_is_refused() -> None:
+    study = make_study(make())
+    with pytest.raises(SpaceChangedError, match="another range"):
+        study.ask().suggest_float("x", 2, 3)
+
+
+def test_recommend_before_any_trial() -> None:
+    sampler = make()
+    with pytest.raises(ValueError, match="no trial has completed"):
+        sampler.recommend(make_study(sampler))
+
+
+# A draw without a number, and pictures ----------------------------------------------------------
+
+
+def test_a_draw_that_always_fails_counts_as_the_worst_after_three_trials() -> None:
+    sampler = make()
+    study = make_study(sampler, direction="minimize")
+    tried: Counter[float] = Counter()
+    first: list[float] = []
+
+    def objective(trial: optuna.Trial) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        first.append(x)
+        tried[x] += 1
+        if x == first[0]:
+            raise RuntimeError("always")
+        return x
+
+    study.optimize(objective, n_trials=9, catch=RuntimeError)
+    assert tried[first[0]] == ATTEMPTS
+    assert sampler.summary(study)["epoch"] == 2
+    again = make()
+    assert again.summary(study) == sampler.summary(study)
+    algorithm = again._state(study).algorithm
+    assert isinstance(algorithm, DUETS)
+    told = {(play.agent, play.draw): value for play, value in algorithm.plays if play.epoch == 1}
+    assert len(told) == 4
+    assert told[0, 0] == max(value for slot, value in told.items() if slot != (0, 0))
+
+
+def test_a_study_in_which_everything_fails_goes_on() -> None:
+    sampler = make()
+    study = make_study(sampler, direction="minimize")
+
+    def objective(trial: optuna.Trial) -> float:
+        raise RuntimeError(f"always, at {trial.suggest_float('x', 0, 1)}")
+
+    study.optimize(objective, n_trials=20, catch=RuntimeError)
+    assert len(study.trials) == 20
+    assert sampler.summary(study)["epoch"] == 1
+
+
+def test_pictures_are_found_by_the_dashboard() -> None:
+    pytest.importorskip("optuna_dashboard", reason="it is not installed (dev extra)")
+    sampler = make()
+    study = make_study(sampler, direction="minimize")
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=6)
+    sampler.show_plots(study)
+    reader = pytest.importorskip("optuna_dashboard._custom_plot_data")  # what it shows pages from
+    stored = study._storage.get_study_system_attrs(study._study_id)
+    shown = reader.get_plotly_graph_objects(stored)
+    assert set(shown) == {"privbo-communication", "privbo-active-set"}
+    assert "real numbers sent so far" in shown["privbo-communication"]
+    assert "share of the search space" in shown["privbo-active-set"]

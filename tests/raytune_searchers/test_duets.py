@@ -1,0 +1,681 @@
+"""Agents as concurrent trials: Tune's hooks, what is kept, and three real experiments."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray.cloudpickle as cloudpickle
+from ray import tune
+
+from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning
+from raytune_searchers import DUETSSearch
+from raytune_searchers._lifecycle import FINISHED, HOPELESS
+from raytune_searchers._space import to_space
+from raytune_searchers.duets import TAG
+from tests.leaks import Scanner
+from tests.raytune_searchers.runs import fit, tuner
+
+pytestmark = pytest.mark.filterwarnings("ignore:Nothing is protected. epsilon = infinity")
+
+SPACE = {"x": tune.uniform(0.0, 1.0), "y": tune.uniform(0.0, 1.0)}
+
+MIXED: dict[str, Any] = {
+    "lr": tune.loguniform(1e-4, 1e-1),
+    "net": {"layers": tune.randint(1, 5), "act": tune.choice(["relu", "tanh", None]), "c": 5},
+    "units": tune.qlograndint(8, 64, 8),
+    "k": "v",
+}
+
+POINTS = 128
+"""Of the discretisation: enough for all that is tested here."""
+
+
+def score(config: dict[str, Any]) -> float:
+    """Largest at (0.3, 0.7)."""
+    return 1.0 - 2.0 * math.hypot(config["x"] - 0.3, config["y"] - 0.7)
+
+
+def mixed_score(config: dict[str, Any]) -> float:
+    """Largest at lr = 0.01, 2 layers, tanh."""
+    off = abs(math.log10(config["lr"]) + 2) + abs(config["net"]["layers"] - 2)
+    return -off - (config["net"]["act"] != "tanh") - config["units"] / 64
+
+
+def search_of(n_agents: int = 3, *, space: Any = SPACE, **settings: Any) -> DUETSSearch:
+    own: dict[str, Any] = {"metric": "score", "mode": "max", "seed": 1, "discretisation": POINTS}
+    search = DUETSSearch(n_agents, **(own | settings))
+    if space is not None:
+        assert search.set_search_properties(None, None, dict(space))
+    return search
+
+
+def config_of(search: DUETSSearch, trial: str) -> dict[str, Any]:
+    config = search.suggest(trial)
+    assert isinstance(config, dict), f"suggests {config}"
+    return config
+
+
+def finish(search: DUETSSearch, trial: str, value: Any, **more: Any) -> None:
+    result = {"score": value, "training_iteration": 1, **more}
+    search.on_trial_result(trial, result)
+    search.on_trial_complete(trial, result)
+
+
+def run(
+    search: DUETSSearch,
+    n: int,
+    objective: Callable[[dict[str, Any]], float] = score,
+    prefix: str = "t",
+) -> list[dict[str, Any]]:
+    """Trials one after another."""
+    configs = []
+    for i in range(n):
+        configs.append(config_of(search, f"{prefix}{i}"))
+        finish(search, f"{prefix}{i}", objective(configs[-1]))
+    return configs
+
+
+def known(search: DUETSSearch) -> tuple[Any, ...]:
+    """What all agents know: it must not depend on what happened to a trial."""
+    duets = search._duets()
+    return (
+        duets.epoch,
+        duets.party.active.digest,
+        duets.communication.to_dict(),
+        duets.open_slots(),
+        search.history,
+    )
+
+
+def draws(search: DUETSSearch) -> Counter[Any]:
+    """Draws that have been told, and how often."""
+    told = (play for play, _ in search._duets().plays if play.draw is not None)
+    return Counter((play.epoch, play.agent, play.draw) for play in told)
+
+
+def draw_of(search: DUETSSearch, trial: str) -> Any:
+    play = search._plays[trial]
+    return None if play.draw is None else (play.epoch, play.agent, play.draw)
+
+
+def restored(search: DUETSSearch, folder: Path) -> DUETSSearch:
+    """A blank search that has read what another one saved."""
+    search.save(str(folder / "state.pkl"))
+    blank = DUETSSearch()
+    blank.restore(str(folder / "state.pkl"))
+    return blank
+
+
+# Who plays what ---------------------------------------------------------------------------------
+
+
+def test_concurrent_trials_take_the_open_epochs_draws_in_turn() -> None:
+    search = search_of(3, first_epoch=2)
+    configs = [config_of(search, f"t{i}") for i in range(6)]
+    assert [draw_of(search, f"t{i}") for i in range(6)] == [
+        (1, agent, draw) for draw in range(2) for agent in range(3)
+    ]
+    space = to_space(SPACE)
+    assert space is not None
+    alone = DUETS(search._config, space.space, seed=1)
+    assert configs == [space.suggestion(alone.play_of(slot).x) for slot in alone.slots()]
+    assert config_of(search, "t4") == configs[4]
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize(("space", "objective"), [(SPACE, score), (MIXED, mixed_score)])
+def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objective: Any) -> None:
+    sign = 1.0 if mode == "max" else -1.0
+    search = search_of(4, space=space, mode=mode, n_trials=24, seed=5)
+    found = to_space(space)
+    assert found is not None
+    config = DUETSConfig(n_agents=4, horizon=6, discretisation=POINTS)
+    alone = DUETS(config, found.space, maximize=mode == "max", seed=5)
+    for i in range(30):  # beyond the horizon too
+        play = alone.ask(i)
+        assert play is not None
+        suggested = config_of(search, f"t{i}")
+        assert suggested == found.suggestion(play.x)
+        value = sign * objective(suggested)
+        finish(search, f"t{i}", value)
+        alone.tell(play, value)
+    assert search._duets().state_dict() == alone.state_dict()
+    assert known(search)[1] == alone.party.active.digest
+    assert search.summary() == alone.summary()
+    assert search.history == alone.history
+    assert json.loads(json.dumps(search.summary()))["agents"] == 4
+    best = search.recommend()
+    assert search.recommend(space) == best
+    assert objective(best) > np.median([sign * value for _, value in alone.plays[:8]])
+    if space is MIXED:
+        assert type(best["net"]["layers"]) is int
+        assert best["net"]["c"] == 5
+        assert best["k"] == "v"
+        assert best["units"] % 8 == 0
+
+
+def test_the_order_in_which_trials_end_does_not_matter() -> None:
+    results = []
+    for order in (1, -1):
+        search = search_of(3)
+        for epoch in range(3):
+            trials = [f"{epoch}-{i}" for i in range(len(search._duets().slots()))]
+            configs = {trial: config_of(search, trial) for trial in trials}
+            for trial in trials[::order]:
+                finish(search, trial, score(configs[trial]))
+        assert search.summary()["epoch"] == 4
+        results.append(known(search))
+    assert results[0] == results[1]
+    assert results[0][4][-1].share < 1.0
+
+
+def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
+    plain, busy = search_of(2), search_of(2)
+    run(plain, 4)
+    slow = {f"d{i}": config_of(busy, f"d{i}") for i in range(4)}
+    spare = run(busy, 9, prefix="s")
+    points = [tuple(config.values()) for config in (*slow.values(), *spare)]
+    assert len(set(points)) == len(points)
+    assert busy.summary()["epoch"] == 1
+    assert set(draws(busy)) == set()
+    for trial, config in slow.items():
+        finish(busy, trial, score(config))
+    assert known(busy) == known(plain)
+    assert busy.summary()["epoch"] == 2
+    assert len(busy._duets().plays) == 13
+
+
+def test_spare_trials_play_what_is_promising_once_something_is_known() -> None:
+    search = search_of(4)
+    run(search, 8)
+    for i in range(16):
+        config_of(search, f"epoch 2, {i}")
+    best = search._duets().party.ranked[:20].tolist()
+    spare = [config_of(search, f"s{i}") for i in range(3)]
+    assert [draw_of(search, f"s{i}") for i in range(3)] == [None] * 3
+    places = [best.index([c["x"], c["y"]]) for c in spare]  # the draws' own are left out
+    assert places == sorted(places)
+    assert min(score(c) for c in spare) > 0.5
+
+
+def test_n_trials_plans_the_epochs_and_does_not_end_the_search() -> None:
+    search = search_of(4, n_trials=21)
+    assert search._config.horizon == 6
+    run(search, 24)
+    assert search._duets().party.finished
+    assert search.suggest("late") not in (None, FINISHED)
+    assert draw_of(search, "late") is None
+    assert sum(draws(search).values()) == 24
+    assert search_of(4)._config.horizon is None
+
+
+def test_points_come_first_and_take_no_draw() -> None:
+    points = [{"x": 0.3, "y": 0.7}, {"x": 0.5, "y": 0.25}]
+    search = search_of(2, points_to_evaluate=points)
+    for i, point in enumerate(points):
+        assert config_of(search, f"p{i}") == pytest.approx(point)
+        assert draw_of(search, f"p{i}") is None
+        finish(search, f"p{i}", score(point))
+    plain = search_of(2)
+    assert run(search, 4) == run(plain, 4)
+    assert known(search) == known(plain)
+    assert len(search._duets().plays) == 6
+
+
+def test_workers_wait_for_the_users_limit_only() -> None:
+    search = search_of(2, max_concurrent=5)
+    assert all(isinstance(search.suggest(f"t{i}"), dict) for i in range(5))
+    assert search.suggest("more") is None
+    finish(search, "t4", 0.5)  # a spare one: the epoch still waits
+    assert isinstance(search.suggest("more"), dict)
+
+
+# Trials that fail -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["error", "nan", "nothing"])
+def test_the_draw_of_a_failed_trial_is_played_again_at_the_same_point(how: str) -> None:
+    search, plain = search_of(3), search_of(3)
+    configs = {trial: config_of(search, trial) for trial in "abc"}
+    draw = draw_of(search, "b")
+    if how == "nan":
+        finish(search, "b", math.nan)
+    else:
+        search.on_trial_complete("b", None, error=how == "error")
+    assert config_of(search, "d") == configs["b"]
+    assert draw_of(search, "d") == draw
+    assert config_of(search, "e") not in configs.values()
+    for trial in "acde":
+        finish(search, trial, score(config_of(search, trial)))
+    run(search, 2)
+    run(plain, 6)
+    assert known(search) == known(plain)
+    assert set(draws(search).values()) == {1}
+
+
+@pytest.mark.parametrize("settings", [{}, {"reward_range": (-3.0, 1.0)}])
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
+    mode: str, settings: dict[str, Any]
+) -> None:
+    search, sign = search_of(4, mode=mode, **settings), 1.0 if mode == "max" else -1.0
+    failed: Counter[float] = Counter()
+    for i in range(60):
+        config = config_of(search, f"t{i}")
+        if config["x"] < 0.2 or i < ATTEMPTS:  # the first draw of all is one of them
+            failed[config["x"]] += 1
+            search.on_trial_complete(f"t{i}", error=True)
+        else:
+            finish(search, f"t{i}", sign * score(config))
+    assert search.summary()["epoch"] >= 3
+    assert max(failed.values()) == ATTEMPTS
+    assert set(draws(search).values()) == {1}
+    told = [(play.x[0], sign * value) for play, value in search._duets().plays]
+    given_up = [(i, value) for i, (x, value) in enumerate(told) if x < 0.2]
+    assert given_up
+    for i, value in given_up:
+        known_then = [v for _, v in told[:i]]
+        assert value == ((-3.0 if mode == "max" else -1.0) if settings else min(known_then))
+    assert search.recommend()["x"] >= 0.2
+
+
+def test_a_draw_is_not_given_up_once_it_has_a_reward() -> None:
+    search = search_of(2)
+    for i in range(ATTEMPTS):
+        config_of(search, f"t{i}")
+        search.on_trial_complete(f"t{i}", error=True)
+    config_of(search, "other")
+    assert draw_of(search, "other") == (1, 1, 0)
+    finish(search, "t0", 0.5)  # run again after all
+    assert [value for _, value in search._duets().plays] == [0.5]
+    assert draws(search) == {(1, 0, 0): 1}
+
+
+def test_a_search_whose_trials_all_fail_ends() -> None:
+    search = search_of(2)
+    for i in range(HOPELESS - 1):
+        config_of(search, f"t{i}")
+        search.on_trial_complete(f"t{i}", error=True)
+    config_of(search, "last")
+    with pytest.warns(UtilityWarning, match="failed one after another"):
+        search.on_trial_complete("last", error=True)
+    assert search.suggest("more") == FINISHED
+    assert not search._duets().plays
+
+
+def test_a_failed_trial_that_is_run_again_has_its_draw_unless_it_was_given_away() -> None:
+    search = search_of(2)
+    for trial in "abcd":
+        config_of(search, trial)
+    draw = draw_of(search, "b")
+    search.on_trial_complete("b", error=True)
+    finish(search, "b", 0.5)  # resume_errored: the same trial, which asks for nothing
+    assert draws(search) == {draw: 1}
+    config_of(search, "e")
+    assert draw_of(search, "e") is None
+    draw = draw_of(search, "c")
+    search.on_trial_complete("c", error=True)
+    config_of(search, "f")
+    assert draw_of(search, "f") == draw
+    finish(search, "c", 0.25)
+    finish(search, "f", 0.125)
+    assert draws(search)[draw] == 2  # the first report is the epoch's
+    agent = search._duets().agents[draw[1]]
+    assert agent._rewards[draw[0], draw[2]] == 0.25
+
+
+def test_a_trial_made_anew_is_known_to_the_recommendation_only() -> None:
+    search = search_of(2)
+    config = config_of(search, "old")
+    search.on_trial_complete("old", error=True)
+    again = {f"config/{name}": value for name, value in config.items()}
+    finish(search, "new", 0.5, **again)
+    assert len(search._duets().plays) == 1
+    assert not draws(search)
+    finish(search, "stranger", 0.5)
+    assert len(search._duets().plays) == 1
+
+
+def test_a_trial_counts_once() -> None:
+    search, plain = search_of(2), search_of(2)
+    config = config_of(search, "a")
+    flat = {f"config/{name}": value for name, value in config.items()}
+    finish(search, "a", score(config))
+    before = search._shown_so_far()
+    finish(search, "a", 0.9, **flat)
+    finish(search, "a", score(config), **flat)
+    search.on_trial_complete("a", error=True)
+    assert search._shown_so_far() == before
+    run(search, 3)
+    run(plain, 4)
+    assert known(search) == known(plain)
+
+
+# Saved and restored -----------------------------------------------------------------------------
+
+
+def interrupted(search: DUETSSearch) -> dict[str, dict[str, Any]]:
+    """A search in the midst of its second epoch, with three draws out; their configs."""
+    run(search, 8)
+    out = {trial: config_of(search, trial) for trial in ("o1", "o2", "o3")}
+    run(search, 2, prefix="u")
+    return out
+
+
+def go_on(search: DUETSSearch, epoch: int = 4) -> None:
+    """Runs alone until an epoch begins."""
+    for i in range(200):
+        if search.summary()["epoch"] >= epoch:
+            return
+        run(search, 1, prefix=f"g{i}-")
+    raise AssertionError
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_a_restored_search_is_where_the_uninterrupted_one_is(mode: str, tmp_path: Path) -> None:
+    plain, search = search_of(4, mode=mode), search_of(4, mode=mode)
+    go_on(plain)
+    out = interrupted(search)
+    open_before = search._duets().open_slots()
+    again = restored(search, tmp_path)
+    assert known(again) == known(search)
+    assert again._duets().open_slots() == open_before
+    assert {trial: config_of(again, trial) for trial in out} == out
+    for trial, config in out.items():
+        again.on_trial_result(trial, {"training_iteration": 1})
+        finish(again, trial, score(config))
+        finish(again, trial, score(config))
+    go_on(again)
+    assert known(again) == known(plain)
+    assert set(draws(again).values()) == {1}
+    assert cloudpickle.loads(cloudpickle.dumps(again)).summary() == plain.summary()
+
+
+def test_draws_that_a_restore_dropped_are_played_again_after_the_others(tmp_path: Path) -> None:
+    plain, search = search_of(4), search_of(4)
+    go_on(plain)
+    out = interrupted(search)
+    dropped = {draw_of(search, trial) for trial in out}
+    again = restored(search, tmp_path)
+    again.on_trial_result("o1", {"training_iteration": 1})  # this one goes on
+    kept = draw_of(again, "o1")
+    fresh = len(set(again._duets().open_slots()) - dropped)
+    trials = [f"n{i}" for i in range(fresh + 4)]
+    configs = {trial: config_of(again, trial) for trial in trials}
+    taken = [draw_of(again, trial) for trial in trials]
+    assert not set(taken[:fresh]) & dropped
+    assert set(taken[fresh : fresh + 2]) == dropped - {kept}
+    assert taken[fresh + 2 :] == [None, None]
+    assert configs[f"n{fresh}"] in (out["o2"], out["o3"])
+    for trial, config in (configs | {"o1": out["o1"]}).items():
+        finish(again, trial, score(config))
+    assert again.summary()["epoch"] == 3
+    finish(again, "o2", -9.0)  # it had not been dropped after all, and comes too late
+    go_on(again)
+    assert known(again) == known(plain)
+
+
+def test_coins_come_from_the_seed_alone_and_are_kept(tmp_path: Path) -> None:
+    first, same, other = search_of(seed=3), search_of(seed=3), search_of(seed=4)
+    assert run(first, 12) == run(same, 12)
+    assert known(first) == known(same)
+    assert known(first)[1] != known(other)[1]
+    drawn = search_of(seed=None, space=None)
+    copies = [cloudpickle.loads(cloudpickle.dumps(drawn)) for _ in range(2)]
+    for copy in (drawn, *copies):
+        copy.set_search_properties(None, None, dict(SPACE))
+    assert run(copies[0], 9) == run(copies[1], 9) == run(drawn, 9)
+    assert drawn._seed != search_of(seed=None)._seed
+
+
+def test_another_mode_later_turns_what_was_learned() -> None:
+    search = search_of(2)
+    run(search, 4)
+    up = search.recommend()
+    search.set_search_properties(None, "min", dict(SPACE))
+    assert len(search._duets().plays) == 4
+    assert score(search.recommend()) < score(up)
+    run(search, 8, prefix="m")
+    assert search.summary()["epoch"] >= 3
+
+
+# What is shown ----------------------------------------------------------------------------------
+
+
+def test_tags_say_what_a_trial_is_and_nothing_else_changes(tmp_path: Path) -> None:
+    search, plain = search_of(2, tags=True), search_of(2)
+    for i in range(4):
+        config = config_of(search, f"t{i}")
+        tag = config.pop(TAG)
+        assert config == config_of(plain, f"t{i}")
+        assert tag == {"agent": i % 2, "epoch": 1, "active_share": 1.0, "reals": 0.0}
+    spare = {"active_share": 1.0, "reals": 0.0}
+    assert config_of(search, "spare")[TAG] == spare
+    for i in range(4):
+        finish(search, f"t{i}", score(config_of(search, f"t{i}")))
+    assert search.summary()["epoch"] == 2
+    assert config_of(search, "spare")[TAG] == spare  # as it was when the trial began
+    tag = config_of(search, "u")[TAG]
+    assert json.loads(json.dumps(tag)) == tag
+    last = search.history[-1]
+    assert tag == {"agent": 0, "epoch": 2, "active_share": last.share, "reals": last.per_agent}
+    assert tag["reals"] > 0
+    again = restored(search, tmp_path)
+    finish(search, "spare", 0.0)
+    run(search, 7, prefix="v")
+    assert config_of(search, "u")[TAG] == tag
+    assert config_of(again, "u")[TAG] == tag
+    assert set(search.recommend()) == {"x", "y"}
+    finish(search, "u", 0.5)
+    assert set(search._tags) <= set(search._live)
+
+
+def test_tags_do_not_hide_anything_else() -> None:
+    search, plain = search_of(tags=True), search_of()
+    own = {f"config/{TAG}/{name}": 1 for name in ("agent", "epoch", "active_share", "reals")}
+    assert not search._shows(own)
+    assert plain._shows(own)
+    for name in (f"config/{TAG}/secret", f"config/{TAG}", "config/other", TAG):
+        assert search._shows(own | {name: 0.5})
+
+
+def test_a_space_with_the_tags_name_is_refused() -> None:
+    space = {**SPACE, TAG: tune.uniform(0, 1)}
+    with pytest.raises(ValueError, match="tags=False"):
+        search_of(space=space, tags=True)
+    with pytest.raises(ValueError, match="tags=False"):
+        search_of(space=None, search_space=space, tags=True)
+    assert TAG in config_of(search_of(space=space), "t")
+
+
+def test_before_the_space_is_known_there_is_nothing_to_show() -> None:
+    search = search_of(space=None)
+    assert search.history == []
+    with pytest.raises(ValueError, match="no space"):
+        search.summary()
+    search.set_search_properties(None, None, dict(SPACE))
+    assert search.summary()["epochs"] == []
+    with pytest.raises(ValueError, match="nothing to recommend"):
+        search.recommend()
+
+
+def test_without_privacy_it_says_so_once() -> None:
+    search = search_of()
+    with pytest.warns(PrivacyWarning, match="epsilon = infinity"):
+        config_of(search, "a")
+    with pytest.raises(ValueError, match="epsilon=inf"):
+        search.private(score)
+    assert not search.guarantee().protected
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"n_agents": 0}, "n_agents.*got 0"),
+        ({"n_agents": 2.0, "n_trials": 5}, "n_agents"),
+        ({"n_trials": 0}, "n_trials.*got 0"),
+        ({"n_trials": 2.5}, "n_trials"),
+        ({"epochs": "paper"}, "n_trials="),
+        ({"epochs": "fast"}, "doubling, paper"),
+        ({"failure": 0.0}, "failure.*got 0"),
+        ({"failure": None}, "failure"),
+        ({"seed": -1}, "seed.*got -1"),
+        ({"discretisation": 15}, "discretisation"),
+        ({"coins": "private"}, "trimming"),
+        ({"epsilon": 1.0}, "bound"),
+        ({"epsilon": 0.0, "bound": 1.0}, "epsilon"),
+        ({"epsilon": 1.0, "bound": 1.0, "mechanism": "none"}, "mechanism"),
+        ({"fit": None}, "fit"),
+        ({"mode": "most"}, "mode"),
+        ({"max_concurrent": 0}, "max_concurrent"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        search_of(**settings)
+
+
+def test_published_settings_are_the_published_algorithms() -> None:
+    search = search_of(
+        5, n_trials=50, epochs="paper", trimming="paper", inducing="sampled", coins="private",
+        final="uniform", fit=False,
+    )  # fmt: skip
+    assert search._config == DUETSConfig.paper(5, 10, discretisation=POINTS)
+    run(search, 50)
+    assert search._duets().party.finished
+    assert "400 plays" in str(search_of(epsilon=1.0, bound=1.0).plan(400))
+
+
+# Experiments ------------------------------------------------------------------------------------
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+@pytest.mark.usefixtures("the_ray")
+class TestExperiments:
+    def test_four_trials_at_once_find_a_good_region(self, tmp_path: Path) -> None:
+        search = search_of(4, space=None, n_trials=40, tags=True, metric=None, mode=None)
+
+        def noisy(config: dict[str, Any]) -> dict[str, float]:
+            number = int(1e6 * config["x"])
+            noise = float(np.random.default_rng(number).normal(0.0, 0.05))
+            return {"cost": noise - score(config)}
+
+        results = fit(
+            search,
+            noisy,
+            tmp_path,
+            param_space={**SPACE, "c": 5},
+            num_samples=40,
+            metric="cost",
+            mode="min",
+            max_concurrent_trials=4,
+        )
+        assert not results.errors
+        assert score(search.recommend()) > 0.6
+        assert search.recommend()["c"] == 5
+        assert search.summary()["active_share"] < 0.5
+        table = results.get_dataframe()
+        of_draws = table[f"config/{TAG}/agent"].notna()
+        assert sum(draws(search).values()) == of_draws.sum()
+        assert {draw[0] for draw in draws(search)} == {1, 2, 3}
+        assert [epoch.length for epoch in search.history] == [2, 4]
+        assert table[f"config/{TAG}/reals"].max() > 0
+        read = DUETSSearch.from_experiment(tmp_path / "run")
+        assert {epoch.epoch for epoch in read.history} <= {epoch.epoch for epoch in search.history}
+
+    @pytest.mark.parametrize("private", [True, False])
+    def test_no_byte_of_an_experiment_tells_a_raw_reward(
+        self, private: bool, tmp_path: Path
+    ) -> None:
+        secret = tmp_path / "secret"
+        secret.mkdir()
+
+        def reward(config: dict[str, Any]) -> float:
+            made = float(np.random.default_rng().uniform(0.1, 1.0))
+            (secret / f"{made!r}").touch()
+            if len(list(secret.iterdir())) == 2:
+                raise ValueError(f"{made}")
+            return made
+
+        epsilon = 1.0 if private else math.inf
+        search = search_of(2, space=None, epsilon=epsilon, reward_range=(0, 1), tags=True)
+        trainable = search.private(reward) if private else lambda c: {"score": reward(c)}
+        path, n = tmp_path / "experiments", 7 if private else 3
+        results = fit(
+            search, trainable, path, param_space=SPACE, num_samples=n, max_concurrent_trials=2
+        )
+        assert results.num_errors == 1
+        scanner = Scanner()
+        for i, file in enumerate(sorted(secret.iterdir())):
+            scanner.add_number(f"reward {i}", float(file.name))
+            scanner.add_raw(f"scaled {i}", 2 * float(file.name) - 1)
+        blobs = files(path) | {"search": cloudpickle.dumps(search)}
+        hits = scanner.scan(blobs)
+        for name in ("tuner.pkl", "result.json", "error.txt", "searcher-state", "search"):
+            assert any(name in found for found in blobs)
+        guarantee = search.guarantee(results)
+        assert guarantee.protected == private
+        if private:
+            assert hits == []
+            assert guarantee.n_plays == n - 1
+            assert search.summary()["epoch"] == 2
+            assert set(draws(search).values()) == {1}
+            assert all(TAG in result.config for result in results)
+        else:
+            for name in ("result.json", "error.txt", "search:"):
+                assert any(name in hit for hit in hits)
+        search.close()
+
+    def test_a_restored_experiment_plays_every_draw_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+        n, limit = 20, 9
+
+        def trainable(config: dict[str, Any]) -> dict[str, Any]:
+            return {"score": score(config)}
+
+        search = search_of(4, space=None, max_concurrent=2)
+        first = tuner(search, trainable, tmp_path, param_space=SPACE, num_samples=n)
+        suggest = DUETSSearch.suggest
+
+        def failing(self: DUETSSearch, trial_id: str) -> Any:
+            if len(self._shown_so_far()["plays"]) >= limit:
+                raise RuntimeError("the driver ends")
+            return suggest(self, trial_id)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DUETSSearch, "suggest", failing)
+            with pytest.raises(RuntimeError, match="the driver ends"):
+                first.fit()
+        del first
+        gc.collect()  # it leaves files open
+        results = tune.Tuner.restore(str(tmp_path / "run"), trainable).fit()
+        assert not results.errors
+        assert len(results) == n
+        read = DUETSSearch.from_experiment(tmp_path / "run")
+        plain = search_of(4)
+        run(plain, 8)
+        assert read.history == plain.history
+        told = draws(read)
+        assert {draw for draw in told if draw[0] == 1} == {
+            (1, agent, draw) for agent in range(4) for draw in range(2)
+        }
+        assert sum(told.values()) - len(told) <= 2  # those that ran when the driver ended
+        assert len(told) >= n - 4
