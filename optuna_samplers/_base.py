@@ -496,9 +496,14 @@ class PrivateSampler(BaseSampler):
         return guarantee
 
     def _audit_storage(self, study: Study, session: Session) -> None:
-        """Marks the run if the study holds values that no release explains."""
+        """Marks the run if the study holds values that no release explains.
+
+        The study is read before the vault: other workers may go on meanwhile, and what they show
+        is committed to the vault first.
+        """
+        trials = study.get_trials(deepcopy=False)
         published, vouched = session.published(), session.vouched()
-        for trial in study.get_trials(deepcopy=False):
+        for trial in trials:
             for operation in outputs_of(trial):
                 if f"trial.{operation}/{key_of(trial)}" not in vouched:
                     session.mark_unprotected(

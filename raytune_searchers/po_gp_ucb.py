@@ -101,8 +101,10 @@ class POGPUCBSearch(TuneSearch):
     Trials that run at the same time get different rows. A row whose trial fails, or reports no
     finite number, may be asked again twice, then it is left out. The search ends when every row
     was asked; give ``num_samples=`` to ask for fewer. No row is asked again that has answered,
-    also after ``Tuner.restore``. With ``repeats=True`` the search never ends by itself, parallel
-    trials may share a row, and a row that keeps reporting no number is not left out for good.
+    also after ``Tuner.restore`` of an experiment that was interrupted; of one that crashed, the
+    rows of the last moments, which Tune had not written, may be. With ``repeats=True`` the search
+    never ends by itself, parallel trials may share a row, and a row that keeps reporting no
+    number is not left out for good.
 
     Make a new search for every experiment: a Tuner without ``param_space`` does not tell a
     search that another one begins, so trials of one that was interrupted would count as running.

@@ -40,7 +40,8 @@ def shown(sampler: DPGIBOSampler, study: optuna.Study) -> dict[str, Any]:
         "finished": sampler.finished(study),
         "releases": [list(r.values) for r in sampler._state(study).session.releases()],
         "state": sampler._state(study).session._known_algorithm().state_dict(),
-        "protected": sampler.guarantee(study).protected,
+        "protected": (guarantee := sampler.guarantee(study)).protected,
+        "reasons": list(guarantee.reasons),
         "run": study.user_attrs["privbo:run"]["run"],
     }
 

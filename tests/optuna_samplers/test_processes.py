@@ -22,6 +22,7 @@ from runs import broad, make_sampler, plane, rows, squares, vault_facts
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import VaultError
+from privbo_plugins.session import Session
 from privbo_plugins.vault import open_vault
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -94,6 +95,7 @@ def test_several_processes_share_one_study(kind: str, known: str, tmp_path: Path
     beliefs = [json.loads((tmp_path / f"shown-{i}.json").read_text()) for i in range(N_WORKERS)]
     assert all(belief == beliefs[0] for belief in beliefs)
     assert beliefs[0]["finished"]
+    assert beliefs[0]["reasons"] == []
     assert beliefs[0]["protected"]
 
 
@@ -165,6 +167,37 @@ def test_workers_that_open_a_new_vault_at_once_open_the_same(
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(identity, range(8)))) == 1
     assert len(rows(tmp_path / "vault.db", "SELECT vault_id FROM privbo_vault")) == 1
+
+
+@pytest.mark.parametrize("read", ["published", "vouched"])
+def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_strange(
+    read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the study shows was in the vault before; what the vault has just shown is older."""
+
+    def vouching(trial: Any) -> Any:
+        trial.set_user_attr("epochs", 3, public=True)
+        return plane(trial)
+
+    sampler, study = _begin(tmp_path)
+    study.optimize(sampler.private(vouching), n_trials=1)
+    other, same_study = _begin(tmp_path)
+    reader, n_told = getattr(Session, read), 0
+
+    def overtaken(self: Session) -> Any:
+        nonlocal n_told
+        shown = reader(self)
+        if self is sampler._state(study).session:
+            n_told += 1
+            same_study.optimize(other.private(vouching), n_trials=1)
+        return shown
+
+    monkeypatch.setattr(Session, read, overtaken)
+    for _ in range(3):
+        guarantee = sampler.guarantee(study)
+        assert guarantee.reasons == ()
+        assert guarantee.protected
+    assert len(study.trials) == 1 + n_told == 4
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickletools
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +107,54 @@ def kill_vault(actor_name: str, how: str) -> None:
         time.sleep(0.02)
 
 
-def await_checkpoint(experiment: Path) -> None:
-    """Until the search has been saved after now (Tune saves all the time if told so)."""
-    now = time.time()
-    for _ in range(150):
-        if any(p.stat().st_mtime > now for p in experiment.glob("searcher-state-*.pkl")):
-            return
+STATE = ("experiment_state-*.json", "search_gen_state-*.json", "searcher-state-*.pkl")
+"""What ``Tuner.restore`` reads; the second is a pickle, whatever its name says."""
+
+
+def kill_driver(driver: int, experiment: Path) -> None:
+    """Kills a driver wherever it is, except where Tune's files are cut short.
+
+    Tune copies them over those that a restore reads: a driver that dies meanwhile leaves empty
+    ones, from which Tune begins anew and forgets ``num_samples``. What a trial did before is in
+    the files where Tune saves all the time.
+    """
+    now = time.time() if os.environ.get("TUNE_GLOBAL_CHECKPOINT_S") == "0" else 0.0
+    for _ in range(300):
+        stop(driver)
+        if restorable(experiment, since=now):
+            break
+        os.kill(driver, signal.SIGCONT)
         time.sleep(0.1)
+    os.kill(driver, signal.SIGKILL)
+    time.sleep(600)
 
 
-def act(what: str, driver: int, actor_name: str) -> None:
+def stop(pid: int) -> None:
+    """Until each thread of a process stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(500):
+        with suppress(OSError):  # a thread that has just ended
+            stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+            if all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats):
+                return
+        time.sleep(0.01)
+
+
+def restorable(experiment: Path, since: float) -> bool:
+    """Whether all files of an experiment are complete and no older than that."""
+    found = [path for pattern in STATE for path in experiment.glob(pattern)]
+    if len(found) < len(STATE) or any(path.stat().st_mtime < since for path in found):
+        return False
+    try:
+        json.loads(found[0].read_text())
+        for path in found[1:]:
+            list(pickletools.genops(path.read_bytes()))
+    except ValueError:
+        return False
+    return True
+
+
+def act(what: str, driver: int, actor_name: str, experiment: Path) -> None:
     if what in (LOSE_VAULT, KILL_VAULT):
         kill_vault(actor_name, what)
     elif what in (RAISE, NEVER):
@@ -122,9 +162,7 @@ def act(what: str, driver: int, actor_name: str) -> None:
     elif what == SLEEP:
         time.sleep(600)
     elif what == DRIVER:
-        time.sleep(1)  # so that what Tune wrote of earlier trials is on the disk
-        os.kill(driver, signal.SIGKILL)
-        time.sleep(600)
+        kill_driver(driver, experiment)
     else:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -138,9 +176,7 @@ def faulty(search: DPGIBOSearch, folder: Path, faults: Faults) -> Callable[[Any]
         if what is None or (what == NEVER and (folder / "healed").exists()):
             return
         if what == NEVER or first_time(folder / f"struck-{turn}-{point}"):
-            if what == DRIVER and os.environ.get("TUNE_GLOBAL_CHECKPOINT_S") == "0":
-                await_checkpoint(folder / "run")
-            act(what, driver, actor_name)
+            act(what, driver, actor_name, folder / "run")
 
     def turn() -> int:
         return turn_of(folder, tune.get_context().get_trial_id())

@@ -11,9 +11,7 @@ import hashlib
 import json
 import logging
 import os
-import signal
 import sys
-import time
 import uuid
 import warnings
 from collections.abc import Callable
@@ -25,7 +23,7 @@ import ray
 from ray import cloudpickle, tune
 
 from raytune_searchers import DPFTSDESearch, FederationConfig
-from tests.raytune_searchers.fault_driver import append, first_time, lines
+from tests.raytune_searchers.fault_driver import append, first_time, kill_driver, lines
 from tests.raytune_searchers.runs import tuner
 
 CONFIG: dict[str, Any] = {
@@ -89,8 +87,7 @@ def killed(folder: str, ray_folder: str, search: dict[str, Any]) -> None:
 
     def strike(agent: Any, before: int) -> None:
         if len(evaluations(place)) >= 6 and first_time(place / "struck"):
-            time.sleep(1)  # so that what Tune wrote of earlier trials is on the disk
-            os.kill(driver, signal.SIGKILL)
+            kill_driver(driver, place / "run")
 
     made = make_search(**search)
     start(made, made.private(noted(place, strike)), place).fit()

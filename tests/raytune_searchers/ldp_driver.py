@@ -25,7 +25,6 @@ from tests.raytune_searchers.fault_driver import (
     Faults,
     act,
     append,
-    await_checkpoint,
     first_time,
     turn_of,
 )
@@ -40,9 +39,7 @@ def strike(folder: Path, faults: Faults, point: str, actor: str, driver: int) ->
     turn = turn_of(folder, tune.get_context().get_trial_id())
     what = faults.get((turn, point))
     if what is not None and first_time(folder / f"struck-{turn}-{point}"):
-        if what == DRIVER:
-            await_checkpoint(folder / "run")
-        act(what, driver, actor)
+        act(what, driver, actor, folder / "run")
 
 
 class DeadlyNoise(SecureNoise):

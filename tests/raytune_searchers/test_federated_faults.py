@@ -145,8 +145,9 @@ def test_a_killed_driver_goes_on_elsewhere(tmp_path: Path, monkeypatch: Any) -> 
     results = tune.Tuner.restore(str(tmp_path / "run"), private).fit()
     assert results.num_errors == 0
     after = Counter(evaluations(tmp_path))
-    assert all(TRIALS <= after[agent] <= TRIALS + 1 for agent in range(4))
-    assert sum(after.values()) <= 4 * TRIALS + 2  # those that were out when the driver died
+    counts = f"before: {sorted(before.items())}, after: {sorted(after.items())}"
+    assert all(TRIALS <= after[agent] <= TRIALS + 1 for agent in range(4)), counts
+    assert sum(after.values()) <= 4 * TRIALS + 2, counts  # those that were out at the kill
     assert rounds(found) == ["1", "2"]
     guarantee = found.guarantee(results)
     assert guarantee.protected
