@@ -260,7 +260,9 @@ def reward_range(name: str) -> tuple[float, float]:
 def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
     """One run; noise is a test source's, so that runs can be repeated."""
     low, high = reward_range(name)
-    mechanism = None if epsilon is None else make_mechanism(epsilon, reward_range=(low, high))
+    mechanism = None
+    if epsilon is not None:
+        mechanism = make_mechanism(epsilon, reward_range=(low, high), mechanism="hybrid")
     noise = InsecureNoise(seed)
 
     def privatise(y: float) -> float:
@@ -283,7 +285,8 @@ def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
 
 def _settings(world: World, known: Mapping[str, Any]) -> dict[str, Any]:
     plays = PRIVATE_AGENTS * PRIVATE_HORIZON
-    return {**known, "horizon": plays, "lengthscale": world.problem.lengthscale}
+    length, own = world.problem.lengthscale, NOISE**2
+    return {**known, "horizon": plays, "lengthscale": length, "noise_moment": own}
 
 
 def run_sequential(world: World, config: UCBConfig, seed: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, cast
@@ -195,7 +194,8 @@ class DUETSSearch(RewardSearch):
             raise ValueError(f"seed must be an integer >= 0 or None, got {seed!r}.")
         self._tagged: bool = bool(tags)
         self._tags: dict[str, dict[str, Any]] = {}
-        self._failed: Counter[Draw] = Counter()
+        self._failed: dict[Draw, set[str]] = {}
+        self._ran: bool = True
         self._hopeless: list[Play] = []
         super().__init__(
             DUETS,
@@ -232,7 +232,10 @@ class DUETSSearch(RewardSearch):
             ValueError: If the space holds the name under which tags are shown.
         """
         self._check_tag(config)
+        before = self._mode
         taken = super().set_search_properties(metric, mode, config, **spec)
+        if self._mode != before:  # what counted as the worst would count as the best
+            self._transcript = {**self._transcript, "lost": []}
         self._tags.clear()
         self._failed.clear()
         self._hopeless.clear()
@@ -279,27 +282,41 @@ class DUETSSearch(RewardSearch):
         play = self._plays.get(trial_id)
         super()._complete(trial_id, x, result, error)
         if x is not None and play is not None and trial_id not in self._learnt:
-            self._count_attempt(play)
+            self._count_attempt(trial_id, play)
         if self._hopeless:
             self._give_up()
 
-    def _count_attempt(self, play: Play) -> None:
-        """Notes that a trial of a draw has ended without a number."""
-        if play.draw is not None:
-            draw = _draw_of(play)
-            self._failed[draw] += 1
-            if self._failed[draw] == ATTEMPTS:
+    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> Verdict:
+        verdict = super()._audit(trial_id, result)
+        self._ran = verdict.entered
+        return verdict
+
+    def _count_attempt(self, trial_id: str, play: Play) -> None:
+        """Notes that a trial of a draw has ended without a number, once a trial.
+
+        One that the ledger knows to have been refused says nothing of the draw's point.
+        """
+        refused = self.mechanism is not None and not self._ran
+        if play.draw is None or refused:
+            return
+        failed = self._failed.setdefault(_draw_of(play), set())
+        if trial_id not in failed:
+            failed.add(trial_id)
+            if len(failed) == ATTEMPTS:
                 self._hopeless.append(play)
 
     def _give_up(self) -> None:
-        """Draws that keep failing count as the worst: their epoch would never end."""
+        """Draws that keep failing count as the worst: their epoch would never end.
+
+        Nobody has observed that, so no recommendation rests on it.
+        """
         duets = self._duets()
         worst = duets.worst([value for _, value in duets.plays])
         if worst is None:
             return
         for play in self._hopeless:
             if _draw_of(play) in duets.open_slots():
-                duets.tell(play, worst)
+                duets.give_up(play, worst)
         self._hopeless.clear()
 
     # What the ledger is compared with -------------------------------------------------------

@@ -373,6 +373,12 @@ def test_keys_agents_and_epochs_have_coins_of_their_own() -> None:
     assert coins.inducing(2).random() == coins.known_to(0).inducing(2).random()
 
 
+def test_a_key_may_have_any_number_of_bits() -> None:
+    keys = [2**128 - 1, 2**128 - 2, 2**127 - 1, 2**64 - 1, 2**200]
+    assert len({tuple(Coins.tossed(key, 3).own.values()) for key in keys}) == len(keys)
+    assert len({Coins.tossed(key, 3).public for key in keys}) == len(keys)
+
+
 # What a host sees -------------------------------------------------------------------------------
 
 Function = Callable[[np.ndarray], float]
@@ -750,6 +756,31 @@ def test_each_stratified_draw_is_uniform() -> None:
         found.append(float(party.points(1)[1, 0]))
     counts = np.histogram(found, bins=10, range=(0.0, 1.0))[0]
     assert chisquare(counts).pvalue > 1e-4
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("tgsor"), st.integers(0, 9)), max_size=30), st.booleans()
+)
+def test_a_transcript_with_draws_given_up_travels(steps: list[Any], paper: bool) -> None:
+    """Told, given up, spare, another epoch's, and reported twice, in any order."""
+    config = PAPER if paper else SMALL
+    duets, last = DUETS(config, LINE, seed=2), None
+    for key, (how, place) in enumerate(steps):
+        slots = duets.open_slots()
+        one = duets.play_of(slots[place % len(slots)]) if slots else Play(np.array([0.5]))
+        one = {"s": Play(one.x), "o": replace(one, epoch=99), "r": last or one}.get(how, one)
+        learn = duets.give_up if how == "g" or (how in "ro" and place % 2) else duets.tell
+        learn(one, float(np.sin(key)))
+        last = one
+    again = DUETS(config, LINE, seed=2)
+    again.load_state_dict(json.loads(json.dumps(duets.state_dict(), allow_nan=False)))
+    assert again.state_dict() == duets.state_dict()
+    assert again.party.digest == duets.party.digest
+    assert again.open_slots() == duets.open_slots()
+    assert again.history == duets.history
+    assert again.communication == duets.communication
+    assert len(duets.plays) + len(duets.lost) <= len(steps)
 
 
 def test_agents_apart_agree_on_their_cells() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -395,7 +396,271 @@ def test_another_discretisation_is_noticed() -> None:
         assert other[0].party.j == 1
 
 
+FITTED = DUETSConfig(n_agents=3, first_epoch=16, horizon=200, lengthscale=0.3)
+"""Projections with sums."""
+
+NO_AGENTS: list[Any] = [-1, 3, 99, 1.0, 1.5, True, None, "1", (1,)]
+NO_NUMBERS: list[Any] = [
+    1e200,
+    -1e200,
+    1e308,
+    math.nan,
+    math.inf,
+    "a",
+    None,
+    True,
+    (0.1,),
+    1j,
+    10**400,
+]
+
+
+def reported(config: DUETSConfig) -> tuple[Server, list[Agent], Upload]:
+    """An epoch whose agents have played, and an upload of the second."""
+    server, agents = make_parties(config, GRID, key=0)
+    message = server.inducing_set()
+    for agent in agents:
+        tell_all(agent)
+    return server, agents, agents[1].upload(message)
+
+
+def changed_uploads(upload: Upload) -> list[Upload]:
+    n = upload.reals
+    bad: list[dict[str, Any]] = [{"agent": agent} for agent in NO_AGENTS]
+    bad += [{"numbers": (x,) * n} for x in NO_NUMBERS]
+    bad += [{"numbers": (*upload.numbers[:-1], x)} for x in NO_NUMBERS[:-1] if x != 1e200]
+    bad += [{"numbers": x} for x in (None, 0.5, "a" * n, {i: 0.0 for i in range(n)})]
+    bad += [{"numbers": np.zeros((n, 1))}, {"numbers": (*upload.numbers, 0.0)}]
+    bad += [{"kind": kind} for kind in ("zzz", "", None, 1, ["rewards"])]
+    bad += [{"epoch": epoch} for epoch in (0, -1, 2, 1.0, True, None, "1")]
+    return [replace(upload, **change) for change in bad]
+
+
+@pytest.mark.parametrize("config", [DEFAULT, PAPER, FITTED], ids=["rewards", "paper", "sums"])
+def test_what_no_agent_sends_is_neither_stored_nor_counted(config: DUETSConfig) -> None:
+    server, agents, upload = reported(config)
+    before = server.state_dict()
+    for wrong in changed_uploads(upload):
+        with pytest.raises(ValueError, match=r"[Uu]pload|projection"):
+            server.receive(wrong)
+        assert server.state_dict() == before
+    for agent in agents:
+        assert server.receive(agent.upload(server.inducing_set()))
+    full = server.state_dict()
+    for wrong in changed_uploads(upload):  # as duplicates
+        with pytest.raises(ValueError, match=r"[Uu]pload|projection"):
+            server.receive(wrong)
+    assert server.state_dict() == full
+    server.close()
+    late = server.state_dict()
+    for wrong in changed_uploads(upload):
+        if wrong.epoch != 2 or type(wrong.epoch) is not int:
+            with pytest.raises(ValueError, match=r"[Uu]pload|projection"):
+                server.receive(wrong)
+    assert server.state_dict() == late
+    assert not server.receive(upload)
+    assert server.communication.up == before["communication"]["up"] + 4 * upload.reals
+
+
+def test_sums_that_no_rewards_have_are_refused() -> None:
+    server, _, upload = reported(FITTED)
+    assert upload.kind == "projection"
+    *v, one, two = upload.numbers
+    for sums in ((one, -two), (0.0, -1e-9), (one, 0.9 * one**2 / 16), (1e90, two), (-1e90, two)):
+        with pytest.raises(ValueError, match="their squares"):
+            server.receive(replace(upload, numbers=(*v, *sums)))
+    assert server.waiting_for == [0, 1, 2]
+    assert server.communication.up == 0
+    assert server.receive(replace(upload, numbers=(*v, one, one**2 / 16)))
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 1e-160, 0.0, 0.1, 1e-300])
+@pytest.mark.parametrize("config", [DEFAULT, PAPER, FITTED], ids=["rewards", "paper", "sums"])
+def test_honest_agents_are_never_refused(config: DUETSConfig, value: float) -> None:
+    server, agents = make_parties(config, GRID, key=0)
+    message = server.inducing_set()
+    for agent in agents:
+        for draw in range(len(agent.points)):
+            agent.tell(draw, value)
+        assert server.receive(agent.upload(message))
+    broadcast = server.close()
+    for agent in agents:
+        agent.hear(broadcast, message)
+        assert agent.party.active.digest == server.party.active.digest
+
+
+def test_errors_do_not_tell_what_an_upload_holds() -> None:
+    server, _, upload = reported(FITTED)
+    marked = (*upload.numbers[:-2], 0.7654321, 1e-9)
+    for numbers in (marked, (*marked[:-1], math.nan), marked[1:]):
+        with pytest.raises(ValueError, match="numbers") as caught:
+            server.receive(replace(upload, numbers=numbers))
+        assert "7654" not in str(caught.value)
+
+
+def test_no_epoch_is_open_once_the_horizon_is_used_up() -> None:
+    server, agents, upload = reported(DEFAULT)
+    epoch(server, agents)
+    server.party.skip()
+    for number in (2, 3):
+        with pytest.raises(ValueError, match="No epoch of agents 0 to 2 is open"):
+            server.receive(replace(upload, epoch=number, numbers=()))
+
+
+@both
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_an_epoch_that_would_leave_nothing_does_not_end(
+    config: DUETSConfig, wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, agents, _ = reported(config)
+    message = server.inducing_set()
+    for agent in agents:
+        server.receive(agent.upload(message))
+    before, digest = server.state_dict(), server.party.active.digest
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "privbo_plugins.algorithms.duets.server.solved",
+            lambda G, *_: np.full(len(G), wrong),
+        )
+        with pytest.raises(ValueError, match="nobody has heard anything"):
+            server.close()
+        assert server.state_dict() == before
+        assert server.party.active.digest == digest
+    broadcast = server.close()
+    for agent in agents:
+        agent.hear(broadcast)
+        assert agent.party.active.digest == server.party.active.digest
+
+
+def changed_broadcasts(heard: Broadcast) -> list[Broadcast]:
+    m, v = len(heard.v_bar), heard.v_bar
+    bad: list[dict[str, Any]] = [
+        {"v_bar": (x,) * m} for x in NO_NUMBERS if x not in (1e200, -1e200, 1e308)
+    ]
+    bad += [{"v_bar": x} for x in (v[:-1], (*v, 0.0), (), None, "a" * m)]
+    bad += [{"sigma_max": x} for x in (math.nan, math.inf, -1.0, "a", True, (1.0,))]
+    bad += [{"sigma_max": 0.5 if heard.sigma_max is None else None}]
+    bad += [
+        {"agents": x} for x in ((), (7,), (-1, 0), (0, 0, 1), (1, 0), (0.0, 1.0), (True,), None, 1)
+    ]
+    bad += [{"epoch": x} for x in (1.0, None, "1", True, 2)]
+    bad += [{"digest": 0}, {"digest": None}]
+    s = heard.scale
+    scales: list[Any] = [None, (*s, 1.0), (1.0,) * (len(s) + 1), (math.nan,) * 3, "abc"]
+    if s:
+        scales += [
+            (),
+            s[:2],
+            s[:1],
+            (0.0, *s[1:]),
+            (-1.0, *s[1:]),
+            (s[0], 0.0, s[2]),
+            (s[0], -1.0, s[2]),
+        ]
+        scales += [(*s[:2], math.inf), (math.inf, *s[1:]), (s[0], math.nan, s[2])]
+    return [replace(heard, **change) for change in bad + [{"scale": x} for x in scales]]
+
+
+@each_config
+def test_a_broadcast_that_no_server_sends_changes_nothing(config: DUETSConfig) -> None:
+    server, agents = make_parties(config, GRID, key=0)
+    late = make_parties(config, GRID, key=0)[1][0]
+    message = server.inducing_set()
+    heard = epoch(server, agents)
+    before = late.state_dict(), late.party.digest, late.party.T_j, late.party.played
+    for wrong in changed_broadcasts(heard):
+        with pytest.raises(ValueError, match=r"roadcast|discretisation"):
+            late.hear(wrong, message)
+        party = late.party
+        assert (late.state_dict(), party.digest, party.T_j, party.played) == before
+        assert party.posterior is None
+        assert party.level is None
+    late.hear(heard, message)
+    assert late.party.active.digest == server.party.active.digest
+
+
+def test_a_broadcast_that_leaves_no_point_changes_nothing() -> None:
+    """Its numbers are finite, and the bar they set is not."""
+    config = replace(DEFAULT, beta=1e6)
+    server, agents = make_parties(config, GRID, key=0)
+    late = make_parties(config, GRID, key=0)[1][0]
+    heard = epoch(server, agents)
+    lam, _, c = heard.scale
+    with pytest.raises(ValueError, match="no point of the active set would stay"):
+        late.hear(replace(heard, scale=(lam, 1e308, c)))
+    assert late.party.j == 1
+    assert late.party.posterior is None
+    assert late.party.level is None
+    late.hear(heard)
+    assert late.party.active.digest == server.party.active.digest
+
+
+def test_after_the_horizon_there_is_nothing_to_hear() -> None:
+    server, agents = make_parties(DEFAULT, GRID, key=0)
+    heard = epoch(server, agents)
+    server.party.skip()
+    with pytest.raises(ValueError, match="horizon is used up"):
+        server.party.hear(replace(heard, epoch=3))
+
+
 # State ------------------------------------------------------------------------------------------
+
+
+def test_a_state_says_what_it_lacks() -> None:
+    server, agents, upload = reported(DEFAULT)
+    epoch(server, agents, lost=(2,))
+    parties: list[Any] = [(server, lambda: make_parties(DEFAULT, GRID, key=0)[0])]
+    parties += [(agents[0], lambda: make_parties(DEFAULT, GRID, key=0)[1][0])]
+    for party, fresh in parties:
+        state = travelled(party.state_dict())
+        for name in state:
+            with pytest.raises(ValueError, match=f"state holds heard.*nothing for {name}"):
+                fresh().load_state_dict({k: v for k, v in state.items() if k != name})
+        nothings: list[Any] = [{}, None, []]
+        for nothing in nothings:
+            with pytest.raises(ValueError, match="state holds heard"):
+                fresh().load_state_dict(nothing)
+        for name in state["heard"][0]:
+            heard = {k: v for k, v in state["heard"][0].items() if k != name}
+            with pytest.raises(ValueError, match=f"broadcast holds epoch.*nothing for {name}"):
+                fresh().load_state_dict({**state, "heard": [heard]})
+        fresh().load_state_dict(state)
+    with pytest.raises(ValueError, match="communication of a state holds up, down"):
+        parties[0][1]().load_state_dict({**travelled(server.state_dict()), "communication": {}})
+    assert upload.epoch == 1
+
+
+@both
+def test_uploads_of_a_state_are_checked_and_counted_once(config: DUETSConfig) -> None:
+    server, _, upload = reported(config)
+    assert server.receive(upload)
+    state = travelled(server.state_dict())
+    again = make_parties(config, GRID, key=0)[0]
+    again.load_state_dict(state)
+    assert again.state_dict() == server.state_dict()
+    assert again.communication == server.communication
+    rows: list[Any] = [None, [], 5, "abcd"]
+    rows += [[u.epoch, u.agent, u.kind, u.numbers] for u in changed_uploads(upload)]
+    for row in rows:
+        with pytest.raises(ValueError, match=r"[Uu]pload|projection"):
+            make_parties(config, GRID, key=0)[0].load_state_dict({**state, "uploads": [row]})
+    with pytest.raises(ValueError, match="one an agent"):
+        make_parties(config, GRID, key=0)[0].load_state_dict(
+            {**state, "uploads": 2 * state["uploads"]}
+        )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [None, [], [1, 0], [1, 0, math.nan], [1, 0, 1e200], [1, 0, "a"], [1, 2, 0.1], [1, -1, 0.1],
+     [2, 0, 0.1], [0, 0, 0.1], [1.0, 0, 0.1], [1, True, 0.1], [1, 0, None]],
+    ids=str,
+)  # fmt: skip
+def test_rewards_of_a_state_are_checked(row: Any) -> None:
+    agent = make_parties(DEFAULT, GRID, key=0)[1][0]
+    with pytest.raises(ValueError, match="rewards of an agent's state"):
+        agent.load_state_dict({"heard": [], "epoch": 1, "rewards": [[1, 1, 0.5], row]})
+    assert agent.missing() == [0, 1]
 
 
 @each_config

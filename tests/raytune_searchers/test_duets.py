@@ -18,9 +18,11 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray.cloudpickle as cloudpickle
 from ray import tune
 
+from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from raytune_searchers import DUETSSearch
+from raytune_searchers._actor import Verdict
 from raytune_searchers._lifecycle import FINISHED, HOPELESS
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
@@ -106,7 +108,10 @@ def draws(search: DUETSSearch) -> Counter[Any]:
 
 
 def draw_of(search: DUETSSearch, trial: str) -> Any:
-    play = search._plays[trial]
+    return draw_of_play(search._plays[trial])
+
+
+def draw_of_play(play: Play) -> Any:
     return None if play.draw is None else (play.epoch, play.agent, play.draw)
 
 
@@ -282,12 +287,14 @@ def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
     assert search.summary()["epoch"] >= 3
     assert max(failed.values()) == ATTEMPTS
     assert set(draws(search).values()) == {1}
-    told = [(play.x[0], sign * value) for play, value in search._duets().plays]
-    given_up = [(i, value) for i, (x, value) in enumerate(told) if x < 0.2]
+    told = [sign * value for _, value in search._duets().plays]
+    assert min(play.x[0] for play, _ in search._duets().plays) >= 0.2
+    given_up = search._duets().lost
     assert given_up
-    for i, value in given_up:
-        known_then = [v for _, v in told[:i]]
-        assert value == ((-3.0 if mode == "max" else -1.0) if settings else min(known_then))
+    for after, play, value in given_up:
+        assert play.x[0] < 0.2 or draw_of_play(play) == (1, 0, 0)
+        end = -3.0 if mode == "max" else -1.0
+        assert sign * value == (end if settings else min(told[:after]))
     assert search.recommend()["x"] >= 0.2
 
 
@@ -301,6 +308,66 @@ def test_a_draw_is_not_given_up_once_it_has_a_reward() -> None:
     finish(search, "t0", 0.5)  # run again after all
     assert [value for _, value in search._duets().plays] == [0.5]
     assert draws(search) == {(1, 0, 0): 1}
+
+
+def fail(search: DUETSSearch, trial: str) -> None:
+    config_of(search, trial)
+    search.on_trial_complete(trial, error=True)
+
+
+def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
+    search = search_of(1, reward_range=(-3.0, 1.0))
+    for i in range(2 * ATTEMPTS):
+        fail(search, f"t{i}")
+    for one in (search, restored(search, tmp_path), cloudpickle.loads(cloudpickle.dumps(search))):
+        assert one.summary()["epoch"] == 2
+        assert [value for _, _, value in one._duets().lost] == [-3.0, -3.0]
+        assert not one._duets().plays
+        assert known(one) == known(search)
+        with pytest.raises(ValueError, match="nothing to recommend yet"):
+            one.recommend()
+    run(search, 1, prefix="good")
+    assert len(search._duets().plays) == 1
+    search.recommend()
+
+
+def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
+    search = search_of(1, reward_range=(-3.0, 1.0))
+    for i in range(ATTEMPTS):
+        fail(search, f"t{i}")
+    assert search._duets().open_slots() == [(1, 0, 1)]
+    search.set_search_properties(None, "max", dict(SPACE))
+    assert search._duets().open_slots() == [(1, 0, 1)]
+    search.set_search_properties(None, "min", dict(SPACE))
+    assert search._duets().open_slots() == [(1, 0, 0), (1, 0, 1)]
+
+
+def test_a_failed_trial_counts_once() -> None:
+    search = search_of(1, reward_range=(-3.0, 1.0))
+    for _ in range(ATTEMPTS):
+        fail(search, "same")
+        search.on_trial_complete("same", error=True)
+    for i in range(ATTEMPTS - 2):
+        fail(search, f"t{i}")
+    assert search._duets().open_slots() == [(1, 0, 0), (1, 0, 1)]
+    fail(search, "one more")
+    assert search._duets().open_slots() == [(1, 0, 1)]
+
+
+@pytest.mark.parametrize("entered", [True, False])
+def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
+    entered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = search_of(1, epsilon=1.0, reward_range=(-3.0, 1.0))
+
+    def answer(operation: str, *_: Any) -> Any:
+        return Verdict(None, entered, frozenset(), 0) if operation == "verdict" else None
+
+    monkeypatch.setattr(search, "_open", lambda: None)
+    monkeypatch.setattr(search, "_call", answer)
+    for i in range(ATTEMPTS):
+        fail(search, f"t{i}")
+    assert [value for _, _, value in search._duets().lost] == [-3.0] * entered
 
 
 def test_a_search_whose_trials_all_fail_ends() -> None:

@@ -14,11 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets.messages import (
+    LARGEST,
     PROJECTION,
     REWARDS,
     Broadcast,
     InducingSet,
     Upload,
+    check_holds,
+    is_real,
+    is_whole,
     numbers,
 )
 from privbo_plugins.algorithms.duets.party import Party
@@ -26,12 +30,9 @@ from privbo_plugins.algorithms.duets.posterior import Inducing
 
 Array = NDArray[np.float64]
 
-LARGEST = 1e100
-"""Larger rewards count as this one, so that sums of squares stay finite."""
-
 
 def bounded(reward: float) -> float:
-    """A reward whose squares can be added up."""
+    """A reward whose squares can be added up: larger ones count as the largest."""
     return float(min(max(reward, -LARGEST), LARGEST))
 
 
@@ -160,7 +161,26 @@ class Agent:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict` in a new agent with shared coins."""
+        """Restores :meth:`state_dict` in a new agent with shared coins.
+
+        Raises:
+            ValueError: If something is missing, or is nothing that an agent holds.
+        """
+        check_holds(state, ("heard", "epoch", "rewards"), "An agent's state")
         for heard in state["heard"]:
             self.hear(Broadcast.from_dict(heard))
+        if not all(map(self._is_kept, state["rewards"])):
+            raise ValueError(
+                "The rewards of an agent's state are lists of an epoch up to the open one, one "
+                f"of its draws, and a number of at most {LARGEST:g}."
+            )
         self._rewards = {(int(j), int(t)): float(y) for j, t, y in state["rewards"]}
+
+    def _is_kept(self, row: Any) -> bool:
+        """Whether something is a draw with its reward, as a state holds them."""
+        if not (isinstance(row, list | tuple) and len(row) == 3):
+            return False
+        epoch, draw, reward = row
+        if not (is_whole(epoch) and is_whole(draw) and is_real(reward, LARGEST)):
+            return False
+        return bool(1 <= epoch <= self.party.j and 0 <= draw < self.party.length(epoch))

@@ -71,7 +71,8 @@ def make_parties(
     Args:
         config: Settings.
         domain: Where they look.
-        key: Number behind all coins, >= 0.
+        key: Number behind all coins, >= 0. With ``coins="private"`` it must be random and of at
+            least 128 bits, e.g. ``secrets.randbits(128)``: an agent could try all small ones.
         together: Whether they share one object for what all of them know, as parties of one
             process may; otherwise each works it out from the server's broadcasts.
 
@@ -124,6 +125,7 @@ class DUETS:
         self.server, self.agents = make_parties(config, self.domain, seed, together=True)
         self.history: list[Epoch] = []
         self.plays: list[tuple[Play, float]] = []
+        self.lost: list[tuple[int, Play, float]] = []
         self._points: dict[int, Array] = {}
 
     # What hosts see -------------------------------------------------------------------------
@@ -209,6 +211,23 @@ class DUETS:
         if not np.isfinite(value):
             raise ValueError("A reward must be finite; privatised ones always are.")
         self.plays.append((play, float(value)))
+        self._fill(play, value)
+
+    def give_up(self, play: Play, value: float) -> None:
+        """Counts a draw of the open epoch as a value that nobody has observed.
+
+        Its epoch goes on; the recommendation is not told.
+
+        Raises:
+            ValueError: If the value is not finite.
+        """
+        if not np.isfinite(value):
+            raise ValueError(f"A draw that is given up counts as a finite value, got {value}.")
+        if self._is_draw(play):
+            self.lost.append((len(self.plays), play, float(value)))
+            self._fill(play, value)
+
+    def _fill(self, play: Play, value: float) -> None:
         if self._is_draw(play):
             self.agents[int(play.agent or 0)].tell(int(play.draw or 0), self._reward(value))
             self._close_if_complete()
@@ -303,16 +322,28 @@ class DUETS:
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the rewards are."""
         return {
-            "plays": [
-                [play.x.tolist(), play.epoch, play.agent, play.draw, value]
-                for play, value in self.plays
-            ],
+            "plays": [_row(play, value) for play, value in self.plays],
+            "lost": [[after, *_row(play, value)] for after, play, value in self.lost],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replays :meth:`state_dict` on a new object."""
-        for x, epoch, agent, draw, value in state["plays"]:
-            self.tell(Play(np.array(x, dtype=float), epoch, agent, draw), value)
+        lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
+        told = [_unrow(row) for row in state["plays"]]
+        for i, (play, value) in enumerate([*told, (None, 0.0)]):
+            for _, gone, worst in (entry for entry in lost if entry[0] == i):
+                self.give_up(gone, worst)
+            if play is not None:
+                self.tell(play, value)
+
+
+def _row(play: Play, value: float) -> list[Any]:
+    return [play.x.tolist(), play.epoch, play.agent, play.draw, value]
+
+
+def _unrow(row: Sequence[Any]) -> tuple[Play, float]:
+    x, epoch, agent, draw, value = row
+    return Play(np.array(x, dtype=float), epoch, agent, draw), float(value)
 
 
 def _place(x: Array) -> bytes:

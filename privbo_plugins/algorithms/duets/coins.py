@@ -2,6 +2,10 @@
 
 Coins choose points, which are public; they never touch a reward. What privatises a reward draws
 from the operating system and cannot be replayed by anybody.
+
+All coins come from one key. Where they are to be private, so that agents do not know what others
+play, the key must be random and long, e.g. ``secrets.randbits(128)``: from its own coin an agent
+could find a small key, and with it everybody's coins, by trying all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +40,13 @@ class Coins:
 
     @classmethod
     def tossed(cls, key: int, n_agents: int) -> Coins:
-        """All coins, as the server knows them, from one number >= 0."""
+        """All coins, as the server knows them.
+
+        Args:
+            key: The number behind them, >= 0 and of any length. For private coins it must be
+                random, of at least 128 bits: ``secrets.randbits(128)``.
+            n_agents: N.
+        """
         numbers = np.random.SeedSequence(key).generate_state(n_agents + 1, np.uint64).tolist()
         return cls(numbers[0], dict(enumerate(numbers[1:])))
 

@@ -6,8 +6,10 @@ party computes it), one upload an agent, one broadcast. Each knows how many real
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,10 @@ Array = NDArray[np.float64]
 
 PROJECTION, REWARDS = "projection", "rewards"
 """What an upload holds: v (and the sums that a fit needs), or the rewards themselves."""
+
+
+LARGEST = 1e100
+"""No reward is larger, so that sums of squares stay finite."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +104,45 @@ class Broadcast:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Broadcast:
-        """The broadcast of :meth:`to_dict`."""
-        return cls(
-            int(state["epoch"]),
-            tuple(map(float, state["v_bar"])),
-            None if state["sigma_max"] is None else float(state["sigma_max"]),
-            tuple(map(float, state["scale"])),
-            tuple(map(int, state["agents"])),
-            int(state["digest"]),
+        """The broadcast of :meth:`to_dict`; who hears it checks what it says.
+
+        Raises:
+            ValueError: If something is missing.
+        """
+        names = ("epoch", "v_bar", "sigma_max", "scale", "agents", "digest")
+        check_holds(state, names, "A broadcast")
+        said = {name: state[name] for name in names}
+        lists = {name: tuple(it) for name, it in said.items() if isinstance(it, list)}
+        return cls(**(said | lists))
+
+
+def is_whole(value: Any) -> bool:
+    """Whether something is an integer; a truth value is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_real(value: Any, largest: float = sys.float_info.max) -> bool:
+    """Whether something is a finite number, and at most so large."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    return number and bool(abs(value) <= largest)
+
+
+def are_real(values: Any, length: int) -> bool:
+    """Whether something is a tuple or list of so many finite numbers."""
+    listed = isinstance(values, tuple | list) and len(values) == length
+    return listed and all(map(is_real, values))
+
+
+def check_holds(state: Any, names: Sequence[str], what: str) -> None:
+    """Checks that a state has all its entries.
+
+    Raises:
+        ValueError: If it has not; it says what such a state holds.
+    """
+    missing = [n for n in names if n not in state] if isinstance(state, Mapping) else list(names)
+    if missing:
+        raise ValueError(
+            f"{what} holds {', '.join(names)}; here is nothing for {', '.join(missing)}."
         )
 
 

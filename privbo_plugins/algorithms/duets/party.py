@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
+import math
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +20,7 @@ from privbo_plugins.algorithms.duets.active_set import ActiveSet, Test
 from privbo_plugins.algorithms.duets.coins import Coins, dealt_cells
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain
-from privbo_plugins.algorithms.duets.messages import Broadcast
+from privbo_plugins.algorithms.duets.messages import Broadcast, are_real, is_real, is_whole
 from privbo_plugins.algorithms.duets.posterior import (
     Inducing,
     Scale,
@@ -59,6 +61,14 @@ class Party:
     def last(self) -> bool:
         """Whether the open epoch uses up the horizon; then nobody reports (Alg. 1, line 8)."""
         return self.config.is_last(self.T_j, self.played)
+
+    def length(self, epoch: int) -> int:
+        """T of an epoch, counted from 1."""
+        T, played = self.config.length(0, 0), 0
+        for _ in range(epoch - 1):
+            played += T
+            T = self.config.length(T, played)
+        return T
 
     @property
     def digest(self) -> int:
@@ -131,38 +141,82 @@ class Party:
             inducing: S_j where the server has sent it; None to compute it.
 
         Raises:
-            ValueError: If broadcasts before it were missed, or the discretisations differ.
+            ValueError: If broadcasts before it were missed, the discretisations differ, or it
+                says what no server says. Nothing has changed then.
         """
+        if not is_whole(broadcast.epoch):
+            raise ValueError("The epoch of a broadcast is an integer.")
         if broadcast.epoch < self.j:
             return
+        self._check_turn(broadcast)
+        if inducing is None:
+            inducing = self.spanning_inducing()
+        self._check(broadcast, inducing)
+        self._take(broadcast, inducing)
+
+    def _check_turn(self, broadcast: Broadcast) -> None:
         if broadcast.epoch > self.j:
             raise ValueError(
                 f"A broadcast of epoch {broadcast.epoch} came before that of epoch {self.j}: hear "
                 "the server's earlier broadcasts first."
             )
+        if self.finished:
+            raise ValueError("The horizon is used up: there is nothing more to hear.")
         if broadcast.digest != self.digest:
             raise ValueError(
                 "The server's discretisation of the active set is another than the one here, so "
                 "coins would be replayed wrongly: settings, key or hardware differ."
             )
-        self._take(broadcast, inducing)
 
-    def _take(self, broadcast: Broadcast, inducing: Inducing | None) -> None:
-        shared = self.config.coins == "shared"
-        scale = self.fixed_scale()
-        if broadcast.scale:
-            lam, s, *level = broadcast.scale
-            self.level = level[0] if level else self.level
-            scale = Scale(lam, s, self.level or 0.0)
-        if inducing is None:
-            inducing = self.spanning_inducing()
+    def _check(self, broadcast: Broadcast, inducing: Inducing) -> None:
+        size = 0 if not self.config.fit else 3 if self.level is None else 2
+        scale, sigma_max, last = broadcast.scale, broadcast.sigma_max, self.config.n_agents - 1
+        rules = {
+            f"v_bar holds {inducing.m} finite numbers": are_real(broadcast.v_bar, inducing.m),
+            "sigma_max is a finite number >= 0 where trimming is 'paper', else None": (
+                is_real(sigma_max) and (sigma_max or 0.0) >= 0.0
+                if self.config.trimming == "paper"
+                else sigma_max is None
+            ),
+            f"its scale holds {size} finite numbers, and the first two are > 0": (
+                are_real(scale, size) and all(number > 0.0 for number in scale[:2])
+            ),
+            f"its agents are integers from 0 to {last} in order, at least one": (
+                self._are_agents(broadcast.agents)
+            ),
+        }
+        broken = [rule for rule, kept in rules.items() if not kept]
+        if broken:
+            raise ValueError(f"A broadcast of epoch {self.j} is refused: {'; '.join(broken)}.")
+
+    def _are_agents(self, agents: Any) -> bool:
+        if not (isinstance(agents, tuple | list) and agents and all(map(is_whole, agents))):
+            return False
+        inside = 0 <= agents[0] and agents[-1] < self.config.n_agents
+        return inside and all(one < two for one, two in itertools.pairwise(agents))
+
+    def _take(self, broadcast: Broadcast, inducing: Inducing) -> None:
+        """All that follows from a broadcast; nothing changes before all of it is known."""
+        scale, level = self.fixed_scale(), self.level
+        if self.config.fit:
+            lam, s, *sent = broadcast.scale
+            level = sent[0] if sent else level
+            scale = Scale(lam, s, level or 0.0)
         G = None
-        if shared:
-            Z = inducing.z(self.inputs_of(broadcast.agents))
+        if self.config.coins == "shared":
+            Z = inducing.z(self.inputs_of(tuple(broadcast.agents)))
             G = Z.T @ Z
-        self.posterior = SparsePosterior(inducing, np.array(broadcast.v_bar), scale, G)
-        test = self.test(self.posterior, broadcast.sigma_max)
-        self.active = self.active.trimmed(test, self.coins.refinement(self.j))
+        v_bar = np.array(broadcast.v_bar, dtype=float)
+        posterior = SparsePosterior(inducing, v_bar, scale, G)
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at
+            test = self.test(posterior, broadcast.sigma_max)
+            left = math.isfinite(test.threshold) and test.passes(self.active.inputs).any()
+        if not left:
+            raise ValueError(
+                f"A broadcast of epoch {self.j} is refused: no point of the active set would stay."
+            )
+        active = self.active.trimmed(test, self.coins.refinement(self.j))
+        self.posterior, self.active, self.level = posterior, active, level
         self._forget()
         self.heard.append(broadcast)
         self.played += self.T_j

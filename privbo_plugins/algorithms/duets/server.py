@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.messages import (
+    LARGEST,
     PROJECTION,
     REWARDS,
     Broadcast,
     InducingSet,
     Upload,
+    check_holds,
+    is_real,
+    is_whole,
     numbers,
 )
 from privbo_plugins.algorithms.duets.party import Party
@@ -30,6 +34,9 @@ from privbo_plugins.algorithms.duets.posterior import (
 )
 
 Array = NDArray[np.float64]
+
+_ROUNDING = 1.001
+"""So much may what an agent adds up exceed its bound."""
 
 
 class Server:
@@ -78,34 +85,52 @@ class Server:
             False if it is a duplicate, or of an epoch that is over: the first one stands.
 
         Raises:
-            ValueError: If it is of an epoch to come, or not as long as its epoch asks for.
+            ValueError: If it is of an epoch to come, or nothing that an agent of this run sends.
+                It is not counted then.
         """
+        upload = self._checked(upload)
         self.communication.up += upload.reals
         if upload.epoch < self.party.j or upload.agent in self._uploads:
             return False
-        if upload.epoch > self.party.j or not 0 <= upload.agent < self.party.config.n_agents:
-            raise ValueError(
-                f"Epoch {self.party.j} of agents 0 to {self.party.config.n_agents - 1} is open, "
-                f"got an upload of agent {upload.agent} for epoch {upload.epoch}."
-            )
-        self._check(upload)
         self._uploads[upload.agent] = upload
         return True
 
-    def _check(self, upload: Upload) -> None:
-        if not np.isfinite(upload.numbers).all():
-            raise ValueError("An upload holds finite numbers.")
-        if upload.kind == REWARDS and upload.reals != self.party.T_j:
-            raise ValueError(f"An agent has {self.party.T_j} rewards, got {upload.reals} numbers.")
-        if upload.kind == PROJECTION:
-            fit, m = self.party.config.fit, self._inducing().m
-            if upload.reals != m + 2 * fit:
-                raise ValueError(
-                    f"A projection of epoch {self.party.j} has {m} numbers"
-                    f"{' and two sums' if fit else ''}, got {upload.reals}."
-                )
-        if upload.kind not in (PROJECTION, REWARDS):
-            raise ValueError(f"An upload is a projection or rewards, got {upload.kind!r}.")
+    def _checked(self, upload: Upload) -> Upload:
+        """An upload as it is stored; no error says what it holds, which may be private."""
+        self._check_sender(upload)
+        T = self.party.length(upload.epoch)
+        if upload.kind == REWARDS:
+            bounds = [LARGEST] * T
+        else:
+            # |z| <= 1, so no entry is larger than the sum of the rewards' sizes.
+            entry, fit = _ROUNDING * T * LARGEST, self.party.config.fit
+            bounds = [entry] * self._size(upload.epoch) + [entry, entry * LARGEST] * fit
+        _check_numbers(upload, bounds)
+        if upload.kind == PROJECTION and self.party.config.fit:
+            _check_sums(upload.numbers[-2], upload.numbers[-1], T)
+        values = tuple(map(float, upload.numbers))
+        return Upload(int(upload.epoch), int(upload.agent), str(upload.kind), values)
+
+    def _check_sender(self, upload: Upload) -> None:
+        party, last = self.party, self.party.config.n_agents - 1
+        if not (is_whole(upload.agent) and 0 <= upload.agent <= last):
+            raise ValueError(f"An upload comes from one of the agents 0 to {last}, an integer.")
+        if not (is_whole(upload.epoch) and upload.epoch >= 1):
+            raise ValueError("The epoch of an upload is an integer >= 1.")
+        over = upload.epoch <= len(party.heard)
+        if not over and (upload.epoch != party.j or party.finished):
+            now = "No epoch" if party.finished else f"Epoch {party.j}"
+            raise ValueError(
+                f"{now} of agents 0 to {last} is open, got an upload of agent {upload.agent} for "
+                f"epoch {upload.epoch}."
+            )
+        if not (isinstance(upload.kind, str) and upload.kind in (PROJECTION, REWARDS)):
+            raise ValueError(f"An upload is of the kind {PROJECTION!r} or {REWARDS!r}.")
+
+    def _size(self, epoch: int) -> int:
+        """How many inducing points an epoch has."""
+        heard = self.party.heard
+        return len(heard[epoch - 1].v_bar) if epoch <= len(heard) else self._inducing().m
 
     @property
     def waiting_for(self) -> list[int]:
@@ -123,7 +148,8 @@ class Server:
             What every agent has to hear.
 
         Raises:
-            ValueError: If other agents have not reported yet, or nobody has.
+            ValueError: If other agents have not reported yet, or nobody has; also if nothing
+                could be learnt from what they report. Nothing has changed then.
         """
         lost = set(without)
         late = [n for n in self.waiting_for if n not in lost]
@@ -134,9 +160,15 @@ class Server:
             )
         agents = tuple(n for n in sorted(self._uploads) if n not in lost)
         inducing, broadcast = self._aggregate(agents)
+        try:
+            self.party.hear(broadcast, inducing)
+        except ValueError as error:
+            raise ValueError(
+                f"Epoch {self.party.j} cannot end with the uploads of the agents {agents}, and "
+                f"nobody has heard anything: {error} Name those that may be wrong in without=."
+            ) from error
         self._uploads.clear()
         self.communication.down += broadcast.reals
-        self.party.hear(broadcast, inducing)
         return broadcast
 
     def _aggregate(self, agents: tuple[int, ...]) -> tuple[Inducing, Broadcast]:
@@ -197,11 +229,47 @@ class Server:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict` in a new server of the same settings, key and domain."""
+        """Restores :meth:`state_dict` in a new server of the same settings, key and domain.
+
+        Raises:
+            ValueError: If something is missing, or an upload is nothing that an agent sends.
+        """
+        names = ("heard", "epoch", "announced", "communication", "uploads")
+        check_holds(state, names, "A server's state")
+        check_holds(state["communication"], ("up", "down"), "The communication of a state")
         for heard in map(Broadcast.from_dict, state["heard"]):
             self.party.hear(heard, self._inducing())
-        for epoch, agent, kind, values in state["uploads"]:
-            self._uploads[int(agent)] = Upload(int(epoch), int(agent), kind, tuple(values))
+        for row in state["uploads"]:
+            self._restore(row)
         if state["announced"]:
-            self.inducing_set()  # counted already
-        self.communication.load(state["communication"])
+            self.inducing_set()
+        self.communication.load(state["communication"])  # all of this is counted there
+
+    def _restore(self, row: Any) -> None:
+        if not (isinstance(row, list | tuple) and len(row) == 4):
+            raise ValueError("An upload of a state is a list of epoch, agent, kind and numbers.")
+        if not self.receive(Upload(*row)):
+            raise ValueError(
+                f"The uploads of a state are of its open epoch {self.party.j}, one an agent."
+            )
+
+
+def _check_numbers(upload: Upload, bounds: list[float]) -> None:
+    """Checks that an upload holds as many numbers as there are bounds, and none beyond them."""
+    values, what = upload.numbers, f"{upload.kind} of epoch {upload.epoch}"
+    if not isinstance(values, tuple | list) or len(values) != len(bounds):
+        raise ValueError(f"An upload of the {what} holds {len(bounds)} numbers.")
+    if not all(map(is_real, values, bounds)):
+        raise ValueError(
+            f"An upload of the {what} holds finite numbers, none larger than rewards up to "
+            f"{LARGEST:g} add up to."
+        )
+
+
+def _check_sums(one: float, two: float, n: int) -> None:
+    """Checks that n rewards can have this sum and this sum of squares (Cauchy-Schwarz)."""
+    if two < 0.0 or one * one > _ROUNDING * n * two + 1e-300:
+        raise ValueError(
+            f"The last two numbers of a projection are the sum of {n} rewards and that of their "
+            f"squares, which is at least the former's square over {n}."
+        )
