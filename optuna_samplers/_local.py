@@ -85,14 +85,14 @@ class StoredPlays:
 def read_plays(study: Study) -> StoredPlays:
     """Compares every value in a study with the release that its trial remembers."""
     stored = StoredPlays()
-    failed = False
+    failed = 0
     for trial in study.get_trials(deepcopy=False):
         play = trial.user_attrs.get(PLAY_ATTR)
         vouched = trial.user_attrs.get(VOUCHED_ATTR, [])
         stored.vouched |= set(vouched)
         if any(operation not in vouched for operation in outputs_of(trial)):
             stored.reasons.append("trials hold data beside the reward that nobody vouched for")
-        failed |= trial.state in (TrialState.FAIL, TrialState.PRUNED)
+        failed += trial.state in (TrialState.FAIL, TrialState.PRUNED)
         if play is not None:
             _count(stored, key_of(trial), play)
         if trial.state == TrialState.COMPLETE and not shows_release(trial):
@@ -102,7 +102,10 @@ def read_plays(study: Study) -> StoredPlays:
     for operation in sorted(stored.vouched):
         stored.notes.append(f"the objective declared what it gave to trial.{operation} public")
     if failed:
-        stored.notes.append("trials failed or were pruned, which their users' rewards may tell of")
+        stored.notes.append(
+            f"{failed} trials failed or were pruned: whether a trial fails may tell of its user's "
+            "reward"
+        )
     return stored
 
 

@@ -17,6 +17,9 @@ from privbo_plugins.vault import Vault
 GUARANTEE_ATTR = "privbo:guarantee"
 """Study attribute with the guarantee as a paragraph, for the dashboard."""
 
+_OWN_ATTRS = {"privbo:play", "privbo:vouched", "privbo:role", "privbo:agent", "privbo:epoch"}
+"""All user attributes that samplers and wrapped objectives give a trial."""
+
 _OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
 
 
@@ -40,7 +43,7 @@ def outputs_of(trial: FrozenTrial) -> list[str]:
     found = []
     if trial.intermediate_values:
         found.append("report")
-    if any(not name.startswith("privbo:") for name in trial.user_attrs):
+    if not set(trial.user_attrs) <= _OWN_ATTRS:
         found.append("set_user_attr")
     if trial.constraints:
         found.append("set_constraint")

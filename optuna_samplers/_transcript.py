@@ -12,7 +12,6 @@ import secrets
 import threading
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -25,6 +24,11 @@ from optuna_samplers._study import show_guarantee
 from privbo_plugins.algorithms.base import Play, RewardAlgorithm
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.spaces import Space
+
+
+def _short(seed: int) -> int:
+    """A seed that numpy takes; those below 2**32 as they are."""
+    return seed if seed < 2**32 else seed % 2**32
 
 
 class Learner(RewardAlgorithm, Protocol):
@@ -44,13 +48,19 @@ class StudyState:
         self.first_open = 0
         self.warned = False
         self.shown: dict[str, Any] | None = None
-        self.held: dict[int, tuple[int, int, int] | None] = {}
-        self.failed: Counter[tuple[int, int, int]] = Counter()
+        self.mark: dict[str, Any] | None = None
+        self.at: dict[int, bool] = {}
+        self.lost: dict[tuple[int, int, int], set[int]] = {}
+        self.stray: int | None = None
+        self.said: set[str] = set()
 
     def unread(self, study: Study) -> list[FrozenTrial]:
         """Trials that were not finished when they were last looked at."""
-        trials = study.get_trials(deepcopy=False)[self.first_open :]
-        return [trial for trial in trials if trial.number not in self.told]
+        return self.unread_of(study.get_trials(deepcopy=False))
+
+    def unread_of(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Those of all trials of the study that :meth:`unread` returns."""
+        return [trial for trial in trials[self.first_open :] if trial.number not in self.told]
 
     def read(self, trials: Sequence[FrozenTrial]) -> None:
         """Remembers finished trials; those before the first open one need no list."""
@@ -69,7 +79,7 @@ class TranscriptSampler(BaseSampler):
 
     def __init__(self, *, seed: int | None) -> None:
         self._seed = secrets.randbits(32) if seed is None else int(seed)
-        self._independent = RandomSampler(seed=seed)
+        self._independent = RandomSampler(seed=None if seed is None else _short(seed))
         self._reset()
 
     def _reset(self) -> None:

@@ -4,9 +4,13 @@ Every process derives the same run from the study's trials, whoever reads them w
 
 * A trial *claims* a draw, looks whether another one has it too, and *holds* it if not. Of trials
   that claim a draw at once, at most one comes to hold it; the others take another draw.
-* A draw belongs to the lowest-numbered trial that holds it and has not failed (a retry holds what
-  the trial that it repeats held). Rewards of an epoch are told, in the order of its draws, once
-  all of them have an owner that is complete.
+* A draw belongs to the lowest-numbered of the first ``ATTEMPTS`` trials that hold it, of those
+  that have not ended without its value (a retry holds what the trial that it repeats held). If
+  all of these have, the draw is given up for good, whatever trials hold it later.
+* Rewards of an epoch are told, in the order of its draws, once each has an owner that is complete
+  or is given up.
+* A draw counts only for those who have the settings, the space and the coins that it was drawn
+  with; they are stored beside it.
 * Everything else that has a value informs the recommendation only.
 """
 
@@ -14,13 +18,17 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
+from optuna.samplers import RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -31,6 +39,7 @@ from optuna_samplers._transcript import StudyState
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.algorithms.duets.algorithm import Slot
+from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.spaces import Space
@@ -41,6 +50,10 @@ CLAIM_ATTR = "privbo:claim"
 
 DRAW_ATTR = "privbo:draw"
 """System attribute of a trial: the draw (epoch, agent, draw) that it holds."""
+
+MARK_ATTR = "privbo:duets"
+"""System attribute of a trial that holds a draw: digests of the settings and of the space that it
+was drawn with, and the number behind its coins."""
 
 AGENT_ATTR = "privbo:agent"
 """User attribute of a trial, for the dashboard: whose draw it is."""
@@ -71,11 +84,19 @@ class DUETSSampler(RewardSampler):
     counts as the worst value that is known. While an epoch waits for its last
     draws, further workers play the most promising points known.
 
+    A worker that is lost is noticed by Optuna's heartbeat only, which must be enabled in the
+    storage (``RDBStorage(url, heartbeat_interval=60)``); without one an epoch waits for its
+    trial until ``study.tell(number, state=TrialState.FAIL)``.
+
     Source: Pavlovic, Salgia and Zhao, *Order-Optimal Regret in Distributed Kernel Bandits using
     Uniform Sampling with Shared Randomness*. ``DUETSConfig.paper`` lists the published settings;
     the defaults keep its order of regret with smaller constants.
 
-    All workers, and every resumed run, need the same settings and the same ``seed`` (or none).
+    All workers, and every resumed run, need the same settings and the same ``seed`` (or none);
+    whoever has others is refused at the first draw. A copy of a study goes on with its coins.
+
+    A trial's ``privbo:agent`` is known from its first suggestion on, so ``user_id`` cannot read
+    it before the objective runs.
 
     Args:
         n_agents: N, number of agents, >= 1: about as many as there are workers.
@@ -200,6 +221,9 @@ class DUETSSampler(RewardSampler):
         if seed is not None:
             _check_whole("seed", seed, 0)
         self._duets, self._key = config, seed
+        declared = to_space(search_space) if search_space else None
+        described = None if declared is None else declared.to_dict()
+        self._settings = _digest([config.to_dict(), described])
         super().__init__(
             DUETS,
             config,
@@ -248,7 +272,10 @@ class DUETSSampler(RewardSampler):
         with self._lock:
             algorithm, play = self._taken(study, trial, space)
             self._show(study, algorithm)
-        slot = _slot_of(play)
+            slot = _slot_of(play)
+            notices = self._notices(study, algorithm, spare=slot is None)
+        for text in notices:
+            warnings.warn(text, UtilityWarning, stacklevel=2)
         if slot is None:
             return space.decode(play.x)
         study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, play.agent)
@@ -258,6 +285,7 @@ class DUETSSampler(RewardSampler):
     def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Play]:
         """A draw that the trial holds from now on, or a spare play."""
         storage, trial_id = study._storage, trial._trial_id
+        self._refuse_other_settings(study)
         for attempt in range(_ATTEMPTS + 1):
             algorithm, pending = self._synchronised(study, space, trial.number)
             algorithm.seed = self._seed
@@ -269,26 +297,90 @@ class DUETSSampler(RewardSampler):
                 break
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, list(slot))
             if self._comes_first(study, trial.number, slot, algorithm):
+                storage.set_trial_system_attr(trial_id, MARK_ATTR, self._state(study).mark)
                 storage.set_trial_system_attr(trial_id, DRAW_ATTR, list(slot))
                 return algorithm, play
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, None)
         return algorithm, play
 
     def _comes_first(self, study: Study, number: int, slot: Slot, algorithm: DUETS) -> bool:
-        """Whether a trial may hold the draw that it has claimed: nobody else has it or wants it.
+        """Whether a trial may hold the draw that it has claimed.
 
-        Of two trials that claimed it, the one that looks last sees the other; it gives way unless
-        the other does.
+        Not if it is given up, or somebody else has it or wants it. Of two trials that claimed it,
+        the one that looks last sees the other; it gives way unless the other does.
         """
+        own = self._state(study)
         for _ in range(_LOOKS):
-            others = [t for t in self._state(study).unread(study) if t.number != number]
+            others = [t for t in own.unread(study) if t.number != number]
             wanted = [t.number for t in others if _wants(t) == slot]
-            stored = (t for t in others if _read_slot(t, DRAW_ATTR) == slot)
-            if any(_held(t, algorithm) for t in stored) or min(wanted, default=number) < number:
+            held = _holders(own, algorithm, others)
+            taken = slot in held.owners or slot in held.given_up
+            if taken or min(wanted, default=number) < number:
                 return False
             if not wanted:
                 return True
         return False
+
+    def _refuse_other_settings(self, study: Study) -> None:
+        """All draws of a study come from one run.
+
+        Raises:
+            SpaceChangedError: If the study's first draw was drawn with other settings.
+        """
+        first = _founder(study.get_trials(deepcopy=False))
+        if first is None:
+            return
+        if first["settings"] != self._settings:
+            raise SpaceChangedError(
+                "All workers of a study, and every resumed run, need the same settings. This "
+                f"DUETSSampler's settings or search_space= (digest {self._settings}) differ from "
+                f"those of the study's first draw (digest {first['settings']}): give it the same "
+                "settings, or use a new study."
+            )
+        if self._key is not None and first["key"] != int(self._key):
+            raise SpaceChangedError(
+                "All workers of a study, and every resumed run, need the same seed= (or none). "
+                f"This DUETSSampler has seed={self._key}, and the study's first draw was drawn "
+                f"with {first['key']}: give it no seed=, or use a new study."
+            )
+
+    def _notices(self, study: Study, algorithm: DUETS, *, spare: bool) -> list[str]:
+        """What the user should know and has not been told yet."""
+        own, found = self._state(study), {}
+        if own.stray is not None:
+            found["stray"] = (
+                f"Trial {own.stray} did not play the point that it was given: the objective did "
+                "not suggest every parameter of search_space=, or another value was used. Such a "
+                f"draw is asked for {ATTEMPTS} times in all and then counts as the worst value. "
+                "Declare, and suggest, the same parameters in every trial."
+            )
+        if spare and "late" not in own.said:
+            late = _holding_up(study, own, algorithm)
+            if late:
+                found["late"] = (
+                    f"Epoch {algorithm.epoch} waits for trials {', '.join(map(str, late))}, which "
+                    "are still running; nothing is trimmed until they end. If their workers are "
+                    "lost: give RDBStorage heartbeat_interval=, so that Optuna notices, or tell "
+                    "them as failed with study.tell(number, state=TrialState.FAIL)."
+                )
+        new = [text for name, text in found.items() if name not in own.said]
+        own.said |= set(found)
+        return new
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A random draw, before the space is known; with ``seed=`` another one in every trial."""
+        with self._lock:
+            if self._key is not None:
+                text = f"{int(self._key)}/{trial.number}/{param_name}"
+                digest = hashlib.sha256(text.encode()).digest()
+                self._independent = RandomSampler(seed=int.from_bytes(digest[:4], "big"))
+            return super().sample_independent(study, trial, param_name, param_distribution)
 
     # What the study shows -------------------------------------------------------------------
 
@@ -299,36 +391,37 @@ class DUETSSampler(RewardSampler):
 
         Draws of the open epoch that are done count as out: they are told with the last of it.
         """
-        own = self._state(study)
+        own, trials = self._state(study), study.get_trials(deepcopy=False)
+        mark = self._mark(study, space, trials)
         algorithm = own.algorithm
-        if not isinstance(algorithm, DUETS) or algorithm.space != space:
+        if not isinstance(algorithm, DUETS) or algorithm.space != space or own.mark != mark:
             maximize = study.direction == StudyDirection.MAXIMIZE
-            algorithm = DUETS(self._duets, space, maximize=maximize, seed=self._key_of(study))
-            own.algorithm, own.told, own.first_open = algorithm, set(), 0
-            own.held.clear()
-            own.failed.clear()
-        unread = [t for t in own.unread(study) if t.number != asking]
-        own.failed.update(slot for slot in map(_failed, unread) if slot is not None)
-        unread, held = _close_epochs(own, algorithm, unread)
-        done = [
-            t
-            for t in unread
-            if t.state.is_finished() and not _waits(t, algorithm, t.number in held)
-        ]
+            algorithm = DUETS(self._duets, space, maximize=maximize, seed=mark["key"])
+            own.algorithm, own.mark, own.told, own.first_open = algorithm, mark, set(), 0
+            own.at.clear()
+            own.lost.clear()
+        unread, held = _close_epochs(own, algorithm, own.unread_of(trials))
+        done = [t for t in unread if t.state.is_finished() and not _waits(t, own, algorithm, held)]
         for play, value in self._values(done, space):
             algorithm.tell(Play(play.x), value)
         own.read(done)
-        running = [t for t in unread if not t.state.is_finished()]
-        out = set(held.values()) | {_wants(t) for t in running} | _given_up(own)
+        running = [t for t in unread if not t.state.is_finished() and t.number != asking]
+        out = {slot for slot, owner in held.owners.items() if owner.number != asking}
+        out |= {slot for slot in map(_wants, running) if slot is not None} | held.given_up
         draws = [algorithm.play_of(slot) for slot in algorithm.slots() if slot in out]
         spare = [self._played(t, space) for t in running if t.state == TrialState.RUNNING]
         return algorithm, draws + [play for play in spare if play is not None]
 
-    def _key_of(self, study: Study) -> int:
-        """The number behind all coins: the same in every process."""
+    def _mark(self, study: Study, space: Space, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+        """What this sampler's draws come from: settings, space, the number behind the coins."""
+        first = _founder(trials)
         if self._key is not None:
-            return int(self._key)
-        return int.from_bytes(hashlib.sha256(study.study_name.encode()).digest()[:8], "big")
+            key = int(self._key)
+        elif first is not None:
+            key = int(first["key"])
+        else:
+            key = int.from_bytes(hashlib.sha256(study.study_name.encode()).digest()[:8], "big")
+        return {"settings": self._settings, "space": _digest(space.to_dict()), "key": key}
 
     def _recommendation(self, study: Study, space: Space) -> NDArray[np.float64]:
         """From all values, those of the open epoch too, in the order of trials."""
@@ -354,13 +447,42 @@ def _slot_of(play: Play) -> Slot | None:
 
 
 def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
-    stored: Sequence[int] | None = trial.system_attrs.get(name)
-    return None if stored is None else (int(stored[0]), int(stored[1]), int(stored[2]))
+    """A draw as stored, or None: a storage may hold anything."""
+    stored: Any = trial.system_attrs.get(name)
+    if not isinstance(stored, list | tuple) or len(stored) != 3:
+        return None
+    if any(not isinstance(part, int) or isinstance(part, bool) for part in stored):
+        return None
+    return stored[0], stored[1], stored[2]
+
+
+def _mark_of(trial: FrozenTrial) -> dict[str, Any] | None:
+    """What a trial's draw came from; None if that is not known."""
+    stored: Any = trial.system_attrs.get(MARK_ATTR)
+    if not isinstance(stored, dict) or set(stored) != {"settings", "space", "key"}:
+        return None
+    key = stored["key"]
+    return None if not isinstance(key, int) or isinstance(key, bool) or key < 0 else stored
+
+
+def _founder(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
+    """What the draw of the lowest-numbered trial that holds one came from."""
+    marks = (_mark_of(t) for t in trials if _read_slot(t, DRAW_ATTR) is not None)
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def _draw_of(trial: FrozenTrial, mark: dict[str, Any] | None) -> Slot | None:
+    """The draw that a trial holds or held, if it is one of this run."""
+    found = _mark_of(trial)
+    return _read_slot(trial, DRAW_ATTR) if found is None or found == mark else None
 
 
 def _wants(trial: FrozenTrial) -> Slot | None:
-    """The draw that an unfinished trial has claimed."""
-    return None if trial.state.is_finished() else _read_slot(trial, CLAIM_ATTR)
+    """The draw that a running trial has claimed and does not hold yet."""
+    if trial.state != TrialState.RUNNING:
+        return None
+    claim = _read_slot(trial, CLAIM_ATTR)
+    return None if claim == _read_slot(trial, DRAW_ATTR) else claim
 
 
 def _has_value(trial: FrozenTrial) -> bool:
@@ -368,34 +490,72 @@ def _has_value(trial: FrozenTrial) -> bool:
     return complete and trial.value is not None and math.isfinite(trial.value)
 
 
-def _failed(trial: FrozenTrial) -> Slot | None:
-    """The draw that a trial held and has left without a value."""
-    ended = trial.state.is_finished() and not _has_value(trial)
-    return _read_slot(trial, DRAW_ATTR) if ended else None
+@dataclass(frozen=True)
+class _Holders:
+    """Who holds the draws of the open epoch.
+
+    Attributes:
+        owners: Draws that have an owner, and whom.
+        given_up: Draws that have been tried often enough.
+        candidates: Trials that are an owner, or become one if those before them fail.
+    """
+
+    owners: dict[Slot, FrozenTrial]
+    given_up: set[Slot]
+    candidates: set[int]
 
 
-def _given_up(own: StudyState) -> set[Slot]:
-    """Draws that have failed so often that they count as the worst."""
-    return {slot for slot, times in own.failed.items() if times >= ATTEMPTS}
+def _holders(own: StudyState, algorithm: DUETS, trials: Sequence[FrozenTrial]) -> _Holders:
+    """Who holds what, from the trials that are not read yet and what was lost by those that are.
+
+    Given up is for good: trials never take a value back, and none comes to hold such a draw.
+    """
+    holding = _sorted_out(own, algorithm, trials)
+    found = _Holders({}, set(), set())
+    for slot in algorithm.slots():
+        held, lost = holding.get(slot, {}), own.lost.get(slot, set())
+        first = sorted(set(held) | lost)[:ATTEMPTS]
+        good = [number for number in first if number not in lost]
+        found.candidates.update(good)
+        if good:
+            found.owners[slot] = held[good[0]]
+        elif len(first) == ATTEMPTS:
+            found.given_up.add(slot)
+    return found
 
 
-def _held(trial: FrozenTrial, algorithm: DUETS) -> Slot | None:
-    """The draw of the open epoch that a trial holds: it plays its point and has not failed."""
-    slot = _read_slot(trial, DRAW_ATTR)
-    if slot is None or (trial.state.is_finished() and not _has_value(trial)):
-        return None
-    return slot if _plays(trial, slot, algorithm) else None
+def _sorted_out(
+    own: StudyState, algorithm: DUETS, trials: Sequence[FrozenTrial]
+) -> dict[Slot, dict[int, FrozenTrial]]:
+    """Trials by the draws of the open epoch that they hold; who lost a draw is remembered."""
+    holding: dict[Slot, dict[int, FrozenTrial]] = {}
+    for trial in trials:
+        slot = _draw_of(trial, own.mark)
+        if slot is None:
+            continue
+        if trial.state.is_finished() and not _has_value(trial):
+            own.lost.setdefault(slot, set()).add(trial.number)
+        elif _is_open(slot, algorithm) and _plays(own, trial, slot, algorithm):
+            holding.setdefault(slot, {})[trial.number] = trial
+        elif _is_open(slot, algorithm):
+            own.lost.setdefault(slot, set()).add(trial.number)
+            own.stray = trial.number if own.stray is None else own.stray
+    return holding
 
 
-def _plays(trial: FrozenTrial, slot: Slot, algorithm: DUETS) -> bool:
-    """Whether a trial plays a draw of the open epoch; what is not suggested yet may follow."""
-    epoch, agent, draw = slot
-    party = algorithm.party
-    if epoch != party.j or not (0 <= agent < party.config.n_agents and 0 <= draw < party.T_j):
-        return False
+def _is_open(slot: Slot, algorithm: DUETS) -> bool:
+    """Whether a slot is a draw of the open epoch."""
+    (epoch, agent, draw), party = slot, algorithm.party
+    return epoch == party.j and 0 <= agent < party.config.n_agents and 0 <= draw < party.T_j
+
+
+def _plays(own: StudyState, trial: FrozenTrial, slot: Slot, algorithm: DUETS) -> bool:
+    """Whether a trial plays its draw of the open epoch; what is not suggested yet may follow."""
     if not set(algorithm.space) <= set(trial.params):
         return not trial.state.is_finished()
-    return _at(trial, algorithm.play_of(slot), algorithm.space)
+    if trial.number not in own.at or not trial.state.is_finished():
+        own.at[trial.number] = _at(trial, algorithm.play_of(slot), algorithm.space)
+    return own.at[trial.number]
 
 
 def _at(trial: FrozenTrial, play: Play, space: Space) -> bool:
@@ -410,48 +570,82 @@ def _at(trial: FrozenTrial, play: Play, space: Space) -> bool:
     return bool(np.allclose(space.snap(x), play.x, rtol=0.0, atol=1e-9))
 
 
-def _all_held(own: StudyState, algorithm: DUETS, trials: Sequence[FrozenTrial]) -> dict[int, Slot]:
-    """The draws of the open epoch that trials hold, by the trials' numbers in order."""
-    held: dict[int, Slot] = {}
-    for trial in trials:
-        slot = own.held[trial.number] if trial.number in own.held else _held(trial, algorithm)
-        if trial.state.is_finished():
-            own.held[trial.number] = slot
-        if slot is not None:
-            held[trial.number] = slot
-    return held
-
-
 def _close_epochs(
     own: StudyState, algorithm: DUETS, unread: list[FrozenTrial]
-) -> tuple[list[FrozenTrial], dict[int, Slot]]:
-    """Tells the owners of every epoch that is complete; the trials that are left, their draws."""
+) -> tuple[list[FrozenTrial], _Holders]:
+    """Tells the owners of every epoch that is complete; the trials that are left, who holds what.
+
+    A draw that somebody has claimed is not given up before he has seen that he must not.
+    """
     while True:
-        held = _all_held(own, algorithm, unread)
-        trials = {trial.number: trial for trial in unread}
-        owners = {slot: trials[number] for number, slot in reversed(held.items())}
+        held = _holders(own, algorithm, unread)
         slots = algorithm.slots()
-        done = {s: owners[s] for s in slots if s in owners and owners[s].state.is_finished()}
-        lost = _given_up(own) - set(owners)
-        worst = algorithm.worst([float(trial.value or 0.0) for trial in done.values()])
-        if not slots or worst is None or not set(slots) <= set(done) | lost:
+        done = {s: t for s, t in held.owners.items() if t.state.is_finished()}
+        lost = held.given_up - {_wants(trial) for trial in unread}
+        worst = algorithm.worst(_known(algorithm, done.values()))
+        if not slots or not set(slots) <= set(done) | lost or (lost and worst is None):
             return unread, held
         plays = [algorithm.play_of(slot) for slot in slots]
-        values = [float(done[s].value or 0.0) if s in done else worst for s in slots]
-        for play, value in zip(plays, values, strict=True):
-            algorithm.tell(play, value)
-        own.read(list(done.values()))
-        own.held.clear()
+        for slot, play in zip(slots, plays, strict=True):
+            if slot in done:
+                algorithm.tell(play, float(done[slot].value or 0.0))
+            elif worst is not None:
+                algorithm.give_up(play, worst)
         told = {trial.number for trial in done.values()}
+        own.read(list(done.values()))
+        own.at.clear()
+        own.lost = {slot: gone for slot, gone in own.lost.items() if slot[0] >= algorithm.epoch}
         unread = [trial for trial in unread if trial.number not in told]
 
 
-def _waits(trial: FrozenTrial, algorithm: DUETS, holds: bool) -> bool:
+def _known(algorithm: DUETS, owners: Iterable[FrozenTrial]) -> list[float]:
+    """Values that the worst one is taken of: of this epoch's draws, or of those before."""
+    now = [float(trial.value or 0.0) for trial in owners]
+    return now or [value for play, value in algorithm.plays if play.epoch is not None]
+
+
+def _waits(trial: FrozenTrial, own: StudyState, algorithm: DUETS, held: _Holders) -> bool:
     """Whether a finished trial's value has to wait for its epoch to be done."""
-    slot = _read_slot(trial, DRAW_ATTR)
+    slot = _draw_of(trial, own.mark)
     if slot is None or not _has_value(trial) or algorithm.party.finished:
         return False
-    return holds or slot[0] > algorithm.epoch
+    return trial.number in held.candidates or slot[0] > algorithm.epoch
+
+
+def _holding_up(study: Study, own: StudyState, algorithm: DUETS) -> list[int]:
+    """Running trials that all of an epoch's other workers have been waiting for long."""
+    slots = algorithm.slots()
+    trials = study.get_trials(deepcopy=False)
+    held = _holders(own, algorithm, own.unread_of(trials))
+    left = [s for s in slots if s not in held.given_up]
+    if not set(left) <= set(held.owners):
+        return []
+    late = sorted(t.number for t in held.owners.values() if not t.state.is_finished())
+    running = all(trials[number].state == TrialState.RUNNING for number in late)
+    epochs = [(_draw_of(trial, own.mark) or (0, 0, 0))[0] for trial in trials]
+    opened = next((i for i, epoch in enumerate(epochs) if epoch == algorithm.epoch), len(trials))
+    spare = [
+        trial
+        for trial, epoch in zip(trials[opened:], epochs[opened:], strict=True)
+        if trial.state == TrialState.COMPLETE and epoch != algorithm.epoch
+    ]
+    return late if running and len(spare) > len(slots) else []
+
+
+def _digest(described: Any) -> str:
+    """A short name of settings; numbers that are equal count as the same."""
+    text = json.dumps(_plain(described), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(described: Any) -> Any:
+    if isinstance(described, Mapping):
+        return {str(name): _plain(value) for name, value in described.items()}
+    if isinstance(described, list | tuple):
+        return [_plain(value) for value in described]
+    if isinstance(described, int | float | np.number) and not isinstance(described, bool):
+        return float(described)
+    return described
 
 
 def _is_fixed(trial: FrozenTrial, space: Space) -> bool:

@@ -22,8 +22,8 @@ _NAMED, _VOUCHED_FOR = "named", "vouched-for"
 _DECLARED = "the trainable declared what it gave to {} public"
 
 _FAILED = (
-    "trials failed, which their users' rewards may tell of; what a private function raises is "
-    "withheld, but not what is raised or logged around it"
+    "trials failed: whether a trial fails may tell of its user's reward; what a private function "
+    "raises is withheld, but not what is raised or logged around it"
 )
 
 LOST_PLAYS = (

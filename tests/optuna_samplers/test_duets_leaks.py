@@ -115,3 +115,21 @@ def test_control_what_agents_send_is_searched_too(
     for trial in study.trials:
         algorithm.tell(algorithm.play_of(tuple(trial.system_attrs["privbo:draw"])), trial.value)
     assert ward.scanner.hits(repr(algorithm.state_dict()).encode())
+
+
+@pytest.mark.filterwarnings("ignore:Nothing is protected:privbo_plugins.errors.PrivacyWarning")
+def test_the_plugins_prefix_hides_no_attribute() -> None:
+    sampler = make()
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=2)
+    assert sampler.guarantee(study).protected
+
+    def beside(trial: optuna.Trial) -> float:
+        trial.set_user_attr("privbo:raw", trial.suggest_float("x", 0, 1))
+        raise optuna.TrialPruned
+
+    study.optimize(beside, n_trials=1)
+    guarantee = sampler.guarantee(study)
+    assert not guarantee.protected
+    assert "data beside the reward" in str(guarantee)
+    assert "1 trials failed or were pruned" in str(guarantee.notes)
