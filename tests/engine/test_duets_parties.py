@@ -731,3 +731,7 @@ def test_messages_know_how_many_real_numbers_they_hold() -> None:
     assert Upload(1, 0, "projection", (1.0, 2.0)).reals == 2
     assert Broadcast(1, (1.0, 2.0), None, (), (0, 1, 2), 7).reals == 2
     assert Broadcast(1, (1.0, 2.0), 0.5, (1.0, 2.0, 3.0), (0,), 7).reals == 6
+
+
+def test_an_upload_does_not_show_its_numbers() -> None:
+    assert "0.625" not in repr(Upload(1, 0, "rewards", (0.625,)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -57,7 +57,7 @@ class Upload:
     epoch: int
     agent: int
     kind: str
-    numbers: tuple[float, ...]
+    numbers: tuple[float, ...] = field(repr=False)  # an agent may hold what is not privatised
 
     @property
     def reals(self) -> int:
