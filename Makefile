@@ -3,6 +3,11 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
+# One thread a process: the matrices are small, and the cores are shared by processes.
+export OMP_NUM_THREADS ?= 1
+# Byte code is kept: every worker process would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed test test-fast lint format bench clean
 
 setup: $(STAMP)

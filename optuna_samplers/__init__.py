@@ -1,19 +1,46 @@
 """Optuna samplers with a privacy guarantee."""
 
-from optuna_samplers._federated import run_federated
-from optuna_samplers._local import ldp_objective
-from optuna_samplers.dp_fts_de import DPFTSDESampler
-from optuna_samplers.dp_gibo import DPGIBOSampler
-from optuna_samplers.duets import DUETSSampler
-from optuna_samplers.ldp_gp_ucb import (
-    LDPATAGPUCBSampler,
-    LDPGPUCBSampler,
-    LDPMoMAGPUCBSampler,
-    LDPTGPUCBSampler,
-)
-from optuna_samplers.po_gp_ucb import POGPUCBSampler, answer_trials
-from privbo_plugins.algorithms.dp_fts_de import FederationConfig
-from privbo_plugins.federation import FederatedServer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privbo_plugins.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from optuna_samplers._federated import run_federated
+    from optuna_samplers._local import ldp_objective
+    from optuna_samplers.dp_fts_de import DPFTSDESampler
+    from optuna_samplers.dp_gibo import DPGIBOSampler
+    from optuna_samplers.duets import DUETSSampler
+    from optuna_samplers.ldp_gp_ucb import (
+        LDPATAGPUCBSampler,
+        LDPGPUCBSampler,
+        LDPMoMAGPUCBSampler,
+        LDPTGPUCBSampler,
+    )
+    from optuna_samplers.po_gp_ucb import POGPUCBSampler, answer_trials
+    from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+    from privbo_plugins.federation.server import FederatedServer
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "optuna_samplers._federated": ["run_federated"],
+            "optuna_samplers._local": ["ldp_objective"],
+            "optuna_samplers.dp_fts_de": ["DPFTSDESampler"],
+            "optuna_samplers.dp_gibo": ["DPGIBOSampler"],
+            "optuna_samplers.duets": ["DUETSSampler"],
+            "optuna_samplers.ldp_gp_ucb": [
+                "LDPATAGPUCBSampler",
+                "LDPGPUCBSampler",
+                "LDPMoMAGPUCBSampler",
+                "LDPTGPUCBSampler",
+            ],
+            "optuna_samplers.po_gp_ucb": ["POGPUCBSampler", "answer_trials"],
+            "privbo_plugins.algorithms.dp_fts_de.config": ["FederationConfig"],
+            "privbo_plugins.federation.server": ["FederatedServer"],
+        },
+    )
 
 __all__ = [
     "DPFTSDESampler",

@@ -31,16 +31,15 @@ from optuna_samplers._study import (
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.plays import (
     TEST_NOISE,
-    NotARewardError,
     RewardCurator,
-    User,
-    as_reward,
     check_user_budget,
 )
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.scrub import attempt, public_name
+from privbo_plugins.users import User
 from privbo_plugins.vault import Vault, open_vault
 
 RUN_ATTR = "privbo:ldp"

@@ -7,7 +7,6 @@ from types import FrameType
 
 import numpy as np
 import optuna
-import sqlalchemy
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -86,7 +85,8 @@ def refuse_shared_database(study: Study, vault: Vault) -> None:
     """A vault in the study's own database would be read by whoever reads the study."""
     backend = getattr(study._storage, "_backend", study._storage)
     engine = getattr(backend, "engine", None)
-    if isinstance(engine, sqlalchemy.Engine) and vault.lies_in(engine):
+    sqlalchemy = sys.modules.get("sqlalchemy")  # not loaded: then no storage has an engine
+    if sqlalchemy and isinstance(engine, sqlalchemy.Engine) and vault.lies_in(engine):
         raise VaultError(
             "The vault and the study lie in the same database, so whoever reads the study could "
             "read what the vault keeps apart: raw losses, or who was asked. Give the "

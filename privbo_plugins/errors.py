@@ -45,3 +45,10 @@ class ObjectiveFailedError(RuntimeError):
 
 class SpaceChangedError(ValueError):
     """A trial was evaluated in another search space than the run's, or than was declared."""
+
+
+SET_BACK = (
+    "The vault shows less than it did: it was set back, for example from a backup, and what was "
+    "released since then is missing from its ledger. Nothing more can be released for this run."
+)
+"""What is said of a vault whose ledger is older than what was seen of it."""

@@ -10,20 +10,13 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from numbers import Number
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.users import User, user_name
 from privbo_plugins.vault import Transaction, Vault
-
-User = str | bytes | int
-"""What may name a user."""
 
 TEST_NOISE = "the noise came from a test source"
 """Why nothing may be claimed for releases that did not come from the system's entropy."""
@@ -347,24 +340,6 @@ def local_guarantee(
     )
 
 
-def user_name(user: Any) -> User:
-    """A user's name as plain data: one name is one user, whatever subclass it comes in.
-
-    Raises:
-        ValueError: If it is no string, bytes or integer.
-    """
-    kind = type(user)  # not isinstance, which would ask the object
-    if issubclass(kind, str):
-        return str.__str__(user)
-    if issubclass(kind, bytes):
-        return bytes(memoryview(user))
-    if issubclass(kind, np.integer):
-        return int(user)
-    if issubclass(kind, int) and kind is not bool:
-        return int.__int__(user)
-    raise ValueError("A user's name must be a string, bytes or an integer.")
-
-
 def check_user_budget(mechanism: LocalMechanism, user_budget: float | None) -> None:
     """That a budget allows for one play at least.
 
@@ -376,59 +351,3 @@ def check_user_budget(mechanism: LocalMechanism, user_budget: float | None) -> N
             f"user_budget must be at least the epsilon of one play, {mechanism.epsilon}, got "
             f"{user_budget}."
         )
-
-
-class NotARewardError(ValueError):
-    """An objective returned something else than one number; the text never quotes it."""
-
-
-def as_reward(returned: Any) -> float:
-    """One raw reward from what an objective returned: a number, or an array of one number.
-
-    Raises:
-        NotARewardError: If it is none.
-    """
-    array = _as_array(returned)
-    if array is None:
-        raise NotARewardError(
-            f"The objective must return one reward, a number; got {_a(type(returned))}."
-        )
-    if array.size != 1:
-        raise NotARewardError(
-            "The objective must return one reward, the one user's of this trial; got none or "
-            "several numbers. Per-record losses of a whole data set are another setting: "
-            "DPGIBOSampler, DPGIBOSearch."
-        )
-    return float(array.reshape(()))
-
-
-def _as_array(returned: Any) -> NDArray[np.float64] | None:
-    """None for what is no number; converting may run the code of what was returned."""
-    try:
-        if hasattr(returned, "detach"):
-            returned = returned.detach().cpu().numpy()
-        if isinstance(returned, np.ma.MaskedArray) or returned is None:
-            return None
-        array = np.asarray(returned)
-        if array.dtype.kind == "O":  # Python's own integers and fractions of any size
-            return np.array([_as_float(entry) for entry in array.ravel()])
-        with np.errstate(all="ignore"):  # a warning would tell that the reward is extreme
-            return array.astype(float) if array.dtype.kind in "biuf" else None
-    except Exception:  # what it says may quote data
-        return None
-
-
-def _as_float(entry: Any) -> float:
-    if isinstance(entry, str | bytes | bytearray):
-        raise TypeError
-    try:
-        return float(entry)
-    except (OverflowError, ValueError):
-        if isinstance(entry, Number):  # too large for a float, or a NaN that signals
-            return math.nan
-        raise
-
-
-def _a(kind: type) -> str:
-    known = (str, bytes, bytearray, type(None), dict, list, tuple)
-    return kind.__name__ if kind in known else "something else"

@@ -12,7 +12,6 @@ import math
 import secrets
 import threading
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,11 +31,12 @@ from privbo_plugins.algorithms.base import (
     Release,
 )
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, Plan, make_plan
-from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import SET_BACK, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.returned import as_losses
 from privbo_plugins.spaces import Space
 from privbo_plugins.vault import BLOCK, Transaction, Vault
 from privbo_plugins.visualization import History
@@ -46,74 +46,10 @@ Array = NDArray[np.float64]
 UNPROTECTED, NOTE, _CLAIMED, _ENTERED = "unprotected", "note", "claimed", "entered"
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
-SET_BACK = (
-    "The vault shows less than it did: it was set back, for example from a backup, and what was "
-    "released since then is missing from its ledger. Nothing more can be released for this run."
-)
 _ENDLESS = 10**9
 _ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
 _VOUCHED = "the caller declared values given to {} public"
-
-
-def as_losses(values: Any) -> Array:
-    """One value a record as a float vector, shape (n,).
-
-    Non-finite values pass: the mechanism turns them into a constant.
-
-    Raises:
-        ValueError: If it is not a non-empty vector of real numbers. The message never quotes
-            a value.
-    """
-    array = _quietly_as_array(values)
-    if array is None:
-        raise ValueError(
-            "Per-record losses must be real numbers in an array, list or series (a torch tensor "
-            "as .detach().cpu().numpy()); something else was given."
-        )
-    if array.ndim == 0:
-        raise ValueError(
-            "A private objective must return one value per validation record, shape "
-            "(n_records,); it returned a single number. Return the vector before averaging it."
-        )
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(
-            "Per-record losses must be a non-empty vector of shape (n_records,), got an array of "
-            f"{array.ndim} dimension(s){' without entries' if array.size == 0 else ''}."
-        )
-    return array
-
-
-def _quietly_as_array(values: Any) -> Array | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a warning would tell that some record is odd
-            return _as_array(values)
-    except Exception:  # its text may quote the data
-        return None
-
-
-def _as_array(values: Any) -> Array | None:
-    if isinstance(values, np.ma.MaskedArray):  # what is masked was not scored
-        values = np.ma.filled(values.astype(np.float64), math.nan)
-    array = np.asarray(values)
-    if array.dtype.kind not in "biufO":
-        return None
-    if array.dtype.kind == "O" and array.ndim == 1:
-        numbers = [_number(entry) for entry in array]
-        if all(number is None for number in numbers):
-            return None
-        array = np.array([math.nan if number is None else number for number in numbers])
-    with np.errstate(all="ignore"):
-        return np.array(array, dtype=np.float64)
-
-
-def _number(entry: Any) -> float | None:
-    """One record's value, or None; a single odd record must not fail the trial."""
-    try:
-        return float(entry)
-    except Exception:
-        return None
 
 
 class Session:

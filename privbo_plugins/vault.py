@@ -29,216 +29,21 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy.pool import NullPool, StaticPool
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.ledger import Charge
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 Array = NDArray[np.float64]
 
 BLOCK = 2**16
 """Records in one stored block; statistics stream over blocks, so memory does not grow with n."""
-
-_metadata = sa.MetaData()
-_vault = sa.Table(
-    "privbo_vault",
-    _metadata,
-    sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),  # always 1: one identity
-    sa.Column("vault_id", sa.String(32), nullable=False),
-)
-_runs = sa.Table(
-    "privbo_runs",
-    _metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("host_key", sa.String(512), unique=True, nullable=False),
-    sa.Column("settings", sa.Text, nullable=False),
-    sa.Column("frozen", sa.Text),
-)
-_marks = sa.Table(
-    "privbo_marks",
-    _metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("kind", sa.String(16), primary_key=True),
-    sa.Column("text", sa.String(512), primary_key=True),
-)
-_trials = sa.Table(
-    "privbo_trials",
-    _metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("trial", sa.String(128), primary_key=True),
-    sa.Column("role", sa.String(16), nullable=False),
-    sa.Column("step", sa.Integer, nullable=False),
-    sa.Column("slot", sa.Integer, nullable=False),
-    sa.Column("x", sa.LargeBinary, nullable=False),
-    sa.Column("state", sa.String(8), nullable=False),
-    sa.Column("value", sa.Double),
-    sa.Index("privbo_trials_step", "run_id", "step"),
-)
-_losses = sa.Table(
-    "privbo_losses",
-    _metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("trial", sa.String(128), primary_key=True),
-    sa.Column("block", sa.Integer, primary_key=True),
-    sa.Column("data", sa.LargeBinary, nullable=False),
-)
-_ledger = sa.Table(
-    "privbo_ledger",
-    _metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("kind", sa.String(16), primary_key=True),
-    sa.Column("key", sa.String(160), primary_key=True),
-    sa.Column("mu", sa.Double, nullable=False),
-    sa.Column("sensitivity", sa.Double, nullable=False),
-    sa.Column("scale", sa.Double, nullable=False),
-    sa.Column("population", sa.String(16), nullable=False),
-)
-_releases = sa.Table(
-    "privbo_releases",
-    _metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("key", sa.String(160), nullable=False),
-    sa.Column("payload", sa.Text, nullable=False),
-    sa.UniqueConstraint("run_id", "kind", "key"),
-)
-_tables = sa.Table(
-    "privbo_tables",
-    _metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("table_name", sa.String(16), primary_key=True),
-    sa.Column("block", sa.Integer, primary_key=True),
-    sa.Column("data", sa.LargeBinary, nullable=False),
-)
-_plays = sa.Table(
-    "privbo_plays",
-    _metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("trial", sa.String(128), primary_key=True),
-    sa.Column("person", sa.String(64), nullable=False),
-    sa.Column("epsilon", sa.Double, nullable=False),
-    sa.Column("delta", sa.Double, nullable=False),
-    sa.Column("value", sa.Double),
-    sa.Index("privbo_plays_person", "person"),
-)
-
-
-def _b(name: str) -> sa.BindParameter[Any]:
-    return sa.bindparam(name)
-
-
-# Constants are written into the text: only what the caller passes is a parameter.
-_DONE: sa.ColumnElement[str] = sa.literal_column("'done'")
-_OUT: sa.ColumnElement[str] = sa.literal_column("'out'")
-_GONE: sa.ColumnElement[str] = sa.literal_column("'gone'")
-_FAILED: sa.ColumnElement[str] = sa.literal_column("'failed'")
-_ZERO: sa.ColumnElement[float] = sa.literal_column("0.0", sa.Double)
-
-
-def _of_run(table: sa.Table) -> sa.ColumnElement[bool]:
-    return table.c.run_id == _b("run_id")
-
-
-_STATEMENTS: dict[str, Any] = {
-    "vault": sa.select(_vault.c.vault_id),
-    "identify": sa.insert(_vault),
-    "run": sa.select(_runs.c.host_key, _runs.c.settings, _runs.c.frozen).where(_of_run(_runs)),
-    "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == _b("host_key")),
-    "hosts": sa.select(_runs.c.host_key),
-    "lock": sa.select(_runs.c.run_id).where(_of_run(_runs)).with_for_update(),
-    "new_run": sa.insert(_runs),
-    "freeze": sa.update(_runs).where(_of_run(_runs)).values(frozen=_b("new_frozen")),
-    "mark": sa.insert(_marks),
-    "marks": sa.select(_marks.c.kind, _marks.c.text).where(_of_run(_marks)),
-    "has_mark": sa.select(_marks.c.kind).where(
-        _of_run(_marks), _marks.c.kind == _b("kind"), _marks.c.text == _b("text")
-    ),
-    "new_trial": sa.insert(_trials),
-    "trial": sa.select(
-        _trials.c.role,
-        _trials.c.step,
-        _trials.c.slot,
-        _trials.c.x,
-        _trials.c.state,
-        _trials.c.value,
-    ).where(_of_run(_trials), _trials.c.trial == _b("trial")),
-    "step_trials": sa.select(_trials.c.trial, _trials.c.slot, _trials.c.state).where(
-        _of_run(_trials), _trials.c.step == _b("step")
-    ),
-    "done_points": sa.select(_trials.c.trial, _trials.c.x)
-    .where(_of_run(_trials), _trials.c.step == _b("step"), _trials.c.state == _DONE)
-    .order_by(_trials.c.slot, _trials.c.trial),
-    "finish": sa.update(_trials)
-    .where(_of_run(_trials), _trials.c.trial == _b("t"))
-    .values(state=_DONE, x=_b("new_x"), value=_b("new_value")),
-    "fail": sa.update(_trials)
-    .where(_of_run(_trials), _trials.c.trial == _b("t"), _trials.c.state == _OUT)
-    .values(state=_FAILED),
-    "reopen": sa.update(_trials)
-    .where(_of_run(_trials), _trials.c.trial == _b("t"))
-    .values(state=_GONE),
-    "forget": sa.delete(_trials).where(
-        _of_run(_trials), _trials.c.trial == _b("t"), _trials.c.state == _FAILED
-    ),
-    "count": sa.select(sa.func.count())
-    .select_from(_trials)
-    .where(_of_run(_trials), _trials.c.state == _b("state")),
-    "out": sa.select(_trials.c.trial).where(_of_run(_trials), _trials.c.state == _OUT),
-    "all_trials": sa.select(
-        _trials.c.trial, _trials.c.role, _trials.c.step, _trials.c.value
-    ).where(_of_run(_trials), _trials.c.value.is_not(None)),
-    "put": sa.insert(_losses),
-    "block": sa.select(_losses.c.data).where(
-        _of_run(_losses), _losses.c.trial == _b("trial"), _losses.c.block == _b("block")
-    ),
-    "held": sa.select(_losses.c.trial).where(_of_run(_losses)).distinct(),
-    "drop": sa.delete(_losses).where(_of_run(_losses), _losses.c.trial == _b("trial")),
-    "drop_all": sa.delete(_losses).where(_of_run(_losses)),
-    "charge": sa.insert(_ledger),
-    "charges": sa.select(
-        _ledger.c.kind,
-        _ledger.c.key,
-        _ledger.c.mu,
-        _ledger.c.sensitivity,
-        _ledger.c.scale,
-        _ledger.c.population,
-    ).where(_of_run(_ledger)),
-    "spent": sa.select(sa.func.coalesce(sa.func.sum(_ledger.c.mu * _ledger.c.mu), _ZERO)).where(
-        _of_run(_ledger), _ledger.c.population == _b("population")
-    ),
-    "release": sa.insert(_releases),
-    "release_by_key": sa.select(_releases.c.payload).where(
-        _of_run(_releases), _releases.c.kind == _b("kind"), _releases.c.key == _b("key")
-    ),
-    "put_table": sa.insert(_tables),
-    "table": sa.select(_tables.c.data)
-    .where(_of_run(_tables), _tables.c.table_name == _b("table_name"))
-    .order_by(_tables.c.block),
-    "charge_play": sa.insert(_plays),
-    "store_play": sa.update(_plays)
-    .where(_of_run(_plays), _plays.c.trial == _b("t"))
-    .values(value=_b("new_value")),
-    "play": sa.select(_plays.c.value, _plays.c.person).where(
-        _of_run(_plays), _plays.c.trial == _b("trial")
-    ),
-    "plays_of": sa.select(_plays.c.run_id, _plays.c.epsilon).where(
-        _plays.c.person == _b("person")
-    ),
-    "plays_of_everybody": sa.select(_plays.c.person, _plays.c.run_id, _plays.c.epsilon),
-    "lock_vault": sa.select(_vault.c.one).with_for_update(),
-    "all_plays": sa.select(
-        _plays.c.trial, _plays.c.person, _plays.c.epsilon, _plays.c.delta, _plays.c.value
-    ).where(_of_run(_plays)),
-    "since": sa.select(_releases.c.seq, _releases.c.kind, _releases.c.key, _releases.c.payload)
-    .where(_of_run(_releases), _releases.c.seq > _b("after"))
-    .order_by(_releases.c.seq),
-}
 
 
 @dataclass(frozen=True)
@@ -520,13 +325,12 @@ class Vault:
         self._lock = threading.RLock()
         if url is not None:
             self._prepare_file(url, create)
-        self._engine = _make_engine(url)
-        weakref.finalize(self, _dispose, self._engine, os.getpid()).atexit = False
+        from privbo_plugins import database  # SQLAlchemy: not before a vault is opened
+
+        self._engine = database.make_engine(url)
+        weakref.finalize(self, database.dispose, self._engine, os.getpid()).atexit = False
         self._is_sqlite = self._engine.dialect.name == "sqlite"
-        self._statements = {
-            name: _compile(statement, self._engine.dialect)
-            for name, statement in _STATEMENTS.items()
-        }
+        self._statements = database.compiled_for(self._engine)
         self.vault_id = self._create() if create else self._known_identity()
         self.handle = f"memory:{self.vault_id}" if url is None else url
 
@@ -539,7 +343,9 @@ class Vault:
     @staticmethod
     def _prepare_file(url: str, create: bool) -> None:
         """Creates a SQLite file with mode 0600 before SQLite would with the umask's."""
-        parsed = sa.make_url(url)
+        from privbo_plugins import database
+
+        parsed = database.parse(url)
         path = parsed.database
         if parsed.get_backend_name() != "sqlite" or not path:
             return
@@ -561,11 +367,14 @@ class Vault:
             ) from None
 
     def _create(self) -> str:
+        from privbo_plugins import database
+
+        errors: tuple[type[Exception], ...] = (VaultError, *database.driver_errors(self._engine))
         for attempt in range(5):
             try:
-                _metadata.create_all(self._engine)
+                database.metadata.create_all(self._engine)
                 return self._identify()
-            except (sa.exc.SQLAlchemyError, VaultError) as error:
+            except errors as error:
                 if attempt == 4:
                     raise VaultError(
                         f"The vault cannot be opened for writing ({type(error).__name__}). Check "
@@ -636,9 +445,11 @@ class Vault:
         return self._engine.dialect.loaded_dbapi.Error
 
     def _connect(self) -> Any:
+        from privbo_plugins import database
+
         try:
             return self._engine.raw_connection()
-        except (sa.exc.SQLAlchemyError, self._driver_error) as error:
+        except database.driver_errors(self._engine) as error:
             raise VaultError(self._explain(error)) from None
 
     @staticmethod
@@ -655,70 +466,13 @@ class Vault:
 
     def lies_in(self, engine: sa.Engine) -> bool:
         """Whether another engine, however its URL is spelt, sees this vault's own tables."""
-        if self.in_memory or not sa.inspect(engine).has_table(_vault.name):
-            return False
-        with engine.connect() as connection:
-            return connection.execute(sa.select(_vault.c.vault_id)).scalar() == self.vault_id
+        from privbo_plugins import database
+
+        return not self.in_memory and database.identity_seen_by(engine) == self.vault_id
 
     def close(self) -> None:
         """Closes every connection; an in-memory vault is gone then."""
         self._engine.dispose()
-
-
-def _dispose(engine: sa.Engine, pid: int) -> None:
-    """Closes the connections of a vault that nobody holds any longer.
-
-    A forked child only forgets them: closing would end its parent's.
-    """
-    engine.dispose(close=os.getpid() == pid)
-
-
-def _compile(statement: Any, dialect: Any) -> tuple[str, Any]:
-    """SQL text and parameter order (None for named parameters) for the driver's cursor."""
-    compiled = statement.compile(dialect=dialect)
-    return str(compiled), tuple(compiled.positiontup) if compiled.positional else None
-
-
-def _make_engine(url: str | None) -> sa.Engine:
-    if url is None:
-        engine = sa.create_engine(
-            "sqlite://",
-            poolclass=StaticPool,
-            connect_args={"check_same_thread": False},
-            hide_parameters=True,
-        )
-    else:
-        parsed = sa.make_url(url)
-        if parsed.get_backend_name() == "sqlite":
-            engine = sa.create_engine(
-                parsed, poolclass=NullPool, connect_args={"timeout": 60.0}, hide_parameters=True
-            )
-        else:
-            engine = _make_server_engine(parsed)
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", _configure_sqlite)
-    return engine
-
-
-def _make_server_engine(url: sa.URL) -> sa.Engine:
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
-    try:
-        return sa.create_engine(url, pool_pre_ping=True, hide_parameters=True)
-    except (ImportError, sa.exc.NoSuchModuleError):
-        raise VaultError(
-            f"No driver for a vault on {url.drivername!r} is installed. SQLite and PostgreSQL are "
-            "supported; the latter needs pip install 'privbo-plugins[postgres]'."
-        ) from None
-
-
-def _configure_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # BEGIN and COMMIT are ours
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA secure_delete=ON")
-    cursor.execute("PRAGMA temp_store=MEMORY")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
 
 
 def open_vault(handle: str | None = None, *, create: bool = True) -> Vault:
@@ -768,6 +522,8 @@ def resolve_url(handle: str) -> sa.URL:
         ValueError: If it is none, or names an environment variable that is not set. The text
             never repeats the URL, which may hold a password.
     """
+    from privbo_plugins import database
+
     text = handle
     if handle.startswith("env:"):
         text = os.environ.get(handle.removeprefix("env:"), "")
@@ -776,13 +532,7 @@ def resolve_url(handle: str) -> sa.URL:
                 f"vault={handle!r} takes its URL from the environment variable "
                 f"{handle.removeprefix('env:')!r}, which is not set in this process."
             )
-    try:
-        url = sa.make_url(text)
-    except sa.exc.ArgumentError:
-        raise ValueError(
-            "vault must be None, 'memory', a database URL such as 'sqlite:///private.db', or "
-            "'env:NAME' for the URL in an environment variable."
-        ) from None
+    url = database.parse(text)
     if url.get_backend_name() == "sqlite":
         _check_sqlite_path(url.database or "")
     return url

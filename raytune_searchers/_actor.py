@@ -1,4 +1,4 @@
-"""A host of a run's private state: one Ray actor, and the ways to it.
+"""A host of a run's private state: one Ray actor, and the driver's way to it.
 
 What a host holds stays in its process. Nothing it raises reaches Ray: a reply carries the name
 and the text of an engine error, or no more than a type. The actor is begun by a driver, on the
@@ -12,23 +12,19 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Protocol
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.noise import NoiseSource
-from privbo_plugins.scrub import OWN_ERRORS, own_error
+from privbo_plugins.scrub import own_error
 from privbo_plugins.vault import Vault, open_vault
-
-NAMESPACE = "privbo"
+from raytune_searchers._channel import NAMESPACE, Channel, Gone, Reply
 
 _TRIES = 5
-_PATIENCE = 12
-"""Times a trial looks for a host that ended: about 25 s in all."""
 
 _WARNINGS: dict[str, type[Warning]] = {
     "PrivacyWarning": PrivacyWarning,
@@ -36,9 +32,6 @@ _WARNINGS: dict[str, type[Warning]] = {
 }
 
 UNSEEN = "results passed by unseen while the vault failed: give them to guarantee"
-
-Reply = tuple[tuple[str, str] | None, Any]
-"""((error's name, text) or None, result)."""
 
 
 class Settings(Protocol):
@@ -55,40 +48,6 @@ class Settings(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the vault knows of a trial that the host framework says has ended."""
-
-    published: float | None
-    entered: bool
-    vouched: frozenset[str]
-    released: int
-
-
-class Channel:
-    """The way to a host, from the driver or from a trial.
-
-    Args:
-        send: From the arguments of :meth:`Host.call` to what it returns.
-    """
-
-    def __init__(self, send: Callable[..., Reply]) -> None:
-        self._send = send
-
-    def call(self, operation: str, *args: Any) -> Any:
-        """The result of an operation.
-
-        Raises:
-            VaultError: If the vault is gone or refuses.
-            PrivacyError: If the engine refuses.
-            ValueError: If what was sent is not usable.
-        """
-        error, result = self._send(operation, *args)
-        if error is not None:
-            raise OWN_ERRORS[error[0]](error[1])
-        return result
-
-
 class Host:
     """A vault behind one method that never raises; its public methods are its operations.
 
@@ -98,11 +57,8 @@ class Host:
         noise: Test injection.
     """
 
-    LOST: ClassVar[str]
-    """What is said once a vault in memory is gone."""
-
-    ABSENT: ClassVar[str]
-    """What a trial is told that finds no host of its run."""
+    GONE: ClassVar[Gone]
+    """What is said where it is not."""
 
     KIND: ClassVar[str] = ""
     """Keeps the actors of one run name in one database apart."""
@@ -138,7 +94,7 @@ class Host:
         known = self._settings.vault_id
         vault = open_vault(self._url, create=known is None)
         if known not in (None, vault.vault_id):
-            raise VaultError(self.LOST)
+            raise VaultError(self.GONE.lost)
         return vault
 
     def told_warnings(self) -> list[tuple[str, str]]:
@@ -178,7 +134,7 @@ class Anchor:
 
     def lost(self) -> NoReturn:
         """Raises what is said of a vault that is gone."""
-        raise VaultError(self.host.LOST)
+        raise VaultError(self.host.GONE.lost)
 
 
 _ANCHORS: weakref.WeakValueDictionary[str, Anchor] = weakref.WeakValueDictionary()
@@ -301,54 +257,3 @@ def _found_actor(own: Anchor) -> Any:
         except (ValueError, RayError):
             pass
     own.lost()
-
-
-# The trials' side -----------------------------------------------------------------------------
-
-_KNOWN: dict[str, Any] = {}
-
-
-def trial_sender(name: str, host: type[Host]) -> Callable[..., Reply]:
-    """A trial's way to the host that the driver began, for a :class:`Channel`."""
-    return lambda *args: _send_from_trial(name, host, args)
-
-
-def _send_from_trial(name: str, host: type[Host], args: tuple[Any, ...]) -> Any:
-    for tries in range(_PATIENCE):
-        try:
-            return ray.get(_actor_of_trial(name, host).call.remote(*args))
-        except RayActorError:
-            _KNOWN.pop(name, None)
-            if name.startswith("memory/"):
-                raise VaultError(host.LOST) from None
-            time.sleep(0.1 * 1.5**tries)  # the driver begins another host over the database
-        except RayError as error:
-            raise PrivacyError(
-                f"The vault's host did not answer ({type(error).__name__})."
-            ) from None
-    raise VaultError(
-        "The vault's host ended, and the driver did not begin another one in time. What the "
-        "database holds is safe: let the trial be retried (max_failures)."
-    )
-
-
-_SEEN: set[str] = set()
-
-
-def _actor_of_trial(name: str, host: type[Host]) -> Any:
-    """The host's actor.
-
-    Raises:
-        RayActorError: If it was known to this process before, and is not there now.
-        VaultError: If there never was one.
-    """
-    try:
-        if name not in _KNOWN:
-            _KNOWN[name] = ray.get_actor(name, namespace=NAMESPACE)
-            _SEEN.add(name)
-        return _KNOWN[name]
-    except (ValueError, RayError):
-        pass
-    if name in _SEEN:
-        raise RayActorError
-    raise VaultError(host.ABSENT)

@@ -9,71 +9,49 @@ the objective failed.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
 import sys
-import time
 import traceback
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import ray
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
-from ray.exceptions import RayActorError, RayError
 from ray.train._internal import session as ray_session
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.errors import (
     FederationError,
-    ObjectiveFailedError,
     PrivacyError,
     VaultError,
 )
 from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
-from privbo_plugins.plays import NotARewardError, as_reward
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.scrub import attempt, withheld
-from raytune_searchers._actor import NAMESPACE, Channel, Host, Reply, in_worker, trial_sender
-from raytune_searchers._federation import Receipt, ServerHost, Status
-from raytune_searchers._host import BLOCK_BYTES, _check_inline_limit
+from raytune_searchers._actor import Host, in_worker
+from raytune_searchers._channel import TRIES, Channel, Reply, blocks_of, trial_sender
+from raytune_searchers._federation import SERVER, Receipt, Status
 from raytune_searchers._lifecycle import merged
+from raytune_searchers._shell import (
+    AGENTS,
+    DONE,
+    FAILED,
+    LOAD,
+    Agent,
+    Finish,
+    Objective,
+)
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
-
-Agent = int | str
-Objective = Callable[[Any, dict[str, Any]], Any]
-Finish = Callable[[Any, dict[str, Any] | None, float | None], Any]
-
-AGENT, ROUND, RELEASED = "agent", "round", "federation_round"
-"""Everything that a trial's config (the first two) and its result hold."""
-
-_TRIES, _PATIENCE = 5, 20
-"""How often a vector is sent to servers that restart, and how often a trial looks for a host."""
-
-DONE, LOAD, FAILED = "done", "load", "failed"
-"""What a host answers to a trial."""
-
-LOST_AGENTS = (
-    "What the agents of this search have evaluated is gone: it lay in the memory of Ray actors, "
-    "which ended with their driver or were killed. These agents cannot go on; what the federation "
-    "has broadcast stays covered by its declared epsilon. Start a new run with another search "
-    "object (on the same agents its loss adds to this one's), and give each agent a database to "
-    "survive that: agent_vaults='sqlite:////private/{agent}.db'."
-)
-
-HOST_ENDED = (
-    "The process that hosts this agent ended while the trial waited for it. With agent_vaults= "
-    "the agent goes on from its own trials; without, it is left out."
-)
 
 
 class ClosedSessionError(PrivacyError):
@@ -175,15 +153,12 @@ class ServerLink:
         Raises:
             FederationError: If the server does not answer, or cannot release the round.
         """
-        _check_inline_limit()
         self.receipt = None
-        raw = np.ascontiguousarray(message, dtype=np.float64).tobytes()
-        starts = range(0, len(raw), BLOCK_BYTES)
-        for _ in range(_TRIES):  # a server that was restarted in between has lost the parts
+        blocks = blocks_of(message)
+        for _ in range(TRIES):  # a server that was restarted in between has lost the parts
             upload = uuid.uuid4().hex
-            for index, start in enumerate(starts):
-                block = raw[start : start + BLOCK_BYTES]
-                args = self.agent, self.number, upload, index, len(starts), block
+            for index, block in enumerate(blocks):
+                args = self.agent, self.number, upload, index, len(blocks), block
                 receipt: Receipt = self._call("send", *args)
             if receipt.complete:
                 self.receipt = receipt
@@ -322,12 +297,7 @@ class AgentHost(Host):
     """
 
     KIND = "agents/"
-    LOST = LOST_AGENTS
-    ABSENT = (
-        "No host is alive for this agent: it ends with its driver. Make the trainable with the "
-        "very search that suggests; after a restore, take search = "
-        "DPFTSDESearch.from_experiment(path) and search.private(objective)."
-    )
+    GONE = AGENTS
 
     def __init__(self, settings: AgentSettings, urls: Mapping[int, str] | None = None) -> None:
         super().__init__(settings, None, None)
@@ -348,7 +318,7 @@ class AgentHost(Host):
         if agent not in self._members:
             s: AgentSettings = self._settings
             url = None if self._urls is None else self._urls[agent]
-            link = ServerLink(Channel(trial_sender(s.server, ServerHost)), s.config, agent)
+            link = ServerLink(Channel(trial_sender(s.server, SERVER)), s.config, agent)
             self._members[agent] = Member(s, self._space, agent, url, link)
         return self._members[agent]
 
@@ -484,73 +454,3 @@ def redirect(log_to: str | None) -> None:
         for handler in list(logger.handlers):
             logger.removeHandler(handler)
     logging.getLogger().addHandler(logging.StreamHandler(sys.stderr))
-
-
-# In a trial -------------------------------------------------------------------------------------
-
-
-def make_shell(
-    objective: Objective,
-    finish: Finish | None,
-    agents: Sequence[Agent],
-    hosts: Sequence[str],
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A trainable that has an agent's host run a trial, and reports its tags.
-
-    Args:
-        objective: The user's function.
-        finish: What is to be done once an agent has done its trials.
-        agents: Names, in the order of the roster.
-        hosts: Name of the actor of each.
-    """
-    functions: bytes = cloudpickle.dumps((objective, finish))
-    key = hashlib.sha256(functions).hexdigest()
-    numbers = {agent: i for i, agent in enumerate(agents)}
-
-    def federated(config: dict[str, Any]) -> dict[str, Any]:
-        agent, turn = config[AGENT], config[ROUND]
-        i = numbers[agent]
-        channel = Channel(lambda *args: _send(hosts[i], args))
-        answer, told = channel.call("evaluate", i, turn - 1, key)
-        if answer == LOAD:
-            refused = channel.call("load", key, functions)
-            if refused is not None:
-                raise ObjectiveFailedError(refused)
-            answer, told = channel.call("evaluate", i, turn - 1, key)
-        if answer == FAILED:
-            raise ObjectiveFailedError(told)
-        return {AGENT: agent, ROUND: turn, RELEASED: told}
-
-    federated.__name__ = federated.__qualname__ = str(getattr(objective, "__name__", "federated"))
-    return federated
-
-
-def _send(host: str, args: tuple[Any, ...]) -> Reply:
-    """Asks once: whether a host that ends has evaluated, the search finds out before it retries.
-
-    Raises:
-        VaultError: If there is no host.
-        PrivacyError: If it ended.
-    """
-    actor = _actor_of(host)
-    try:
-        return ray.get(actor.call.remote(*args))  # type: ignore[no-any-return]
-    except RayActorError:
-        pass
-    except RayError as error:
-        raise PrivacyError(f"An agent's host did not answer ({type(error).__name__}).") from None
-    raise PrivacyError(HOST_ENDED)
-
-
-def _actor_of(host: str) -> Any:
-    """A host's actor; the driver of a restored experiment may be about to begin it.
-
-    Raises:
-        VaultError: If there is none for a while.
-    """
-    for _ in range(_PATIENCE):
-        try:
-            return ray.get_actor(host, namespace=NAMESPACE)
-        except (ValueError, RayError):
-            time.sleep(0.5)
-    raise VaultError(AgentHost.ABSENT)

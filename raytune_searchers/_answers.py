@@ -14,12 +14,11 @@ import uuid
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import ray
 import ray.cloudpickle as cloudpickle
 
-from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
 from privbo_plugins.errors import (
     ObjectiveFailedError,
     PrivacyError,
@@ -29,17 +28,13 @@ from privbo_plugins.errors import (
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.scrub import OWN_ERRORS, attempt, public_name
-from raytune_searchers._actor import (
-    Channel,
-    Host,
-    actor_name,
-    anchor,
-    connect,
-    in_worker,
-    trial_sender,
-)
+from raytune_searchers._actor import Host, actor_name, anchor, connect, in_worker
+from raytune_searchers._channel import Channel, Gone, trial_sender
 
-MakeCurator = Callable[[], Curator]
+if TYPE_CHECKING:
+    from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
+
+MakeCurator: TypeAlias = "Callable[[], Curator]"
 
 _LARGEST = 100_000
 """Bytes of a pickled function; more would be data."""
@@ -67,17 +62,23 @@ class AnswerSettings:
     vault_id: str | None = None
 
 
+CURATOR = Gone(
+    lost=(
+        "The curator's actor has ended, or Ray has. Call answering() again: a curator with "
+        "vault='sqlite:///...' replays the table and the answers that it has told."
+    ),
+    absent=(
+        "No such curator is alive in this cluster: call answering() in the driver, and keep what "
+        "it returns while trials run."
+    ),
+)
+"""What is said of a curator's actor."""
+
+
 class AnswerHost(Host):
     """Holds the curator; what it raises tells nothing of a row."""
 
-    LOST = (
-        "The curator's actor has ended, or Ray has. Call answering() again: a curator with "
-        "vault='sqlite:///...' replays the table and the answers that it has told."
-    )
-    ABSENT = (
-        "No such curator is alive in this cluster: call answering() in the driver, and keep what "
-        "it returns while trials run."
-    )
+    GONE = CURATOR
     KIND: ClassVar[str] = "curator/"
 
     def __init__(self, settings: Any, url: str | None, noise: NoiseSource | None) -> None:
@@ -86,6 +87,8 @@ class AnswerHost(Host):
 
     def join(self, settings: AnswerSettings) -> tuple[None, tuple[str, ...]]:
         """Makes the curator, once."""
+        from privbo_plugins.algorithms.po_gp_ucb import Curator
+
         if self._curator is None:
             made = _quietly(lambda: cloudpickle.loads(settings.make)(), _of_making)
             if not isinstance(made, Curator):
@@ -207,7 +210,7 @@ def _answers_of(name: str) -> Answers:
     """Answers as trials have them."""
     found = Answers.__new__(Answers)
     found.name, found._anchor = name, None  # type: ignore[assignment]
-    found._channel = Channel(trial_sender(name, AnswerHost))
+    found._channel = Channel(trial_sender(name, CURATOR))
     return found
 
 

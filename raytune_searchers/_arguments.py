@@ -5,19 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import sqlalchemy as sa
-from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
+from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.vault import open_vault, resolve_url
+from raytune_searchers._audit import OURS
 
-OURS = frozenset({*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID}) - {
-    "config",
-    "episodes_total",
-    "timesteps_total",
-}
-"""Keys that Tune itself fills in."""
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 
 def check_target(name: str, metric: Any, mode: Any) -> None:

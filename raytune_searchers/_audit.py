@@ -7,10 +7,16 @@ from collections.abc import Collection, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
-from ray.tune.result import SHOULD_CHECKPOINT, TRIAL_ID
+from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
 
-from raytune_searchers._actor import Verdict
-from raytune_searchers._arguments import OURS
+from raytune_searchers._channel import Verdict
+
+OURS = frozenset({*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID}) - {
+    "config",
+    "episodes_total",
+    "timesteps_total",
+}
+"""Keys that Tune itself fills in."""
 
 VOUCH = "report_public({})"
 """The operation that a trial is known to have declared public, by the name that it reports."""

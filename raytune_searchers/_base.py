@@ -19,8 +19,8 @@ from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.visualization import History, write_report
-from raytune_searchers._actor import Channel
 from raytune_searchers._audit import shown
+from raytune_searchers._channel import Channel
 from raytune_searchers._host import RunSettings, VaultHost
 from raytune_searchers._search import HostedSearch
 from raytune_searchers._space import TuneSpace, to_space

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
-from privbo_plugins.errors import FederationError, VaultError
+from privbo_plugins.errors import SET_BACK, FederationError, VaultError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.noise import NoiseSource
-from privbo_plugins.session import SET_BACK
 from privbo_plugins.spaces import Space
 from raytune_searchers._actor import UNSEEN, Host
+from raytune_searchers._channel import Gone
 
 T = TypeVar("T")
 
@@ -33,14 +33,21 @@ _NOTES = (
     "whoever can run code on the cluster, or read an agent's database, can read its trials",
 )
 
-LOST_ROUNDS = (
-    "The server of this federation is gone, and with it the ledger: it lay in the memory of a Ray "
-    "actor, which ended with its driver or was killed. Nothing more can be released for this run; "
-    "what it has broadcast stays covered by its declared epsilon. Start a new run with another "
-    "search object (on the same agents its loss adds to this one's), and give it databases to "
-    "survive that: vault='sqlite:////private/server.db' (or 'env:NAME_OF_A_VARIABLE_WITH_A_URL') "
-    "and agent_vaults='sqlite:////private/{agent}.db'."
+SERVER = Gone(
+    lost=(
+        "The server of this federation is gone, and with it the ledger: it lay in the memory of "
+        "a Ray actor, which ended with its driver or was killed. Nothing more can be released "
+        "for this run; what it has broadcast stays covered by its declared epsilon. Start a new "
+        "run with another search object (on the same agents its loss adds to this one's), and "
+        "give it databases to survive that: vault='sqlite:////private/server.db' (or "
+        "'env:NAME_OF_A_VARIABLE_WITH_A_URL') and agent_vaults='sqlite:////private/{agent}.db'."
+    ),
+    absent=(
+        "No server is alive for this agent's federation: it ends with its driver. Where it has a "
+        "database, a restored experiment goes on with it."
+    ),
 )
+"""What is said of a federation's server."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +121,7 @@ class ServerHost(Host):
     """
 
     KIND = "federation/"
-    LOST = LOST_ROUNDS
-    ABSENT = (
-        "No server is alive for this agent's federation: it ends with its driver. Where it has a "
-        "database, a restored experiment goes on with it."
-    )
+    GONE = SERVER
 
     def __init__(
         self, settings: ServerSettings, url: str | None, noise: NoiseSource | None

@@ -1,14 +1,11 @@
-"""The vault's host: one Ray actor that holds a run's session, and the way to it.
+"""The vault's host: one Ray actor that holds a run's session.
 
-Trials send their losses to the host and get the released value back. The losses travel as direct
-arguments of at most :data:`BLOCK_BYTES`: larger ones would pass through Ray's object store, which
-is shared memory that may be spilled to disk.
+Trials send their losses to it through :mod:`raytune_searchers._channel`, and get the released
+value back.
 """
 
 from __future__ import annotations
 
-import os
-import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,28 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import SET_BACK, VaultError
 from privbo_plugins.privacy.noise import NoiseSource
-from privbo_plugins.session import SET_BACK, Session
+from privbo_plugins.session import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.vault import Vault
-from raytune_searchers._actor import UNSEEN, Channel, Host, Verdict, trial_sender
+from raytune_searchers._actor import UNSEEN, Host
+from raytune_searchers._channel import LOSSES, Entry, LossChannel, Verdict
 
 Array = NDArray[np.float64]
-
-BLOCK_BYTES = 2**16
-"""Below Ray's limit of 100 kB for arguments that travel inside the call itself."""
-
-_TRIES = 5
-
-LOST = (
-    "The vault of this run is gone, and with it the ledger: it lay in the memory of a Ray actor, "
-    "which ended with its driver or was killed. Nothing more can be released for this run; what "
-    "it has published stays covered by its declared mu. Start a new run with another search "
-    "object (on the same records its mu adds to this one's: squares add up), and give it a "
-    "database to survive that: vault='sqlite:////private/folder/vault.db' or "
-    "'env:NAME_OF_A_VARIABLE_WITH_A_POSTGRESQL_URL'."
-)
 
 
 @dataclass(frozen=True)
@@ -70,48 +54,10 @@ class RunSettings:
     at_least: int = 0
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What a trial is told when it begins."""
-
-    metric: str
-    choices: bytes
-    value: float | None
-    x: Array | None
-    public: tuple[str, ...]
-
-
 @dataclass
 class _Upload:
     name: str
     blocks: dict[int, bytes] = field(default_factory=dict)
-
-
-class LossChannel(Channel):
-    """A trial's channel, which also takes a vector of losses."""
-
-    def tell(self, trial: str, x: Array, losses: Array) -> float:
-        """Sends one value a record and returns what may be published of them."""
-        _check_inline_limit()
-        raw = np.ascontiguousarray(losses, dtype=np.float64).tobytes()
-        starts = range(0, len(raw), BLOCK_BYTES)
-        for _ in range(_TRIES):  # a host that was restarted in between has lost the blocks
-            upload = uuid.uuid4().hex
-            for index, start in enumerate(starts):
-                self.call("stage", trial, upload, index, raw[start : start + BLOCK_BYTES])
-            value = self.call("commit", trial, upload, len(starts), x)
-            if value is not None:
-                return float(value)
-        raise VaultError("The vault's host was restarted again and again while a trial told it.")
-
-
-def _check_inline_limit() -> None:
-    limit = os.environ.get("RAY_max_direct_call_object_size", "")
-    if limit.isdigit() and int(limit) < BLOCK_BYTES + 2**10:
-        raise PrivacyError(
-            f"RAY_max_direct_call_object_size={limit} would send losses through Ray's object "
-            f"store, which may be written to disk. Leave it unset, or above {BLOCK_BYTES + 2**10}."
-        )
 
 
 class VaultHost(Host):
@@ -123,14 +69,7 @@ class VaultHost(Host):
         noise: Test injection.
     """
 
-    LOST = LOST
-    ABSENT = (
-        "No vault is alive for the search that made this private trainable. Either it is gone "
-        "(a vault in memory ends with its driver; then nothing more can be released), or the "
-        "trainable was made by another search than the one that suggests: after a restore, take "
-        "search = DPGIBOSearch.from_experiment(path) and search.private(trainable), or give both "
-        "searches the same vault= and run=."
-    )
+    GONE = LOSSES
     CHANNEL = LossChannel
 
     def __init__(self, settings: RunSettings, url: str | None, noise: NoiseSource | None) -> None:
@@ -316,8 +255,3 @@ def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:
     return replace(
         settings, config=replace(settings.config, n_trials=stored["config"]["n_trials"])
     )
-
-
-def trial_channel(name: str) -> LossChannel:
-    """A trial's channel to the vault that the driver began."""
-    return LossChannel(trial_sender(name, VaultHost))

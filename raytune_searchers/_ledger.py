@@ -6,15 +6,15 @@ and only what came out is sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from privbo_plugins.errors import VaultError
-from privbo_plugins.plays import TEST_NOISE, PlayLedger, User
-from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.errors import SET_BACK, VaultError
+from privbo_plugins.plays import TEST_NOISE, PlayLedger
 from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
-from privbo_plugins.session import SET_BACK
-from raytune_searchers._actor import UNSEEN, Channel, Host, Verdict, trial_sender
+from privbo_plugins.users import User
+from raytune_searchers._actor import UNSEEN, Host
+from raytune_searchers._channel import Verdict
+from raytune_searchers._plays import PLAYS, Admission, LedgerSettings
 
 _NAMED, _VOUCHED_FOR = "named", "vouched-for"
 """Kinds of marks in the vault: that users are named, and what a trial declared public."""
@@ -25,61 +25,6 @@ _FAILED = (
     "trials failed: whether a trial fails may tell of its user's reward; what a private function "
     "raises is withheld, but not what is raised or logged around it"
 )
-
-LOST_PLAYS = (
-    "The ledger of this run's users is gone: it lay in the memory of a Ray actor, which ended "
-    "with its driver or was killed. Nothing more can be released for this run, because nobody "
-    "knows any longer who was asked how often; what it has published stays as private as it was "
-    "declared to be. Start a new run with another search or ldp_trainable (the epsilons of users "
-    "who are asked again add up), and give it a database to survive that: "
-    "vault='sqlite:////private/folder/vault.db' or "
-    "'env:NAME_OF_A_VARIABLE_WITH_A_POSTGRESQL_URL'."
-)
-
-
-@dataclass(frozen=True)
-class LedgerSettings:
-    """Everything that a ledger's host needs to begin or join a run; all of it public.
-
-    Attributes:
-        run: Name of the run.
-        mechanism: What happens to a reward.
-        user_budget: The most epsilon that one user may be charged in all.
-        metric: Under which name trials report.
-        maximize: Whether larger rewards are better.
-        vault_id: Identity of the vault, if it must exist already.
-        at_least: Releases that the driver has seen: the ledger may not show fewer.
-    """
-
-    run: str
-    mechanism: LocalMechanism
-    user_budget: float | None
-    metric: str
-    maximize: bool
-    vault_id: str | None = None
-    at_least: int = 0
-
-    @property
-    def worst(self) -> float:
-        """What NaN and infinity count as: the end of the range that nobody wants."""
-        return self.mechanism.low if self.maximize else self.mechanism.high
-
-
-@dataclass(frozen=True)
-class Admission:
-    """What a trial is told when it begins.
-
-    Attributes:
-        settings: The run.
-        value: What was released of it before a crash, if anything.
-        public: What it declared public before.
-        noise: Test injection; it travels to trials only, in no pickle of a search or trainable.
-    """
-
-    settings: LedgerSettings
-    value: float | None
-    public: tuple[str, ...]
-    noise: NoiseSource | None
 
 
 class LedgerHost(Host):
@@ -92,14 +37,7 @@ class LedgerHost(Host):
     """
 
     KIND = "ldp/"
-    LOST = LOST_PLAYS
-    ABSENT = (
-        "No ledger is alive for this private trainable. Either it is gone (a ledger in memory "
-        "ends with its driver; then nothing more can be released), or it was never begun: make "
-        "the trainable in the driver, with ldp_trainable or with the private method of the very "
-        "search that suggests; after a restore, take search = type(search).from_experiment(path) "
-        "and search.private(trainable), or give both the same vault= and run=."
-    )
+    GONE = PLAYS
 
     def __init__(
         self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
@@ -229,8 +167,3 @@ class LedgerHost(Host):
         """Records what a trial declared public."""
         self._ledger.note(_DECLARED.format(operation))
         self._mark(_VOUCHED_FOR, f"{operation}/{trial}")
-
-
-def trial_channel(name: str) -> Channel:
-    """A trial's channel to the ledger that the driver began."""
-    return Channel(trial_sender(name, LedgerHost))

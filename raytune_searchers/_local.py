@@ -14,27 +14,18 @@ itself. A trainable that a worker makes for itself (because it imported a module
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import ray
 
-from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.plays import (
-    NotARewardError,
-    User,
-    as_reward,
-    check_user_budget,
-    local_guarantee,
-    user_name,
-)
+from privbo_plugins.errors import PrivacyError
+from privbo_plugins.plays import check_user_budget, local_guarantee
 from privbo_plugins.privacy.guarantee import LocalGuarantee
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
-from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
-from privbo_plugins.scrub import attempt
-from raytune_searchers._actor import Channel, actor_name, anchor, connect, in_worker
+from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
+from privbo_plugins.privacy.noise import NoiseSource
+from raytune_searchers._actor import actor_name, anchor, connect, in_worker
 from raytune_searchers._arguments import (
     check_target,
     checked_handle,
@@ -43,138 +34,14 @@ from raytune_searchers._arguments import (
     private_url,
 )
 from raytune_searchers._audit import complaints, flat, stored_verdict
-from raytune_searchers._ledger import Admission, LedgerHost, LedgerSettings, trial_channel
-from raytune_searchers._trainable import (
-    ClosedRewardReportError,
-    Trainable,
-    Turn,
-    check_trainable,
-    copied,
-    keep_private,
-    trial_id,
-)
-
-UserOf = User | Callable[[dict[str, Any]], User]
-
-PLAIN = "trials returned values that were not privatised"
+from raytune_searchers._channel import Channel
+from raytune_searchers._ledger import LedgerHost
+from raytune_searchers._plays import PLAIN, LedgerSettings, UserOf, wrap
+from raytune_searchers._trainable import Trainable
 
 _NOT_COMPARED = (
     "what the trainable reported was not compared with the ledger: give the results to guarantee"
 )
-
-_LONGEST_NAME = 1000
-
-
-# In the trial -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plays:
-    """How a trial finds its ledger, and whose reward it is; all that a worker is sent.
-
-    Attributes:
-        name: Of the ledger's actor.
-        mechanism: What the wrapper promises to do to a reward.
-        user_id: Whose reward a trial is.
-    """
-
-    name: str
-    mechanism: LocalMechanism
-    user_id: UserOf | None
-
-    def begin(self, config: dict[str, Any]) -> tuple[Turn | None, BaseException | None]:
-        """Begins a trial: (its turn, None), or (None, an error that tells nothing private)."""
-        trial = trial_id()
-        named, failure = attempt(lambda: self._named(config), lambda _: None)
-        if failure is not None:
-            return None, failure
-        user = None if self.user_id is None else _checked_name(named)
-        channel = trial_channel(self.name)
-        admitted: Admission = channel.call("enter", trial, user)
-        settings = admitted.settings
-        if settings.mechanism != self.mechanism:
-            raise VaultError(
-                "This private trainable was made with another mechanism, epsilon or range than "
-                "the run that it found under its name. Give it another run= name."
-            )
-        release = functools.partial(_release, channel, admitted, trial, user)
-        turn = Turn(
-            trial,
-            settings.metric,
-            channel,
-            admitted.value,
-            admitted.public,
-            as_reward,
-            release,
-            ClosedRewardReportError,
-            NotARewardError,
-        )
-        return turn, None
-
-    def _named(self, config: dict[str, Any]) -> Any:
-        return self.user_id(copied(config)) if callable(self.user_id) else self.user_id
-
-
-def _release(
-    channel: Channel, admitted: Admission, trial: str, user: User | None, reward: float
-) -> float:
-    """Charges the user, draws here and stores the draw; whatever was stored first counts."""
-    known = channel.call("charge", trial, user)
-    if known is not None:  # another attempt of this trial was faster
-        return float(known)
-    settings = admitted.settings
-    noise = SecureNoise() if admitted.noise is None else admitted.noise
-    drawn = settings.mechanism.randomize(reward, noise, settings.worst)
-    return float(channel.call("store", trial, drawn))
-
-
-def _checked_name(user: Any) -> User:
-    """A user's name as plain data, small enough to travel inside a call.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    name = user_name(user)
-    if isinstance(name, str | bytes) and len(name) > _LONGEST_NAME:
-        raise ValueError(f"A user's name may have at most {_LONGEST_NAME} characters.")
-    return name
-
-
-def wrap(
-    trainable: Trainable,
-    name: str,
-    mechanism: LocalMechanism,
-    user_id: UserOf | None,
-    user_budget: float | None,
-) -> Any:
-    """A function trainable whose reward is privatised where it arises.
-
-    Args:
-        trainable: The user's function.
-        name: Of the actor that holds the ledger.
-        mechanism: What happens to a reward.
-        user_id: Whose reward a trial is.
-        user_budget: What the ledger allows a user.
-
-    Raises:
-        ValueError: If it is no function of a config, or a budget has no users.
-    """
-    check_trainable(trainable, "A private trainable", "one user's reward, a number")
-    if user_budget is not None and user_id is None:
-        raise ValueError(
-            "user_budget= limits what one user pays in all, so it needs user_id=: a name, or a "
-            "function from the config to the name of the user it asks."
-        )
-    if user_id is not None and not callable(user_id):
-        _checked_name(user_id)
-    private: Any = keep_private(trainable, Plays(name, mechanism, user_id).begin)
-    # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
-    private.__qualname__ = f"ldp_trainable.<locals>.{private.__name__}"
-    private.mechanism = mechanism
-    return private
-
-
-# In the driver ----------------------------------------------------------------------------------
 
 
 class Ledger:

@@ -28,8 +28,8 @@ from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
-from raytune_searchers._ledger import LedgerHost, LedgerSettings
-from raytune_searchers._local import PLAIN, UserOf, wrap
+from raytune_searchers._ledger import LedgerHost
+from raytune_searchers._plays import PLAIN, LedgerSettings, UserOf, wrap
 from raytune_searchers._search import HostedSearch
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable

@@ -16,14 +16,17 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import (
+    SET_BACK,
+    PrivacyError,
+    PrivacyWarning,
+    UtilityWarning,
+    VaultError,
+)
 from privbo_plugins.privacy.noise import NoiseSource
-from privbo_plugins.session import SET_BACK
 from raytune_searchers._actor import (
-    Channel,
     Host,
     Settings,
-    Verdict,
     actor_name,
     anchor,
     check_alive,
@@ -36,6 +39,7 @@ from raytune_searchers._arguments import (
     private_url,
 )
 from raytune_searchers._audit import complaints, flat, foreign, shown, stored_verdict
+from raytune_searchers._channel import Channel, Verdict
 from raytune_searchers._lifecycle import TuneSearch
 from raytune_searchers._space import TuneSpace
 

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from ray.train._internal.session import get_session
 
 from privbo_plugins.errors import PrivacyError
+from privbo_plugins.returned import as_losses
 from privbo_plugins.scrub import OWN_ERRORS, attempt, own_error
-from privbo_plugins.session import as_losses
-from raytune_searchers._actor import Channel
 from raytune_searchers._audit import VOUCH, flat
-from raytune_searchers._host import Entry, trial_channel
+from raytune_searchers._channel import Channel, Entry, loss_channel
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
@@ -153,7 +152,7 @@ def make_private(trainable: Trainable, name: str) -> Trainable:
 
 def _begin(name: str, config: dict[str, Any]) -> tuple[Turn, None]:
     """A trial whose vector of losses goes to a vault."""
-    trial, channel = trial_id(), trial_channel(name)
+    trial, channel = trial_id(), loss_channel(name)
     entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
     space: TuneSpace = cloudpickle.loads(entry.choices)
     told = entry.value is not None

@@ -22,29 +22,24 @@ from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.noise import NoiseSource
-from raytune_searchers._actor import (
-    NAMESPACE,
-    Anchor,
-    _found_actor,
-    anchor,
-)
-from raytune_searchers._agents import (
-    AGENT,
-    RELEASED,
-    ROUND,
-    Agent,
-    AgentHost,
-    AgentSettings,
-    Finish,
-    Objective,
-    Standing,
-    make_shell,
-)
+from raytune_searchers._actor import Anchor, _found_actor, anchor
+from raytune_searchers._agents import AgentHost, AgentSettings, Standing
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
+from raytune_searchers._channel import NAMESPACE
 from raytune_searchers._federation import ServerHost, ServerSettings, Status, unprotected
 from raytune_searchers._lifecycle import FINISHED, HOPELESS, merged
 from raytune_searchers._search import HostedSearch
+from raytune_searchers._shell import (
+    AGENT,
+    AGENTS,
+    RELEASED,
+    ROUND,
+    Agent,
+    Finish,
+    Objective,
+    make_shell,
+)
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
 
@@ -505,8 +500,8 @@ class DPFTSDESearch(HostedSearch):
             crew.own.actor = None
             return
         if crew.own.actor is None and not crew.standings:  # nothing was ever begun here
-            raise VaultError(AgentHost.LOST) from error
-        self._leave(crew, AgentHost.LOST)
+            raise VaultError(AGENTS.lost) from error
+        self._leave(crew, AGENTS.lost)
 
     def _leave(self, crew: _Crew, why: str) -> None:
         names = ", ".join(str(self._names[agent]) for agent in crew.members)

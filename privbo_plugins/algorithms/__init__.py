@@ -1,37 +1,38 @@
 """One paper, one module; :data:`ALGORITHMS` lists them all."""
 
-from privbo_plugins.algorithms.base import Algorithm, CentralAlgorithm
-from privbo_plugins.algorithms.dp_fts_de import SharedModel
-from privbo_plugins.algorithms.dp_fts_de.agent import FEDERATED_MODELS
-from privbo_plugins.algorithms.dp_gibo import DPGIBO
-from privbo_plugins.algorithms.duets import DUETS
-from privbo_plugins.algorithms.ldp_gp_ucb import ATAGPUCB, GPUCB, TGPUCB, MoMAGPUCB, RewardUCB
-from privbo_plugins.algorithms.po_gp_ucb import POGPUCB
+from __future__ import annotations
 
-CENTRAL_ALGORITHMS: dict[str, type[CentralAlgorithm]] = {DPGIBO.name: DPGIBO}
-"""Algorithms that tune on per-record losses, by name."""
+from typing import TYPE_CHECKING
 
-REWARD_ALGORITHMS: dict[str, type[RewardUCB]] = {
-    GPUCB.name: GPUCB,
-    TGPUCB.name: TGPUCB,
-    ATAGPUCB.name: ATAGPUCB,
-    MoMAGPUCB.name: MoMAGPUCB,
-}
-"""Algorithms that tune on one privatised number a trial, by name."""
+from privbo_plugins.lazy import on_first_use
 
-ROW_ALGORITHMS: dict[str, type[POGPUCB]] = {POGPUCB.name: POGPUCB}
-"""Algorithms that choose rows of a released table, by name."""
-
-DISTRIBUTED_ALGORITHMS: dict[str, type[DUETS]] = {DUETS.name: DUETS}
-"""Algorithms of many agents that share one objective, by name."""
-
-ALGORITHMS: dict[str, type[Algorithm]] = {
-    **CENTRAL_ALGORITHMS,
-    **REWARD_ALGORITHMS,
-    **ROW_ALGORITHMS,
-    **DISTRIBUTED_ALGORITHMS,
-}
-"""Every algorithm by name; one contract suite runs over all of them."""
+if TYPE_CHECKING:
+    from privbo_plugins.algorithms.base import Algorithm, CentralAlgorithm
+    from privbo_plugins.algorithms.dp_fts_de.agent import FEDERATED_MODELS
+    from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
+    from privbo_plugins.algorithms.registry import (
+        ALGORITHMS,
+        CENTRAL_ALGORITHMS,
+        DISTRIBUTED_ALGORITHMS,
+        REWARD_ALGORITHMS,
+        ROW_ALGORITHMS,
+    )
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "privbo_plugins.algorithms.base": ["Algorithm", "CentralAlgorithm"],
+            "privbo_plugins.algorithms.dp_fts_de.agent": ["FEDERATED_MODELS"],
+            "privbo_plugins.algorithms.dp_fts_de.model": ["SharedModel"],
+            "privbo_plugins.algorithms.registry": [
+                "ALGORITHMS",
+                "CENTRAL_ALGORITHMS",
+                "DISTRIBUTED_ALGORITHMS",
+                "REWARD_ALGORITHMS",
+                "ROW_ALGORITHMS",
+            ],
+        },
+    )
 
 __all__ = [
     "ALGORITHMS",
@@ -40,5 +41,7 @@ __all__ = [
     "FEDERATED_MODELS",
     "REWARD_ALGORITHMS",
     "ROW_ALGORITHMS",
+    "Algorithm",
+    "CentralAlgorithm",
     "SharedModel",
 ]

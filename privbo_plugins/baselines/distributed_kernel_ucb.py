@@ -32,8 +32,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
 
 from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.models.kernels import Kernel
@@ -368,9 +368,9 @@ def _conditioned(known: _Known, J: IntArray, y: Array, lam: float) -> _Known:
     rows, at, c = np.unique(J, return_inverse=True, return_counts=True)
     mean = np.bincount(at, y) / c
     S = known.S
-    L = cholesky(S[np.ix_(rows, rows)] + np.diag(lam / c), lower=True)
-    X = solve_triangular(L, S[rows], lower=True)
-    innovation = solve_triangular(L, mean - known.mu[rows], lower=True)
+    L = scipy.linalg.cholesky(S[np.ix_(rows, rows)] + np.diag(lam / c), lower=True)
+    X = scipy.linalg.solve_triangular(L, S[rows], lower=True)
+    innovation = scipy.linalg.solve_triangular(L, mean - known.mu[rows], lower=True)
     return _Known(known.mu + X.T @ innovation, S - X.T @ X, known.rest)
 
 
@@ -487,7 +487,7 @@ def _embedded(Z: Array, c: Array, b: Array, k0: Array, lam: float) -> _Known:
     played = np.flatnonzero(c)
     z = Z[played]
     # Candidates repeat: the sums over plays are sums over candidates, weighted by c.
-    L = cholesky(lam * np.eye(Z.shape[1]) + (z.T * c[played]) @ z, lower=True)
-    X = solve_triangular(L, Z.T, lower=True)
-    mu = X.T @ solve_triangular(L, z.T @ b[played], lower=True)
+    L = scipy.linalg.cholesky(lam * np.eye(Z.shape[1]) + (z.T * c[played]) @ z, lower=True)
+    X = scipy.linalg.solve_triangular(L, Z.T, lower=True)
+    mu = X.T @ scipy.linalg.solve_triangular(L, z.T @ b[played], lower=True)
     return _Known(mu, lam * (X.T @ X), np.maximum(k0 - (Z * Z).sum(1), 0.0))

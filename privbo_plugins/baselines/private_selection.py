@@ -34,12 +34,16 @@ def noisy_argmin(values: Array, sensitivity: float, mu: float) -> int:
         raise ValueError("noisy_argmin needs at least one value, all of them finite.")
     if not (sensitivity > 0 and mu > 0):
         raise ValueError(f"sensitivity and mu must be positive, got {sensitivity} and {mu}.")
-    import opendp.prelude as dp  # a second to import: not before noise is needed
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_noisy_max
+    from opendp.measures import max_divergence
+    from opendp.metrics import linf_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
+    enable_features("contrib")
+    domain = vector_domain(atom_domain(T=float, nan=False))
     scale = 2.0 * sensitivity * SENSITIVITY_SLACK / pure_from_gdp(mu)
-    select = dp.m.make_noisy_max(
-        domain, dp.linf_distance(T=float), dp.max_divergence(), scale=scale, negate=True
+    select = make_noisy_max(
+        domain, linf_distance(T=float), max_divergence(), scale=scale, negate=True
     )
     return int(select(values.tolist()))

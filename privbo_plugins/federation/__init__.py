@@ -1,10 +1,28 @@
 """Federations of agents: the server's rounds, links to it, and what an agent does."""
 
-from privbo_plugins.federation.link import Alone, Link
-from privbo_plugins.federation.participant import Participant
-from privbo_plugins.federation.server import FederatedServer, LocalLink
-from privbo_plugins.federation.wire import RemoteLink, connect
-from privbo_plugins.privacy.subsampling import calibrate
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privbo_plugins.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from privbo_plugins.federation.link import Alone, Link
+    from privbo_plugins.federation.participant import Participant
+    from privbo_plugins.federation.server import FederatedServer, LocalLink
+    from privbo_plugins.federation.wire import RemoteLink, connect
+    from privbo_plugins.privacy.subsampling import calibrate
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "privbo_plugins.federation.link": ["Alone", "Link"],
+            "privbo_plugins.federation.participant": ["Participant"],
+            "privbo_plugins.federation.server": ["FederatedServer", "LocalLink"],
+            "privbo_plugins.federation.wire": ["RemoteLink", "connect"],
+            "privbo_plugins.privacy.subsampling": ["calibrate"],
+        },
+    )
 
 __all__ = [
     "Alone",

@@ -17,8 +17,8 @@ Notation:
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
 
 from privbo_plugins.models.kernels import Kernel
 
@@ -67,23 +67,23 @@ class GaussianProcess:
         old, self.D = self.D, X if self.D.size == 0 else np.vstack([self.D, X])
         try:
             self.L = self._extended(old, X)
-        except LinAlgError:
+        except scipy.linalg.LinAlgError:
             self.L = None
         self._root = None
 
     def _extended(self, old: Array, X: Array) -> Array:
         C = self._gram(X)
         if self.L is None:
-            raise LinAlgError("the Gram matrix was singular before")
+            raise scipy.linalg.LinAlgError("the Gram matrix was singular before")
         m, b = len(old), len(X)
         L = np.zeros((m + b, m + b))
         if m:
-            S = solve_triangular(self.L, self.kernel.k(old, X), lower=True)  # (m, b)
+            S = scipy.linalg.solve_triangular(self.L, self.kernel.k(old, X), lower=True)  # (m, b)
             L[:m, :m], L[m:, :m] = self.L, S.T
             C = C - S.T @ S
-        L[m:, m:] = cholesky(C, lower=True)
+        L[m:, m:] = scipy.linalg.cholesky(C, lower=True)
         if np.min(np.diag(L)) < np.sqrt(_RANK_TOLERANCE) * float(np.max(np.diag(L))):
-            raise LinAlgError("numerically singular")
+            raise scipy.linalg.LinAlgError("numerically singular")
         return L
 
     def _gram(self, X: Array) -> Array:
@@ -94,7 +94,7 @@ class GaussianProcess:
     def _pseudo_root(self) -> Array:
         """R with R Rᵀ the pseudo-inverse of the Gram matrix, shape (m, rank)."""
         if self._root is None:
-            values, vectors = eigh(self._gram(self.D))
+            values, vectors = scipy.linalg.eigh(self._gram(self.D))
             keep = values > _RANK_TOLERANCE * values[-1]
             self._root = np.asarray(vectors[:, keep] / np.sqrt(values[keep]))
         return self._root
@@ -104,13 +104,13 @@ class GaussianProcess:
         if self.L is None:
             root = self._pseudo_root()
             return np.asarray(root @ (root.T @ B))
-        return np.asarray(cho_solve((self.L, True), B))
+        return np.asarray(scipy.linalg.cho_solve((self.L, True), B))
 
     def _whiten(self, B: Array) -> Array:
         """S with SᵀS = Bᵀ (K + s2 I)⁻¹ B."""
         if self.L is None:
             return np.asarray(self._pseudo_root().T @ B)
-        return np.asarray(solve_triangular(self.L, B, lower=True))
+        return np.asarray(scipy.linalg.solve_triangular(self.L, B, lower=True))
 
     def posterior(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Posterior mean and variance of the noise-free value at X.

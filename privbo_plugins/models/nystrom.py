@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import eigh, solve_triangular
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -83,7 +83,7 @@ def independent_rows(
 
 def inverse_root(K: Array) -> Array:
     """(K^{-1/2})†, the symmetric pseudo-inverse root, shape (m, m)."""
-    values, vectors = eigh(K)
+    values, vectors = scipy.linalg.eigh(K)
     keep = values > RANK_TOLERANCE * 1e-4 * max(float(values[-1]), 1e-300)
     root = vectors[:, keep] / np.sqrt(values[keep])
     return np.asarray(root @ vectors[:, keep].T)
@@ -142,7 +142,7 @@ class GrowingFeatures:
         """Phi at each of the points, shape (n, m)."""
         if self.m == 0:
             return np.empty((len(Z), 0))
-        return np.asarray(solve_triangular(self._L, self._k(self.D, Z), lower=True).T)
+        return np.asarray(scipy.linalg.solve_triangular(self._L, self._k(self.D, Z), lower=True).T)
 
     def grow(self, z: Array) -> bool:
         """Takes a point (p,) as a new pivot if it is not spanned; True if it was taken."""

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 Array = NDArray[np.float64]
 
@@ -94,8 +94,13 @@ def posterior_mean(Phi: Array, y: Array, s2: float) -> Array:
     """
     n, M = Phi.shape
     if n <= M:  # the same matrix from its smaller side
-        return np.asarray(Phi.T @ cho_solve(cho_factor(Phi @ Phi.T + s2 * np.eye(n)), y))
-    return np.asarray(cho_solve(cho_factor(Phi.T @ Phi + s2 * np.eye(M)), Phi.T @ y))
+        return np.asarray(
+            Phi.T
+            @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(Phi @ Phi.T + s2 * np.eye(n)), y)
+        )
+    return np.asarray(
+        scipy.linalg.cho_solve(scipy.linalg.cho_factor(Phi.T @ Phi + s2 * np.eye(M)), Phi.T @ y)
+    )
 
 
 def posterior_sample(Phi: Array, y: Array, s2: float, rng: np.random.Generator) -> Array:
@@ -116,5 +121,5 @@ def posterior_sample(Phi: Array, y: Array, s2: float, rng: np.random.Generator) 
         noise = math.sqrt(s2) * rng.standard_normal(n)
         return np.asarray(w + posterior_mean(Phi, y - Phi @ w - noise, s2))
     lower = np.linalg.cholesky(Phi.T @ Phi + s2 * np.eye(M))
-    mean = cho_solve((lower, True), Phi.T @ y)
+    mean = scipy.linalg.cho_solve((lower, True), Phi.T @ y)
     return np.asarray(mean + math.sqrt(s2) * np.linalg.solve(lower.T, w))

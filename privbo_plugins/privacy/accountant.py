@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtri_exp
+import scipy
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -30,8 +29,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
-    a = float(log_ndtr(-epsilon / mu + mu / 2))
-    b = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
+    a = float(scipy.special.log_ndtr(-epsilon / mu + mu / 2))
+    b = epsilon + float(scipy.special.log_ndtr(-epsilon / mu - mu / 2))
     if b >= a:
         return 0.0
     return math.exp(a) * -math.expm1(b - a)
@@ -60,7 +59,9 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     upper = 1.0
     while gdp_delta(mu, upper) > delta:
         upper *= 2.0
-    root = brentq(lambda e: gdp_delta(mu, e) - delta, 0.0, upper, xtol=1e-12, rtol=1e-12)
+    root = scipy.optimize.brentq(
+        lambda e: gdp_delta(mu, e) - delta, 0.0, upper, xtol=1e-12, rtol=1e-12
+    )
     return float(root) * (1 + 1e-9) + 1e-9
 
 
@@ -88,7 +89,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     high = 1.0
     while gdp_delta(high, epsilon) < delta:
         high *= 2.0
-    root = brentq(lambda m: gdp_delta(m, epsilon) - delta, 1e-12, high, xtol=1e-14)
+    root = scipy.optimize.brentq(lambda m: gdp_delta(m, epsilon) - delta, 1e-12, high, xtol=1e-14)
     return float(root) * (1.0 - 1e-9)
 
 
@@ -108,12 +109,12 @@ def gdp_from_pure(epsilon: float) -> float:
         >>> round(gdp_from_pure(0.807), 3)
         1.0
     """
-    return float(-2.0 * ndtri_exp(-np.logaddexp(0.0, epsilon)))
+    return float(-2.0 * scipy.special.ndtri_exp(-np.logaddexp(0.0, epsilon)))
 
 
 def pure_from_gdp(mu: float) -> float:
     """The epsilon whose every mechanism is mu-GDP, the inverse of :func:`gdp_from_pure`."""
-    return float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
+    return float(scipy.special.log_ndtr(mu / 2) - scipy.special.log_ndtr(-mu / 2))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+import scipy
 
 from privbo_plugins.privacy.accountant import (
     GaussianEvent,
@@ -132,10 +132,16 @@ def moments_epsilon(q: float, z: float, T: int, delta: float) -> float:
     bounds = []
     for alpha in range(2, _LARGEST_ORDER + 1):
         k = np.arange(alpha + 1)
-        log_binomial = gammaln(alpha + 1) - gammaln(k + 1) - gammaln(alpha - k + 1)
+        log_binomial = (
+            scipy.special.gammaln(alpha + 1)
+            - scipy.special.gammaln(k + 1)
+            - scipy.special.gammaln(alpha - k + 1)
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             left_out = np.where(k == alpha, 0.0, (alpha - k) * np.log1p(-q))
-        log_a = logsumexp(log_binomial + left_out + k * math.log(q) + k * (k - 1) / (2 * z * z))
+        log_a = scipy.special.logsumexp(
+            log_binomial + left_out + k * math.log(q) + k * (k - 1) / (2 * z * z)
+        )
         bounds.append((T * float(log_a) - math.log(delta)) / (alpha - 1))
     return min(bounds)
 

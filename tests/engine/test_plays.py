@@ -30,13 +30,13 @@ from privbo_plugins.plays import (
     TEST_NOISE,
     PlayLedger,
     RewardCurator,
-    as_reward,
     check_user_budget,
     local_guarantee,
 )
 from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL, LocalGuarantee
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.returned import as_reward
 from privbo_plugins.vault import Transaction, Vault, open_vault
 
 from ..leaks import Scanner

@@ -21,7 +21,7 @@ from runs import rows, vault_facts
 from tests.leaks import Scanner
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
 
 TARGETS = {
     "value that completes a batch": ("value", "3"),

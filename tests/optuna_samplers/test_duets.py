@@ -495,7 +495,7 @@ def test_threads() -> None:
 
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
 
 
 def _work(url: str, out: str, n_trials: int) -> None:

@@ -26,7 +26,7 @@ from optuna.trial import TrialState
 from tests.leaks import Scanner
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
 
 N_AGENTS, N_ROUNDS = 3, make_config().n_rounds
 TOTAL = N_STARTUP + N_ROUNDS + 1

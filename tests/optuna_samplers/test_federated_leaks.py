@@ -44,7 +44,7 @@ N_TRIALS = N_STARTUP + N_ROUNDS + 1
 OTHER = {"z": FloatDistribution(0, 1)}
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
 
 
 class Secrets:

@@ -329,7 +329,7 @@ def test_pickles_carry_no_noise_source() -> None:
 
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
 
 
 def _work(url: str, vault: str, settings: dict[str, Any], n_trials: int, name: str) -> None:

@@ -332,7 +332,7 @@ def test_control_without_the_comparison_they_get_the_same(
 
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
 
 
 def open_storage(kind: str, folder: str) -> Any:

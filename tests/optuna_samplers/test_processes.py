@@ -26,7 +26,7 @@ from privbo_plugins.session import Session
 from privbo_plugins.vault import open_vault
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.prelude"])
+_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
 
 N_WORKERS = 4
 PLAN = {"n_starts": 3, "n_steps": 3, "batch_size": 3}

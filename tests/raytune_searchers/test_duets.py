@@ -22,7 +22,7 @@ from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from raytune_searchers import DUETSSearch
-from raytune_searchers._actor import Verdict
+from raytune_searchers._channel import Verdict
 from raytune_searchers._lifecycle import FINISHED, HOPELESS
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG

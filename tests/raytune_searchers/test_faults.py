@@ -30,7 +30,8 @@ from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
-from raytune_searchers._host import LOST, LossChannel, RunSettings, VaultHost
+from raytune_searchers._channel import LOSSES, LossChannel
+from raytune_searchers._host import RunSettings, VaultHost
 from tests.raytune_searchers.fault_driver import (
     BEFORE,
     DRIVER,
@@ -280,8 +281,8 @@ class TestVault:
         trainable = faulty(search, tmp_path, {(3, BEFORE): KILL_VAULT})
         with pytest.raises(VaultError) as raised:
             fit(search, trainable, tmp_path, max_concurrent_trials=1)
-        assert str(raised.value) == LOST
-        assert "vault='sqlite:" in LOST
+        assert str(raised.value) == LOSSES.lost
+        assert "vault='sqlite:" in LOSSES.lost
         guarantee = search.guarantee()
         assert guarantee.protected
         assert "the vault has ended" in str(guarantee)
@@ -306,7 +307,7 @@ class TestVault:
         for ask in (search.guarantee, search.recommend, lambda: search.suggest("t")):
             with pytest.raises(VaultError) as raised:
                 ask()
-            assert str(raised.value) == LOST
+            assert str(raised.value) == LOSSES.lost
 
     def test_a_vault_in_a_database_is_opened_again(self, tmp_path: Path) -> None:
         search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db")
@@ -614,7 +615,7 @@ class TestDriver:
         found = DPGIBOSearch.from_experiment(path)
         with pytest.raises(VaultError) as raised:
             tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
-        assert str(raised.value) == LOST
+        assert str(raised.value) == LOSSES.lost
         assert shown(path) == before
         guarantee = found.guarantee()
         assert guarantee.protected
@@ -627,8 +628,8 @@ class TestDriver:
         found = DPGIBOSearch.from_experiment(path)
         with pytest.raises(VaultError) as raised:
             tune.Tuner.restore(str(path), faulty(found, tmp_path, {}), param_space=LINE).fit()
-        assert str(raised.value) == LOST
+        assert str(raised.value) == LOSSES.lost
         with pytest.raises(VaultError) as raised:
             tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
-        assert str(raised.value) == LOST
+        assert str(raised.value) == LOSSES.lost
         assert shown(path) == []

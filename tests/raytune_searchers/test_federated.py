@@ -20,8 +20,8 @@ from ray import tune
 from privbo_plugins.errors import FederationError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import FederationConfig, agent_trials
-from raytune_searchers._actor import Channel
 from raytune_searchers._agents import AgentHost, AgentSettings, ServerLink
+from raytune_searchers._channel import Channel
 from raytune_searchers._federation import ServerHost, ServerSettings
 from raytune_searchers._space import to_space
 from tests.raytune_searchers.fault_driver import append, lines
@@ -289,7 +289,7 @@ class Federation:
     def host(self, monkeypatch: Any, urls: Any = None) -> AgentHost:
         """One host of all agents, with an objective loaded as "f"."""
         monkeypatch.setattr(
-            "raytune_searchers._agents.trial_sender", lambda name, host: self._send
+            "raytune_searchers._agents.trial_sender", lambda name, gone: self._send
         )
         members = {i: i for i in range(self.config.n_agents)}
         space = cloudpickle.dumps((self.space, SPACE))

@@ -19,8 +19,8 @@ from ray import tune
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from raytune_searchers import DPFTSDESearch
-from raytune_searchers._agents import LOST_AGENTS
-from raytune_searchers._federation import LOST_ROUNDS
+from raytune_searchers._federation import SERVER
+from raytune_searchers._shell import AGENTS
 from tests.raytune_searchers.fault_driver import (
     KILL_VAULT,
     LOSE_VAULT,
@@ -160,9 +160,9 @@ def test_a_killed_driver_goes_on_elsewhere(tmp_path: Path, monkeypatch: Any) -> 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({}, LOST_ROUNDS),
-        ({"agent_vaults": "sqlite:///{folder}/{{agent}}.db"}, LOST_ROUNDS),
-        ({"vault": "sqlite:///{folder}/server.db"}, LOST_AGENTS),
+        ({}, SERVER.lost),
+        ({"agent_vaults": "sqlite:///{folder}/{{agent}}.db"}, SERVER.lost),
+        ({"vault": "sqlite:///{folder}/server.db"}, AGENTS.lost),
     ],
 )
 def test_what_was_in_memory_is_not_begun_again(

@@ -16,7 +16,7 @@ from ray import tune
 
 from privbo_plugins.errors import BudgetExceededError, VaultError
 from raytune_searchers import LDPGPUCBSearch, ldp_trainable
-from raytune_searchers._ledger import LOST_PLAYS, LedgerHost
+from raytune_searchers._plays import PLAYS
 from tests.raytune_searchers.fault_driver import (
     LOSE_VAULT,
     REPORTED,
@@ -129,17 +129,17 @@ def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(tmp_path: Path) -
     results = fit(None, private, tmp_path, num_samples=3, max_concurrent_trials=1)
     assert results.num_errors == 2
     said = [str(error) for error in results.errors]
-    assert any(LOST_PLAYS in text for text in said)
-    assert all(LOST_PLAYS in text or LedgerHost.ABSENT in text for text in said)  # a new worker
+    assert any(PLAYS.lost in text for text in said)
+    assert all(PLAYS.lost in text or PLAYS.absent in text for text in said)  # a new worker
     assert len(shown(tmp_path / "run")) == 1
     with pytest.raises(VaultError) as raised:
         actor.guarantee(results)
-    assert str(raised.value) == LOST_PLAYS
+    assert str(raised.value) == PLAYS.lost
 
 
 def _sharing(private: Any, trainable: Any) -> Any:
     """Another function with the ledger of a private trainable."""
-    from raytune_searchers._local import wrap
+    from raytune_searchers._plays import wrap
 
     return wrap(trainable, private.guarantee.__self__.name, private.mechanism, None, None)
 

@@ -25,7 +25,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
-from raytune_searchers._host import BLOCK_BYTES
+from raytune_searchers._channel import BLOCK_BYTES
 from tests.leaks import Scanner
 from tests.raytune_searchers.leak_driver import (
     ALONE,

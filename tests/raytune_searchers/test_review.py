@@ -17,10 +17,10 @@ import ray
 from ray import tune
 
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.returned import as_losses
 from privbo_plugins.scrub import attempt
-from privbo_plugins.session import as_losses
 from raytune_searchers import DPGIBOSearch, _trainable
-from raytune_searchers._host import LossChannel
+from raytune_searchers._channel import LossChannel
 from tests.raytune_searchers.runs import LINE, RECORDS, fit, make_search, squares
 
 pytestmark = pytest.mark.usefixtures("the_ray")

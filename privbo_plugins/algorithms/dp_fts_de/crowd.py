@@ -39,8 +39,8 @@ import threading
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
@@ -251,12 +251,12 @@ class CrowdModel(SharedModel):
         Z = self.space.embed(X)
         phi_Z = belief.phi(Z)
         K = belief.k(Z, Z, phi_Z, phi_Z) + belief.prior.noise_sd**2 * np.eye(len(Z))
-        factor = cho_factor(K, lower=True)
-        alpha = cho_solve(factor, y - belief.mean(phi_Z, told))
+        factor = scipy.linalg.cho_factor(K, lower=True)
+        alpha = scipy.linalg.cho_solve(factor, y - belief.mean(phi_Z, told))
 
         def optimistic(A: Array, phi: Array) -> Array:
             k = belief.k(A, Z, phi, phi_Z)  # (a, n)
-            S = solve_triangular(factor[0], k.T, lower=True)
+            S = scipy.linalg.solve_triangular(factor[0], k.T, lower=True)
             variance = np.maximum(belief.variance(phi) - (S * S).sum(0), 0.0)
             score = belief.mean(phi, told) + k @ alpha + self.config.beta * np.sqrt(variance)
             return np.where(_among(A, Z), -np.inf, score)

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, minimize
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
@@ -132,7 +132,9 @@ class FeatureModel(SharedModel):
             value, slope = self.features.value_and_slope(at, w)
             return -value, -slope
 
-        found = minimize(descend, x, jac=True, method="L-BFGS-B", bounds=Bounds(lower, upper))
+        found = scipy.optimize.minimize(
+            descend, x, jac=True, method="L-BFGS-B", bounds=scipy.optimize.Bounds(lower, upper)
+        )
         snapped = self.space.snap(found.x)
         there = W[self.regions.index(snapped[None])[0]] if len(W) > 1 else w  # a step may cross
         return float(self.phi(snapped[None])[0] @ there), snapped

@@ -31,8 +31,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import qmc
 
 from privbo_plugins.algorithms.base import FINAL, START, START_STEP, STEP, Proposal, Query, Release
 from privbo_plugins.algorithms.dp_gibo import design
@@ -180,7 +180,9 @@ class DPGIBO:
             return np.where(self._numeric, 0.5, 0.0)
         if slot >= len(self._start_cache):
             m = max(4, math.ceil(math.log2(slot + 1)))
-            sobol = qmc.Sobol(len(self.space), scramble=True, rng=np.random.default_rng(self.seed))
+            sobol = scipy.stats.qmc.Sobol(
+                len(self.space), scramble=True, rng=np.random.default_rng(self.seed)
+            )
             self._start_cache = sobol.random_base2(m)
         u = self._start_cache[slot]
         dims = list(self.space.values())

@@ -27,9 +27,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize, minimize_scalar
 
 from privbo_plugins.models.kernels import Isotropic, Kernel
 
@@ -78,7 +77,9 @@ def _best_radius(kind: type[Isotropic], d: int, b: int, lam: float) -> float:
     def negative_value(log_r: float) -> float:
         return -closed_form_value(kernel, d, b, float(np.exp(log_r)), lam)
 
-    found = minimize_scalar(negative_value, bounds=(np.log(1e-4), np.log(3.0)), method="bounded")
+    found = scipy.optimize.minimize_scalar(
+        negative_value, bounds=(np.log(1e-4), np.log(3.0)), method="bounded"
+    )
     return float(np.exp(found.x))
 
 
@@ -119,7 +120,7 @@ def batch_value(kernel: Kernel, D: Array, theta: Array, s2: float) -> float:
     if len(D) == 0:
         return 0.0
     J = kernel.jacobian(D, theta)
-    return float((J * cho_solve(_factor(kernel, D, s2), J)).sum())
+    return float((J * scipy.linalg.cho_solve(_factor(kernel, D, s2), J)).sum())
 
 
 def gradient_trace(kernel: Kernel, D: Array, theta: Array, s2: float) -> float:
@@ -130,7 +131,7 @@ def gradient_trace(kernel: Kernel, D: Array, theta: Array, s2: float) -> float:
 def _factor(kernel: Kernel, X: Array, s2: float) -> tuple[Array, bool]:
     A = kernel.k(X, X)
     A[np.diag_indices_from(A)] += s2 + _JITTER * float(np.max(np.diag(A)))
-    factor, lower = cho_factor(A, lower=True)
+    factor, lower = scipy.linalg.cho_factor(A, lower=True)
     return np.asarray(factor), bool(lower)
 
 
@@ -144,7 +145,7 @@ def batch_value_and_grad(
     """
     X = np.vstack([Z, D]) if len(D) else Z
     J = kernel.jacobian(X, theta)
-    V = np.asarray(cho_solve(_factor(kernel, X, s2), J))
+    V = np.asarray(scipy.linalg.cho_solve(_factor(kernel, X, s2), J))
     b = len(Z)
     direct = kernel.d2k_dot(Z, theta, V[:b])
     through_gram = kernel.dk_dot(Z, X, V[:b] @ V.T)
@@ -161,7 +162,7 @@ def optimise_batch(
         value, grad = batch_value_and_grad(kernel, flat.reshape(shape), D, theta, s2)
         return -value, -grad.ravel()
 
-    found = minimize(
+    found = scipy.optimize.minimize(
         negative,
         np.clip(start, 0.0, 1.0).ravel(),
         jac=True,

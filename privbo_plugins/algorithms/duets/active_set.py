@@ -17,10 +17,8 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import KDTree
 
 from privbo_plugins.algorithms.duets.domain import Domain
 from privbo_plugins.algorithms.duets.posterior import SparsePosterior
@@ -187,10 +185,14 @@ def _labels(inputs: Array) -> IntArray:
     if n <= _NEIGHBOURS:
         return np.zeros(len(inputs), dtype=np.int64)
     # Random points on a line leave gaps: their eight nearest may all lie on one side.
-    found = KDTree(distinct).query(distinct, k=min(4 * _NEIGHBOURS, n))
+    found = scipy.spatial.KDTree(distinct).query(distinct, k=min(4 * _NEIGHBOURS, n))
     distances, neighbours = np.asarray(found[0]), np.asarray(found[1])
     reach = 3.0 * float(np.median(distances[:, _NEIGHBOURS - 1]))
     rows, columns = np.nonzero(distances <= reach)
-    graph = coo_matrix((np.ones(len(rows)), (rows, neighbours[rows, columns])), shape=(n, n))
-    labels = np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+    graph = scipy.sparse.coo_matrix(
+        (np.ones(len(rows)), (rows, neighbours[rows, columns])), shape=(n, n)
+    )
+    labels = np.asarray(
+        scipy.sparse.csgraph.connected_components(graph, directed=False)[1], dtype=np.int64
+    )
     return labels[place.reshape(-1)]

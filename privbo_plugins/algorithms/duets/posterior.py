@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from privbo_plugins.models.kernels import Kernel
 from privbo_plugins.models.nystrom import independent_rows, inverse_root
@@ -88,12 +88,14 @@ def variance(kernel: Kernel, D: Array, X: Array, lam: float) -> Array:
     """sigma² at points X (n, p) given plays at D (eq. 4), shape (n,); exact to four digits."""
     inducing = Inducing(kernel, spanning(kernel, D, _EXACT))
     Z = inducing.z(D)
-    return _variance(inducing.z(X), cho_factor(Z.T @ Z + lam * np.eye(Z.shape[1])), lam)
+    return _variance(
+        inducing.z(X), scipy.linalg.cho_factor(Z.T @ Z + lam * np.eye(Z.shape[1])), lam
+    )
 
 
 def _variance(z: Array, factor: Any, lam: float) -> Array:
     """k(x, x) - zᵀG (lam I + G)⁻¹ z = 1 - zᵀz + lam zᵀ (lam I + G)⁻¹ z (eq. 6, times lam)."""
-    left = np.einsum("ij,ij->i", z, cho_solve(factor, z.T).T)
+    left = np.einsum("ij,ij->i", z, scipy.linalg.cho_solve(factor, z.T).T)
     return np.asarray(np.maximum(1.0 - np.einsum("ij,ij->i", z, z) + lam * left, 0.0))
 
 
@@ -188,7 +190,9 @@ class SparsePosterior:
         self, inducing: Inducing, v_bar: Array, scale: Scale, G: Array | None = None
     ) -> None:
         self.inducing, self.v_bar, self.scale = inducing, v_bar, scale
-        self._factor = None if G is None else cho_factor(G + scale.lam * np.eye(len(G)))
+        self._factor = (
+            None if G is None else scipy.linalg.cho_factor(G + scale.lam * np.eye(len(G)))
+        )
 
     def mean(self, X: Array) -> Array:
         """Posterior mean at points (n, p), shape (n,), in reward units."""

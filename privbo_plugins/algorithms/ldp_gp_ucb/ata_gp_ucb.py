@@ -24,8 +24,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
@@ -81,7 +81,7 @@ class ATAGPUCB(NystromUCB):
         self._follow()
 
     def _weights(self) -> Array:
-        values, vectors = eigh(self._V)
+        values, vectors = scipy.linalg.eigh(self._V)
         root = (vectors / np.sqrt(values)) @ vectors.T  # V^{-1/2}
         return np.asarray(root @ self._truncated(root))  # line 11
 

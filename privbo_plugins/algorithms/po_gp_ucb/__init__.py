@@ -5,14 +5,35 @@ privacy theorem is false where there are more rows than columns; the default mec
 another, sound one.
 """
 
-from privbo_plugins.algorithms.po_gp_ucb.curator import Curator
-from privbo_plugins.algorithms.po_gp_ucb.modeler import (
-    POGPUCB,
-    RowsConfig,
-    row_space,
-    rows_config,
-)
-from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privbo_plugins.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from privbo_plugins.algorithms.po_gp_ucb.curator import Curator
+    from privbo_plugins.algorithms.po_gp_ucb.modeler import (
+        POGPUCB,
+        RowsConfig,
+        row_space,
+        rows_config,
+    )
+    from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "privbo_plugins.algorithms.po_gp_ucb.curator": ["Curator"],
+            "privbo_plugins.algorithms.po_gp_ucb.modeler": [
+                "POGPUCB",
+                "RowsConfig",
+                "row_space",
+                "rows_config",
+            ],
+            "privbo_plugins.algorithms.po_gp_ucb.table": ["Certificate", "ReleasedTable"],
+        },
+    )
 
 __all__ = [
     "POGPUCB",

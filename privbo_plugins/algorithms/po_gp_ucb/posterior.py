@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.optimize import minimize
 
 from privbo_plugins.algorithms.po_gp_ucb.kernel import RowKernel, RowPrior
 
@@ -60,7 +59,7 @@ class RowPosterior:
         self._K = gram(kernel, self._Z, both)
         self._L = _factor(self._K, hyper.s2_n)
         known = self._L[: len(told), : len(told)]
-        self._alpha = cho_solve((known, True), y - hyper.mean)
+        self._alpha = scipy.linalg.cho_solve((known, True), y - hyper.mean)
 
     def predict(self, Z: Array) -> tuple[Array, Array]:
         """Mean and standard deviation at rows that have not been told; both (n,)."""
@@ -72,7 +71,7 @@ class RowPosterior:
 
     def _at(self, k: Array) -> tuple[Array, Array]:
         mu = self._hyper.mean + self._alpha @ k[: len(self._alpha)]
-        S = solve_triangular(self._L, k, lower=True, check_finite=False)
+        S = scipy.linalg.solve_triangular(self._L, k, lower=True, check_finite=False)
         return mu, np.sqrt(np.maximum(self._kernel.s2 - np.einsum("ij,ij->j", S, S), 0.0))
 
 
@@ -87,7 +86,7 @@ def gram(kernel: RowKernel, Z: Array, rows: Sequence[int]) -> Array:
 def _factor(K: Array, s2_n: float) -> Array:
     """Cholesky factor of K + s2_n I; a jitter keeps noise-free repeats positive definite."""
     jitter = 1e-10 * float(K[0, 0])
-    return np.asarray(cholesky(K + (s2_n + jitter) * np.eye(len(K)), lower=True))
+    return np.asarray(scipy.linalg.cholesky(K + (s2_n + jitter) * np.eye(len(K)), lower=True))
 
 
 # Hyperparameters --------------------------------------------------------------------------------
@@ -165,7 +164,9 @@ def _best(loss: Callable[[Array], float], free: Sequence[str], middle: Array) ->
     if "lengthscale" in free:
         shift = np.array([float(name == "lengthscale") for name in free])
         starts += [middle - shift, middle + shift]
-    found = [minimize(loss, start, bounds=bounds, method="L-BFGS-B") for start in starts]
+    found = [
+        scipy.optimize.minimize(loss, start, bounds=bounds, method="L-BFGS-B") for start in starts
+    ]
     return np.asarray(min(found, key=lambda result: float(result.fun)).x)
 
 
@@ -174,7 +175,7 @@ def log_likelihood(
 ) -> float:
     """Ln p(y | Z) of centred outcomes, shape (t,)."""
     L = _factor(gram(kernel, Z, rows), s2_n)
-    white = solve_triangular(L, y, lower=True)
+    white = scipy.linalg.solve_triangular(L, y, lower=True)
     return float(
         -0.5 * white @ white - np.log(np.diag(L)).sum() - 0.5 * len(y) * math.log(2 * math.pi)
     )

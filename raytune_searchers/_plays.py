@@ -1,0 +1,207 @@
+"""A private reward on the trial's side: clipped, charged and privatised where it arises.
+
+This is what the process of a trial imports for one reward: the mechanism and its noise, and no
+ledger, which is an actor that it calls.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from privbo_plugins.errors import VaultError
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.returned import NotARewardError, as_reward
+from privbo_plugins.scrub import attempt
+from privbo_plugins.users import User, user_name
+from raytune_searchers._channel import Channel, Gone, trial_sender
+from raytune_searchers._trainable import (
+    ClosedRewardReportError,
+    Trainable,
+    Turn,
+    check_trainable,
+    copied,
+    keep_private,
+    trial_id,
+)
+
+UserOf = User | Callable[[dict[str, Any]], User]
+
+PLAIN = "trials returned values that were not privatised"
+
+_LONGEST_NAME = 1000
+
+
+PLAYS = Gone(
+    lost=(
+        "The ledger of this run's users is gone: it lay in the memory of a Ray actor, which "
+        "ended with its driver or was killed. Nothing more can be released for this run, because "
+        "nobody knows any longer who was asked how often; what it has published stays as private "
+        "as it was declared to be. Start a new run with another search or ldp_trainable (the "
+        "epsilons of users who are asked again add up), and give it a database to survive that: "
+        "vault='sqlite:////private/folder/vault.db' or "
+        "'env:NAME_OF_A_VARIABLE_WITH_A_POSTGRESQL_URL'."
+    ),
+    absent=(
+        "No ledger is alive for this private trainable. Either it is gone (a ledger in memory "
+        "ends with its driver; then nothing more can be released), or it was never begun: make "
+        "the trainable in the driver, with ldp_trainable or with the private method of the very "
+        "search that suggests; after a restore, take search = type(search).from_experiment(path) "
+        "and search.private(trainable), or give both the same vault= and run=."
+    ),
+)
+"""What is said of a ledger of users."""
+
+
+@dataclass(frozen=True)
+class LedgerSettings:
+    """Everything that a ledger's host needs to begin or join a run; all of it public.
+
+    Attributes:
+        run: Name of the run.
+        mechanism: What happens to a reward.
+        user_budget: The most epsilon that one user may be charged in all.
+        metric: Under which name trials report.
+        maximize: Whether larger rewards are better.
+        vault_id: Identity of the vault, if it must exist already.
+        at_least: Releases that the driver has seen: the ledger may not show fewer.
+    """
+
+    run: str
+    mechanism: LocalMechanism
+    user_budget: float | None
+    metric: str
+    maximize: bool
+    vault_id: str | None = None
+    at_least: int = 0
+
+    @property
+    def worst(self) -> float:
+        """What NaN and infinity count as: the end of the range that nobody wants."""
+        return self.mechanism.low if self.maximize else self.mechanism.high
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What a trial is told when it begins.
+
+    Attributes:
+        settings: The run.
+        value: What was released of it before a crash, if anything.
+        public: What it declared public before.
+        noise: Test injection; it travels to trials only, in no pickle of a search or trainable.
+    """
+
+    settings: LedgerSettings
+    value: float | None
+    public: tuple[str, ...]
+    noise: NoiseSource | None
+
+
+@dataclass(frozen=True)
+class Plays:
+    """How a trial finds its ledger, and whose reward it is; all that a worker is sent.
+
+    Attributes:
+        name: Of the ledger's actor.
+        mechanism: What the wrapper promises to do to a reward.
+        user_id: Whose reward a trial is.
+    """
+
+    name: str
+    mechanism: LocalMechanism
+    user_id: UserOf | None
+
+    def begin(self, config: dict[str, Any]) -> tuple[Turn | None, BaseException | None]:
+        """Begins a trial: (its turn, None), or (None, an error that tells nothing private)."""
+        trial = trial_id()
+        named, failure = attempt(lambda: self._named(config), lambda _: None)
+        if failure is not None:
+            return None, failure
+        user = None if self.user_id is None else _checked_name(named)
+        channel = Channel(trial_sender(self.name, PLAYS))
+        admitted: Admission = channel.call("enter", trial, user)
+        settings = admitted.settings
+        if settings.mechanism != self.mechanism:
+            raise VaultError(
+                "This private trainable was made with another mechanism, epsilon or range than "
+                "the run that it found under its name. Give it another run= name."
+            )
+        release = functools.partial(_release, channel, admitted, trial, user)
+        turn = Turn(
+            trial,
+            settings.metric,
+            channel,
+            admitted.value,
+            admitted.public,
+            as_reward,
+            release,
+            ClosedRewardReportError,
+            NotARewardError,
+        )
+        return turn, None
+
+    def _named(self, config: dict[str, Any]) -> Any:
+        return self.user_id(copied(config)) if callable(self.user_id) else self.user_id
+
+
+def _release(
+    channel: Channel, admitted: Admission, trial: str, user: User | None, reward: float
+) -> float:
+    """Charges the user, draws here and stores the draw; whatever was stored first counts."""
+    known = channel.call("charge", trial, user)
+    if known is not None:  # another attempt of this trial was faster
+        return float(known)
+    settings = admitted.settings
+    noise = SecureNoise() if admitted.noise is None else admitted.noise
+    drawn = settings.mechanism.randomize(reward, noise, settings.worst)
+    return float(channel.call("store", trial, drawn))
+
+
+def _checked_name(user: Any) -> User:
+    """A user's name as plain data, small enough to travel inside a call.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    name = user_name(user)
+    if isinstance(name, str | bytes) and len(name) > _LONGEST_NAME:
+        raise ValueError(f"A user's name may have at most {_LONGEST_NAME} characters.")
+    return name
+
+
+def wrap(
+    trainable: Trainable,
+    name: str,
+    mechanism: LocalMechanism,
+    user_id: UserOf | None,
+    user_budget: float | None,
+) -> Any:
+    """A function trainable whose reward is privatised where it arises.
+
+    Args:
+        trainable: The user's function.
+        name: Of the actor that holds the ledger.
+        mechanism: What happens to a reward.
+        user_id: Whose reward a trial is.
+        user_budget: What the ledger allows a user.
+
+    Raises:
+        ValueError: If it is no function of a config, or a budget has no users.
+    """
+    check_trainable(trainable, "A private trainable", "one user's reward, a number")
+    if user_budget is not None and user_id is None:
+        raise ValueError(
+            "user_budget= limits what one user pays in all, so it needs user_id=: a name, or a "
+            "function from the config to the name of the user it asks."
+        )
+    if user_id is not None and not callable(user_id):
+        _checked_name(user_id)
+    private: Any = keep_private(trainable, Plays(name, mechanism, user_id).begin)
+    # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
+    private.__qualname__ = f"ldp_trainable.<locals>.{private.__name__}"
+    private.mechanism = mechanism
+    return private

@@ -1,0 +1,120 @@
+"""A federation's trial: a shell that asks the host of an agent to run, and reports two tags.
+
+This is what the process of a trial imports; the agent, its objective and its model are the host's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+import ray.cloudpickle as cloudpickle
+from ray.exceptions import RayActorError, RayError
+
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, VaultError
+from raytune_searchers._channel import NAMESPACE, Channel, Gone, Reply
+
+Agent = int | str
+Objective = Callable[[Any, dict[str, Any]], Any]
+Finish = Callable[[Any, dict[str, Any] | None, float | None], Any]
+
+AGENT, ROUND, RELEASED = "agent", "round", "federation_round"
+"""Everything that a trial's config (the first two) and its result hold."""
+
+_PATIENCE = 20
+"""How often a trial looks for a host."""
+
+DONE, LOAD, FAILED = "done", "load", "failed"
+"""What a host answers to a trial."""
+
+HOST_ENDED = (
+    "The process that hosts this agent ended while the trial waited for it. With agent_vaults= "
+    "the agent goes on from its own trials; without, it is left out."
+)
+
+
+AGENTS = Gone(
+    lost=(
+        "What the agents of this search have evaluated is gone: it lay in the memory of Ray "
+        "actors, which ended with their driver or were killed. These agents cannot go on; what "
+        "the federation has broadcast stays covered by its declared epsilon. Start a new run "
+        "with another search object (on the same agents its loss adds to this one's), and give "
+        "each agent a database to survive that: agent_vaults='sqlite:////private/{agent}.db'."
+    ),
+    absent=(
+        "No host is alive for this agent: it ends with its driver. Make the trainable with the "
+        "very search that suggests; after a restore, take search = "
+        "DPFTSDESearch.from_experiment(path) and search.private(objective)."
+    ),
+)
+"""What is said of hosts of agents."""
+
+
+def make_shell(
+    objective: Objective,
+    finish: Finish | None,
+    agents: Sequence[Agent],
+    hosts: Sequence[str],
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A trainable that has an agent's host run a trial, and reports its tags.
+
+    Args:
+        objective: The user's function.
+        finish: What is to be done once an agent has done its trials.
+        agents: Names, in the order of the roster.
+        hosts: Name of the actor of each.
+    """
+    functions: bytes = cloudpickle.dumps((objective, finish))
+    key = hashlib.sha256(functions).hexdigest()
+    numbers = {agent: i for i, agent in enumerate(agents)}
+
+    def federated(config: dict[str, Any]) -> dict[str, Any]:
+        agent, turn = config[AGENT], config[ROUND]
+        i = numbers[agent]
+        channel = Channel(lambda *args: _send(hosts[i], args))
+        answer, told = channel.call("evaluate", i, turn - 1, key)
+        if answer == LOAD:
+            refused = channel.call("load", key, functions)
+            if refused is not None:
+                raise ObjectiveFailedError(refused)
+            answer, told = channel.call("evaluate", i, turn - 1, key)
+        if answer == FAILED:
+            raise ObjectiveFailedError(told)
+        return {AGENT: agent, ROUND: turn, RELEASED: told}
+
+    federated.__name__ = federated.__qualname__ = str(getattr(objective, "__name__", "federated"))
+    return federated
+
+
+def _send(host: str, args: tuple[Any, ...]) -> Reply:
+    """Asks once: whether a host that ends has evaluated, the search finds out before it retries.
+
+    Raises:
+        VaultError: If there is no host.
+        PrivacyError: If it ended.
+    """
+    actor = _actor_of(host)
+    try:
+        return ray.get(actor.call.remote(*args))  # type: ignore[no-any-return]
+    except RayActorError:
+        pass
+    except RayError as error:
+        raise PrivacyError(f"An agent's host did not answer ({type(error).__name__}).") from None
+    raise PrivacyError(HOST_ENDED)
+
+
+def _actor_of(host: str) -> Any:
+    """A host's actor; the driver of a restored experiment may be about to begin it.
+
+    Raises:
+        VaultError: If there is none for a while.
+    """
+    for _ in range(_PATIENCE):
+        try:
+            return ray.get_actor(host, namespace=NAMESPACE)
+        except (ValueError, RayError):
+            time.sleep(0.5)
+    raise VaultError(AGENTS.absent)
