@@ -42,7 +42,7 @@ test: $(STAMP)  ## every check: style, types, architecture, tests
 	$(BIN)/python -m pytest -n 3
 
 test-fast: $(STAMP)  ## the tests without the slow ones
-	$(BIN)/python -m pytest -n 3 -m "not slow"
+	$(BIN)/python -m pytest -n 3 -m "not slow and not soak"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
