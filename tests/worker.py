@@ -5,7 +5,7 @@ takes milliseconds; :func:`script` begins a fresh interpreter, for what must not
 memory or ends in a group of its own (a driver of Ray, a terminal's command)::
 
     assert children(scenes.crash, (folder, "before commit")) == [-signal.SIGKILL]
-    driver = script("tests.raytune_searchers.scenes:drive", {"folder": "x"}, start_new_session=True)
+    driver = script("tests.raytune_searchers.scenes:drive", {"folder": "x"})
 
 ``python -m tests.worker MODULE:FUNCTION JSON`` is what the latter runs.
 """
