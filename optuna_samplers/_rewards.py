@@ -27,8 +27,7 @@ from optuna_samplers._study import (
 )
 from optuna_samplers._transcript import Learner, TranscriptSampler
 from privbo_plugins.algorithms.base import Play
-from privbo_plugins.algorithms.ldp_gp_ucb import RewardPlan, make_reward_plan
-from privbo_plugins.algorithms.ldp_gp_ucb.plan import RewardScale
+from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.plays import local_guarantee
 from privbo_plugins.privacy.guarantee import LocalGuarantee

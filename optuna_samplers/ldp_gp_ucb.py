@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from optuna.distributions import BaseDistribution
 
 from optuna_samplers._rewards import RewardSampler
-from privbo_plugins.algorithms.ldp_gp_ucb import ATAGPUCB, GPUCB, TGPUCB, MoMAGPUCB, UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
 from privbo_plugins.privacy.noise import NoiseSource
 
@@ -77,6 +77,8 @@ class LDPGPUCBSampler(RewardSampler):
         vault: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
+
         made, scale = reward_privacy(
             epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
         )
@@ -170,6 +172,8 @@ class LDPTGPUCBSampler(RewardSampler):
         vault: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
+
         made, scale = reward_privacy(
             epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
         )
@@ -270,6 +274,8 @@ class LDPATAGPUCBSampler(RewardSampler):
         vault: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB
+
         made, scale = reward_privacy(
             epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
         )
@@ -373,6 +379,8 @@ class LDPMoMAGPUCBSampler(RewardSampler):
         vault: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
+
         made, scale = reward_privacy(
             epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
         )

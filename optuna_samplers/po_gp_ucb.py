@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 from optuna.distributions import BaseDistribution, IntDistribution
@@ -27,7 +27,6 @@ from optuna_samplers._transcript import Learner, TranscriptSampler
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
-    Curator,
     ReleasedTable,
     RowsConfig,
     row_space,
@@ -36,6 +35,9 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.spaces import Space
+
+if TYPE_CHECKING:
+    from privbo_plugins.algorithms.po_gp_ucb import Curator
 
 ROW_ATTR = "privbo:row"
 """System attribute of a trial: the row that it is about to ask for, while workers compare."""

@@ -19,8 +19,7 @@ import ray
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.base import Play, RewardAlgorithm
-from privbo_plugins.algorithms.ldp_gp_ucb import RewardPlan, make_reward_plan
-from privbo_plugins.algorithms.ldp_gp_ucb.plan import RewardScale
+from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.plays import check_user_budget
 from privbo_plugins.privacy.guarantee import LocalGuarantee

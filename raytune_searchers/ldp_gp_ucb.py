@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from privbo_plugins.algorithms.ldp_gp_ucb import ATAGPUCB, GPUCB, TGPUCB, MoMAGPUCB, UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
 from privbo_plugins.privacy.noise import NoiseSource
 from raytune_searchers._rewards import RewardSearch
@@ -93,6 +93,8 @@ class LDPGPUCBSearch(RewardSearch):
         run: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
+
         made, scale = reward_privacy(
             epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
         )
@@ -206,6 +208,8 @@ class LDPTGPUCBSearch(RewardSearch):
         run: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
+
         made, scale = reward_privacy(
             epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
         )
@@ -326,6 +330,8 @@ class LDPATAGPUCBSearch(RewardSearch):
         run: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB
+
         made, scale = reward_privacy(
             epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
         )
@@ -449,6 +455,8 @@ class LDPMoMAGPUCBSearch(RewardSearch):
         run: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
+
         made, scale = reward_privacy(
             epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
         )

@@ -1,0 +1,222 @@
+"""What an import costs: which modules it loads, counted in an interpreter of its own."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+HEAVY = (
+    "dp_accounting",
+    "opendp",
+    "sqlalchemy",
+    "scipy.stats",
+    "scipy.optimize",
+    "scipy.linalg",
+    "plotly",
+    "matplotlib",
+    "sklearn",
+)
+"""What no host imports by itself, and nobody needs before a study runs."""
+
+SAMPLERS: Mapping[str, str] = {
+    "DPGIBOSampler": "dp_gibo",
+    "LDPGPUCBSampler": "ldp_gp_ucb",
+    "LDPTGPUCBSampler": "ldp_gp_ucb",
+    "LDPATAGPUCBSampler": "ldp_gp_ucb",
+    "LDPMoMAGPUCBSampler": "ldp_gp_ucb",
+    "DPFTSDESampler": "dp_fts_de",
+    "POGPUCBSampler": "po_gp_ucb",
+    "DUETSSampler": "duets",
+    "ldp_objective": "",
+    "run_federated": "",
+    "answer_trials": "po_gp_ucb",
+    "FederationConfig": "dp_fts_de",
+    "FederatedServer": "dp_fts_de",
+}
+"""Public names, and the one paper that each may import."""
+
+SEARCHES: Mapping[str, str] = {
+    "DPGIBOSearch": "dp_gibo",
+    "LDPGPUCBSearch": "ldp_gp_ucb",
+    "LDPTGPUCBSearch": "ldp_gp_ucb",
+    "LDPATAGPUCBSearch": "ldp_gp_ucb",
+    "LDPMoMAGPUCBSearch": "ldp_gp_ucb",
+    "DPFTSDESearch": "dp_fts_de",
+    "POGPUCBSearch": "po_gp_ucb",
+    "DUETSSearch": "duets",
+    "ldp_trainable": "",
+    "report_public": "",
+    "answering": "",
+    "agent_trials": "dp_fts_de",
+    "FederationConfig": "dp_fts_de",
+}
+
+LAZY = (
+    "optuna_samplers",
+    "raytune_searchers",
+    "privbo_plugins.algorithms",
+    "privbo_plugins.algorithms.ldp_gp_ucb",
+    "privbo_plugins.algorithms.po_gp_ucb",
+    "privbo_plugins.federation",
+)
+"""Packages whose names are imported on first use."""
+
+_PROBE = """
+import json, sys
+from importlib import import_module
+package, names = sys.argv[1], sys.argv[2:]
+module, found = import_module(package), {}
+found[""] = sorted(sys.modules)
+for name in names:
+    for loaded in [m for m in sys.modules if m.split(".")[0] in OURS]:
+        del sys.modules[loaded]
+    getattr(import_module(package), name)
+    found[name] = sorted(sys.modules)
+print(json.dumps(found))
+"""
+
+OURS = ("optuna_samplers", "raytune_searchers", "privbo_plugins")
+
+
+def loaded_by(package: str, names: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Modules loaded after a package was imported ("") and after each of its names was asked for.
+
+    Our own modules are forgotten in between; others are not, so what one name loads counts
+    against all that come after it.
+    """
+    probe = f"OURS = {OURS!r}\n{_PROBE}"
+    done = subprocess.run(
+        [sys.executable, "-c", probe, package, *names],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+def papers(modules: Sequence[str]) -> set[str]:
+    """Folders of :mod:`privbo_plugins.algorithms` that were imported."""
+    parts = [m.split(".") for m in modules if m.startswith("privbo_plugins.algorithms.")]
+    folders = {p.name for p in (ROOT / "privbo_plugins" / "algorithms").iterdir() if p.is_dir()}
+    return {part[2] for part in parts} & folders
+
+
+def check_names(package: str, named: Mapping[str, str]) -> None:
+    """Nothing heavy after the import or any name, and no other paper's algorithm."""
+    found = loaded_by(package, list(named))
+    ours = {m for m in found[""] if m.startswith("privbo_plugins.")}
+    assert ours == {"privbo_plugins.lazy"}
+    for name, modules in found.items():
+        assert not set(HEAVY) & set(modules), name
+        assert papers(modules) <= {named.get(name, "")}, name
+
+
+def test_naming_a_sampler_loads_its_own_algorithm_and_nothing_heavy() -> None:
+    pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
+    check_names("optuna_samplers", SAMPLERS)
+
+
+@pytest.mark.slow
+def test_naming_a_search_loads_its_own_algorithm_and_nothing_heavy() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    check_names("raytune_searchers", SEARCHES)
+
+
+def test_the_engine_alone_loads_no_host() -> None:
+    modules = loaded_by("privbo_plugins.session")[""]
+    assert not {"optuna", "ray", "opendp", "sqlalchemy", "scipy.stats"} & set(modules)
+
+
+def test_control_the_probe_sees_what_is_heavy() -> None:
+    assert "sqlalchemy" in loaded_by("privbo_plugins.database")[""]
+    assert papers(loaded_by("privbo_plugins.algorithms", ["ALGORITHMS"])["ALGORITHMS"]) == {
+        "dp_gibo",
+        "duets",
+        "ldp_gp_ucb",
+        "po_gp_ucb",
+    }
+
+
+@pytest.mark.parametrize("named", [SAMPLERS, SEARCHES], ids=["samplers", "searches"])
+def test_the_tables_of_this_file_hold_every_public_name(named: Mapping[str, str]) -> None:
+    package = "optuna_samplers" if named is SAMPLERS else "raytune_searchers"
+    assert set(named) == set(import_module(package).__all__)
+
+
+def listed(package: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """A package's names by home: for editors, for the interpreter, and ``__all__``."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text())
+    branch = next(node for node in tree.body if isinstance(node, ast.If))
+    editors = {
+        alias.name: str(node.module)
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    call = next(node for node in ast.walk(branch) if isinstance(node, ast.Call))
+    homes: dict[str, list[str]] = ast.literal_eval(call.args[1])
+    interpreter = {name: home for home, names in homes.items() for name in names}
+    return editors, interpreter, list(import_module(package).__all__)
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_editors_interpreter_and_readers_are_told_the_same_names(package: str) -> None:
+    pytest.importorskip(package.split("_")[0].replace("raytune", "ray").replace("privbo", "numpy"))
+    editors, interpreter, public = listed(package)
+    assert editors == interpreter
+    assert set(public) == set(editors)
+    module = importlib.import_module(package)
+    assert set(public) <= set(dir(module))
+    for name in public:
+        assert getattr(module, name) is getattr(import_module(editors[name]), name)
+
+
+def test_a_name_that_a_package_does_not_have_is_an_attribute_error() -> None:
+    module = import_module("privbo_plugins.federation")
+    with pytest.raises(AttributeError, match=r"'privbo_plugins.federation' has no .*'Serer'"):
+        _ = module.Serer
+    with pytest.raises(ImportError, match="Serer"):
+        exec("from privbo_plugins.federation import Serer")
+
+
+@pytest.mark.slow
+def test_mypy_sees_the_types_behind_lazy_names(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed (the dev extra)")
+    user = tmp_path / "user.py"
+    user.write_text(
+        "from optuna_samplers import DPGIBOSampler\n"
+        "from privbo_plugins.federation import Alone\n"
+        "reveal_type(DPGIBOSampler(mu=1))\n"
+        "DPGIBOSampler(mue=1)\n"
+        "from optuna_samplers import DPGIBOSampel\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(user)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    said = done.stdout
+    assert 'Revealed type is "optuna_samplers.dp_gibo.DPGIBOSampler"' in said, said + done.stderr
+    assert 'user.py:4: error: Unexpected keyword argument "mue"' in said
+    assert 'has no attribute "DPGIBOSampel"' in said
+    assert "user.py:2" not in said
