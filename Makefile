@@ -8,7 +8,8 @@ export OMP_NUM_THREADS ?= 1
 # Byte code is kept: every worker process would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed test test-fast lint format bench clean
+.PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
+.PHONY: test test-fast test-soak coverage lint format bench clean
 
 setup: $(STAMP)
 
@@ -44,6 +45,13 @@ test: $(STAMP)  ## every check: style, types, architecture, tests
 test-fast: $(STAMP)  ## the tests without the slow ones
 	$(BIN)/python -m pytest -n 3 -m "not slow and not soak"
 
+test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants that tests must catch
+	$(BIN)/python -m pytest -n 3 -m soak
+	$(BIN)/python -m tests.mutants --jobs 2
+
+coverage: $(STAMP)  ## branch coverage of the three packages
+	$(BIN)/python -m pytest -n 3 -q --cov --cov-report=term:skip-covered
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,13 +63,14 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.quality
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.cost
-	$(BIN)/python -m benchmarks.ray_overhead
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.local_rewards
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.federated
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.outsourced
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.distributed
+	$(BIN)/python -m benchmarks.imports --write
+	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.cost
+	$(BIN)/python -m benchmarks.ray_overhead --write
+	$(BIN)/python -m benchmarks.local_rewards
+	$(BIN)/python -m benchmarks.federated
+	$(BIN)/python -m benchmarks.outsourced
+	$(BIN)/python -m benchmarks.distributed
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

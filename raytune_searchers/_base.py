@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from privbo_plugins.visualization import History, write_report
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
 from raytune_searchers._host import RunSettings, VaultHost
+from raytune_searchers._lifecycle import OnTune
 from raytune_searchers._search import HostedSearch
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
@@ -37,6 +38,10 @@ _FAILED_NOTE = (
     "trials failed; what a private function raises is withheld, but not what is raised or logged "
     "around it"
 )
+
+
+class TunePlan(OnTune, Plan):
+    """A plan of DP-GIBO that also says how to run it on Ray Tune."""
 
 
 class PrivateSearch(HostedSearch):
@@ -234,9 +239,9 @@ class PrivateSearch(HostedSearch):
         space = to_space(param_space)
         if space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
-        plan = make_plan(self._config, space.space, n_records)
-        plan.warn_if_drowned()
-        return plan
+        made = make_plan(self._config, space.space, n_records)
+        made.warn_if_drowned()
+        return TunePlan(**{field.name: getattr(made, field.name) for field in fields(made)})
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config that the releases recommend: theta_T, not the best noisy trial.

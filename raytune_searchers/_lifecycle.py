@@ -33,6 +33,17 @@ HOPELESS = 10
 """So many failures in a row end the search: without num_samples nothing else would."""
 
 
+class OnTune:
+    """A plan's last line on Ray Tune."""
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}\n"
+            "  On Ray Tune: give tune.TuneConfig(max_concurrent_trials=...) the number of trials\n"
+            "  that can run at once; without it Tune starts them one after another."
+        )
+
+
 class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     """Base of all searchers; a class of its own calls ``_attach`` once it is made.
 

@@ -11,7 +11,7 @@ import secrets
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
 from raytune_searchers._ledger import LedgerHost
+from raytune_searchers._lifecycle import OnTune
 from raytune_searchers._plays import PLAIN, LedgerSettings, UserOf, wrap
 from raytune_searchers._search import HostedSearch
 from raytune_searchers._space import TuneSpace
@@ -46,6 +47,10 @@ class MakesAlgorithm(Protocol):
     ) -> RewardAlgorithm:
         """An algorithm that knows nothing yet."""
         ...
+
+
+class TuneRewardPlan(OnTune, RewardPlan):
+    """A plan of plays that also says how to run it on Ray Tune."""
 
 
 class RewardSearch(HostedSearch):
@@ -315,9 +320,9 @@ class RewardSearch(HostedSearch):
         Warns:
             UtilityWarning: If the noise is likely to drown the signal.
         """
-        plan = make_reward_plan(self._config, n_trials)
-        plan.warn_if_drowned()
-        return plan
+        made = make_reward_plan(self._config, n_trials)
+        made.warn_if_drowned()
+        return TuneRewardPlan(**{field.name: getattr(made, field.name) for field in fields(made)})
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config with the largest posterior mean: not the best noisy trial.
