@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test test-fast test-soak coverage lint format bench clean
+.PHONY: test test-fast test-soak coverage lint lint-style lint-types lint-architecture format bench clean
 
 setup: $(STAMP)
 
@@ -39,7 +39,7 @@ demo-distributed: $(STAMP)  ## eight workers tune one model and send few numbers
 	$(BIN)/python -m examples.demo_distributed
 
 test: $(STAMP)  ## every check: style, types, architecture, tests
-	$(MAKE) lint
+	$(MAKE) -j 2 lint
 	$(BIN)/python -m pytest -n 3
 
 test-fast: $(STAMP)  ## the tests without the slow ones
@@ -52,10 +52,16 @@ test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants tha
 coverage: $(STAMP)  ## branch coverage of the three packages
 	$(BIN)/python -m pytest -n 3 -q --cov --cov-report=term:skip-covered
 
-lint: $(STAMP)
+lint: lint-style lint-types lint-architecture
+
+lint-style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-types: $(STAMP)
 	$(BIN)/mypy
+
+lint-architecture: $(STAMP)
 	$(BIN)/lint-imports
 
 format: $(STAMP)
