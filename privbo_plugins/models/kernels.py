@@ -87,14 +87,15 @@ class Isotropic(Kernel):
 
     def _q(self, A: Array, B: Array) -> Array:
         a, b = A / self._l, B / self._l
-        q = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * (a @ b.T)
+        aa, bb = (a * a).sum(-1)[..., :, None], (b * b).sum(-1)[..., None, :]
+        q = aa + bb - 2.0 * (a @ b.swapaxes(-1, -2))
         return np.asarray(np.maximum(q, 0.0))
 
     def _u(self, A: Array, B: Array) -> Array:
         return np.asarray((A[:, None, :] - B[None, :, :]) / self._l)
 
     def k(self, A: Array, B: Array) -> Array:
-        """Covariance matrix, shape (a, b)."""
+        """Covariance matrix, shape (a, b); of stacks of points (..., a, d), a stack of them."""
         return self.kappa(self._q(A, B))[0]
 
     def dk(self, A: Array, B: Array) -> Array:

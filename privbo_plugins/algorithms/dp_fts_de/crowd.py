@@ -103,6 +103,7 @@ class Belief:
         self.prior, self.space, self.seed = prior, space, seed
         self.shared = Shared(prior, space, seed)
         self.L = space.embed(space.spread(M, seed))
+        self._phi_L = self.shared.phi(self.L)
         self._own = RBF(prior.own_lengthscale)
         self._sure: Array = np.eye(self.shared.rank)
         """Covariance of u if the prior fits."""
@@ -124,14 +125,18 @@ class Belief:
     def k(
         self, A: Array, B: Array, phi_A: Array | None = None, phi_B: Array | None = None
     ) -> Array:
-        """Covariance of an agent's own function, shape (a, b); features where they are known."""
+        """Covariance of an agent's own function, shape (a, b); features where they are known.
+
+        Of stacks of points (..., a, p) and (..., b, p) it is a stack.
+        """
         own = self.prior.own_sd**2 * self._own.k(A, B) + self.prior.level_sd**2
         before = self.shared.k(A, B) + own
         if not self.gains:
             return before
         phi_A = self.phi(A) if phi_A is None else phi_A
         phi_B = self.phi(B) if phi_B is None else phi_B
-        return np.asarray(before - phi_A @ ((np.eye(len(self._sure)) - self.V) @ phi_B.T))
+        known = (np.eye(len(self._sure)) - self.V) @ phi_B.swapaxes(-1, -2)
+        return np.asarray(before - phi_A @ known)
 
     def variance(self, phi: Array) -> Array:
         """Variance of an agent's own function where the features are given, shape (a,)."""
@@ -154,9 +159,14 @@ class Belief:
 
     def operator(self, X: Array) -> Array:
         """A_X, shape (M, n): from an agent's centred values to its message."""
-        K = self.k(X, X) + self.prior.noise_sd**2 * np.eye(len(X))
-        k = self.k(X, self.L)
-        return np.asarray(np.linalg.solve(K, k - k.mean(1, keepdims=True)).T)
+        return self._operators(X, self.phi(X))[0]
+
+    def _operators(self, X: Array, phi: Array) -> tuple[Array, Array]:
+        """(A_X, K_X + s2 I) of points (..., n, p) whose features are known."""
+        K = self.k(X, X, phi, phi) + self.prior.noise_sd**2 * np.eye(X.shape[-2])
+        k = self.k(X, self.L, phi, self._phi_L)
+        solved = np.linalg.solve(K, k - k.mean(-1, keepdims=True))
+        return np.asarray(solved.swapaxes(-1, -2)), K
 
     def after(self, n: int, noise: float, q: float, N: int, S: float | None = None) -> Belief:
         """The belief once a broadcast was read; what it said is given to :meth:`mean`.
@@ -169,15 +179,13 @@ class Belief:
             S: Clipping norm; None for the root mean square of |v_n| under the prior.
         """
         M, rng = len(self.L), np.random.default_rng([self.seed, n])
-        s2 = self.prior.noise_sd**2 * np.eye(n)
-        designs = min(max(_DESIGNS, _POINTS // n), _POINTS)
-        W: Array = np.zeros((M, M))  # E[v vᵀ]
-        H: Array = np.zeros((M, len(self._sure)))  # E[A_X phi(X)]
-        for _ in range(designs):
-            X = self.space.embed(self.space.uniform(n, rng))
-            A = self.operator(X)
-            W = W + A @ (self.k(X, X) + s2) @ A.T / designs
-            H = H + A @ self.phi(X) / designs
+        T = min(max(_DESIGNS, _POINTS // n), _POINTS)
+        X = self.space.embed(self.space.uniform_sets(T, n, rng).reshape(T * n, -1))
+        phi = self.phi(X)
+        A, K = self._operators(X.reshape(T, n, -1), phi.reshape(T, n, -1))
+        side_by_side = np.swapaxes(A, 0, 1).reshape(M, T * n)
+        W: Array = np.swapaxes(A @ K, 0, 1).reshape(M, T * n) @ side_by_side.T / T  # E[v vᵀ]
+        H: Array = side_by_side @ phi / T  # E[A_X phi(X)]
         rms = math.sqrt(float(np.trace(W)))
         norm = rms if S is None else S
         Z = self._sure @ H.T  # Cov(u, B), (U, M)
