@@ -68,8 +68,7 @@ MUTANTS = (
         old="The function that makes the curator raised {public_name(error)}.",
         new="The function that makes the curator raised {error!r}.",
         tests=(
-            f"{_TESTS}/test_po_gp_ucb.py"
-            "::TestAnswering::test_what_makes_no_curator_is_refused_and_not_quoted",
+            f"{_TESTS}/test_po_gp_ucb.py::test_what_makes_no_curator_is_refused_and_not_quoted",
         ),
     ),
     Mutant(

@@ -283,7 +283,7 @@ _ROWS = (
 _AGENTS = (
     Mutant(
         name="one_coin_for_all_agents",
-        breaks="Each agent has a coin of its own; from everybody's, anyone could replay its draws.",
+        breaks="Each agent has a coin of its own; everybody could replay draws from a public one.",
         file=f"{_ENGINE}/algorithms/duets/coins.py",
         old="np.random.default_rng([self.own[agent], _POINTS, epoch, draw])",
         new="np.random.default_rng([self.public, _POINTS, epoch, draw])",
