@@ -42,8 +42,10 @@ class Verdict:
 
 def judged(mutant: Mutant, outcome: Outcome) -> Verdict:
     """A mutant counts as caught only where tests ran and failed."""
-    if outcome.code == FAILED:
-        caught, by = True, outcome.first
+    if outcome.code == FAILED and outcome.failures:
+        caught, by = True, outcome.failures[0]
+    elif outcome.stumbled:
+        caught, by = False, f"ERROR: a fixture failed before {outcome.errors[0]}"
     elif outcome.code is None:
         caught, by = mutant.hang, "its tests did not end"
     elif outcome.code == PASSED:
@@ -73,6 +75,9 @@ def baseline(mutants: Sequence[Mutant], workspace: Workspace, jobs: int) -> None
     tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
     print(f"{len(tests)} selections without a mutant ...", flush=True)
     outcome = workspace.run(tests, "-n", str(jobs) if jobs > 1 else "0")
+    if outcome.stumbled:
+        print(f"... again the {len(outcome.errors)} whose fixtures failed", flush=True)
+        outcome = workspace.run(outcome.errors)
     if outcome.code != PASSED:
         raise MutantError(f"tests fail without any mutant:\n{outcome.tail}")
     print(f"... pass in {outcome.seconds:.0f} s", flush=True)

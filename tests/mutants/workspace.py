@@ -25,7 +25,8 @@ PASSED, FAILED = 0, 1
 """Exit codes of pytest that say something; others mean that nothing was tested."""
 
 _GRACE = 20
-_FIRST = re.compile(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - |$)", re.MULTILINE)
+_FAILURE = re.compile(r"^FAILED (\S+::.*?)(?: - |$)", re.MULTILINE)
+_ERROR = re.compile(r"^ERROR (\S+::.*?)(?: - |$)", re.MULTILINE)
 _WHERE = (
     "import importlib.util, sys; "
     "print(*(importlib.util.find_spec(name).origin for name in sys.argv[1:]), sep='\\n')"
@@ -38,15 +39,22 @@ class Outcome:
 
     Attributes:
         code: Pytest's exit code; None if it did not end in time.
-        first: The first test that failed.
+        failures: Tests that failed.
+        errors: Tests whose fixtures did, such as a Ray that did not start: these say nothing.
         output: What pytest printed.
         seconds: How long it took.
     """
 
     code: int | None
-    first: str
+    failures: tuple[str, ...]
+    errors: tuple[str, ...]
     output: str
     seconds: float
+
+    @property
+    def stumbled(self) -> bool:
+        """Whether nothing but fixtures failed: on a busy machine another try may say more."""
+        return self.code == FAILED and not self.failures and bool(self.errors)
 
     @property
     def tail(self) -> str:
@@ -115,10 +123,10 @@ class Workspace:
             )
             output, in_time = _finish(process, timeout)
         text = output.decode(errors="replace")
-        first = _FIRST.search(text)
         return Outcome(
             process.returncode if in_time else None,
-            "" if first is None else first[1],
+            tuple(_FAILURE.findall(text)),
+            tuple(_ERROR.findall(text)),
             text,
             time.monotonic() - begun,
         )
@@ -127,7 +135,10 @@ class Workspace:
         """Runs a mutant's tests against it, and takes it out again."""
         before = mutant.apply(self.folder)
         try:
-            return self.run(mutant.tests, "-x", timeout=timeout)
+            outcome = self.run(mutant.tests, "-x", timeout=timeout)
+            if outcome.stumbled:
+                outcome = self.run(mutant.tests, "-x", timeout=timeout)
+            return outcome
         finally:
             (self.folder / mutant.file).write_text(before)
 
