@@ -14,7 +14,10 @@ MUTANTS = (
         file=f"{_HOST}/_trainable.py",
         old="    session.report, _running = closed, running\n",
         new="    session.report, _running = session.report, running\n",
-        tests=(f"{_TESTS}/test_guards.py::test_each_way_to_report_is_closed",),
+        tests=(
+            f"{_TESTS}/test_guards.py"
+            "::test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result",
+        ),
     ),
     Mutant(
         name="losses_in_the_result",
@@ -31,7 +34,7 @@ MUTANTS = (
     Mutant(
         name="users_are_not_charged",
         breaks="A play is charged to the user whose reward it is.",
-        file=f"{_HOST}/_local.py",
+        file=f"{_HOST}/_plays.py",
         old="functools.partial(_release, channel, admitted, trial, user)",
         new="functools.partial(_release, channel, admitted, trial, None)",
         tests=(

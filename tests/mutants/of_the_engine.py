@@ -60,8 +60,7 @@ _RECORDS = (
         old="return np.asarray(np.clip(above, 0.0, high - low))",
         new="return np.asarray(above)",
         tests=(
-            f"{_TESTS}/test_mechanisms.py"
-            "::test_mean_of_values_never_moves_more_than_its_sensitivity",
+            f"{_TESTS}/test_mechanisms.py::test_clipped_values_are_distances_from_the_lower_bound",
             f"{_TESTS}/test_session.py"
             "::test_released_values_are_the_clipped_mean_plus_the_planned_noise",
         ),
@@ -113,7 +112,7 @@ _VAULT = (
     Mutant(
         name="deleted_rows_stay_in_the_file",
         breaks="What is deleted from a vault is overwritten in its file.",
-        file=f"{_ENGINE}/vault.py",
+        file=f"{_ENGINE}/database.py",
         old="PRAGMA secure_delete=ON",
         new="PRAGMA secure_delete=OFF",
         tests=(f"{_TESTS}/test_vault.py::test_nothing_of_deleted_losses_stays_in_the_file",),
