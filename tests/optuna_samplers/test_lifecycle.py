@@ -257,6 +257,8 @@ def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
     assert retried[released.number].value == value
     assert retried[unreleased.number].params == unreleased.params
     facts = vault_facts(tmp_path / "vault.db")
+    own_names = {str(retried[trial.number].number) for trial in (unreleased, released)}
+    assert own_names.isdisjoint(row[0] for row in facts["trials"])  # nor is it a trial of its own
     assert len(facts["ledger"]) == RELEASES
     assert sampler.guarantee(study).protected
 

@@ -1,0 +1,7 @@
+"""All mutants."""
+
+from __future__ import annotations
+
+from tests.mutants import of_optuna, of_ray, of_the_engine
+
+MUTANTS = (*of_the_engine.MUTANTS, *of_optuna.MUTANTS, *of_ray.MUTANTS)

@@ -1,0 +1,96 @@
+"""Slips in the samplers: what an Optuna study would store, show or claim."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_HOST = "optuna_samplers"
+_TESTS = "tests/optuna_samplers"
+
+MUTANTS = (
+    Mutant(
+        name="retry_under_its_own_name",
+        breaks="A trial that Optuna retries shows the release of the trial that it repeats.",
+        file=f"{_HOST}/_study.py",
+        old='str(trial.system_attrs.get("failed_trial", trial.number))',
+        new="str(trial.number)",
+        tests=(
+            f"{_TESTS}/test_lifecycle.py::test_a_stale_trial_is_retried_under_its_own_name",
+            f"{_TESTS}/test_ldp_lifecycle.py::test_a_retry_shows_the_same_release",
+        ),
+    ),
+    Mutant(
+        name="objective_writes_attributes",
+        breaks="A private objective writes nothing into its study unless it is vouched for.",
+        file=f"{_HOST}/_guard.py",
+        old='        self._vouched("set_user_attr", public)\n',
+        new="",
+        tests=(
+            f"{_TESTS}/test_lifecycle.py::test_a_private_objective_cannot_write_into_the_study",
+        ),
+    ),
+    Mutant(
+        name="mean_loss_in_an_attribute",
+        breaks="A study holds no function of raw losses but releases.",
+        file=f"{_HOST}/_base.py",
+        old="trial.set_user_attr(ROLE_ATTR, label)",
+        new='trial.set_user_attr(ROLE_ATTR, f"{label}, {sum(losses) / len(losses):.6f}")',
+        tests=(f"{_TESTS}/test_leaks.py::test_a_study_leaves_no_private_byte",),
+    ),
+    Mutant(
+        name="error_keeps_its_frames",
+        breaks="An error out of a release holds no frame with raw losses.",
+        file=f"{_HOST}/_base.py",
+        old="        except (ValueError, PrivacyError, VaultError) as error:\n"
+        '            return float("nan"), type(error)(str(error))\n',
+        new="        except (ValueError, PrivacyError, VaultError) as error:\n"
+        '            return float("nan"), error\n',
+        tests=(
+            f"{_TESTS}/test_leaks.py::test_errors_of_tell_private_hold_no_data",
+            f"{_TESTS}/test_leaks.py::test_errors_inside_a_release_hold_no_data",
+        ),
+    ),
+    Mutant(
+        name="pickled_noise",
+        breaks="A pickled sampler holds no source of noise, which could be replayed.",
+        file=f"{_HOST}/_base.py",
+        old='state["_vault"] = state["_noise"] = None',
+        new='state["_vault"] = None',
+        tests=(f"{_TESTS}/test_lifecycle.py::test_a_pickle_holds_neither_noise_nor_vault",),
+    ),
+    Mutant(
+        name="warning_swallowed",
+        breaks="Whoever loses all protection is warned.",
+        file=f"{_HOST}/_base.py",
+        old="            own.warned = True\n"
+        "            show_guarantee(study, own.session.guarantee())\n"
+        "            warnings.warn(\n"
+        '                f"Nothing is protected: {reason}. {fix}".strip(), '
+        "PrivacyWarning, stacklevel=2\n"
+        "            )\n",
+        new="            own.warned = True\n"
+        "            show_guarantee(study, own.session.guarantee())\n",
+        tests=(f"{_TESTS}/test_lifecycle.py::test_plain_floats_are_searched_but_not_protected",),
+    ),
+    Mutant(
+        name="foreign_values_pass",
+        breaks="A study with a value that was not released is not claimed to be protected.",
+        file=f"{_HOST}/_base.py",
+        old="if known is None or not same(trial.value, known[2]):",
+        new="if known is not None and not same(trial.value, known[2]):",
+        tests=(f"{_TESTS}/test_lifecycle.py::test_a_foreign_value_in_the_study_is_noticed",),
+    ),
+    Mutant(
+        name="unknown_plays_are_free",
+        breaks="Plays that the ledger does not know count as those of the user who paid most.",
+        file=f"{_HOST}/_local.py",
+        old="unknown_plays=len(stored.releases - known),",
+        new="unknown_plays=len(known - stored.releases),",
+        tests=(
+            f"{_TESTS}/test_ldp_lifecycle.py"
+            "::test_a_copied_study_is_not_claimed_to_be_less_than_it_is",
+            f"{_TESTS}/test_ldp_lifecycle.py"
+            "::test_plays_taken_over_from_another_study_are_not_free",
+        ),
+    ),
+)

@@ -1,0 +1,98 @@
+"""Slips in the searchers: what Ray's workers, actors and files would show."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_HOST = "raytune_searchers"
+_TESTS = "tests/raytune_searchers"
+
+MUTANTS = (
+    Mutant(
+        name="report_is_open",
+        breaks="tune.report is closed while a private trainable runs in its worker.",
+        file=f"{_HOST}/_trainable.py",
+        old="    session.report, _running = closed, running\n",
+        new="    session.report, _running = session.report, running\n",
+        tests=(
+            f"{_TESTS}/test_guards.py"
+            "::test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result",
+        ),
+    ),
+    Mutant(
+        name="losses_in_the_result",
+        breaks="A trial's result holds its release, never the vector behind it.",
+        file=f"{_HOST}/_trainable.py",
+        old="        value, failure = _released(turn, private)\n",
+        new="        value, failure = _released(turn, private)\n"
+        '        running.public["records"] = private\n',
+        tests=(
+            f"{_TESTS}/test_main_job.py"
+            "::test_a_run_finds_the_minimum_publishes_releases_only_and_ends_by_itself",
+        ),
+    ),
+    Mutant(
+        name="users_are_not_charged",
+        breaks="A play is charged to the user whose reward it is.",
+        file=f"{_HOST}/_plays.py",
+        old="functools.partial(_release, channel, admitted, trial, user)",
+        new="functools.partial(_release, channel, admitted, trial, None)",
+        tests=(
+            f"{_TESTS}/test_ldp_faults.py"
+            "::test_a_budget_holds_across_workers_and_the_user_is_not_even_asked",
+        ),
+    ),
+    Mutant(
+        name="noise_of_a_test_is_secure",
+        breaks="A run with injected noise says that it is not private.",
+        file=f"{_HOST}/_ledger.py",
+        old="                ledger.mark_unprotected(TEST_NOISE)\n",
+        new="                ledger.note(TEST_NOISE)\n",
+        tests=(
+            f"{_TESTS}/test_ldp_faults.py"
+            "::test_trials_that_die_replay_what_was_stored_and_pay_once",
+        ),
+    ),
+    Mutant(
+        name="vault_set_back",
+        breaks="A vault that shows less than the search has seen releases nothing more.",
+        file=f"{_HOST}/_base.py",
+        old="            self._vault_id,\n            self._released,\n",
+        new="            self._vault_id,\n",
+        tests=(
+            f"{_TESTS}/test_review.py"
+            "::test_a_vault_that_was_set_back_between_two_processes_is_noticed",
+        ),
+    ),
+    Mutant(
+        name="rows_in_an_error",
+        breaks="What the function that reads the rows raises is withheld.",
+        file=f"{_HOST}/_answers.py",
+        old="The function that makes the curator raised {public_name(error)}.",
+        new="The function that makes the curator raised {error!r}.",
+        tests=(
+            f"{_TESTS}/test_po_gp_ucb.py::test_what_makes_no_curator_is_refused_and_not_quoted",
+        ),
+    ),
+    Mutant(
+        name="agents_values_in_results",
+        breaks="A trial's result holds tags; what its agent has found stays with its host.",
+        file=f"{_HOST}/_agents.py",
+        old="return (DONE, member.link.released) if failure is None",
+        new="return (DONE, member.best()[1]) if failure is None",
+        tests=(
+            f"{_TESTS}/test_federated.py"
+            "::test_every_agent_does_its_trials_and_each_round_is_released_once",
+        ),
+    ),
+    Mutant(
+        name="objectives_print_into_rays_logs",
+        breaks="What an agent's objective prints or logs is in no log file that Ray keeps.",
+        file=f"{_HOST}/_agents.py",
+        old="            redirect(settings.log_to)\n",
+        new="            settings.log_to and redirect(settings.log_to)\n",
+        tests=(
+            f"{_TESTS}/test_federated_leaks.py::test_no_byte_tells_what_an_agent_has_evaluated",
+        ),
+    ),
+)

@@ -1,0 +1,296 @@
+"""Slips in the engine: mechanisms, accounting, the vault, and who holds secrets."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_ENGINE = "privbo_plugins"
+_TESTS = "tests/engine"
+
+_RECORDS = (
+    Mutant(
+        name="root_of_t_forgotten",
+        breaks="All T gradients together cost the declared mu, not each of them.",
+        file=f"{_ENGINE}/algorithms/dp_gibo/plan.py",
+        old="math.sqrt((1 - value_share - norm_share) / T) if T else 0.0",
+        new="math.sqrt(1 - value_share - norm_share) if T else 0.0",
+        tests=(f"{_TESTS}/test_session.py::test_gradients_carry_the_published_formula_of_noise",),
+    ),
+    Mutant(
+        name="sensitivity_of_one_record_removed",
+        breaks="Replacing a record moves a mean of clipped gradients by 2 B / n, not B / n.",
+        file=f"{_ENGINE}/algorithms/dp_gibo/algorithm.py",
+        old="sensitivity=2.0 * B / plan.n_records",
+        new="sensitivity=B / plan.n_records",
+        tests=(
+            f"{_TESTS}/test_contract.py"
+            "::test_one_record_never_moves_a_statistic_more_than_its_sensitivity",
+            f"{_TESTS}/test_session.py::test_gradients_carry_the_published_formula_of_noise",
+        ),
+    ),
+    Mutant(
+        name="clip_by_coordinate",
+        breaks="A record's whole gradient is bounded, not each of its coordinates.",
+        file=f"{_ENGINE}/privacy/mechanisms.py",
+        old="return np.asarray(G * scale[:, None])",
+        new="return np.asarray(np.clip(G, -B, B))",
+        tests=(
+            f"{_TESTS}/test_mechanisms.py"
+            "::test_clipped_rows_are_short_enough_and_keep_their_direction",
+            f"{_TESTS}/test_mechanisms.py"
+            "::test_mean_of_rows_never_moves_more_than_its_sensitivity",
+        ),
+    ),
+    Mutant(
+        name="nan_is_not_replaced",
+        breaks="A loss that is no number counts as the worst one.",
+        file=f"{_ENGINE}/privacy/mechanisms.py",
+        old="above = np.where(np.isfinite(y), y, worst) - low",
+        new="above = y - low",
+        tests=(
+            f"{_TESTS}/test_mechanisms.py::test_clipped_values_are_distances_from_the_lower_bound",
+            f"{_TESTS}/test_session.py"
+            "::test_values_that_are_not_finite_count_as_the_worst_of_the_range",
+        ),
+    ),
+    Mutant(
+        name="values_are_not_clipped",
+        breaks="A released mean loss holds each record's loss clipped to the declared range.",
+        file=f"{_ENGINE}/privacy/mechanisms.py",
+        old="return np.asarray(np.clip(above, 0.0, high - low))",
+        new="return np.asarray(above)",
+        tests=(
+            f"{_TESTS}/test_mechanisms.py::test_clipped_values_are_distances_from_the_lower_bound",
+            f"{_TESTS}/test_session.py"
+            "::test_released_values_are_the_clipped_mean_plus_the_planned_noise",
+        ),
+    ),
+    Mutant(
+        name="noise_of_a_seed",
+        breaks="Noise comes from the operating system, whatever a program has seeded.",
+        file=f"{_ENGINE}/privacy/noise.py",
+        old="return np.array(self._measurement(value.size, scale)(value.tolist()), dtype=float)",
+        new="return np.asarray(value + scale * np.random.standard_normal(value.shape))",
+        tests=(
+            f"{_TESTS}/test_mechanisms.py::test_secure_noise_never_repeats_whatever_is_seeded",
+        ),
+    ),
+    Mutant(
+        name="charge_after_the_draw",
+        breaks="Nothing is drawn before its charge is written and found to fit.",
+        file=f"{_ENGINE}/session.py",
+        old="        if self._mode == PRIVATE:\n"
+        "            self._charge(tx, query, scale)\n"
+        "        noisy = self._draw(query, blocks, scale)\n",
+        new="        noisy = self._draw(query, blocks, scale)\n"
+        "        if self._mode == PRIVATE:\n"
+        "            self._charge(tx, query, scale)\n",
+        tests=(
+            f"{_TESTS}/test_session.py"
+            "::test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn",
+        ),
+    ),
+    Mutant(
+        name="losses_outlive_their_release",
+        breaks="Raw losses are deleted once their step is released.",
+        file=f"{_ENGINE}/session.py",
+        old="                tx.drop_losses([t for t in queries[-1].trials if t not in keep])\n",
+        new="                tx.drop_losses([t for t in keep if t not in queries[-1].trials])\n",
+        tests=(f"{_TESTS}/test_session.py::test_only_remembered_points_keep_their_losses",),
+    ),
+)
+
+_VAULT = (
+    Mutant(
+        name="vault_readable_by_others",
+        breaks="A vault's file is for its owner alone.",
+        file=f"{_ENGINE}/vault.py",
+        old="os.O_RDWR, 0o600",
+        new="os.O_RDWR, 0o644",
+        tests=(f"{_TESTS}/test_vault.py::test_a_new_file_is_readable_by_its_owner_alone",),
+    ),
+    Mutant(
+        name="deleted_rows_stay_in_the_file",
+        breaks="What is deleted from a vault is overwritten in its file.",
+        file=f"{_ENGINE}/database.py",
+        old="PRAGMA secure_delete=ON",
+        new="PRAGMA secure_delete=OFF",
+        tests=(f"{_TESTS}/test_vault.py::test_nothing_of_deleted_losses_stays_in_the_file",),
+    ),
+)
+
+_REWARDS = (
+    Mutant(
+        name="clip_after_the_noise",
+        breaks="A reward is clipped before its noise is drawn.",
+        file=f"{_ENGINE}/privacy/local.py",
+        old="return self.middle + self.half * self._release(self.clip(y, worst), noise)",
+        new="y = y if math.isfinite(y) else worst\n"
+        "        noisy = self.middle + self.half * self._release((y - self.middle) / self.half, "
+        "noise)\n"
+        "        return min(max(noisy, self.low), self.high)",
+        tests=(
+            f"{_TESTS}/test_local_audit.py"
+            "::test_no_pair_of_rewards_is_told_apart_better_than_claimed",
+            f"{_TESTS}/test_local_audit.py::test_secure_releases_are_as_private_as_they_claim",
+        ),
+    ),
+    Mutant(
+        name="last_worker_wins",
+        breaks="Of two workers that draw for one trial the first one's release stays.",
+        file=f"{_ENGINE}/plays.py",
+        old="            if known is None:\n"
+        "                tx.store_play(trial, value)\n"
+        "            return value if known is None else known",
+        new="            tx.store_play(trial, value)\n            return value",
+        tests=(
+            f"{_TESTS}/test_plays.py"
+            "::test_a_play_drawn_elsewhere_is_charged_once_and_stored_once[memory]",
+            f"{_TESTS}/test_plays.py"
+            "::test_a_play_drawn_elsewhere_is_charged_once_and_stored_once[file]",
+        ),
+    ),
+    Mutant(
+        name="budget_off_by_one",
+        breaks="A user is refused before a play that the user's budget does not hold.",
+        file=f"{_ENGINE}/plays.py",
+        old="self._total(tx.plays_of(person), more=1)",
+        new="self._total(tx.plays_of(person))",
+        tests=(f"{_TESTS}/test_plays.py::test_a_user_is_refused_before_anything_is_drawn",),
+    ),
+    Mutant(
+        name="claim_rounded_down",
+        breaks="No figure of a claim is printed smaller than it is.",
+        file=f"{_ENGINE}/privacy/guarantee.py",
+        old="Context(prec=digits, rounding=ROUND_CEILING)",
+        new="Context(prec=digits, rounding=ROUND_FLOOR)",
+        tests=(f"{_TESTS}/test_plays.py::test_no_claim_of_a_play_is_rounded_down",),
+    ),
+)
+
+_FEDERATION = (
+    Mutant(
+        name="rounds_do_not_compose",
+        breaks="Epsilon is that of all rounds together.",
+        file=f"{_ENGINE}/privacy/subsampling.py",
+        old="compose_epsilon([PoissonGaussianEvent(z, q)] * T, delta",
+        new="compose_epsilon([PoissonGaussianEvent(z, q)], delta",
+        tests=(
+            f"{_TESTS}/test_subsampling.py::test_the_papers_epsilons",
+            f"{_TESTS}/test_subsampling.py"
+            "::test_privacy_loss_distributions_of_the_papers_settings",
+        ),
+    ),
+    Mutant(
+        name="no_coins",
+        breaks="An agent is in a round only if its coin says so: the accounting counts on it.",
+        file=f"{_ENGINE}/federation/server.py",
+        old="chosen = [choose(self._noise, self.config.q) for _ in range(self.config.n_agents)]",
+        new="chosen = [True for _ in range(self.config.n_agents)]",
+        tests=(
+            f"{_TESTS}/test_federated_mechanism.py"
+            "::test_a_server_releases_what_its_coins_and_its_noise_say",
+        ),
+    ),
+    Mutant(
+        name="empty_round_is_silent",
+        breaks="A round that nobody is in releases its noise like any other.",
+        file=f"{_ENGINE}/federation/server.py",
+        old="        if self.config.noise_multiplier == 0:\n            return exact\n",
+        new="        if self.config.noise_multiplier == 0 or not exact.any():\n"
+        "            return exact\n",
+        tests=(
+            f"{_TESTS}/test_federated_mechanism.py"
+            "::test_an_empty_subset_releases_noise_of_the_full_scale",
+            f"{_TESTS}/test_federated_review.py::test_a_held_round_is_released_whoever_takes_part",
+        ),
+    ),
+    Mutant(
+        name="an_agent_counts_twice",
+        breaks="What an agent sends again to a round does not count.",
+        file=f"{_ENGINE}/federation/server.py",
+        old="            if agent not in current.sent:  "
+        "# the first message counts, whatever is sent again\n"
+        "                current.total.add(agent, message)\n"
+        "                current.sent.add(agent)\n"
+        "                self._close_if_complete()\n",
+        new="            current.total.add(agent, message)\n"
+        "            current.sent.add(agent)\n"
+        "            self._close_if_complete()\n",
+        tests=(f"{_TESTS}/test_federation_server.py::test_the_first_message_of_an_agent_counts",),
+    ),
+    Mutant(
+        name="anybody_is_an_agent",
+        breaks="Nobody speaks for an agent without its secret.",
+        file=f"{_ENGINE}/federation/wire.py",
+        old="if not known or agent >= listener.config.n_agents:",
+        new="if agent >= listener.config.n_agents:",
+        tests=(
+            f"{_TESTS}/test_federation_wire.py::test_a_secret_opens_one_agent_of_one_federation",
+            f"{_TESTS}/test_federation_wire.py::test_whoever_proves_nothing_is_answered_nothing",
+        ),
+    ),
+)
+
+_ROWS = (
+    Mutant(
+        name="bounds_of_the_data",
+        breaks="Rows are scaled by public bounds, never by those of the table.",
+        file=f"{_ENGINE}/algorithms/po_gp_ucb/gaussian.py",
+        old="low, high = np.array(self.low), np.array(self.high)",
+        new="low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)",
+        tests=(
+            f"{_TESTS}/test_po_gp_ucb_gaussian.py::test_columns_are_scaled_by_public_bounds_alone",
+        ),
+    ),
+    Mutant(
+        name="a_table_for_each_curator",
+        breaks="A table is drawn once, whoever asks for it again.",
+        file=f"{_ENGINE}/algorithms/po_gp_ucb/curator.py",
+        old="        self._run_id = _run_id(run)\n",
+        new='        self._run_id = _run_id(f"{run}/{id(self)}")\n',
+        tests=(
+            f"{_TESTS}/test_po_gp_ucb_curator.py"
+            "::test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now",
+        ),
+    ),
+    Mutant(
+        name="projection_claims_protection",
+        breaks="The published projection is never said to protect anybody.",
+        file=f"{_ENGINE}/algorithms/po_gp_ucb/table.py",
+        old="claimed = self.protected and self.mu is not None",
+        new="claimed = self.protected or self.mu is None",
+        tests=(
+            f"{_TESTS}/test_po_gp_ucb_curator.py"
+            "::test_a_projection_is_never_protected_and_warns_each_time",
+        ),
+    ),
+    Mutant(
+        name="raw_answer",
+        breaks="Where outcomes are declared private, an answer is a release.",
+        file=f"{_ENGINE}/algorithms/po_gp_ucb/curator.py",
+        old="            return self._answers.release(str(row), y, payer, self._worst)\n",
+        new="            self._answers.release(str(row), y, payer, self._worst)\n"
+        "            return y\n",
+        tests=(
+            f"{_TESTS}/test_po_gp_ucb_curator.py"
+            "::test_privatised_answers_are_charged_and_drawn_once_a_row",
+        ),
+    ),
+)
+
+_AGENTS = (
+    Mutant(
+        name="one_coin_for_all_agents",
+        breaks="Each agent has a coin of its own; everybody could replay draws from a public one.",
+        file=f"{_ENGINE}/algorithms/duets/coins.py",
+        old="np.random.default_rng([self.own[agent], _POINTS, epoch, draw])",
+        new="np.random.default_rng([self.public, _POINTS, epoch, draw])",
+        tests=(
+            f"{_TESTS}/test_duets.py::test_private_coins_are_private",
+            f"{_TESTS}/test_duets.py::test_keys_agents_and_epochs_have_coins_of_their_own",
+        ),
+    ),
+)
+
+MUTANTS = (*_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS)
