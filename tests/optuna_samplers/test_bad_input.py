@@ -13,11 +13,11 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
-from runs import RECORDS, make_sampler, squares
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from tests.leaks import Scanner, exception_leaks
+from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 
 # Settings -------------------------------------------------------------------------------------
 

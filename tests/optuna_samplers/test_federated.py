@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import federated_worker as worker
 import numpy as np
 import optuna
 import pytest
-from federated_worker import N_STARTUP, SQUARE, Recorder, Wrapper, bowl, make_config
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
@@ -32,6 +30,15 @@ from privbo_plugins.errors import (
     SpaceChangedError,
 )
 from privbo_plugins.privacy.noise import InsecureNoise
+from tests.optuna_samplers.scenes import federations
+from tests.optuna_samplers.scenes.federations import (
+    N_STARTUP,
+    SQUARE,
+    Recorder,
+    Wrapper,
+    bowl,
+    make_config,
+)
 
 GUARANTEE = "privbo:guarantee"
 
@@ -1105,7 +1112,7 @@ def test_the_worker_module_scans_what_it_says(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/vault.db"
     federation = Federation(server={"vault": url})
     federation.run(2)
-    assert worker.ledger(url) == ["1", "2"]
-    stored = worker.releases(url)
+    assert federations.ledger(url) == ["1", "2"]
+    stored = federations.releases(url)
     for broadcast in federation.server.broadcasts():
         assert stored[str(broadcast.round)] == broadcast.weights.tolist()

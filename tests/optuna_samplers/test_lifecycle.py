@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import pickle
 import warnings
 from collections.abc import Callable
@@ -13,15 +12,16 @@ from typing import Any
 
 import numpy as np
 import optuna
-import process_worker
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
-from runs import RECORDS, make_sampler, plane, squares, vault_facts
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import PrivacyError, PrivacyWarning
 from privbo_plugins.privacy.noise import InsecureNoise
+from tests.optuna_samplers.runs import RECORDS, make_sampler, plane, squares, vault_facts
+from tests.optuna_samplers.scenes import studies
+from tests.worker import children
 
 PLANNED = 7  # trials of make_sampler() on one parameter: 2 + 2 * 2 + 1
 RELEASES = PLANNED + 2
@@ -422,17 +422,12 @@ def test_reseeding_changes_independent_draws_only() -> None:
 
 
 def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    found = []
-    for i in range(2):
-        out = str(tmp_path / f"{i}.json")
-        child = context.Process(target=process_worker.candidates, args=(4, out))
-        child.start()
-        child.join(60)
-        found.append(json.loads(Path(out).read_text()))
-    process_worker.candidates(4, str(tmp_path / "here.json"))
+    outs = [str(tmp_path / f"{i}.json") for i in range(2)]
+    assert children(studies.candidates, *((4, out) for out in outs)) == [0, 0]
+    found = [json.loads(Path(out).read_text()) for out in outs]
+    studies.candidates(4, str(tmp_path / "here.json"))
     assert found[0] == found[1] == json.loads((tmp_path / "here.json").read_text())
-    process_worker.candidates(5, str(tmp_path / "other.json"))
+    studies.candidates(5, str(tmp_path / "other.json"))
     assert found[0] != json.loads((tmp_path / "other.json").read_text())
 
 

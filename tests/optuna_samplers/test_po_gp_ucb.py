@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-import multiprocessing
 import pickle
 import threading
 import warnings
@@ -38,6 +37,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
+from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -331,10 +331,6 @@ def test_control_without_the_comparison_they_get_the_same(
         test(4, 2, monkeypatch)
 
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
-
-
 def open_storage(kind: str, folder: str) -> Any:
     if kind == "sqlite":
         options = {"connect_args": {"timeout": 60.0}}
@@ -351,22 +347,13 @@ def _work(kind: str, folder: str, n_trials: int) -> None:
     study.optimize(answer, n_trials=n_trials)
 
 
-def _in_children(*jobs: tuple[Any, ...]) -> list[int | None]:
-    children = [_CONTEXT.Process(target=_work, args=job) for job in jobs]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(100)
-    return [child.exitcode for child in children]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
 def test_processes_get_different_rows(kind: str, tmp_path: Path) -> None:
     table().save(tmp_path / "table.npz")
     sampler = make()
     study = make_study(sampler, storage=open_storage(kind, str(tmp_path)), study_name="s")
-    assert _in_children(*[(kind, str(tmp_path), 6)] * 2) == [0, 0]
+    assert children(_work, *[(kind, str(tmp_path), 6)] * 2) == [0, 0]
     assert len(set(asked(study))) == len(study.trials) == 12
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
     assert set(sampler.recommend(study)) == {"row"}
@@ -383,7 +370,7 @@ def test_a_study_resumed_in_another_process_goes_on_as_if_it_had_not_stopped(
     whole.optimize(answer, n_trials=12)
     study = make_study(make(), storage=open_storage(kind, str(tmp_path)), study_name="s")
     study.optimize(answer, n_trials=5)
-    assert _in_children((kind, str(tmp_path), 4)) == [0]
+    assert children(_work, (kind, str(tmp_path), 4)) == [0]
     study.optimize(answer, n_trials=3)
     assert asked(study) == asked(whole)
 
