@@ -204,7 +204,7 @@ class Processes:
 
     def agent(self, n: int, point: str | None = None) -> Any:
         url = self.places.studies[n]
-        return self._child(federations.take_part, self.places.folder, n, url, TOTAL, point)
+        return self._start(federations.take_part, self.places.folder, n, url, TOTAL, point)
 
     def finish(self, server: Any, agents: list[Any], before: dict[str, Any]) -> None:
         """Waits for the agents, stops the server and looks at what is left."""
