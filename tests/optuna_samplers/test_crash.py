@@ -163,28 +163,30 @@ def test_killed_before_the_study_remembers_its_run(attribute: str, folder: Path)
     assert len(check_finished(folder, before)["facts"]["releases"]) == N_RELEASES
 
 
-@pytest.mark.slow
-@settings(
-    max_examples=4,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
+DEATHS = st.lists(
+    st.tuples(
+        st.sampled_from(crashes.POINTS),
+        st.sampled_from(["value", "gradient"]),
+        st.integers(0, 1),
+    ),
+    min_size=2,
+    max_size=3,
 )
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(crashes.POINTS),
-            st.sampled_from(["value", "gradient"]),
-            st.integers(0, 1),
-        ),
-        min_size=2,
-        max_size=3,
+
+
+def few(n: int) -> settings:
+    """So many examples, as they are drawn: an example takes a second."""
+    checks = list(HealthCheck)
+    phases = [Phase.generate]
+    return settings(
+        max_examples=n, deadline=None, database=None, phases=phases, suppress_health_check=checks
     )
-)
-def test_killed_again_and_again(deaths: list[tuple[str, str, int]]) -> None:
+
+
+def _again_and_again(empty_study: Path, deaths: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        shutil.copy(empty_study, folder / "study.db")
         before: dict[str, Any] = {"releases": {}, "order": []}
         undone = 0
         for point, kind, nth in deaths:
@@ -199,3 +201,19 @@ def test_killed_again_and_again(deaths: list[tuple[str, str, int]]) -> None:
         shown = check_finished(folder, before)
         assert len(shown["facts"]["releases"]) == N_RELEASES
         assert draws(folder).total() == N_RELEASES + undone
+
+
+@pytest.mark.slow
+@few(2)
+@given(deaths=DEATHS)
+def test_killed_again_and_again(empty_study: Path, deaths: list[tuple[str, str, int]]) -> None:
+    _again_and_again(empty_study, deaths)
+
+
+@pytest.mark.soak
+@few(40)
+@given(deaths=DEATHS)
+def test_killed_again_and_again_for_long(
+    empty_study: Path, deaths: list[tuple[str, str, int]]
+) -> None:
+    _again_and_again(empty_study, deaths)
