@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import pickle
+import shutil
 import sqlite3
 import threading
 import uuid
@@ -357,7 +358,10 @@ def _check_processes(url: str, vault: str, settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_study_a_vault_and_a_users_budget(tmp_path: Path) -> None:
+def test_two_processes_share_a_study_a_vault_and_a_users_budget(
+    tmp_path: Path, empty_study: Path
+) -> None:
+    shutil.copy(empty_study, tmp_path / "study.db")
     url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
     optuna.create_study(storage=url, study_name="s", direction="maximize")
     _check_processes(url, vault, {"user_budget": 4.0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import threading
 import time
 import uuid
@@ -32,9 +33,15 @@ from tests.optuna_samplers.runs import (
 from tests.optuna_samplers.scenes import studies
 from tests.worker import children
 
-N_WORKERS = 4
+N_WORKERS = 3
 PLAN = {"n_starts": 3, "n_steps": 3, "batch_size": 3}
 N_VALUES, N_STEPS = 3 + 3 * 3 + 1, 3
+
+
+@pytest.fixture(autouse=True)
+def _tables(tmp_path: Path, empty_study: Path) -> None:
+    """What most tests open as their study's file."""
+    shutil.copy(empty_study, tmp_path / "study.db")
 
 
 def check_ledger(ledger: list[tuple[str, str, float]], n_values: int = N_VALUES) -> None:
@@ -266,15 +273,19 @@ def test_a_study_goes_on_in_another_process(tmp_path: Path) -> None:
     assert [b["finished"] for b in beliefs] == [False, True]
 
 
-def test_a_resumed_run_evaluates_the_same_points_as_an_uninterrupted_one(tmp_path: Path) -> None:
+def test_a_resumed_run_evaluates_the_same_points_as_an_uninterrupted_one(
+    tmp_path: Path, empty_study: Path
+) -> None:
     """Where theta has not moved yet: start points and the plan depend on the seed alone."""
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    settings = {"n_starts": 6, "n_steps": 1, "seed": 9}
-    sampler, study = _begin(tmp_path / "a", **settings)
-    study.optimize(sampler.private(plane), n_trials=6)
+    settings = {"n_starts": 4, "n_steps": 1, "seed": 9}
+    sampler, study = _begin(tmp_path, **settings)
+    study.optimize(sampler.private(plane), n_trials=4)
     points = [trial.params for trial in study.trials]
-    for _ in range(6):
-        sampler, study = _begin(tmp_path / "b", **settings)
+    again = tmp_path / "again"
+    again.mkdir()
+    shutil.copy(empty_study, again / "study.db")
+    for _ in range(4):
+        sampler, study = _begin(again, **settings)
         study.optimize(sampler.private(plane), n_trials=1)
     assert [trial.params for trial in study.trials] == points
 
@@ -297,12 +308,23 @@ READ: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_a_new_sampler_can_read_a_study_at_once(reader: str, tmp_path: Path) -> None:
-    """Before any trial has told it the search space."""
-    sampler, study = _begin(tmp_path)
+@pytest.fixture(scope="module")
+def finished_study(tmp_path_factory: pytest.TempPathFactory, empty_study: Path) -> Path:
+    """A folder with a study that has come to its end, and its vault."""
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copy(empty_study, folder / "study.db")
+    sampler, study = _begin(folder)
     study.optimize(sampler.private(plane))
-    sampler, study = _begin(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_new_sampler_can_read_a_study_at_once(
+    reader: str, tmp_path: Path, finished_study: Path
+) -> None:
+    """Before any trial has told it the search space."""
+    shutil.copytree(finished_study, tmp_path / "copy")
+    sampler, study = _begin(tmp_path / "copy")
     told = READERS[reader](sampler, study)
     assert (set(told) if reader == "recommend" else told) == READ[reader]
 
@@ -422,3 +444,31 @@ def test_one_vault_serves_many_studies(tmp_path: Path) -> None:
         study.optimize(sampler.private(squares))
         assert sampler.guarantee(study).mu_spent == pytest.approx(1.0)
         assert sampler.guarantee(study).protected
+
+
+def test_two_vaults_that_begin_a_study_at_once_do_not_both_spend() -> None:
+    one, two = make_sampler(), make_sampler()
+    study = optuna.create_study(sampler=one)
+    first = study.ask()  # one has begun the study ...
+    remembered = study.user_attrs["privbo:run"]
+    study.set_user_attr("privbo:run", None)
+    study.sampler = two
+    study.ask()  # ... and so has two, which did not see it
+    assert study.user_attrs["privbo:run"] != remembered
+    with pytest.raises(VaultError, match="same time"):
+        one.tell_private(first, squares(first))
+    assert one._state(study).session.ledger() == []
+    assert not one._state(study).session.guarantee().protected
+
+
+def test_a_plain_value_is_marked_even_if_taking_it_fails(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/vault.db"
+    sampler = make_sampler(vault=url)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=1)
+    again = make_sampler(vault=url)
+    session = again._state(study).session
+    space = sampler._state(study).session.space
+    assert space is not None
+    session.tell_plain("77", {"x": 0.5}, space, 0.5)
+    assert not sampler.guarantee(study).protected
