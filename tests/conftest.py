@@ -87,10 +87,10 @@ class Cluster:
 
     def __enter__(self) -> str:
         with locked(self._lock):
-            self._me = (self._users / uuid.uuid4().hex).open("w")
-            fcntl.flock(self._me, fcntl.LOCK_EX)
             if not self._known.exists():
                 self._known.write_text(json.dumps(_start_cluster()))
+            self._me = (self._users / uuid.uuid4().hex).open("w")
+            fcntl.flock(self._me, fcntl.LOCK_EX)
             return str(json.loads(self._known.read_text())["url"])
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import optuna
@@ -16,3 +17,9 @@ def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     storage.remove_session()
     storage.engine.dispose()
     return path
+
+
+@pytest.fixture
+def study_tables(tmp_path: Path, empty_study: Path) -> None:
+    """Lays Optuna's tables into ``study.db`` of the test's folder, where a study will lie."""
+    shutil.copy(empty_study, tmp_path / "study.db")

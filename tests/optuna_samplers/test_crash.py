@@ -33,9 +33,8 @@ KEPT = ("after commit", "before publish", "after publish")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, empty_study: Path) -> Path:
+def folder(tmp_path: Path, study_tables: None) -> Path:
     """Holds a study's file with Optuna's tables; the scenes make the rest."""
-    shutil.copy(empty_study, tmp_path / "study.db")
     return tmp_path
 
 

@@ -7,7 +7,6 @@ import inspect
 import json
 import math
 import pickle
-import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -512,8 +511,8 @@ def _sqlite(url: str) -> optuna.storages.RDBStorage:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_two_processes_share_the_draws_and_agree(tmp_path: Path, empty_study: Path) -> None:
-    shutil.copy(empty_study, tmp_path / "study.db")
+@pytest.mark.usefixtures("study_tables")
+def test_two_processes_share_the_draws_and_agree(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     study = make_study(make(seed=None), _sqlite(url))
     assert children(_work, (url, "", 12), (url, "", 10)) == [0, 0]
@@ -532,10 +531,8 @@ def test_two_processes_share_the_draws_and_agree(tmp_path: Path, empty_study: Pa
 
 
 @pytest.mark.parametrize("seed", [None, 5])
-def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(
-    tmp_path: Path, empty_study: Path, seed: Any
-) -> None:
-    shutil.copy(empty_study, tmp_path / "study.db")
+@pytest.mark.usefixtures("study_tables")
+def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path: Path, seed: Any) -> None:
     whole = make_study(make(seed=seed, search_space=SPACE))
     whole.optimize(mixed, n_trials=30)
     url = f"sqlite:///{tmp_path}/study.db"
@@ -593,6 +590,7 @@ def test_other_settings_than_the_studys_are_refused(settings: dict[str, Any], te
     assert draw_of(_asked(study)) == (2, 0, 1)
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_copied_study_goes_on(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     study = make_study(make(seed=None), url)

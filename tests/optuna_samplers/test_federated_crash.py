@@ -169,6 +169,7 @@ def test_the_driver_is_killed_on_postgresql(
     _driver(Places(folder, empty_study, postgres_database), "after draw")
 
 
+@pytest.mark.slow
 def test_control_the_scan_finds_draws_that_are_kept(folder: Path, empty_study: Path) -> None:
     places = Places(folder, empty_study, None)
     assert ended(child(federations.drive, folder, places.vault, places.studies, N_ROUNDS + 1)) == 0

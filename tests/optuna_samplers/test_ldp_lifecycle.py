@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import pickle
-import shutil
 import sqlite3
 import threading
 import uuid
@@ -281,6 +280,7 @@ def test_enqueued_trials_are_private_and_learnt(kind: str) -> None:
 
 
 @FAMILY
+@pytest.mark.usefixtures("study_tables")
 def test_a_resumed_study_and_a_pickled_sampler_know_the_same(kind: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     sampler = make(kind)
@@ -358,10 +358,8 @@ def _check_processes(url: str, vault: str, settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_study_a_vault_and_a_users_budget(
-    tmp_path: Path, empty_study: Path
-) -> None:
-    shutil.copy(empty_study, tmp_path / "study.db")
+@pytest.mark.usefixtures("study_tables")
+def test_two_processes_share_a_study_a_vault_and_a_users_budget(tmp_path: Path) -> None:
     url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
     optuna.create_study(storage=url, study_name="s", direction="maximize")
     _check_processes(url, vault, {"user_budget": 4.0})
@@ -421,6 +419,7 @@ def test_named_users_need_one_vault(tmp_path: Path) -> None:
         assert not ran
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_vault_serves_studies_of_one_name_one_after_the_other(tmp_path: Path) -> None:
     """A study deleted and made again is another with new draws; what its users paid stays paid."""
     url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
@@ -1078,6 +1077,7 @@ def test_plays_taken_over_from_another_study_are_not_free() -> None:
     assert private.guarantee(study).epsilon >= 5.0
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_user_is_charged_once_by_workers_that_begin_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

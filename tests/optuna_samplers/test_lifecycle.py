@@ -241,6 +241,7 @@ def test_a_failed_trial_is_tried_again_at_the_same_point() -> None:
     assert study.trials[4].params == study.trials[3].params
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
     """What the heartbeat does for a worker that died: once before its release, once after."""
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")

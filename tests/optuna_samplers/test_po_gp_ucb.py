@@ -6,7 +6,6 @@ import copy
 import inspect
 import math
 import pickle
-import shutil
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -137,6 +136,7 @@ def test_finds_the_best_row(direction: str) -> None:
     assert all(type(row) is int for row in asked(study))
 
 
+@pytest.mark.slow
 def test_finds_the_best_rows_much_sooner_than_random_search() -> None:
     """One row in a hundred is good enough; a random draw of 25 finds one in 22 of 100 times."""
     found = {"ours": 0, "random": 0}
@@ -358,9 +358,9 @@ def _work(kind: str, folder: str, n_trials: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_processes_get_different_rows(kind: str, tmp_path: Path, empty_study: Path) -> None:
+@pytest.mark.usefixtures("study_tables")
+def test_processes_get_different_rows(kind: str, tmp_path: Path) -> None:
     table().save(tmp_path / "table.npz")
-    shutil.copy(empty_study, tmp_path / "study.db")
     sampler = make()
     study = make_study(sampler, storage=open_storage(kind, str(tmp_path)), study_name="s")
     assert children(_work, *[(kind, str(tmp_path), 5)] * 2) == [0, 0]
@@ -372,11 +372,11 @@ def test_processes_get_different_rows(kind: str, tmp_path: Path, empty_study: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.usefixtures("study_tables")
 def test_a_study_resumed_in_another_process_goes_on_as_if_it_had_not_stopped(
-    kind: str, tmp_path: Path, empty_study: Path, uninterrupted: list[int]
+    kind: str, tmp_path: Path, uninterrupted: list[int]
 ) -> None:
     table().save(tmp_path / "table.npz")
-    shutil.copy(empty_study, tmp_path / "study.db")
     study = make_study(make(), storage=open_storage(kind, str(tmp_path)), study_name="s")
     study.optimize(answer, n_trials=5)
     assert children(_work, (kind, str(tmp_path), 4)) == [0]
@@ -761,8 +761,8 @@ def curator(**settings: Any) -> Curator:
     return Curator(**(known | settings))
 
 
-def test_a_modeler_and_a_curator_that_share_a_study(tmp_path: Path, empty_study: Path) -> None:
-    shutil.copy(empty_study, tmp_path / "study.db")
+@pytest.mark.usefixtures("study_tables")
+def test_a_modeler_and_a_curator_that_share_a_study(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     holder = curator()
     sampler = POGPUCBSampler(holder.release().save(tmp_path / "z.npz"), seed=0)

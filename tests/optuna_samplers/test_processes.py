@@ -33,15 +33,11 @@ from tests.optuna_samplers.runs import (
 from tests.optuna_samplers.scenes import studies
 from tests.worker import children
 
+pytestmark = pytest.mark.usefixtures("study_tables")
+
 N_WORKERS = 3
 PLAN = {"n_starts": 3, "n_steps": 3, "batch_size": 3}
 N_VALUES, N_STEPS = 3 + 3 * 3 + 1, 3
-
-
-@pytest.fixture(autouse=True)
-def _tables(tmp_path: Path, empty_study: Path) -> None:
-    """What most tests open as their study's file."""
-    shutil.copy(empty_study, tmp_path / "study.db")
 
 
 def check_ledger(ledger: list[tuple[str, str, float]], n_values: int = N_VALUES) -> None:

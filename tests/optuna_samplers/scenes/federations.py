@@ -284,9 +284,9 @@ def _fatal(objective: Callable[[Any], float], death: Death) -> Callable[[Any], f
 
 
 def serve(folder: Path, vault: str, n_agents: int, point: str | None = None, t: int = 2) -> None:
-    """Listens until the file ``stop`` appears."""
+    """Listens until the file ``stop`` appears; a round waits for an agent that has died."""
     install_in_server(Death(point, t), folder / "draws")
-    server = FederatedServer(make_config(n_agents), vault=vault, deadline=2.0)
+    server = FederatedServer(make_config(n_agents), vault=vault, deadline=4.0)
     server.listen(str(folder / "socket"), secret=folder / "secret")
     for n in range(n_agents):
         path = folder / f"invitation-{n}"
