@@ -1,9 +1,11 @@
-"""Fixtures for the whole suite: a throw-away PostgreSQL cluster."""
+"""For the whole suite: temporary files in memory, and a throw-away PostgreSQL cluster."""
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import glob
+import json
 import os
 import shutil
 import socket
@@ -11,11 +13,19 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 USER = "tests"
+MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
+
+
+def pytest_configure() -> None:
+    """Lays ``tmp_path`` into memory where there is room: no commit of SQLite waits for a disk."""
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def _binaries() -> Path | None:
@@ -60,10 +70,58 @@ def _run(*command: str | Path) -> None:
         pytest.skip(f"PostgreSQL does not start here: {done.stdout[-300:]}")
 
 
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """URL of an existing, empty database in a cluster that lives as long as the test session."""
-    pytest.importorskip("psycopg", reason="the PostgreSQL driver psycopg is not installed")
+class Cluster:
+    """One throw-away cluster for all processes of a test run; the last one out stops it.
+
+    Users stand in a folder, a file each that its process keeps locked as long as it lives: one
+    that was killed counts for nothing.
+
+    Args:
+        shared: A folder that all processes of the run know.
+    """
+
+    def __init__(self, shared: Path) -> None:
+        self._users, self._known = shared / "postgres-users", shared / "postgres.json"
+        self._users.mkdir(exist_ok=True)
+        self._lock = shared / "postgres.lock"
+
+    def __enter__(self) -> str:
+        with locked(self._lock):
+            if not self._known.exists():
+                self._known.write_text(json.dumps(_start_cluster()))
+            self._me = (self._users / uuid.uuid4().hex).open("w")
+            fcntl.flock(self._me, fcntl.LOCK_EX)
+            return str(json.loads(self._known.read_text())["url"])
+
+    def __exit__(self, *_: object) -> None:
+        with locked(self._lock):
+            Path(self._me.name).unlink()
+            self._me.close()
+            if not any(_in_use(path) for path in self._users.iterdir()):
+                _stop_cluster(**json.loads(self._known.read_text()))
+                self._known.unlink()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keeps the run's other processes out."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _in_use(path: Path) -> bool:
+    """Whether the process that holds this file is alive."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _start_cluster() -> dict[str, str]:
+    """What :func:`_stop_cluster` needs; skips the test where there can be no cluster."""
     binaries, prefix_user = _binaries(), _as_user()
     if binaries is None:
         pytest.skip("no PostgreSQL server binaries (initdb, pg_ctl) on this machine")
@@ -76,24 +134,45 @@ def postgres_url() -> Iterator[str]:
     data, port = root / "data", _free_port()
     options = (
         f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories={root} "
-        "-c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_connections=60 "
+        "-c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_connections=200 "
         "-c shared_buffers=16MB"
     )
-    _run(*prefix, binaries / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8",
-         "--no-sync", "--no-locale")  # fmt: skip
+    found = {
+        "url": f"postgresql+psycopg://{USER}@127.0.0.1:{port}/postgres",
+        "binaries": str(binaries),
+        "root": str(root),
+    }
     try:
+        _run(*prefix, binaries / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8",
+             "--no-sync", "--no-locale")  # fmt: skip
         _run(*prefix, binaries / "pg_ctl", "-D", data, "-o", options, "-l", root / "log",
              "-w", "-t", "60", "start")  # fmt: skip
-        yield f"postgresql+psycopg://{USER}@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run(
-            [*prefix, str(binaries / "pg_ctl"), "-D", str(data), "-m", "immediate", "stop"],
-            cwd="/tmp",
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        shutil.rmtree(root, ignore_errors=True)
+    except BaseException:
+        _stop_cluster(**found)
+        raise
+    return found
+
+
+def _stop_cluster(url: str, binaries: str, root: str) -> None:
+    prefix, _ = _as_user() or ([], "")
+    subprocess.run(
+        [*prefix, f"{binaries}/pg_ctl", "-D", f"{root}/data", "-m", "immediate", "stop"],
+        cwd="/tmp",
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of an existing, empty database in a cluster that lives as long as the test run."""
+    pytest.importorskip("psycopg", reason="the PostgreSQL driver psycopg is not installed")
+    base = tmp_path_factory.getbasetemp()
+    in_worker = "PYTEST_XDIST_WORKER" in os.environ
+    with Cluster(base.parent if in_worker else base) as url:
+        yield url
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable
@@ -13,11 +14,13 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
-from runs import RECORDS, make_sampler, squares
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from tests.leaks import Scanner, exception_leaks
+from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
+
+SECRET = float(RECORDS[0])
 
 # Settings -------------------------------------------------------------------------------------
 
@@ -168,6 +171,35 @@ def test_a_vault_that_becomes_read_only_loses_nothing(tmp_path: Path) -> None:
     assert sampler.guarantee(study).protected
 
 
+def refuses_to_share(sampler: Any, storage: optuna.storages.RDBStorage) -> None:
+    try:
+        study = optuna.create_study(storage=storage, sampler=sampler)
+        with pytest.raises(VaultError, match="same database"):
+            study.optimize(sampler.private(squares), n_trials=1)
+    finally:
+        storage.engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "spelling", ["sqlite:///{}", "sqlite:///{0}?timeout=5", "sqlite:///file:{}?uri=true"]
+)
+def test_no_spelling_hides_that_vault_and_study_share_a_database(
+    spelling: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "study.db"
+    sampler = make_sampler(vault=f"sqlite:///{path}")
+    storage = optuna.storages.RDBStorage(spelling.format(path))
+    refuses_to_share(sampler, storage)
+
+
+def test_a_hard_link_does_not_hide_it_either(tmp_path: Path) -> None:
+    (tmp_path / "study.db").touch(0o600)
+    (tmp_path / "vault.db").hardlink_to(tmp_path / "study.db")
+    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db")
+    refuses_to_share(sampler, storage)
+
+
 # Losses ---------------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
@@ -287,6 +319,27 @@ def test_everything_like_a_vector_is_taken(convert: Callable[[np.ndarray], Any])
     assert sampler.finished(study)
 
 
+def test_an_average_in_a_list_is_refused_and_fixes_nothing() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    with pytest.raises(ValueError, match="looks like an average"):
+        study.optimize(sampler.private(lambda t: [float(squares(t).mean())]), n_trials=1)
+    study.optimize(sampler.private(squares))
+    assert sampler.guarantee(study).protected
+
+
+def test_odd_entries_of_an_object_array_become_a_constant() -> None:
+    def objective(trial: Any) -> Any:
+        values = squares(trial).astype(object)
+        values[:3] = [None, 10**400, "n/a"]
+        return values
+
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(objective))
+    assert all(t.state == TrialState.COMPLETE for t in study.trials)
+
+
 # Spaces ---------------------------------------------------------------------------------------
 
 
@@ -388,3 +441,24 @@ def test_purging_in_the_middle_of_a_batch_does_not_end_the_run() -> None:
     study.optimize(sampler.private(squares), n_trials=30)
     assert sampler.finished(study)
     assert sampler.guarantee(study).protected
+
+
+def test_bounds_of_a_refused_suggestion_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+
+    def objective(trial: Any) -> np.ndarray:
+        trial.suggest_float("best", 2.0, SECRET)
+        return squares(trial)
+
+    optuna.logging.enable_propagation()
+    try:
+        with (
+            caplog.at_level(logging.DEBUG, logger="optuna"),  # other tests may have quietened it
+            pytest.raises(ValueError, match=r"trial.suggest_float\('best', ...\) was refused"),
+        ):
+            study.optimize(sampler.private(objective), n_trials=1)
+    finally:
+        optuna.logging.disable_propagation()
+    assert "best" in caplog.text
+    assert f"{SECRET:.6f}"[:8] not in caplog.text

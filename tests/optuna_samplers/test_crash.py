@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import shutil
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import crash_worker
 import optuna
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from runs import rows, vault_facts
 
 from tests.leaks import Scanner
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
+from tests.optuna_samplers.runs import rows, vault_facts
+from tests.optuna_samplers.scenes import crashes
+from tests.worker import child, ended
 
 TARGETS = {
     "value that completes a batch": ("value", "3"),
@@ -35,11 +32,10 @@ UNDONE = ("after draw", "after store", "before commit")
 KEPT = ("after commit", "before publish", "after publish")
 
 
-def in_child(work: Callable[..., None], *args: Any) -> int | None:
-    process = _CONTEXT.Process(target=work, args=args)
-    process.start()
-    process.join(120)
-    return process.exitcode
+@pytest.fixture
+def folder(tmp_path: Path, study_tables: None) -> Path:
+    """Holds a study's file with Optuna's tables; the scenes make the rest."""
+    return tmp_path
 
 
 def lines(path: Path) -> list[Any]:
@@ -109,31 +105,31 @@ def check_finished(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
 CASES = [
     pytest.param(point, *release, id=f"{point}, {name}")
     for name, release in TARGETS.items()
-    for point in crash_worker.POINTS
+    for point in crashes.POINTS
     if not name.endswith(", last") or point in ("after charge", "before commit", "after commit")
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("point", "kind", "key"), CASES)
-def test_killed_at_a_point_of_a_release(point: str, kind: str, key: str, tmp_path: Path) -> None:
-    assert in_child(crash_worker.crash, tmp_path, point, kind, key) == -signal.SIGKILL
-    before = check_consistent(tmp_path)
+def test_killed_at_a_point_of_a_release(point: str, kind: str, key: str, folder: Path) -> None:
+    assert ended(child(crashes.crash, folder, point, kind, key)) == -signal.SIGKILL
+    before = check_consistent(folder)
     assert ((kind, key) in before["releases"]) == (point in KEPT)
-    drawn = lines(tmp_path / "outcomes")
-    lost = uncommitted(tmp_path, before)
+    drawn = lines(folder / "outcomes")
+    lost = uncommitted(folder, before)
     assert bool(len(lost)) == (point in UNDONE)
-    assert lost.scan(file_bytes(tmp_path)) == []
+    assert lost.scan(file_bytes(folder)) == []
 
-    assert in_child(crash_worker.finish, tmp_path) == 0
-    shown = check_finished(tmp_path, before)
+    assert ended(child(crashes.finish, folder)) == 0
+    shown = check_finished(folder, before)
     assert len(shown["facts"]["releases"]) == N_RELEASES
     expected = Counter({name: 1 for name in shown["facts"]["releases"]})
     if point in UNDONE:
         expected[kind, key] += 1
-        assert lines(tmp_path / "outcomes")[: len(drawn)] == drawn
-    assert draws(tmp_path) == expected
-    assert lost.scan(file_bytes(tmp_path)) == []
+        assert lines(folder / "outcomes")[: len(drawn)] == drawn
+    assert draws(folder) == expected
+    assert lost.scan(file_bytes(folder)) == []
 
     # A gradient comes after its last trial's value was committed and before the study stores it.
     zombie = point in ("after commit", "before publish") or (
@@ -144,61 +140,79 @@ def test_killed_at_a_point_of_a_release(point: str, kind: str, key: str, tmp_pat
     assert shown["replayed_values"] == stored
 
 
-def test_control_the_scan_finds_committed_draws(tmp_path: Path) -> None:
-    assert in_child(crash_worker.finish, tmp_path) == 0
-    scanner = uncommitted(tmp_path, {"releases": {}})
-    found = " ".join(scanner.scan(file_bytes(tmp_path)))
+def test_control_the_scan_finds_committed_draws(folder: Path) -> None:
+    assert ended(child(crashes.finish, folder)) == 0
+    scanner = uncommitted(folder, {"releases": {}})
+    found = " ".join(scanner.scan(file_bytes(folder)))
     assert "vault.db: value/final" in found
     assert "study.db: value/final" in found
     assert "vault.db: gradient/1" in found
-    assert draws(tmp_path) == Counter({n: 1 for n in vault_facts(tmp_path / "vault.db")["order"]})
-    assert rows(tmp_path / "vault.db", "SELECT count(*) FROM privbo_ledger") == [(N_RELEASES,)]
+    assert draws(folder) == Counter({n: 1 for n in vault_facts(folder / "vault.db")["order"]})
+    assert rows(folder / "vault.db", "SELECT count(*) FROM privbo_ledger") == [(N_RELEASES,)]
 
 
 @pytest.mark.parametrize("attribute", ["privbo:run", "privbo:guarantee"])
-def test_killed_before_the_study_remembers_its_run(attribute: str, tmp_path: Path) -> None:
+def test_killed_before_the_study_remembers_its_run(attribute: str, folder: Path) -> None:
     """The run is in the vault by then, with nothing told of it: the study goes on all the same."""
-    code = in_child(crash_worker.crash_at_attribute, tmp_path, attribute)
+    code = ended(child(crashes.crash_at_attribute, folder, attribute))
     assert code == -signal.SIGKILL
-    before = check_consistent(tmp_path)
+    before = check_consistent(folder)
     assert len(before["ledger"]) == (attribute == "privbo:guarantee")  # shown with a first value
-    assert in_child(crash_worker.finish, tmp_path) == 0
-    assert len(check_finished(tmp_path, before)["facts"]["releases"]) == N_RELEASES
+    assert ended(child(crashes.finish, folder)) == 0
+    assert len(check_finished(folder, before)["facts"]["releases"]) == N_RELEASES
 
 
-@pytest.mark.slow
-@settings(
-    max_examples=4,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
+DEATHS = st.lists(
+    st.tuples(
+        st.sampled_from(crashes.POINTS),
+        st.sampled_from(["value", "gradient"]),
+        st.integers(0, 1),
+    ),
+    min_size=2,
+    max_size=3,
 )
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(crash_worker.POINTS),
-            st.sampled_from(["value", "gradient"]),
-            st.integers(0, 1),
-        ),
-        min_size=2,
-        max_size=3,
+
+
+def few(n: int) -> settings:
+    """So many examples, as they are drawn: an example takes a second."""
+    checks = list(HealthCheck)
+    phases = [Phase.generate]
+    return settings(
+        max_examples=n, deadline=None, database=None, phases=phases, suppress_health_check=checks
     )
-)
-def test_killed_again_and_again(deaths: list[tuple[str, str, int]]) -> None:
+
+
+def _again_and_again(empty_study: Path, deaths: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        shutil.copy(empty_study, folder / "study.db")
         before: dict[str, Any] = {"releases": {}, "order": []}
         undone = 0
         for point, kind, nth in deaths:
-            code = in_child(crash_worker.crash, folder, point, kind, None, nth)
+            code = ended(child(crashes.crash, folder, point, kind, None, nth))
             assert code in (0, -signal.SIGKILL)  # 0 where the run ended before the point
             undone += code != 0 and point in UNDONE
             after = check_consistent(folder)
             assert before["order"] == after["order"][: len(before["order"])]
             assert before["releases"].items() <= after["releases"].items()
             before = after
-        assert in_child(crash_worker.finish, folder) == 0
+        assert ended(child(crashes.finish, folder)) == 0
         shown = check_finished(folder, before)
         assert len(shown["facts"]["releases"]) == N_RELEASES
         assert draws(folder).total() == N_RELEASES + undone
+
+
+@pytest.mark.slow
+@few(2)
+@given(deaths=DEATHS)
+def test_killed_again_and_again(empty_study: Path, deaths: list[tuple[str, str, int]]) -> None:
+    _again_and_again(empty_study, deaths)
+
+
+@pytest.mark.soak
+@few(40)
+@given(deaths=DEATHS)
+def test_killed_again_and_again_for_long(
+    empty_study: Path, deaths: list[tuple[str, str, int]]
+) -> None:
+    _again_and_again(empty_study, deaths)

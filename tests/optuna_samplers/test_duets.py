@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import json
 import math
-import multiprocessing
 import pickle
 import warnings
 from collections import Counter
@@ -29,6 +28,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers import DUETSSampler
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning
+from tests.worker import children
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
@@ -494,10 +494,6 @@ def test_threads() -> None:
     assert agreed(study, sampler, n_agents=4, seed=None)["summary"]["epoch"] == 3
 
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
-
-
 def _work(url: str, out: str, n_trials: int) -> None:
     """A worker process: joins the study, plays and writes what it believes."""
     warnings.simplefilter("ignore")
@@ -513,25 +509,17 @@ def _sqlite(url: str) -> optuna.storages.RDBStorage:
     return optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60.0}})
 
 
-def _in_children(*jobs: tuple[Any, ...]) -> list[int | None]:
-    children = [_CONTEXT.Process(target=_work, args=job) for job in jobs]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(100)
-    return [child.exitcode for child in children]
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.usefixtures("study_tables")
 def test_two_processes_share_the_draws_and_agree(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     study = make_study(make(seed=None), _sqlite(url))
-    assert _in_children((url, "", 12), (url, "", 10)) == [0, 0]
+    assert children(_work, (url, "", 12), (url, "", 10)) == [0, 0]
     assert {t.state for t in study.get_trials()} == {TrialState.COMPLETE}
     owned = Counter(draw_of(t) for t in study.get_trials() if draw_of(t))
     assert set(owned.values()) == {1}
-    assert _in_children((url, f"{tmp_path}/state.json", 2)) == [0]
+    assert children(_work, (url, f"{tmp_path}/state.json", 2)) == [0]
     theirs = json.loads((tmp_path / "state.json").read_text())
     mine = state(make(seed=None), study)
     assert json.loads(json.dumps(mine)) == theirs
@@ -543,6 +531,7 @@ def test_two_processes_share_the_draws_and_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.usefixtures("study_tables")
 def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path: Path, seed: Any) -> None:
     whole = make_study(make(seed=seed, search_space=SPACE))
     whole.optimize(mixed, n_trials=30)
@@ -601,6 +590,7 @@ def test_other_settings_than_the_studys_are_refused(settings: dict[str, Any], te
     assert draw_of(_asked(study)) == (2, 0, 1)
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_copied_study_goes_on(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     study = make_study(make(seed=None), url)

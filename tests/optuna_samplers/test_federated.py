@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import federated_worker as worker
 import numpy as np
 import optuna
 import pytest
-from federated_worker import N_STARTUP, SQUARE, Recorder, Wrapper, bowl, make_config
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
@@ -32,8 +30,17 @@ from privbo_plugins.errors import (
     SpaceChangedError,
 )
 from privbo_plugins.privacy.noise import InsecureNoise
+from tests.optuna_samplers.scenes import federations
+from tests.optuna_samplers.scenes.federations import (
+    N_STARTUP,
+    SQUARE,
+    Recorder,
+    Wrapper,
+    bowl,
+    make_config,
+)
 
-GUARANTEE = "privbo:guarantee"
+GUARANTEE, PATIENCE = "privbo:guarantee", 120.0
 
 MIXED = {
     "depth": IntDistribution(1, 9, step=2),
@@ -147,7 +154,7 @@ def in_threads(*works: Callable[[], Any]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     if errors:
         raise errors[0]
     assert not any(thread.is_alive() for thread in threads), "an agent waits for ever"
@@ -572,7 +579,7 @@ def test_studies_in_storages_of_their_own_are_not_warned_of(tmp_path: Path) -> N
 
 def test_agents_in_threads_wait_for_each_other() -> None:
     federation = Federation(server={"deadline": None})
-    gate = threading.Barrier(3, timeout=30)
+    gate = threading.Barrier(3, timeout=PATIENCE)
 
     def work(n: int) -> None:
         gate.wait()
@@ -593,20 +600,26 @@ def _slow(objective: Any, seconds: float) -> Any:
 
 
 def test_a_fast_agent_does_not_run_ahead() -> None:
-    federation, started = Federation(2, server={"deadline": None}), threading.Event()
+    waits = threading.Event()
+
+    class Announcing(Wrapper):
+        def collect(self, t: int) -> Any:
+            waits.set()
+            return super().collect(t)
+
+    federation = Federation(2, link=Announcing, server={"deadline": None})
 
     def fast() -> None:
         federation.studies[0].optimize(bowl(0), n_trials=N_STARTUP + 3)
 
     def slow() -> None:
-        time.sleep(0.3)
+        assert waits.wait(PATIENCE)
         assert len(federation.studies[0].trials) == N_STARTUP + 1  # one is waiting
-        started.set()
         federation.studies[1].optimize(bowl(1), n_trials=N_STARTUP + 3)
 
     in_threads(fast, slow)
-    assert started.is_set()
     federation.check_released(3)
+    assert sorted(federation.links[0].received) == [1, 2, 3]  # it has waited for each
 
 
 def test_several_jobs_in_one_study() -> None:
@@ -667,8 +680,16 @@ def _sum_of(federation: Federation, t: int, n_agents: int) -> np.ndarray:
 
 
 def test_a_silent_agent_is_left_out_and_a_late_one_joins_the_next_round() -> None:
-    federation = Federation(z=0.0, server={"deadline": 0.4})
-    arrived = threading.Event()
+    both, arrived = threading.Barrier(2, timeout=PATIENCE), threading.Event()
+
+    class Together(Wrapper):
+        def submit(self, message: np.ndarray) -> int | None:
+            if self.agent != late_one and not self.link.broadcasts():
+                both.wait()  # so that the deadline is too short for nobody else
+            return super().submit(message)
+
+    federation = Federation(z=0.0, link=Together, server={"deadline": 2.0})
+    late_one = federation.links[2].agent
 
     def early(n: int) -> None:
         study = federation.studies[n]
@@ -678,7 +699,7 @@ def test_a_silent_agent_is_left_out_and_a_late_one_joins_the_next_round() -> Non
         study.optimize(bowl(n), n_trials=1)
 
     def late() -> None:
-        assert arrived.wait(30)
+        assert arrived.wait(PATIENCE)
         federation.studies[2].optimize(bowl(2), n_trials=N_STARTUP + 1)
 
     in_threads(lambda: early(0), lambda: early(1), late)
@@ -1105,7 +1126,7 @@ def test_the_worker_module_scans_what_it_says(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/vault.db"
     federation = Federation(server={"vault": url})
     federation.run(2)
-    assert worker.ledger(url) == ["1", "2"]
-    stored = worker.releases(url)
+    assert federations.ledger(url) == ["1", "2"]
+    stored = federations.releases(url)
     for broadcast in federation.server.broadcasts():
         assert stored[str(broadcast.round)] == broadcast.weights.tolist()

@@ -6,7 +6,6 @@ see afterwards, and the studies go on to their end.
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import signal
 import tempfile
@@ -16,17 +15,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import federated_worker as worker
 import numpy as np
 import optuna
 import pytest
-from federated_worker import N_STARTUP, ledger, lines, make_config, releases
 from optuna.trial import TrialState
 
 from tests.leaks import Scanner
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
+from tests.optuna_samplers.scenes import federations
+from tests.optuna_samplers.scenes.federations import (
+    N_STARTUP,
+    ledger,
+    lines,
+    make_config,
+    releases,
+    rows,
+)
+from tests.worker import PATIENCE, child, ended
 
 N_AGENTS, N_ROUNDS = 3, make_config().n_rounds
 TOTAL = N_STARTUP + N_ROUNDS + 1
@@ -41,16 +45,6 @@ def folder() -> Iterator[Path]:
     """A short path: a socket's may have 107 characters."""
     with tempfile.TemporaryDirectory(prefix="fed-") as name:
         yield Path(name)
-
-
-@pytest.fixture(scope="session")
-def empty_study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with Optuna's tables: copying it is ten times as fast as creating one."""
-    path = tmp_path_factory.mktemp("empty") / "study.db"
-    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
-    storage.remove_session()
-    storage.engine.dispose()
-    return path
 
 
 class Places:
@@ -115,25 +109,21 @@ class Places:
             storage.remove_session()
             storage.engine.dispose()
 
+    def counts(self) -> list[int]:
+        """Trials of each agent's study, whatever became of them."""
+        sql = "SELECT count(*) FROM trials JOIN studies USING (study_id) WHERE study_name = '{}'"
+        agents = enumerate(self.studies)
+        return [int(rows(url, sql.format(f"agent-{n}"))[0][0]) for n, url in agents]
+
+    def wait_for_trials(self, number: int) -> None:
+        """Until every study has so many."""
+        end = time.monotonic() + PATIENCE
+        while min(self.counts()) < number:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
     def files(self) -> dict[str, bytes]:
         return {p.name: p.read_bytes() for p in self.folder.glob("*.db*")}
-
-
-def start(work: Any, *args: Any) -> Any:
-    process = _CONTEXT.Process(target=work, args=args)
-    process.start()
-    return process
-
-
-def ended(process: Any, seconds: float = 60) -> int | None:
-    process.join(seconds)
-    if process.is_alive():
-        process.kill()
-        process.join()
-        pytest.fail("a process did not end")
-    code = process.exitcode
-    process.close()
-    return code
 
 
 # The whole driver -------------------------------------------------------------------------------
@@ -149,14 +139,14 @@ IN_DRIVER = (
 
 def _driver(places: Places, point: str) -> None:
     arguments = places.folder, places.vault, places.studies, N_ROUNDS + 1
-    assert ended(start(worker.drive, *arguments, point)) == KILLED
+    assert ended(child(federations.drive, *arguments, point)) == KILLED
     before = places.check({})
     assert ("2" in before) == (point in ("after commit", "after receiving", "in the objective"))
     lost = places.lost(before)
     assert bool(len(lost)) == (point in UNDONE)
     assert lost.scan(places.files()) == []
 
-    assert ended(start(worker.drive, *arguments)) == 0
+    assert ended(child(federations.drive, *arguments)) == 0
     places.check_finished(before)
     drawn = Counter(t for t, _ in lines(places.folder / "draws"))
     assert drawn == Counter({1: 1, 2: 1 + (point in UNDONE), 3: 1})
@@ -168,20 +158,21 @@ def _driver(places: Places, point: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", IN_DRIVER)
-def test_the_driver_is_killed(point: str, folder: Path, empty_study_file: Path) -> None:
-    _driver(Places(folder, empty_study_file, None), point)
+def test_the_driver_is_killed(point: str, folder: Path, empty_study: Path) -> None:
+    _driver(Places(folder, empty_study, None), point)
 
 
 @pytest.mark.slow
 def test_the_driver_is_killed_on_postgresql(
-    folder: Path, empty_study_file: Path, postgres_database: str
+    folder: Path, empty_study: Path, postgres_database: str
 ) -> None:
-    _driver(Places(folder, empty_study_file, postgres_database), "after draw")
+    _driver(Places(folder, empty_study, postgres_database), "after draw")
 
 
-def test_control_the_scan_finds_draws_that_are_kept(folder: Path, empty_study_file: Path) -> None:
-    places = Places(folder, empty_study_file, None)
-    assert ended(start(worker.drive, folder, places.vault, places.studies, N_ROUNDS + 1)) == 0
+@pytest.mark.slow
+def test_control_the_scan_finds_draws_that_are_kept(folder: Path, empty_study: Path) -> None:
+    places = Places(folder, empty_study, None)
+    assert ended(child(federations.drive, folder, places.vault, places.studies, N_ROUNDS + 1)) == 0
     places.check_finished({})
     found = " ".join(places.lost({}).scan(places.files()))
     assert all(f"vault.db: draw {t}" in found for t in range(N_ROUNDS))
@@ -202,21 +193,19 @@ class Processes:
 
     def __exit__(self, *_: Any) -> None:
         for process in self.running:
-            try:
-                process.kill()
-            except ValueError:
-                continue  # closed: it has ended
+            process.kill()
 
     def _start(self, *work: Any) -> Any:
-        self.running.append(start(*work))
+        self.running.append(child(*work))
         return self.running[-1]
 
     def server(self, point: str | None = None) -> Any:
-        return self._start(worker.serve, self.places.folder, self.places.vault, N_AGENTS, point)
+        folder, vault = self.places.folder, self.places.vault
+        return self._start(federations.serve, folder, vault, N_AGENTS, point)
 
     def agent(self, n: int, point: str | None = None) -> Any:
         url = self.places.studies[n]
-        return self._start(worker.take_part, self.places.folder, n, url, TOTAL, point)
+        return self._start(federations.take_part, self.places.folder, n, url, TOTAL, point)
 
     def finish(self, server: Any, agents: list[Any], before: dict[str, Any]) -> None:
         """Waits for the agents, stops the server and looks at what is left."""
@@ -251,7 +240,7 @@ def _server_killed(places: Places, point: str) -> None:
         assert ("2" in before) == (point == "after commit")
         lost = places.lost(before)
         assert bool(len(lost)) == (point in UNDONE)
-        time.sleep(0.3)  # agents are alone for a while
+        places.wait_for_trials(1 + max(places.counts()))  # agents are alone for a while
         processes.finish(processes.server(), agents, before)
     assert lost.scan(places.files()) == []
     drawn = Counter(t for t, _ in lines(places.folder / "draws"))
@@ -260,21 +249,21 @@ def _server_killed(places: Places, point: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["before sending", "after sending"])
-def test_an_agent_is_killed(point: str, folder: Path, empty_study_file: Path) -> None:
-    _agent_killed(Places(folder, empty_study_file, None), point)
+def test_an_agent_is_killed(point: str, folder: Path, empty_study: Path) -> None:
+    _agent_killed(Places(folder, empty_study, None), point)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["after adding", "after commit"])
-def test_the_server_is_killed(point: str, folder: Path, empty_study_file: Path) -> None:
-    _server_killed(Places(folder, empty_study_file, None), point)
+def test_the_server_is_killed(point: str, folder: Path, empty_study: Path) -> None:
+    _server_killed(Places(folder, empty_study, None), point)
 
 
 @pytest.mark.slow
 def test_agents_and_server_are_killed_on_postgresql(
-    folder: Path, empty_study_file: Path, postgres_database: str
+    folder: Path, empty_study: Path, postgres_database: str
 ) -> None:
-    places = Places(folder, empty_study_file, postgres_database)
+    places = Places(folder, empty_study, postgres_database)
     with Processes(places) as processes:
         server = processes.server("after draw")
         agents = [processes.agent(n, "before sending" if n == 1 else None) for n in range(3)]

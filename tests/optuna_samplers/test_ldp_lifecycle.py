@@ -7,7 +7,6 @@ import gc
 import itertools
 import json
 import math
-import multiprocessing
 import pickle
 import sqlite3
 import threading
@@ -50,6 +49,7 @@ from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.vault import Transaction, open_vault
+from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -280,6 +280,7 @@ def test_enqueued_trials_are_private_and_learnt(kind: str) -> None:
 
 
 @FAMILY
+@pytest.mark.usefixtures("study_tables")
 def test_a_resumed_study_and_a_pickled_sampler_know_the_same(kind: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     sampler = make(kind)
@@ -328,10 +329,6 @@ def test_pickles_carry_no_noise_source() -> None:
     assert private._noise is None
 
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
-
-
 def _work(url: str, vault: str, settings: dict[str, Any], n_trials: int, name: str) -> None:
     """A worker process: joins the study and plays."""
     warnings.simplefilter("ignore")
@@ -344,15 +341,6 @@ def _work(url: str, vault: str, settings: dict[str, Any], n_trials: int, name: s
     study.optimize(private, n_trials=n_trials, catch=(BudgetExceededError,))
 
 
-def _in_children(*jobs: tuple[Any, ...]) -> list[int | None]:
-    children = [_CONTEXT.Process(target=_work, args=job) for job in jobs]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(100)
-    return [child.exitcode for child in children]
-
-
 def _check_processes(url: str, vault: str, settings: dict[str, Any]) -> None:
     """Two processes ask one user six times; the budget allows for four."""
     sampler = make(vault=vault, **settings)
@@ -360,7 +348,7 @@ def _check_processes(url: str, vault: str, settings: dict[str, Any]) -> None:
     private = sampler.private(line, user_id="Jane")
     with suppress(BudgetExceededError):  # so that the run is there before the workers come
         study.optimize(private, n_trials=1)
-    assert _in_children(*((url, vault, settings, n, "Jane") for n in (3, 2))) == [0, 0]
+    assert children(_work, *((url, vault, settings, n, "Jane") for n in (3, 2))) == [0, 0]
     states = Counter(trial.state for trial in study.get_trials())
     assert states == {TrialState.COMPLETE: 4, TrialState.FAIL: 2}
     check_protected(private, study, 4)
@@ -370,6 +358,7 @@ def _check_processes(url: str, vault: str, settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("study_tables")
 def test_two_processes_share_a_study_a_vault_and_a_users_budget(tmp_path: Path) -> None:
     url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
     optuna.create_study(storage=url, study_name="s", direction="maximize")
@@ -430,6 +419,7 @@ def test_named_users_need_one_vault(tmp_path: Path) -> None:
         assert not ran
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_vault_serves_studies_of_one_name_one_after_the_other(tmp_path: Path) -> None:
     """A study deleted and made again is another with new draws; what its users paid stays paid."""
     url, vault = f"sqlite:///{tmp_path}/study.db", f"sqlite:///{tmp_path}/vault.db"
@@ -1087,6 +1077,7 @@ def test_plays_taken_over_from_another_study_are_not_free() -> None:
     assert private.guarantee(study).epsilon >= 5.0
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_user_is_charged_once_by_workers_that_begin_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import pickle
 import warnings
 from collections.abc import Callable
@@ -13,18 +12,21 @@ from typing import Any
 
 import numpy as np
 import optuna
-import process_worker
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import TPESampler
 from optuna.trial import TrialState
-from runs import RECORDS, make_sampler, plane, squares, vault_facts
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import PrivacyError, PrivacyWarning
-from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from tests.optuna_samplers.runs import RECORDS, make_sampler, plane, squares, vault_facts
+from tests.optuna_samplers.scenes import studies
+from tests.worker import children
 
 PLANNED = 7  # trials of make_sampler() on one parameter: 2 + 2 * 2 + 1
 RELEASES = PLANNED + 2
+SECRET = float(RECORDS[0])
 
 
 def study_of(sampler: Any, **arguments: Any) -> optuna.Study:
@@ -239,6 +241,7 @@ def test_a_failed_trial_is_tried_again_at_the_same_point() -> None:
     assert study.trials[4].params == study.trials[3].params
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
     """What the heartbeat does for a worker that died: once before its release, once after."""
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
@@ -385,6 +388,76 @@ def test_no_privacy_is_called_none() -> None:
         assert trial.value == pytest.approx(mean_of_squares(trial), rel=1e-9)
 
 
+def go_on(sampler: Any, study: optuna.Study) -> Any:
+    """Runs the private objective to the end and returns the guarantee."""
+    study.optimize(sampler.private(squares))
+    return sampler.guarantee(study)
+
+
+def test_control_the_plain_private_run_is_protected() -> None:
+    sampler = make_sampler()
+    assert go_on(sampler, optuna.create_study(sampler=sampler)).protected
+
+
+def bare_vector(trial: Any) -> Any:
+    return squares(trial)
+
+
+def bare_error(trial: Any) -> Any:
+    raise ValueError(f"mean {squares(trial).mean()}")
+
+
+def bare_attribute(trial: Any) -> Any:
+    trial.set_user_attr("raw", squares(trial).tolist())
+    raise ValueError
+
+
+def bare_pruned(trial: Any) -> Any:
+    trial.report(float(squares(trial).mean()), 0)
+    raise optuna.TrialPruned
+
+
+@pytest.mark.parametrize("bare", [bare_vector, bare_error, bare_attribute, bare_pruned])
+def test_a_forgotten_wrapper_is_noticed_whatever_the_trial_came_to(bare: Any) -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=2)
+    with pytest.warns(PrivacyWarning, match="sampler.private"):
+        study.optimize(bare, n_trials=1, catch=(ValueError,))
+    assert study.trials[-1].state != TrialState.COMPLETE
+    guarantee = go_on(sampler, study)
+    assert not guarantee.protected
+    assert "outside sampler.private" in str(guarantee)
+
+
+def test_a_forgotten_wrapper_stops_the_study_at_once() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    with pytest.warns(PrivacyWarning, match="sampler.private"):
+        study.optimize(bare_vector, n_trials=50)
+    assert len(study.trials) == 1
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_a_source_that_only_says_it_is_secure_is_not_believed() -> None:
+    class Silent(SecureNoise):
+        def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+            return value
+
+    sampler = make_sampler(noise=Silent())
+    study = optuna.create_study(sampler=sampler)
+    assert not go_on(sampler, study).protected
+
+
+@pytest.mark.parametrize("settings", [{"mu": float("inf")}, {"noise": InsecureNoise(0)}])
+def test_a_run_without_a_guarantee_says_so_at_its_first_trial(settings: dict[str, Any]) -> None:
+    sampler = make_sampler(**settings)
+    study = optuna.create_study(sampler=sampler)
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        study.ask()
+    assert "NOT PROTECTED" in str(sampler.guarantee(study))
+
+
 # Seeds and copies -----------------------------------------------------------------------------
 
 
@@ -424,17 +497,12 @@ def test_reseeding_changes_independent_draws_only() -> None:
 
 
 def test_one_seed_gives_the_same_candidates_in_every_process(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    found = []
-    for i in range(2):
-        out = str(tmp_path / f"{i}.json")
-        child = context.Process(target=process_worker.candidates, args=(4, out))
-        child.start()
-        child.join(60)
-        found.append(json.loads(Path(out).read_text()))
-    process_worker.candidates(4, str(tmp_path / "here.json"))
+    outs = [str(tmp_path / f"{i}.json") for i in range(2)]
+    assert children(studies.candidates, *((4, out) for out in outs)) == [0, 0]
+    found = [json.loads(Path(out).read_text()) for out in outs]
+    studies.candidates(4, str(tmp_path / "here.json"))
     assert found[0] == found[1] == json.loads((tmp_path / "here.json").read_text())
-    process_worker.candidates(5, str(tmp_path / "other.json"))
+    studies.candidates(5, str(tmp_path / "other.json"))
     assert found[0] != json.loads((tmp_path / "other.json").read_text())
 
 
@@ -502,6 +570,14 @@ def test_nothing_to_recommend_yet() -> None:
         sampler.recommend(study)
     study.optimize(sampler.private(squares), n_trials=2)
     assert sampler.recommend(study) in [trial.params for trial in study.trials]
+
+
+def test_the_guarantee_names_what_cannot_be_checked() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    text = str(go_on(sampler, study))
+    assert "not the same record in every trial" in text
+    assert "constants of the search space" in text
 
 
 # The guarded trial ----------------------------------------------------------------------------
@@ -602,6 +678,47 @@ def test_the_guarded_trial_passes_on_what_is_harmless() -> None:
     assert seen["started"] is not None
     assert seen["text"] == "GuardedTrial(number=0)"
     assert seen["kinds"] == tuple(study.trials[0].params[name] for name in "kcf")
+
+
+def test_one_declaration_does_not_vouch_for_other_trials() -> None:
+    def public(trial: Any) -> np.ndarray:
+        trial.report(1.0, 0, public=True)
+        return squares(trial)
+
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(public), n_trials=1)
+    assert sampler.guarantee(study).protected
+    trial = study.ask()
+    trial.report(SECRET, 0)
+    sampler.tell_private(trial, squares(trial))
+    assert not sampler.guarantee(study).protected
+
+
+def test_attributes_of_ask_and_tell_need_a_declaration_too() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    trial = study.ask()
+    sampler.guarded(trial).set_user_attr("host", "a", public=True)
+    sampler.tell_private(trial, squares(trial))
+    assert sampler.guarantee(study).protected
+    trial = study.ask()
+    trial.set_user_attr("raw", SECRET)
+    sampler.tell_private(trial, squares(trial))
+    assert not sampler.guarantee(study).protected
+
+
+@pytest.mark.parametrize("name", ["relative_params", "constraints", "_trial_id", "storage"])
+def test_live_objects_of_the_trial_are_closed(name: str) -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+
+    def objective(trial: Any) -> np.ndarray:
+        getattr(trial, name)
+        return squares(trial)
+
+    with pytest.raises(RuntimeError, match="closed to a private objective"):
+        study.optimize(sampler.private(objective), n_trials=1)
 
 
 # Spaces ---------------------------------------------------------------------------------------
@@ -709,3 +826,13 @@ def test_training_costs_are_added_up() -> None:
     guarantee = sampler.guarantee(study)
     assert any("4 trainings" in n and "1-GDP" in n for n in guarantee.notes)
     assert guarantee.mu_spent < 1
+
+
+def test_training_is_charged_under_another_sampler_too() -> None:
+    sampler = make_sampler(training_mu=0.5)
+    study = optuna.create_study(sampler=TPESampler(seed=0))
+    study.optimize(sampler.private(squares), n_trials=4)
+    assert "4 trainings declared 0.5-GDP each compose to 1-GDP" in str(sampler.guarantee(study))
+    study.sampler = sampler
+    study.optimize(sampler.private(squares), n_trials=1)
+    assert "5 trainings" in str(sampler.guarantee(study))

@@ -74,13 +74,13 @@ class TestDUETSSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnly
 
 
 class TestDPFTSDESampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):
-    """One agent, alone in its federation."""
+    """One agent, alone in its federation; short messages, which are cheap to reckon with."""
 
     pytestmark = pytest.mark.filterwarnings("ignore:The parameters that all trials")
 
     @pytest.fixture
     def sampler(self) -> Callable[[], BaseSampler]:
-        config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=3, n_startup=2)
+        config = FederationConfig(n_agents=1, z=2.0, n_rounds=2, n_startup=2, n_features=4)
         return lambda: DPFTSDESampler(FederatedServer(config).connect(0))
 
 

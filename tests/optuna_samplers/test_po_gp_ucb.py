@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-import multiprocessing
 import pickle
 import threading
 import warnings
@@ -38,6 +37,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
+from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -104,6 +104,14 @@ def make_study(sampler: Any = None, **settings: Any) -> optuna.Study:
     return optuna.create_study(**(known | settings))
 
 
+@pytest.fixture(scope="module")
+def uninterrupted() -> list[int]:
+    """Rows that a study asks for which goes on in one process, with one sampler."""
+    study = make_study(make())
+    study.optimize(answer, n_trials=12)
+    return asked(study)
+
+
 @contextmanager
 def privacy_warnings(count: int) -> Iterator[list[str]]:
     texts: list[str] = []
@@ -128,6 +136,7 @@ def test_finds_the_best_row(direction: str) -> None:
     assert all(type(row) is int for row in asked(study))
 
 
+@pytest.mark.slow
 def test_finds_the_best_rows_much_sooner_than_random_search() -> None:
     """One row in a hundred is good enough; a random draw of 25 finds one in 22 of 100 times."""
     found = {"ours": 0, "random": 0}
@@ -331,10 +340,6 @@ def test_control_without_the_comparison_they_get_the_same(
         test(4, 2, monkeypatch)
 
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
-
-
 def open_storage(kind: str, folder: str) -> Any:
     if kind == "sqlite":
         options = {"connect_args": {"timeout": 60.0}}
@@ -351,41 +356,32 @@ def _work(kind: str, folder: str, n_trials: int) -> None:
     study.optimize(answer, n_trials=n_trials)
 
 
-def _in_children(*jobs: tuple[Any, ...]) -> list[int | None]:
-    children = [_CONTEXT.Process(target=_work, args=job) for job in jobs]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(100)
-    return [child.exitcode for child in children]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
+@pytest.mark.usefixtures("study_tables")
 def test_processes_get_different_rows(kind: str, tmp_path: Path) -> None:
     table().save(tmp_path / "table.npz")
     sampler = make()
     study = make_study(sampler, storage=open_storage(kind, str(tmp_path)), study_name="s")
-    assert _in_children(*[(kind, str(tmp_path), 6)] * 2) == [0, 0]
-    assert len(set(asked(study))) == len(study.trials) == 12
+    assert children(_work, *[(kind, str(tmp_path), 5)] * 2) == [0, 0]
+    assert len(set(asked(study))) == len(study.trials) == 10
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE}
     assert set(sampler.recommend(study)) == {"row"}
-    assert sampler.guarantee(study).n_answers == 12
+    assert sampler.guarantee(study).n_answers == 10
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.usefixtures("study_tables")
 def test_a_study_resumed_in_another_process_goes_on_as_if_it_had_not_stopped(
-    kind: str, tmp_path: Path
+    kind: str, tmp_path: Path, uninterrupted: list[int]
 ) -> None:
     table().save(tmp_path / "table.npz")
-    whole = make_study(make())
-    whole.optimize(answer, n_trials=12)
     study = make_study(make(), storage=open_storage(kind, str(tmp_path)), study_name="s")
     study.optimize(answer, n_trials=5)
-    assert _in_children((kind, str(tmp_path), 4)) == [0]
+    assert children(_work, (kind, str(tmp_path), 4)) == [0]
     study.optimize(answer, n_trials=3)
-    assert asked(study) == asked(whole)
+    assert asked(study) == uninterrupted
 
 
 # Pickles --------------------------------------------------------------------------------------
@@ -393,19 +389,20 @@ def test_a_study_resumed_in_another_process_goes_on_as_if_it_had_not_stopped(
 
 @pytest.mark.parametrize("library", ["pickle", "cloudpickle"])
 @pytest.mark.parametrize("given", ["table", "path", "text", "parquet"])
-def test_a_pickled_sampler_goes_on(given: str, library: str, tmp_path: Path) -> None:
+def test_a_pickled_sampler_goes_on(
+    given: str, library: str, tmp_path: Path, uninterrupted: list[int]
+) -> None:
     dumps = pytest.importorskip(library).dumps
     if given == "parquet":
         pytest.importorskip("pyarrow")
     path = table().save(tmp_path / ("z.parquet" if given == "parquet" else "z.npz"))
     Z: Any = {"table": table(), "text": str(path)}.get(given, path)
-    sampler, whole = make(Z=Z), make_study(make(Z=Z))
+    sampler = make(Z=Z)
     study = make_study(sampler)
-    whole.optimize(answer, n_trials=9)
     study.optimize(answer, n_trials=4)
     study.sampler = pickle.loads(dumps(sampler))
-    study.optimize(answer, n_trials=5)
-    assert asked(study) == asked(whole)
+    study.optimize(answer, n_trials=4)
+    assert asked(study) == uninterrupted[:8]
     assert study.sampler.guarantee(study) == sampler.guarantee(study)  # type: ignore[attr-defined]
     assert study.sampler.recommend(study) == sampler.recommend(study)  # type: ignore[attr-defined]
 
@@ -764,6 +761,7 @@ def curator(**settings: Any) -> Curator:
     return Curator(**(known | settings))
 
 
+@pytest.mark.usefixtures("study_tables")
 def test_a_modeler_and_a_curator_that_share_a_study(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     holder = curator()
@@ -771,7 +769,7 @@ def test_a_modeler_and_a_curator_that_share_a_study(tmp_path: Path) -> None:
     study = make_study(sampler, storage=url, study_name="s")
     theirs = optuna.load_study(study_name="s", storage=url)
     assert answer_trials(theirs, holder) == 0
-    for _ in range(6):
+    for _ in range(4):
         picked = {ask(study.ask()) for _ in range(2)}
         assert len(picked) == 2
         assert answer_trials(theirs, holder) == 2
@@ -779,7 +777,7 @@ def test_a_modeler_and_a_curator_that_share_a_study(tmp_path: Path) -> None:
     for trial in study.trials:
         assert trial.state == TrialState.COMPLETE
         assert trial.value == smooth(trial.params["row"])
-    assert sampler.guarantee(study).n_answers == 12
+    assert sampler.guarantee(study).n_answers == 8
     assert set(sampler.recommend(study)) == {"row"}
     assert sorted(holder.answers()) == sorted(asked(study))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import pickle
+import shutil
 import threading
 import time
 import uuid
@@ -16,30 +16,28 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-import process_worker
 import pytest
-from runs import broad, make_sampler, plane, rows, squares, vault_facts
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import VaultError
 from privbo_plugins.session import Session
 from privbo_plugins.vault import open_vault
+from tests.optuna_samplers.runs import (
+    broad,
+    make_sampler,
+    plane,
+    rows,
+    squares,
+    vault_facts,
+)
+from tests.optuna_samplers.scenes import studies
+from tests.worker import children
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["optuna", "optuna_samplers", "opendp.measurements"])
+pytestmark = pytest.mark.usefixtures("study_tables")
 
-N_WORKERS = 4
+N_WORKERS = 3
 PLAN = {"n_starts": 3, "n_steps": 3, "batch_size": 3}
 N_VALUES, N_STEPS = 3 + 3 * 3 + 1, 3
-
-
-def in_children(work: Callable[..., None], *argument_lists: tuple[Any, ...]) -> list[int | None]:
-    children = [_CONTEXT.Process(target=work, args=arguments) for arguments in argument_lists]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(120)
-    return [child.exitcode for child in children]
 
 
 def check_ledger(ledger: list[tuple[str, str, float]], n_values: int = N_VALUES) -> None:
@@ -78,13 +76,13 @@ def test_several_processes_share_one_study(kind: str, known: str, tmp_path: Path
             "x": optuna.distributions.FloatDistribution(0, 1),
             "y": optuna.distributions.FloatDistribution(-2, 2),
         }
-    storage = process_worker.open_storage(kind, tmp_path)
+    storage = studies.open_storage(kind, tmp_path)
     optuna.create_study(storage=storage, study_name="s")
     jobs = [
         (f"{i}", kind, str(tmp_path), vault, str(tmp_path), dict(settings))
         for i in range(N_WORKERS)
     ]
-    assert in_children(process_worker.work, *jobs) == [0] * N_WORKERS
+    assert children(studies.work, *jobs) == [0] * N_WORKERS
 
     facts = vault_facts(tmp_path / "vault.db")
     check_ledger(facts["ledger"])
@@ -112,11 +110,11 @@ def test_several_processes_share_a_postgresql_database(
         jobs = [
             (f"{i}", "postgresql", url, vault, str(tmp_path), dict(PLAN)) for i in range(N_WORKERS)
         ]
-        assert in_children(process_worker.work, *jobs) == [0] * N_WORKERS
+        assert children(studies.work, *jobs) == [0] * N_WORKERS
         sampler = make_sampler(vault=vault, **PLAN)
         try:
             study = optuna.load_study(study_name="s", storage=storage, sampler=sampler)
-            belief = json.loads(json.dumps(process_worker.shown(sampler, study)))
+            belief = json.loads(json.dumps(studies.shown(sampler, study)))
             for i in range(N_WORKERS):
                 assert json.loads((tmp_path / f"shown-{i}.json").read_text()) == belief
             session = sampler._state(study).session
@@ -205,7 +203,7 @@ def test_threads_share_one_sampler(place: str, tmp_path: Path) -> None:
     vault = f"sqlite:///{tmp_path}/vault.db" if place == "file" else None
     sampler = make_sampler(vault=vault, **PLAN)
     study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(process_worker.slow_plane), n_jobs=N_WORKERS)
+    study.optimize(sampler.private(studies.slow_plane), n_jobs=N_WORKERS)
     assert sampler.finished(study)
     session = sampler._state(study).session
     check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
@@ -223,7 +221,7 @@ def test_threads_share_one_sampler(place: str, tmp_path: Path) -> None:
 def test_extra_values_pay_for_points_beyond_a_batch(tmp_path: Path) -> None:
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db", extra_values=4, **PLAN)
     study = optuna.create_study(sampler=sampler)
-    study.optimize(sampler.private(process_worker.slow_plane), n_jobs=N_WORKERS)
+    study.optimize(sampler.private(studies.slow_plane), n_jobs=N_WORKERS)
     facts = vault_facts(tmp_path / "vault.db")
     values = sum(kind == "value" for kind, _, _ in facts["ledger"])
     assert N_VALUES <= values <= N_VALUES + 4
@@ -255,10 +253,10 @@ def test_a_study_goes_on_in_another_process(tmp_path: Path) -> None:
     before = vault_facts(tmp_path / "vault.db")
     values = [trial.value for trial in study.trials]
 
-    assert in_children(process_worker.work, ("a", *job, dict(settings))) == [0]
+    assert children(studies.work, ("a", *job, dict(settings))) == [0]
     between = vault_facts(tmp_path / "vault.db")
     assert len(study.trials) == 9
-    assert in_children(process_worker.work, ("b", *job, settings | {"n_trials_now": None})) == [0]
+    assert children(studies.work, ("b", *job, settings | {"n_trials_now": None})) == [0]
     after = vault_facts(tmp_path / "vault.db")
 
     assert [trial.value for trial in study.trials][:4] == values
@@ -271,15 +269,19 @@ def test_a_study_goes_on_in_another_process(tmp_path: Path) -> None:
     assert [b["finished"] for b in beliefs] == [False, True]
 
 
-def test_a_resumed_run_evaluates_the_same_points_as_an_uninterrupted_one(tmp_path: Path) -> None:
+def test_a_resumed_run_evaluates_the_same_points_as_an_uninterrupted_one(
+    tmp_path: Path, empty_study: Path
+) -> None:
     """Where theta has not moved yet: start points and the plan depend on the seed alone."""
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    settings = {"n_starts": 6, "n_steps": 1, "seed": 9}
-    sampler, study = _begin(tmp_path / "a", **settings)
-    study.optimize(sampler.private(plane), n_trials=6)
+    settings = {"n_starts": 4, "n_steps": 1, "seed": 9}
+    sampler, study = _begin(tmp_path, **settings)
+    study.optimize(sampler.private(plane), n_trials=4)
     points = [trial.params for trial in study.trials]
-    for _ in range(6):
-        sampler, study = _begin(tmp_path / "b", **settings)
+    again = tmp_path / "again"
+    again.mkdir()
+    shutil.copy(empty_study, again / "study.db")
+    for _ in range(4):
+        sampler, study = _begin(again, **settings)
         study.optimize(sampler.private(plane), n_trials=1)
     assert [trial.params for trial in study.trials] == points
 
@@ -302,12 +304,23 @@ READ: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_a_new_sampler_can_read_a_study_at_once(reader: str, tmp_path: Path) -> None:
-    """Before any trial has told it the search space."""
-    sampler, study = _begin(tmp_path)
+@pytest.fixture(scope="module")
+def finished_study(tmp_path_factory: pytest.TempPathFactory, empty_study: Path) -> Path:
+    """A folder with a study that has come to its end, and its vault."""
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copy(empty_study, folder / "study.db")
+    sampler, study = _begin(folder)
     study.optimize(sampler.private(plane))
-    sampler, study = _begin(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_new_sampler_can_read_a_study_at_once(
+    reader: str, tmp_path: Path, finished_study: Path
+) -> None:
+    """Before any trial has told it the search space."""
+    shutil.copytree(finished_study, tmp_path / "copy")
+    sampler, study = _begin(tmp_path / "copy")
     told = READERS[reader](sampler, study)
     assert (set(told) if reader == "recommend" else told) == READ[reader]
 
@@ -342,12 +355,12 @@ def test_resuming_without_the_vault_names_the_remedy(tmp_path: Path) -> None:
     sampler, study = _begin(tmp_path, vault=None)
     study.optimize(sampler.private(plane), n_trials=3)
     storage, out = f"sqlite:///{tmp_path}/study.db", str(tmp_path / "error.json")
-    assert in_children(process_worker.resume_without_vault, (storage, out)) == [0]
+    assert children(studies.resume_without_vault, (storage, out)) == [0]
     kind, message = json.loads(Path(out).read_text())
     assert kind == "VaultError"
     assert "vault='sqlite:///" in message
     pickled = pickle.dumps(sampler)
-    assert in_children(process_worker.resume_pickled, (storage, pickled, out)) == [0]
+    assert children(studies.resume_pickled, (storage, pickled, out)) == [0]
     kind, message = json.loads(Path(out).read_text())
     assert kind == "VaultError"
     assert "vault='sqlite:///" in message
@@ -388,7 +401,7 @@ def test_a_study_made_anew_under_an_old_name_is_refused(
     opened: Any = (
         optuna.storages.InMemoryStorage()
         if storage == "memory"
-        else process_worker.open_storage(storage, tmp_path)
+        else studies.open_storage(storage, tmp_path)
     )
     sampler = make_sampler(vault=vault)
     study = optuna.create_study(storage=opened, study_name="s", sampler=sampler)
@@ -427,3 +440,31 @@ def test_one_vault_serves_many_studies(tmp_path: Path) -> None:
         study.optimize(sampler.private(squares))
         assert sampler.guarantee(study).mu_spent == pytest.approx(1.0)
         assert sampler.guarantee(study).protected
+
+
+def test_two_vaults_that_begin_a_study_at_once_do_not_both_spend() -> None:
+    one, two = make_sampler(), make_sampler()
+    study = optuna.create_study(sampler=one)
+    first = study.ask()  # one has begun the study ...
+    remembered = study.user_attrs["privbo:run"]
+    study.set_user_attr("privbo:run", None)
+    study.sampler = two
+    study.ask()  # ... and so has two, which did not see it
+    assert study.user_attrs["privbo:run"] != remembered
+    with pytest.raises(VaultError, match="same time"):
+        one.tell_private(first, squares(first))
+    assert one._state(study).session.ledger() == []
+    assert not one._state(study).session.guarantee().protected
+
+
+def test_a_plain_value_is_marked_even_if_taking_it_fails(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/vault.db"
+    sampler = make_sampler(vault=url)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=1)
+    again = make_sampler(vault=url)
+    session = again._state(study).session
+    space = sampler._state(study).session.space
+    assert space is not None
+    session.tell_plain("77", {"x": 0.5}, space, 0.5)
+    assert not sampler.guarantee(study).protected

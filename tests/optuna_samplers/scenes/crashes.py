@@ -1,6 +1,6 @@
-"""A worker that kills itself in the middle of a release, and one that resumes after it.
+"""A study that kills its process in the middle of a release, and one that resumes after it.
 
-Functions are run in child processes by test_crash.py. Draws are counted in a file that is
+Draws are counted in a file that is
 written, and synced, before each draw.
 """
 
@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import optuna
-from runs import broad, make_sampler, squares
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.session import Session
 from privbo_plugins.vault import Vault
+from tests.optuna_samplers.runs import broad, make_sampler, squares
 
 SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}
 

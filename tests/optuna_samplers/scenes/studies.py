@@ -1,4 +1,4 @@
-"""Workers that test_processes.py runs in child processes."""
+"""Workers that share a study, and workers that come back to one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from runs import make_sampler, plane
 
 from optuna_samplers import DPGIBOSampler
+from tests.optuna_samplers.runs import make_sampler, plane
 
 
 def open_storage(kind: str, folder: Path | str) -> optuna.storages.BaseStorage:

@@ -1,0 +1,1 @@
+"""What tests run in processes of their own, by :mod:`tests.worker`."""

@@ -1,0 +1,354 @@
+"""What tests of federated studies share, and what they run in processes of their own.
+
+Objectives, a link that writes down what passes it, a whole federation in one process, a server
+and agents in processes of their own. Workers kill themselves at a named point of a round.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import sqlalchemy as sa
+from optuna.distributions import FloatDistribution
+
+from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig, run_federated
+from privbo_plugins.algorithms.dp_fts_de import Broadcast, RoundSum
+from privbo_plugins.errors import FederationError
+from privbo_plugins.federation import connect
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.vault import Transaction
+
+SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
+"""The space of most tests."""
+
+N_STARTUP = 2
+
+
+def make_config(n_agents: int = 3, **settings: Any) -> FederationConfig:
+    """A small federation in the paper's mode: three agents and rounds, two start-up trials."""
+    known: dict[str, Any] = {"crowd": "explore", "n_rounds": 3, "n_startup": N_STARTUP}
+    if settings.get("crowd") != "prior":
+        known |= {"n_features": 20, "clipping_norm": 22.0}
+    if "epsilon" not in settings:
+        known["z"] = 2.0
+    return FederationConfig(n_agents=n_agents, **(known | settings))
+
+
+def bowl(n: int = 0) -> Callable[[Any], float]:
+    """Agent n's objective, in [0, 1]; small is good."""
+
+    def objective(trial: Any) -> float:
+        x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", -2, 2)
+        return float((x - 0.2 - 0.1 * n) ** 2 / 2 + (y / 4) ** 2)
+
+    return objective
+
+
+class Wrapper:
+    """A link that passes everything on."""
+
+    def __init__(self, link: Any) -> None:
+        self.link, self.agent, self.config = link, link.agent, link.config
+
+    def join(self, space: Mapping[str, Any]) -> None:
+        self.link.join(space)
+
+    def submit(self, message: np.ndarray) -> int | None:
+        return self.link.submit(message)
+
+    def collect(self, t: int) -> Broadcast | None:
+        return self.link.collect(t)
+
+    def broadcasts(self) -> list[Broadcast]:
+        return self.link.broadcasts()
+
+    def leave(self) -> None:
+        self.link.leave()
+
+    def guarantee(self) -> Any:
+        return self.link.guarantee()
+
+
+class Recorder(Wrapper):
+    """A link that remembers what was sent, to which round, and what came back."""
+
+    def __init__(self, link: Any) -> None:
+        super().__init__(link)
+        self.sent: list[tuple[int | None, np.ndarray]] = []
+        self.received: dict[int, np.ndarray] = {}
+        self.left = 0
+
+    def submit(self, message: np.ndarray) -> int | None:
+        t = super().submit(message)
+        self.sent.append((t, np.array(message)))
+        return t
+
+    def collect(self, t: int) -> Broadcast | None:
+        found = super().collect(t)
+        if found is not None:
+            self.received[found.round] = found.weights
+        return found
+
+    def leave(self) -> None:
+        self.left += 1
+        super().leave()
+
+    @property
+    def rounds(self) -> list[int]:
+        """Rounds that this agent has sent to, in order."""
+        return [t for t, _ in self.sent if t is not None]
+
+
+# Facts of a vault -------------------------------------------------------------------------------
+
+
+def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
+    """Rows of a database."""
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(sa.text(sql))]
+    finally:
+        engine.dispose()
+
+
+def ledger(url: str) -> list[str]:
+    """Keys that were charged."""
+    return [key for (key,) in rows(url, "SELECT key FROM privbo_ledger ORDER BY key")]
+
+
+def releases(url: str) -> dict[str, Any]:
+    """Weights by round, as stored."""
+    found = rows(url, "SELECT key, payload FROM privbo_releases ORDER BY seq")
+    assert len({key for key, _ in found}) == len(found)
+    return {key: json.loads(payload)["weights"] for key, payload in found}
+
+
+# Writing down, and dying ------------------------------------------------------------------------
+
+
+def append(path: Path, line: Any) -> None:
+    """One line of JSON, on the disk when this returns."""
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def lines(path: Path) -> list[Any]:
+    """What was appended, by processes of which any may have been killed."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Death:
+    """Kills this process at one point of one round."""
+
+    def __init__(self, point: str | None, t: int) -> None:
+        self.point, self.t = point, t
+
+    def at(self, point: str, t: Any) -> None:
+        if point == self.point and int(t) == self.t:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalLink(Wrapper):
+    """Writes what it receives into a file, and dies before or after it has sent.
+
+    Points: "before sending", "after sending", "after receiving". Rounds are counted by what this
+    agent has seen released, so that a vector that is never sent has a number too.
+    """
+
+    def __init__(self, link: Any, seen: Path, death: Death) -> None:
+        super().__init__(link)
+        self._seen, self._death = seen, death
+
+    def submit(self, message: np.ndarray) -> int | None:
+        if self._death.point == "before sending":
+            self._death.at("before sending", len(super().broadcasts()) + 1)
+        t = super().submit(message)
+        if t is not None:
+            self._death.at("after sending", t)
+        return t
+
+    def collect(self, t: int) -> Broadcast | None:
+        found = super().collect(t)
+        if found is not None:
+            append(self._seen, [self.agent, found.round, found.weights.tolist()])
+            self._death.at("after receiving", found.round)
+        return found
+
+
+def install_in_server(death: Death, draws: Path) -> None:
+    """Puts the points of a release into this process's server, and writes down its draws.
+
+    Points: "after adding" (the round's first vector), "before charge", "after charge",
+    "after draw", "before commit", "after commit".
+    """
+    add, charge, release = RoundSum.add, Transaction.charge, Transaction.release
+    draw, close = SecureNoise.add_gaussian, FederatedServer._close
+    now = [0]
+
+    def _add(total: RoundSum, n: int, w: np.ndarray) -> None:
+        add(total, n, w)
+        death.at("after adding", total.t)
+
+    def _charge(tx: Transaction, charged: Any) -> None:
+        now[0] = int(charged.key)
+        death.at("before charge", charged.key)
+        charge(tx, charged)
+        death.at("after charge", charged.key)
+
+    def _add_gaussian(noise: SecureNoise, value: np.ndarray, scale: float) -> np.ndarray:
+        noisy = draw(noise, value, scale)
+        append(draws, [now[0], noisy.tolist()])
+        death.at("after draw", now[0])
+        return noisy
+
+    def _release(tx: Transaction, seq: int, kind: str, key: str, payload: Any) -> None:
+        release(tx, seq, kind, key, payload)
+        death.at("before commit", key)
+
+    def _close(server: FederatedServer, current: Any) -> None:
+        t = current.total.t
+        close(server, current)
+        death.at("after commit", t)
+
+    RoundSum.add = _add  # type: ignore[method-assign]
+    Transaction.charge, Transaction.release = _charge, _release  # type: ignore[method-assign]
+    SecureNoise.add_gaussian = _add_gaussian  # type: ignore[method-assign]
+    FederatedServer._close = _close  # type: ignore[method-assign]
+
+
+def open_study(url: str, name: str, sampler: Any) -> optuna.Study:
+    """The agent's study, which may exist."""
+    timeout = {"connect_args": {"timeout": 60.0}} if url.startswith("sqlite") else {}
+    storage = optuna.storages.RDBStorage(url, engine_kwargs=timeout)
+    return optuna.create_study(
+        storage=storage, study_name=name, sampler=sampler, load_if_exists=True
+    )
+
+
+# A whole federation in one process --------------------------------------------------------------
+
+
+def drive(
+    folder: Path,
+    vault: str,
+    urls: list[str],
+    n_rounds: int,
+    point: str | None = None,
+    t: int = 2,
+    who: int = 1,
+) -> None:
+    """Runs a federation to its end, or until the point of round t is reached.
+
+    Beside the points of a release, those of agent ``who``'s link, and "in the objective" of it.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")
+    death = Death(point, t)
+    install_in_server(death, folder / "draws")
+    server = FederatedServer(make_config(len(urls)), vault=vault, deadline=20.0)
+    studies, objectives = [], []
+    for n, url in enumerate(urls):
+        own = death if n == who else Death(None, 0)
+        link = MortalLink(server.connect(n), folder / "seen", own)
+        sampler = DPFTSDESampler(link, search_space=SQUARE, seed=n)
+        studies.append(open_study(url, f"agent-{n}", sampler))
+        objectives.append(_fatal(bowl(n), own))
+    run_federated(studies, objectives, n_rounds=n_rounds)
+    for study in studies:
+        study.sampler.guarantee(study)
+
+
+def _fatal(objective: Callable[[Any], float], death: Death) -> Callable[[Any], float]:
+    def measured(trial: Any) -> float:
+        value = objective(trial)
+        death.at("in the objective", trial.number - N_STARTUP + 1)
+        return value
+
+    return measured
+
+
+# A server and agents in processes of their own --------------------------------------------------
+
+
+def serve(folder: Path, vault: str, n_agents: int, point: str | None = None, t: int = 2) -> None:
+    """Listens until the file ``stop`` appears; a round waits for an agent that has died."""
+    install_in_server(Death(point, t), folder / "draws")
+    server = FederatedServer(make_config(n_agents), vault=vault, deadline=4.0)
+    server.listen(str(folder / "socket"), secret=folder / "secret")
+    for n in range(n_agents):
+        path = folder / f"invitation-{n}"
+        beside = folder / f".invitation-{n}"
+        beside.write_text(server.invitation(n))
+        beside.rename(path)
+    while not (folder / "stop").exists():
+        time.sleep(0.02)
+    server.close()
+
+
+def serve_loudly(folder: Path, vault: str, n_agents: int) -> None:
+    """:func:`serve`, with all that its process says at DEBUG in files."""
+    handler = logging.FileHandler(folder / "server.log")
+    for name in ("", "sqlalchemy.engine", "sqlalchemy.pool", "privbo", "privbo_plugins"):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    logging.getLogger().addHandler(handler)
+    streams = os.open(folder / "server.streams", os.O_CREAT | os.O_WRONLY, 0o600)
+    os.dup2(streams, 1)
+    os.dup2(streams, 2)
+    logging.getLogger("privbo").debug("The server begins.")
+    serve(folder, vault, n_agents)
+
+
+def take_part(
+    folder: Path,
+    n: int,
+    url: str,
+    total: int,
+    point: str | None = None,
+    t: int = 2,
+) -> None:
+    """Agent n: goes on until its study has so many trials and all rounds have been released."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")
+    link = MortalLink(invited(folder / f"invitation-{n}"), folder / "seen", Death(point, t))
+    sampler = DPFTSDESampler(link, search_space=SQUARE, seed=n)
+    study = open_study(url, f"agent-{n}", sampler)
+    while len(study.get_trials(deepcopy=False)) < total or not _all_released(link):
+        study.optimize(bowl(n), n_trials=1)
+        time.sleep(0.02)
+    link.leave()
+    for broadcast in link.broadcasts():
+        append(folder / "seen", [n, broadcast.round, broadcast.weights.tolist()])
+    append(folder / "done", [n, link.guarantee().n_released])
+
+
+def invited(path: Path) -> Any:
+    """A link by the invitation in a file, once there is one."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return connect(path.read_text())
+        except (FileNotFoundError, FederationError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def _all_released(link: Any) -> bool:
+    try:
+        guarantee = link.guarantee()
+    except FederationError:
+        return False
+    return bool(guarantee.n_released == guarantee.n_rounds)
