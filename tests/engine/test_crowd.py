@@ -7,15 +7,11 @@ standard deviations, unless a test says more.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import math
 import os
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +36,10 @@ from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.federation.simulation import simulate
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
+from tests.worker import PATIENCE, script
 
 from .helpers import cube
+from .scenes import fingerprint
 
 PRIOR = CrowdPrior()
 SURE = CrowdPrior(
@@ -606,35 +604,17 @@ def test_a_round_costs_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # It is public ----------------------------------------------------------------------------------
 
-SCRIPT = """
-import hashlib, json, sys
-from privbo_plugins.algorithms.dp_fts_de import FederationConfig, make_model
-from privbo_plugins.spaces import Space
-config, space = json.loads(sys.argv[1])
-model = make_model(FederationConfig.from_dict(config), Space.from_dict(space))
-belief = model.belief(3)
-parts = [belief.V, belief.L, *belief.gains]
-raw = b"".join(p.tobytes() for p in parts) + repr(belief.norms).encode()
-print(hashlib.sha256(raw).hexdigest())
-"""
 
-
-def fingerprint(belief: Belief) -> str:
-    parts = [belief.V, belief.L, *belief.gains]
-    raw = b"".join(p.tobytes() for p in parts) + repr(belief.norms).encode()
-    return hashlib.sha256(raw).hexdigest()
-
-
-def test_another_process_believes_the_same() -> None:
-    config = config_of(q=0.7)
-    told = json.dumps([config.to_dict(), TABLE.to_dict()])
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, told],
-        env={**os.environ, "PYTHONPATH": root, "PYTHONHASHSEED": "77"},
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    assert done.stdout.strip() == fingerprint(model_of(TABLE, q=0.7).belief(3))
+def test_another_process_believes_the_same(tmp_path: Path) -> None:
+    """Whatever the seed of its hashes."""
+    told, file = config_of(q=0.7).to_dict(), tmp_path / "fingerprint"
+    begun = script(
+        "tests.engine.scenes:believe",
+        {"config": told, "space": TABLE.to_dict(), "file": str(file)},
+        env=os.environ | {"PYTHONHASHSEED": "77"},
+    )
+    assert begun.wait(PATIENCE) == 0
+    assert file.read_text() == fingerprint(model_of(TABLE, q=0.7).belief(3))
 
 
 def test_beliefs_do_not_depend_on_what_agents_saw() -> None:
@@ -699,21 +679,42 @@ def test_one_model_a_process_with_choices() -> None:
     assert shared_model(config_of(), Space.from_dict(TABLE.to_dict())) is one
 
 
+class Crowded:
+    """A call that holds up its thread for a moment, and sees whether a second thread comes in.
+
+    Args:
+        call: What is called.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call, self._inside = call, threading.Semaphore(1)
+        self.calls, self.met = 0, False
+
+    def __call__(self, *arguments: Any) -> Any:
+        alone = self._inside.acquire(blocking=False)
+        self.calls, self.met = self.calls + 1, self.met or not alone
+        threading.Event().wait(0.05)
+        result = self._call(*arguments)
+        if alone:
+            self._inside.release()
+        return result
+
+
 def test_threads_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server and agents of a process do (:func:`shared_model`), each on its own thread."""
-    original = Belief.after
+    """A server and agents of a process do (:func:`shared_model`), each on its own thread.
 
-    def slow(self: Belief, *rest: Any) -> Belief:
-        time.sleep(0.05)
-        return original(self, *rest)
-
-    monkeypatch.setattr(Belief, "after", slow)
+    Whoever makes an update meanwhile finds out whether another thread makes one too: a lock that
+    lets in a second one would let it in while the first is held up by :class:`Crowded`.
+    """
+    crowded = Crowded(Belief.after)
+    monkeypatch.setattr(Belief, "after", lambda *arguments: crowded(*arguments))
     model = fresh_of(LINE)
     threads = [threading.Thread(target=model.belief, args=(2,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert (crowded.calls, crowded.met) == (2, False)
     assert [len(model.belief(j).gains) for j in range(4)] == [0, 1, 2, 3]
     monkeypatch.undo()
     assert fingerprint(model.belief(2)) == fingerprint(fresh_of(LINE).belief(2))

@@ -12,8 +12,6 @@ import math
 import pickle
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,8 +31,10 @@ from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.vault import Transaction
 from tests.leaks import Scanner
+from tests.worker import children
 
 from .helpers import cube
+from .scenes import crash
 
 M = 4
 Server = Callable[..., FederatedServer]
@@ -634,55 +634,6 @@ def test_errors_quote_no_vector(broken: list[bool]) -> None:
 
 # Crashes --------------------------------------------------------------------------------------
 
-CRASH = """
-import os, signal, sys
-import numpy as np
-from privbo_plugins.algorithms.dp_fts_de import FederationConfig
-from privbo_plugins.federation import FederatedServer, server as server_module
-from privbo_plugins.privacy.noise import SecureNoise
-from privbo_plugins.vault import Transaction
-
-url, place, how = sys.argv[1:]
-
-def die(*_):
-    if how == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    os._exit(7)
-
-server = FederatedServer(
-    FederationConfig(
-        n_agents=3, z=1.0, n_rounds=3, n_features=4, clipping_norm=22.0, crowd="explore"
-    ),
-    deadline=None,
-    vault=url,
-)
-links = [server.connect(n) for n in range(3)]
-for link in links:
-    link.submit(np.ones(4))
-print(len(server.broadcasts()), flush=True)
-
-def after(kind, name):
-    original = getattr(kind, name)
-    def wrapped(*args):
-        result = original(*args)
-        die()
-        return result
-    setattr(kind, name, wrapped)
-
-if place == "drawn":
-    after(SecureNoise, "add_gaussian")
-elif place == "stored":
-    after(Transaction, "release")
-elif place == "committed":
-    server_module._from_payload = die
-for link in links[:2]:
-    link.submit(np.ones(4))
-if place == "open":
-    die()
-links[2].submit(np.ones(4))
-print("survived", flush=True)
-"""
-
 
 @pytest.mark.parametrize(
     ("place", "how"),
@@ -692,16 +643,7 @@ def test_a_server_that_is_killed_has_released_each_round_at_most_once(
     url: str, place: str, how: str
 ) -> None:
     """Before the second round closes, inside its transaction, and after it was committed."""
-    done = subprocess.run(
-        [sys.executable, "-c", CRASH, url, place, how],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout == "1\n", done.stderr[-2000:]
-    assert done.returncode == (-signal.SIGKILL if how == "kill" else 7)
+    assert children(crash, (url, place, how)) == [-signal.SIGKILL if how == "kill" else 7]
     server = server_of(vault=url)
     released = 2 if place == "committed" else 1
     before = server.broadcasts()
