@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import pickle
+import shutil
 import signal
 import socket
 import stat
@@ -359,6 +360,71 @@ def test_a_socket_that_a_killed_server_left_is_used_again(tmp_path: Path) -> Non
             assert server.invitation(0) == invitations[0]
             assert link.submit(np.ones(M)) == 1
     assert not path.exists()
+
+
+# A ledger that was lost or set back ------------------------------------------------------------
+
+
+def forget(_vault: Path, _backup: Path) -> None:
+    pass
+
+
+def set_back(vault: Path, backup: Path) -> None:
+    shutil.copy(backup, vault)
+
+
+def remove(vault: Path, _backup: Path) -> None:
+    vault.unlink()
+
+
+@pytest.mark.parametrize(
+    ("durable", "damage"), [(False, forget), (True, set_back), (True, remove)]
+)
+def test_a_server_that_lost_its_ledger_is_found_out(
+    durable: bool, damage: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    config = FederationConfig(
+        n_agents=1, epsilon=2.0, delta=1e-2, **PLAIN | {"z": None, "n_rounds": 2}
+    )
+    vault, backup = tmp_path / "server.db", tmp_path / "backup.db"
+    url = f"sqlite:///{vault}" if durable else None
+    path, secret = tmp_path / "socket", tmp_path / "secret"
+    received: list[bytes] = []
+
+    def begin() -> FederatedServer:
+        server = FederatedServer(config, vault=url)
+        server.listen(path, secret=secret)
+        return server
+
+    def send() -> bool:
+        t = link.submit(np.ones(M))
+        found = None if t is None else link.collect(t)
+        if found is not None:
+            received.append(found.weights.tobytes())
+        return found is not None
+
+    server = begin()
+    link = connect(server.invitation(0))
+    try:
+        assert send()
+        if durable:
+            shutil.copy(vault, backup)
+        assert send()
+        assert not send()
+        server.close()
+        damage(vault, backup)
+        server = begin()
+        told = False
+        try:
+            while send():
+                pass
+            told = not link.guarantee().protected
+        except (FederationError, PrivacyError):
+            told = True
+        assert told or len(set(received)) == config.n_rounds
+    finally:
+        link.close()
+        server.close()
 
 
 # Who is refused ---------------------------------------------------------------------------------
