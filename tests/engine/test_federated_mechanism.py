@@ -199,7 +199,7 @@ ODD = st.sampled_from([
 NUMBERS = st.one_of(ODD, st.floats(-100, 100), st.floats(allow_nan=True, allow_infinity=True))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_one_agent_changes_the_sum_by_at_most_the_bound_in_integers(data: Any) -> None:
     N, M = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6))

@@ -464,6 +464,20 @@ def test_fitting_survives_any_outcomes(number: int) -> None:
         assert model.row(model.recommendation()) < len(y)
 
 
+@each_correction
+@both_directions
+def test_fitting_is_a_function_of_what_was_told(correction: str, maximize: bool) -> None:
+    """To the last bit, by another object, and whatever random numbers were drawn meanwhile."""
+    outcomes = dict(enumerate(f(Z[:9]).tolist()))
+    found = []
+    for seed in range(2):
+        np.random.seed(seed)  # noqa: NPY002 - what a careless search would draw from
+        config = RowsConfig(Z, 0.3, correction=correction)
+        model = POGPUCB(config, row_space(40), maximize=maximize, seed=seed)
+        found.append(tell(model, outcomes)._fitted())
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("factor", [1e-12, 1e-3, 1e12])
 def test_the_unit_of_outcomes_does_not_matter(factor: float) -> None:
     """Which row is asked for, and length-scale; up to where the search for it stops."""
