@@ -25,7 +25,6 @@ from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, Rou
 from privbo_plugins.algorithms.dp_fts_de import config as config_module
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError
 from privbo_plugins.federation import FederatedServer
-from privbo_plugins.federation import server as server_module
 from privbo_plugins.privacy.accountant import gdp_compose, gdp_epsilon
 from privbo_plugins.privacy.ledger import AGENTS
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
@@ -73,14 +72,6 @@ def same(one: list[Broadcast], two: list[Broadcast]) -> bool:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'server.db'}"
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The server's clock; waiting still takes real time."""
-    hands = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(server_module, "time", SimpleNamespace(monotonic=lambda: hands.now))
-    return hands
 
 
 # Rounds ---------------------------------------------------------------------------------------
@@ -244,8 +235,9 @@ def test_closing_by_hand_keeps_the_servers_clock(clock: SimpleNamespace) -> None
 
 
 def test_waiting_for_a_held_round_ends_at_its_deadline() -> None:
-    server = held_server(0.5)
-    t = play(server)
+    server = held_server(0.2)
+    t = server.connect(0).submit(np.ones(M))
+    assert t is not None
     released = server.connect(0).collect(t)
     assert released is not None
     assert server.poll() >= t

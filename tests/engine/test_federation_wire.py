@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -201,21 +202,25 @@ def test_without_noise_the_broadcast_is_the_average_to_the_last_bit(pool: Pool) 
     np.testing.assert_allclose(found[0][1][0], average(3, [0, 1, 2]), atol=1e-6)
 
 
-def test_an_agent_killed_before_it_sends_is_not_waited_for(pool: Pool) -> None:
+def test_an_agent_killed_before_it_sends_is_not_waited_for(
+    pool: Pool, clock: SimpleNamespace
+) -> None:
     with serving(deadline=0.5) as server:
         agents = pool.take(3)
         invited(server, agents)
         agents[2].kill()
         assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [1, 1]
+        clock.now += 1
         assert agents[0]("collect", 1) == agents[1]("collect", 1) == locally(3, [0, 1])
 
 
-def test_an_agent_killed_after_it_sent_is_in_the_sum(pool: Pool) -> None:
+def test_an_agent_killed_after_it_sent_is_in_the_sum(pool: Pool, clock: SimpleNamespace) -> None:
     with serving(deadline=0.5) as server:
         agents = pool.take(3)
         invited(server, agents)
         assert [agents[1]("submit", 1), agents[2]("submit", 2)] == [1, 1]
         agents[2].kill()
+        clock.now += 1
         eventually(lambda: len(server._broadcasts) == 1)  # though nobody waits for it
         expected = average(3, [1, 2])
         np.testing.assert_allclose(server.broadcasts()[0].weights[0], expected, atol=1e-6)
