@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +27,8 @@ from privbo_plugins.algorithms.base import START, STEP, Play, Release
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
-from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, row_space
+from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, modeler, row_space
+from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -480,6 +483,28 @@ TABLES = {
     "constant": np.ones((12, 3)),
     "one row": np.zeros((1, 2)),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fitted_once() -> Iterator[None]:
+    """Hyperparameters of the same outcomes are fitted once: the search for them is dear.
+
+    That it is a function of its arguments is tested with the modeler.
+    """
+    kept: dict[bytes, Hyperparameters] = {}
+    fit = modeler.fit
+
+    def fit_once(*arguments: Any) -> Hyperparameters:
+        key = pickle.dumps(arguments)
+        if key not in kept:
+            kept[key] = fit(*arguments)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(modeler, "fit", fit_once)
+        yield
+
+
 each_row_algorithm = pytest.mark.parametrize("name", ROW_ALGORITHMS)
 each_table = pytest.mark.parametrize("Z", TABLES.values(), ids=TABLES.keys())
 

@@ -7,15 +7,11 @@ standard deviations, unless a test says more.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import math
 import os
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +36,10 @@ from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.federation.simulation import simulate
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
+from tests.worker import PATIENCE, script
 
 from .helpers import cube
+from .scenes import fingerprint
 
 PRIOR = CrowdPrior()
 SURE = CrowdPrior(
@@ -606,35 +604,17 @@ def test_a_round_costs_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # It is public ----------------------------------------------------------------------------------
 
-SCRIPT = """
-import hashlib, json, sys
-from privbo_plugins.algorithms.dp_fts_de import FederationConfig, make_model
-from privbo_plugins.spaces import Space
-config, space = json.loads(sys.argv[1])
-model = make_model(FederationConfig.from_dict(config), Space.from_dict(space))
-belief = model.belief(3)
-parts = [belief.V, belief.L, *belief.gains]
-raw = b"".join(p.tobytes() for p in parts) + repr(belief.norms).encode()
-print(hashlib.sha256(raw).hexdigest())
-"""
 
-
-def fingerprint(belief: Belief) -> str:
-    parts = [belief.V, belief.L, *belief.gains]
-    raw = b"".join(p.tobytes() for p in parts) + repr(belief.norms).encode()
-    return hashlib.sha256(raw).hexdigest()
-
-
-def test_another_process_believes_the_same() -> None:
-    config = config_of(q=0.7)
-    told = json.dumps([config.to_dict(), TABLE.to_dict()])
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, told],
-        env={**os.environ, "PYTHONPATH": root, "PYTHONHASHSEED": "77"},
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    assert done.stdout.strip() == fingerprint(model_of(TABLE, q=0.7).belief(3))
+def test_another_process_believes_the_same(tmp_path: Path) -> None:
+    """Whatever the seed of its hashes."""
+    told, file = config_of(q=0.7).to_dict(), tmp_path / "fingerprint"
+    begun = script(
+        "tests.engine.scenes:believe",
+        {"config": told, "space": TABLE.to_dict(), "file": str(file)},
+        env=os.environ | {"PYTHONHASHSEED": "77"},
+    )
+    assert begun.wait(PATIENCE) == 0
+    assert file.read_text() == fingerprint(model_of(TABLE, q=0.7).belief(3))
 
 
 def test_beliefs_do_not_depend_on_what_agents_saw() -> None:
@@ -699,22 +679,43 @@ def test_one_model_a_process_with_choices() -> None:
     assert shared_model(config_of(), Space.from_dict(TABLE.to_dict())) is one
 
 
-def test_threads_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server and agents of a process do (:func:`shared_model`), each on its own thread."""
-    original = Belief.after
+class Queue:
+    """A lock that tells when so many threads have come to it."""
 
-    def slow(self: Belief, *rest: Any) -> Belief:
-        time.sleep(0.05)
+    def __init__(self, threads: int) -> None:
+        self._lock, self._number, self._threads = threading.Lock(), itertools.count(1), threads
+        self.all_came = threading.Event()
+
+    def __enter__(self) -> None:
+        if next(self._number) == self._threads:
+            self.all_came.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self._lock.release()
+
+
+def test_threads_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server and agents of a process do (:func:`shared_model`), each on its own thread.
+
+    The first update lasts until all of them have asked; there are two for all of them.
+    """
+    updates, original = [], Belief.after
+
+    def long(self: Belief, *rest: Any) -> Belief:
+        updates.append(queue.all_came.wait(PATIENCE))
         return original(self, *rest)
 
-    monkeypatch.setattr(Belief, "after", slow)
+    monkeypatch.setattr(Belief, "after", long)
     model = fresh_of(LINE)
+    model._lock = queue = Queue(4)  # type: ignore[assignment]
     threads = [threading.Thread(target=model.belief, args=(2,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [len(model.belief(j).gains) for j in range(4)] == [0, 1, 2, 3]
+    assert updates == [True, True]
+    assert [len(model.belief(j).gains) for j in range(3)] == [0, 1, 2]
     monkeypatch.undo()
     assert fingerprint(model.belief(2)) == fingerprint(fresh_of(LINE).belief(2))
 
@@ -923,7 +924,7 @@ def test_senseless_settings_are_refused(changed: dict[str, Any]) -> None:
         config_of(**changed)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(
     level_sd=st.floats(1e-4, 10),
     shared_sd=st.floats(1e-4, 10),
@@ -955,6 +956,7 @@ def test_a_message_compares_points() -> None:
 
 MAP = Space({"a": Int(0, 8), "b": Int(0, 8)})
 SEEDS, ROUNDS, AGENTS = 8, 4, 20
+FAMILY = FederationConfig(n_agents=AGENTS, z=1.0, n_rounds=ROUNDS)
 
 
 class NoiseOnly:
@@ -992,18 +994,19 @@ def lost(seed: int, wrap: Callable[[Any], Any]) -> float:
     def evaluate(n: int, x: np.ndarray) -> float:
         return float(values[n, np.abs(points - x).max(1).argmin()])
 
-    config = FederationConfig(n_agents=AGENTS, z=1.0, n_rounds=ROUNDS)
-    server = FederatedServer(config, noise=InsecureNoise(seed), deadline=None)
+    server = FederatedServer(FAMILY, noise=InsecureNoise(seed), deadline=None)
     done = simulate(server, MAP, evaluate, ROUNDS, seed=seed, link=wrap)
     return float((values.max(1) - done.y.max(1)).mean())
 
 
+@pytest.mark.slow
 def test_the_default_helps_and_its_noise_does_not() -> None:
     """Eight families, paired; both bounds are of Student's t with 7 degrees of freedom.
 
     A federation that did not help would reach 3 for one choice of seeds in 100; one
     whose broadcasts are noise reaches 2.4 for one in 40.
     """
+    kept = shared_model(FAMILY, MAP)  # all of them use this one while it is held
     alone, real, noise = (
         np.array([lost(seed, wrap(seed)) for seed in range(SEEDS)])
         for wrap in (
@@ -1016,6 +1019,7 @@ def test_the_default_helps_and_its_noise_does_not() -> None:
     def t_value(gain: np.ndarray) -> float:
         return float(gain.mean() / gain.std(ddof=1) * math.sqrt(SEEDS))
 
+    assert shared_model(FAMILY, MAP) is kept
     assert t_value(alone - real) > 3
     assert t_value(alone - noise) < 2.4
     assert (alone - real).mean() > 0.1 * alone.mean()

@@ -477,6 +477,7 @@ def failures(config: DUETSConfig, runs: int) -> tuple[int, float]:
     return lost, float(np.mean(shares))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trimming", ["pointwise", "paper"])
 def test_the_best_point_stays_with_the_theorems_width(trimming: str) -> None:
     """Norm B = 1 and noise of variance lam, as the theorem has it; at most delta may fail.

@@ -12,8 +12,6 @@ import math
 import pickle
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,19 +22,24 @@ import numpy as np
 import pytest
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, RoundSum
+from privbo_plugins.algorithms.dp_fts_de import config as config_module
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError
 from privbo_plugins.federation import FederatedServer
-from privbo_plugins.federation import server as server_module
+from privbo_plugins.privacy.accountant import gdp_compose, gdp_epsilon
 from privbo_plugins.privacy.ledger import AGENTS
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.privacy.subsampling import Calibration
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.vault import Transaction
 from tests.leaks import Scanner
+from tests.worker import children
 
 from .helpers import cube
+from .scenes import crash
 
 M = 4
+LINE = Space({"x": Float(0.0, 1.0)})
 Server = Callable[..., FederatedServer]
 
 
@@ -69,14 +72,6 @@ def same(one: list[Broadcast], two: list[Broadcast]) -> bool:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'server.db'}"
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The server's clock; waiting still takes real time."""
-    hands = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(server_module, "time", SimpleNamespace(monotonic=lambda: hands.now))
-    return hands
 
 
 # Rounds ---------------------------------------------------------------------------------------
@@ -195,8 +190,7 @@ def test_the_deadline_runs_from_the_first_message(clock: SimpleNamespace) -> Non
 
 
 def held_server(deadline: float) -> FederatedServer:
-    line = Space({"x": Float(0.0, 1.0)})
-    return FederatedServer(config_of(), space=line, deadline=deadline, hold=True)
+    return FederatedServer(config_of(), space=LINE, deadline=deadline, hold=True)
 
 
 def test_rounds_that_are_held_close_on_the_servers_clock_only(clock: SimpleNamespace) -> None:
@@ -241,8 +235,9 @@ def test_closing_by_hand_keeps_the_servers_clock(clock: SimpleNamespace) -> None
 
 
 def test_waiting_for_a_held_round_ends_at_its_deadline() -> None:
-    server = held_server(0.5)
-    t = play(server)
+    server = held_server(0.2)
+    t = server.connect(0).submit(np.ones(M))
+    assert t is not None
     released = server.connect(0).collect(t)
     assert released is not None
     assert server.poll() >= t
@@ -274,6 +269,88 @@ def test_leaving_without_a_round_releases_nothing() -> None:
         server.connect(n).leave()
     assert server.broadcasts() == []
     assert server.ledger() == []
+
+
+# Who takes part decides which vectors of others are in a sum -----------------------------------
+
+BOUND, DEADLINE = 1.0, 10.0
+
+
+def budgeted(**changed: Any) -> FederationConfig:
+    """Ten agents and a budget that one round uses up."""
+    budget = {"n_agents": 10, "z": None, "epsilon": 2.0, "delta": 1e-2, "n_rounds": 1}
+    return config_of(**{**budget, "clipping_norm": BOUND, **changed})
+
+
+class Silence(InsecureNoise):
+    """Adds nothing: shows the sums that noise has to hide, where no claim is looked at."""
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        return value
+
+
+def first_sum(clock: SimpleNamespace, *, present: bool, hold: bool) -> np.ndarray:
+    """The first broadcast, without its noise, times N; the others act alike in both worlds."""
+    server = FederatedServer(
+        budgeted(), space=LINE, deadline=DEADLINE, hold=hold, noise=Silence(0)
+    )
+    if present:
+        server.connect(0).submit(np.zeros(M))
+    clock.now += DEADLINE + 0.5
+    server.poll()
+    for n in range(1, server.config.n_agents):
+        server.connect(n).submit(np.eye(M)[0])
+    clock.now += DEADLINE + 0.5
+    server.poll()
+    return np.asarray(server.broadcasts()[0].weights[0] * server.config.n_agents)
+
+
+def test_on_the_servers_clock_one_agents_presence_changes_a_sum_by_at_most_the_bound(
+    clock: SimpleNamespace,
+) -> None:
+    with_it = first_sum(clock, present=True, hold=True)
+    without = first_sum(clock, present=False, hold=True)
+    assert np.linalg.norm(with_it - without) <= BOUND
+
+
+def test_otherwise_who_is_there_when_is_said_to_be_public(clock: SimpleNamespace) -> None:
+    """The first message starts a round's clock, so presence can move others' vectors."""
+    with_it = first_sum(clock, present=True, hold=False)
+    without = first_sum(clock, present=False, hold=False)
+    assert np.linalg.norm(with_it - without) > BOUND
+    on_its_clock = FederatedServer(budgeted(), space=LINE, hold=True).guarantee()
+    assert "does not (add or remove" in on_its_clock.neighbours
+    assert "is taken as public" in FederatedServer(budgeted()).guarantee().neighbours
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_what_an_agent_says_changes_a_sum_by_at_most_the_bound(
+    clock: SimpleNamespace, hold: bool
+) -> None:
+    """With who sends when kept as it is: what the mechanism does give today."""
+    sums = []
+    for vector in (np.zeros(M), np.full(M, 1e9)):
+        server = FederatedServer(
+            budgeted(), space=LINE, deadline=DEADLINE, hold=hold, noise=Silence(0)
+        )
+        server.connect(0).submit(vector)
+        for n in range(1, 5):
+            server.connect(n).submit(np.eye(M)[0])
+        clock.now += DEADLINE + 0.5
+        server.poll()
+        sums.append(server.broadcasts()[0].weights[0] * server.config.n_agents)
+    assert np.linalg.norm(sums[0] - sums[1]) <= BOUND
+
+
+def test_a_held_round_is_released_whoever_takes_part(clock: SimpleNamespace) -> None:
+    released = []
+    for present in (False, True):
+        server = FederatedServer(budgeted(), space=LINE, deadline=DEADLINE, hold=True)
+        if present:
+            server.connect(0).submit(np.zeros(M))
+        clock.now += DEADLINE + 0.5
+        released.append(server.poll())
+    assert released[0] == released[1]
 
 
 # The roster -----------------------------------------------------------------------------------
@@ -337,6 +414,21 @@ def test_a_server_may_fix_the_space_beforehand() -> None:
     with pytest.raises(SpaceChangedError):
         server.connect(0).join(cube(1).to_dict())
     server.connect(0).join(cube(2).to_dict())
+
+
+def test_a_space_in_which_nothing_varies_is_refused() -> None:
+    server = FederatedServer(budgeted(crowd="prior", clipping_norm=None))
+    with pytest.raises(ValueError, match="varies"):
+        server.connect(0).join(Space({"x": Float(1.0, 1.0)}).to_dict())
+    server.connect(1).join(Space({"x": Float(0.0, 1.0)}).to_dict())
+
+
+def test_nobody_can_write_into_what_others_receive() -> None:
+    server = FederatedServer(budgeted(n_agents=1))
+    server.connect(0).submit(np.ones(M))
+    weights = server.connect(0).broadcasts()[0].weights
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        weights.setflags(write=True)
 
 
 # Claims ---------------------------------------------------------------------------------------
@@ -410,6 +502,43 @@ def test_a_new_server_replays_what_was_released_and_goes_on(url: str) -> None:
     assert [b.round for b in third.broadcasts()] == [1, 2, 3]
     assert [c.key for c in third.ledger()] == ["1", "2", "3"]
     assert third.guarantee().n_released == 3
+
+
+def test_with_its_ledger_a_server_releases_nothing_twice(tmp_path: Path) -> None:
+    """The control: the same restart with the vault in place."""
+    config = budgeted(n_agents=1, n_rounds=2)
+    url = f"sqlite:///{tmp_path / 'server.db'}"
+    server = FederatedServer(config, vault=url)
+    for _ in range(2):
+        server.connect(0).submit(np.ones(M))
+    again = FederatedServer(config, vault=url)
+    assert again.connect(0).submit(np.ones(M)) is None
+    old, new = server.broadcasts(), again.broadcasts()
+    assert [b.weights.tobytes() for b in old] == [b.weights.tobytes() for b in new]
+
+
+@pytest.mark.parametrize("factor", [1.5, 1 / 1.5])
+def test_what_was_spent_is_what_the_ledger_says(
+    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another version of a library found another noise multiplier for the same budget."""
+    url = f"sqlite:///{tmp_path / 'server.db'}"
+    settings: dict[str, Any] = {"n_agents": 1, "n_rounds": 3}
+    server = FederatedServer(budgeted(**settings), vault=url)
+    for _ in range(2):
+        server.connect(0).submit(np.ones(M))
+    usual = config_module.calibrate
+
+    def other(**budget: Any) -> Calibration:
+        found = usual(**budget)
+        return Calibration(found.q, found.z * factor, found.epsilon, found.delta, found.n_rounds)
+
+    guarantee = FederatedServer(budgeted(**settings), vault=url).guarantee()
+    mu = gdp_compose(charge.mu for charge in server.ledger())
+    assert guarantee.epsilon_spent == pytest.approx(gdp_epsilon(mu, 1e-2), rel=1e-6)
+    monkeypatch.setattr(config_module, "calibrate", other)
+    with pytest.raises(ValueError, match="noise multiplier that this version"):
+        FederatedServer(budgeted(**settings), vault=url)
 
 
 @pytest.mark.parametrize(
@@ -634,55 +763,6 @@ def test_errors_quote_no_vector(broken: list[bool]) -> None:
 
 # Crashes --------------------------------------------------------------------------------------
 
-CRASH = """
-import os, signal, sys
-import numpy as np
-from privbo_plugins.algorithms.dp_fts_de import FederationConfig
-from privbo_plugins.federation import FederatedServer, server as server_module
-from privbo_plugins.privacy.noise import SecureNoise
-from privbo_plugins.vault import Transaction
-
-url, place, how = sys.argv[1:]
-
-def die(*_):
-    if how == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    os._exit(7)
-
-server = FederatedServer(
-    FederationConfig(
-        n_agents=3, z=1.0, n_rounds=3, n_features=4, clipping_norm=22.0, crowd="explore"
-    ),
-    deadline=None,
-    vault=url,
-)
-links = [server.connect(n) for n in range(3)]
-for link in links:
-    link.submit(np.ones(4))
-print(len(server.broadcasts()), flush=True)
-
-def after(kind, name):
-    original = getattr(kind, name)
-    def wrapped(*args):
-        result = original(*args)
-        die()
-        return result
-    setattr(kind, name, wrapped)
-
-if place == "drawn":
-    after(SecureNoise, "add_gaussian")
-elif place == "stored":
-    after(Transaction, "release")
-elif place == "committed":
-    server_module._from_payload = die
-for link in links[:2]:
-    link.submit(np.ones(4))
-if place == "open":
-    die()
-links[2].submit(np.ones(4))
-print("survived", flush=True)
-"""
-
 
 @pytest.mark.parametrize(
     ("place", "how"),
@@ -692,16 +772,7 @@ def test_a_server_that_is_killed_has_released_each_round_at_most_once(
     url: str, place: str, how: str
 ) -> None:
     """Before the second round closes, inside its transaction, and after it was committed."""
-    done = subprocess.run(
-        [sys.executable, "-c", CRASH, url, place, how],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout == "1\n", done.stderr[-2000:]
-    assert done.returncode == (-signal.SIGKILL if how == "kill" else 7)
+    assert children(crash, (url, place, how)) == [-signal.SIGKILL if how == "kill" else 7]
     server = server_of(vault=url)
     released = 2 if place == "committed" else 1
     before = server.broadcasts()

@@ -8,20 +8,19 @@ import gc
 import json
 import os
 import pickle
-import select
+import shutil
 import signal
 import socket
 import stat
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,9 +36,10 @@ from privbo_plugins.errors import (
 from privbo_plugins.federation import FederatedServer, Link, RemoteLink, connect, wire
 from privbo_plugins.spaces import Categorical, Float, Space
 from privbo_plugins.vault import open_vault
-from tests.engine.federation_worker import SENTINEL, SPACE, as_json, vector
+from tests.worker import CONTEXT, PATIENCE
 
-WORKER = Path(__file__).with_name("federation_worker.py")
+from .scenes import SENTINEL, SPACE, as_json, obey, vector
+
 M = 20
 PLAIN: dict[str, Any] = {
     "crowd": "explore",
@@ -55,7 +55,7 @@ PLAIN: dict[str, Any] = {
 
 def eventually(condition: Callable[[], bool]) -> None:
     """Waits until something that is bound to happen has happened."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -65,78 +65,67 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 class Remote:
-    """A process of ``federation_worker.py``."""
+    """A process of :func:`tests.engine.scenes.obey`; what it prints goes to a file."""
 
-    def __init__(self, role: str, errors: IO[bytes]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), role],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            bufsize=0,
-        )
+    def __init__(self, role: str, errors: Path) -> None:
+        self._calls, other = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(target=obey, args=(role, other, str(errors)))
+        self.process.start()
+        other.close()
         self.said = b""
 
     def ask(self, method: str, *arguments: Any) -> None:
         """Begins a call."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([method, arguments]).encode() + b"\n")
+        self._calls.send_bytes(json.dumps([method, arguments]).encode())
 
     def answer(self) -> Any:
         """Its answer; of an error the name and text."""
-        assert self.process.stdout is not None
-        ready = select.select([self.process.stdout], [], [], 60)[0]
-        assert ready, "the process does not answer"
-        line = self.process.stdout.readline()
-        self.said += line
-        reply = json.loads(line)
+        assert self._calls.poll(PATIENCE), "the process does not answer"
+        said = self._calls.recv_bytes()
+        self.said += said
+        reply = json.loads(said)
         return reply.get("error", reply.get("result"))
 
     def __call__(self, method: str, *arguments: Any) -> Any:
         self.ask(method, *arguments)
         return self.answer()
 
+    def is_killed(self) -> bool:
+        """Whether it dies of a signal that is sent by now."""
+        self.process.join(PATIENCE)
+        return self.process.exitcode == -signal.SIGKILL
+
     def kill(self) -> None:
         self.process.kill()
-        assert self.process.wait() == -signal.SIGKILL
+        assert self.is_killed()
 
     def close(self) -> None:
         self.process.kill()
-        self.process.communicate()
+        self.process.join()
+        self._calls.close()
 
 
 @dataclass
 class Pool:
     """Agents' processes, used again by the next test."""
 
-    idle: list[Remote]
-    errors: IO[bytes]
+    errors: Path
+    every: list[Remote] = field(default_factory=list)
 
     def take(self, n: int) -> list[Remote]:
-        self.idle = [agent for agent in self.idle if agent.process.poll() is None]
-        self.idle += [Remote("agent", self.errors) for _ in range(n - len(self.idle))]
-        return self.idle[:n]
+        idle = [agent for agent in self.every if agent.process.is_alive()]
+        fresh = [Remote("agent", self.errors) for _ in range(n - len(idle))]
+        self.every += fresh
+        return [*idle, *fresh][:n]
 
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    with open(tmp_path_factory.mktemp("agents") / "stderr", "w+b") as errors:
-        made = Pool([], errors)
-        every: list[Remote] = []
-        take = made.take
-
-        def remembering(n: int) -> list[Remote]:
-            taken = take(n)
-            every.extend(agent for agent in made.idle if agent not in every)
-            return taken
-
-        made.take = remembering  # type: ignore[method-assign]
-        yield made
-        for agent in every:
-            agent.close()
-        errors.seek(0)
-        assert errors.read() == b""
+    made = Pool(tmp_path_factory.mktemp("agents") / "printed")
+    yield made
+    for agent in made.every:
+        agent.close()
+    assert made.errors.read_bytes() == b""
 
 
 @contextmanager
@@ -213,21 +202,25 @@ def test_without_noise_the_broadcast_is_the_average_to_the_last_bit(pool: Pool) 
     np.testing.assert_allclose(found[0][1][0], average(3, [0, 1, 2]), atol=1e-6)
 
 
-def test_an_agent_killed_before_it_sends_is_not_waited_for(pool: Pool) -> None:
+def test_an_agent_killed_before_it_sends_is_not_waited_for(
+    pool: Pool, clock: SimpleNamespace
+) -> None:
     with serving(deadline=0.5) as server:
         agents = pool.take(3)
         invited(server, agents)
         agents[2].kill()
         assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [1, 1]
+        clock.now += 1
         assert agents[0]("collect", 1) == agents[1]("collect", 1) == locally(3, [0, 1])
 
 
-def test_an_agent_killed_after_it_sent_is_in_the_sum(pool: Pool) -> None:
+def test_an_agent_killed_after_it_sent_is_in_the_sum(pool: Pool, clock: SimpleNamespace) -> None:
     with serving(deadline=0.5) as server:
         agents = pool.take(3)
         invited(server, agents)
         assert [agents[1]("submit", 1), agents[2]("submit", 2)] == [1, 1]
         agents[2].kill()
+        clock.now += 1
         eventually(lambda: len(server._broadcasts) == 1)  # though nobody waits for it
         expected = average(3, [1, 2])
         np.testing.assert_allclose(server.broadcasts()[0].weights[0], expected, atol=1e-6)
@@ -303,50 +296,48 @@ def test_a_killed_server_goes_on_where_it_was(pool: Pool, tmp_path: Path) -> Non
     url = f"sqlite:///{tmp_path / 'vault.db'}"
     secret = str(tmp_path / "secret")
     address: Any = ["127.0.0.1", 0]
-    agents, orphans = pool.take(3), []
-    with open(tmp_path / "stderr", "w+b") as errors:
-        servers = [Remote("server", errors) for _ in range(3)]
-        try:
-            address, invitations = servers[0]("listen", settings, url, address, secret)
-            again = [settings, url, address, secret]
-            for n, agent in enumerate(agents):
-                assert [agent("connect", invitations[n]), agent("join")] == [n, None]
-            assert [agent("submit", n) for n, agent in enumerate(agents)] == [1, 1, 1]
-            first = agents[0]("collect", 1)
+    agents, orphans, errors = pool.take(3), [], tmp_path / "printed"
+    servers = [Remote("server", errors) for _ in range(3)]
+    try:
+        address, invitations = servers[0]("listen", settings, url, address, secret)
+        again = [settings, url, address, secret]
+        for n, agent in enumerate(agents):
+            assert [agent("connect", invitations[n]), agent("join")] == [n, None]
+        assert [agent("submit", n) for n, agent in enumerate(agents)] == [1, 1, 1]
+        first = agents[0]("collect", 1)
 
-            # In the middle of round 2, while an agent waits for its end.
-            assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [2, 2]
-            agents[0].ask("collect", 2)
-            orphans.append(servers[0]("fork"))  # must not keep the port
-            servers[0].kill()
-            assert agents[0].answer()[0] == "FederationError"
-            assert agents[1]("submit", 1)[0] == "FederationError"
-            assert servers[1]("listen", *again) == [address, invitations]
-            assert agents[1]("collect", 2) is None  # what it sent is gone: nobody to wait for
-            assert agents[2]("submit", 2) == 2
-            assert agents[1]("collect", 2) is None  # though somebody else has opened it again
-            assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [2, 2]
-            second = agents[2]("collect", 2)
-            assert second == agents[0]("collect", 2)
+        # In the middle of round 2, while an agent waits for its end.
+        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [2, 2]
+        agents[0].ask("collect", 2)
+        orphans.append(servers[0]("fork"))  # must not keep the port
+        servers[0].kill()
+        assert agents[0].answer()[0] == "FederationError"
+        assert agents[1]("submit", 1)[0] == "FederationError"
+        assert servers[1]("listen", *again) == [address, invitations]
+        assert agents[1]("collect", 2) is None  # what it sent is gone: nobody to wait for
+        assert agents[2]("submit", 2) == 2
+        assert agents[1]("collect", 2) is None  # though somebody else has opened it again
+        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [2, 2]
+        second = agents[2]("collect", 2)
+        assert second == agents[0]("collect", 2)
 
-            # Between the release of round 3 and its answer.
-            servers[1]("die_after_release")
-            assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [3, 3]
-            assert agents[2]("submit", 2)[0] == "FederationError"
-            assert servers[1].process.wait() == -signal.SIGKILL
-            assert servers[2]("listen", *again) == [address, invitations]
-            third = agents[0]("collect", 3)
-            for agent in agents:
-                assert agent("broadcasts") == [first, second, third]
-            assert servers[2]("ledger") == ["1", "2", "3"]
-            assert servers[2]("close") is None
-        finally:
-            for process in servers:
-                process.close()
-            for child in orphans:
-                os.kill(child, signal.SIGKILL)
-        errors.seek(0)
-        assert errors.read() == b""
+        # Between the release of round 3 and its answer.
+        servers[1]("die_after_release")
+        assert [agents[0]("submit", 0), agents[1]("submit", 1)] == [3, 3]
+        assert agents[2]("submit", 2)[0] == "FederationError"
+        assert servers[1].is_killed()
+        assert servers[2]("listen", *again) == [address, invitations]
+        third = agents[0]("collect", 3)
+        for agent in agents:
+            assert agent("broadcasts") == [first, second, third]
+        assert servers[2]("ledger") == ["1", "2", "3"]
+        assert servers[2]("close") is None
+    finally:
+        for process in servers:
+            process.close()
+        for child in orphans:
+            os.kill(child, signal.SIGKILL)
+    assert errors.read_bytes() == b""
     assert stat.S_IMODE(os.stat(secret).st_mode) == 0o600
     said = b"".join(process.said for process in servers)
     assert traces((tmp_path / "vault.db").read_bytes() + said) == []
@@ -356,16 +347,15 @@ def test_a_killed_server_goes_on_where_it_was(pool: Pool, tmp_path: Path) -> Non
 def test_a_socket_that_a_killed_server_left_is_used_again(tmp_path: Path) -> None:
     settings, secret = PLAIN | {"n_agents": 1}, str(tmp_path / "secret")
     path = tmp_path / "own" / "socket"
-    with open(tmp_path / "stderr", "w+b") as errors:
-        process = Remote("server", errors)
-        try:
-            address, invitations = process("listen", settings, None, str(path), secret)
-            link = connect(invitations[0])
-            assert link.submit(np.ones(M)) == 1
-        finally:
-            process.close()
-        errors.seek(0)
-        assert errors.read() == b""
+    errors = tmp_path / "printed"
+    process = Remote("server", errors)
+    try:
+        address, invitations = process("listen", settings, None, str(path), secret)
+        link = connect(invitations[0])
+        assert link.submit(np.ones(M)) == 1
+    finally:
+        process.close()
+    assert errors.read_bytes() == b""
     assert (address, stat.S_IMODE(path.parent.stat().st_mode)) == (str(path), 0o700)
     assert path.exists()
     with closing(link):
@@ -375,6 +365,71 @@ def test_a_socket_that_a_killed_server_left_is_used_again(tmp_path: Path) -> Non
             assert server.invitation(0) == invitations[0]
             assert link.submit(np.ones(M)) == 1
     assert not path.exists()
+
+
+# A ledger that was lost or set back ------------------------------------------------------------
+
+
+def forget(_vault: Path, _backup: Path) -> None:
+    pass
+
+
+def set_back(vault: Path, backup: Path) -> None:
+    shutil.copy(backup, vault)
+
+
+def remove(vault: Path, _backup: Path) -> None:
+    vault.unlink()
+
+
+@pytest.mark.parametrize(
+    ("durable", "damage"), [(False, forget), (True, set_back), (True, remove)]
+)
+def test_a_server_that_lost_its_ledger_is_found_out(
+    durable: bool, damage: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    config = FederationConfig(
+        n_agents=1, epsilon=2.0, delta=1e-2, **PLAIN | {"z": None, "n_rounds": 2}
+    )
+    vault, backup = tmp_path / "server.db", tmp_path / "backup.db"
+    url = f"sqlite:///{vault}" if durable else None
+    path, secret = tmp_path / "socket", tmp_path / "secret"
+    received: list[bytes] = []
+
+    def begin() -> FederatedServer:
+        server = FederatedServer(config, vault=url)
+        server.listen(path, secret=secret)
+        return server
+
+    def send() -> bool:
+        t = link.submit(np.ones(M))
+        found = None if t is None else link.collect(t)
+        if found is not None:
+            received.append(found.weights.tobytes())
+        return found is not None
+
+    server = begin()
+    link = connect(server.invitation(0))
+    try:
+        assert send()
+        if durable:
+            shutil.copy(vault, backup)
+        assert send()
+        assert not send()
+        server.close()
+        damage(vault, backup)
+        server = begin()
+        told = False
+        try:
+            while send():
+                pass
+            told = not link.guarantee().protected
+        except (FederationError, PrivacyError):
+            told = True
+        assert told or len(set(received)) == config.n_rounds
+    finally:
+        link.close()
+        server.close()
 
 
 # Who is refused ---------------------------------------------------------------------------------

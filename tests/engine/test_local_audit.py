@@ -41,9 +41,16 @@ from privbo_plugins.privacy.local import (
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise
 from privbo_plugins.vault import open_vault
 
-RUNS = 12_000
-"""Runs on each of the two rewards, over a seeded source."""
+RUNS, SOAK_RUNS = 4000, 12_000
+"""Runs on each of the two rewards, for correct code over a seeded source."""
 
+POWER = {RUNS: 0.45, SOAK_RUNS: 0.7}
+"""Shares of a claim that an audit must show; fewer runs leave wider bounds."""
+
+each_size = pytest.mark.parametrize(
+    "runs", [RUNS, pytest.param(SOAK_RUNS, marks=pytest.mark.soak)]
+)
+MUTANT_RUNS = 12_000
 SECURE_RUNS = 2000
 CONFIDENCE = 0.9999
 SECURE_CONFIDENCE = 1 - 1e-7
@@ -119,7 +126,7 @@ def audit(
     noise: NoiseSource,
     *,
     pair: tuple[float, float] = (-1.0, 1.0),
-    runs: int = RUNS,
+    runs: int = MUTANT_RUNS,
     confidence: float = CONFIDENCE,
 ) -> float:
     return audited_epsilon(*both_sides(releases(mechanism, noise), pair, runs), confidence)
@@ -154,23 +161,26 @@ def test_the_audit_itself_is_sound_and_has_power(epsilon: float) -> None:
 # Correct mechanisms -------------------------------------------------------------------------
 
 
+@each_size
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 @pytest.mark.parametrize("name", PURE)
 def test_no_pair_of_rewards_is_told_apart_better_than_claimed(
-    name: str, pair: tuple[float, float]
+    name: str, pair: tuple[float, float], runs: int
 ) -> None:
     """Over a seeded source, which draws ideal noise."""
-    bound = audit(mechanism_of(name, 1.0), InsecureNoise(1), pair=pair, runs=8000)
+    bound = audit(mechanism_of(name, 1.0), InsecureNoise(1), pair=pair, runs=runs)
     assert bound <= 1.0
     if pair[0] != 0.0:
-        assert bound >= 0.7
+        assert bound >= POWER[runs]
 
 
+@each_size
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 3.0])
 @pytest.mark.parametrize("name", PURE)
-def test_no_epsilon_is_exceeded(name: str, epsilon: float) -> None:
+def test_no_epsilon_is_exceeded(name: str, epsilon: float, runs: int) -> None:
     """Over a seeded source, which draws ideal noise."""
-    assert 0.7 * epsilon <= audit(mechanism_of(name, epsilon), InsecureNoise(2)) <= epsilon
+    bound = audit(mechanism_of(name, epsilon), InsecureNoise(2), runs=runs)
+    assert POWER[runs] * epsilon <= bound <= epsilon
 
 
 @pytest.mark.parametrize("name", PURE)
@@ -185,7 +195,7 @@ def test_secure_releases_are_as_private_as_they_claim(name: str) -> None:
 def test_gaussian_releases_are_as_private_as_they_claim(pair: tuple[float, float]) -> None:
     """Over a seeded source, and with fewer runs over the secure one."""
     mechanism = gaussian()
-    scores = both_sides(releases(mechanism, InsecureNoise(3)), pair, RUNS)
+    scores = both_sides(releases(mechanism, InsecureNoise(3)), pair, MUTANT_RUNS)
     assert 0.8 * mechanism.mu <= audited_mu(*scores) <= mechanism.mu
     assert audited_epsilon(*scores) <= mechanism.epsilon
 
@@ -445,13 +455,14 @@ def told_five_times(kind: type[RewardCurator], name: str) -> Draw:
 
 @pytest.mark.parametrize("name", ["laplace", "hybrid"])
 def test_a_curator_asked_five_times_says_no_more_than_once(name: str) -> None:
-    scores = both_sides(told_five_times(RewardCurator, name), (-1.0, 1.0), 2000)
-    assert 0.5 <= audited_epsilon(*scores) <= 1.0
+    """The bound from a thousand trials is wide; five answers would show more than 1."""
+    scores = both_sides(told_five_times(RewardCurator, name), (-1.0, 1.0), 1000)
+    assert 0.25 <= audited_epsilon(*scores) <= 1.0
 
 
 @pytest.mark.parametrize("name", ["laplace", "hybrid"])
 def test_the_audit_flags_a_curator_that_forgets_to_replay(name: str) -> None:
-    assert audited_epsilon(*both_sides(told_five_times(Forgetful, name), (-1.0, 1.0), 1500)) > 1.0
+    assert audited_epsilon(*both_sides(told_five_times(Forgetful, name), (-1.0, 1.0), 1000)) > 1.0
 
 
 def test_every_mechanism_is_audited() -> None:

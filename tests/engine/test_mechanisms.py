@@ -63,7 +63,7 @@ def exact_norm(row: np.ndarray) -> float:
 # Clipping -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(G=rows(), B=norms)
 @example(G=np.array([[1e300, 1e300], [1e308, -1e308], [3.0, 4.0]]), B=1.0)
 def test_clipped_rows_are_short_enough_and_keep_their_direction(G: np.ndarray, B: float) -> None:
@@ -105,7 +105,7 @@ def test_clipped_values_are_distances_from_the_lower_bound(y: np.ndarray, low: f
 # Sensitivity --------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=250)
 @given(neighbours=pairs(), B=norms)
 def test_mean_of_rows_never_moves_more_than_its_sensitivity(
     neighbours: tuple[np.ndarray, np.ndarray], B: float
@@ -114,7 +114,7 @@ def test_mean_of_rows_never_moves_more_than_its_sensitivity(
     assert exact_norm(one - two) <= 2 * B / len(neighbours[0]) * SENSITIVITY_SLACK
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=250)
 @given(
     neighbours=pairs(1),
     low=st.floats(-10, 10),
@@ -130,7 +130,7 @@ def test_mean_of_values_never_moves_more_than_its_sensitivity(
     assert abs(one - two) <= (high - low) / len(neighbours[0]) * SENSITIVITY_SLACK
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(neighbours=pairs(), B=norms)
 def test_fraction_never_moves_more_than_its_sensitivity(
     neighbours: tuple[np.ndarray, np.ndarray], B: float
@@ -164,7 +164,7 @@ def test_a_range_far_from_zero_does_not_widen_the_sensitivity(n: int) -> None:
     assert max(excess) <= 1.0
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(G=rows(), B=norms)
 @example(G=np.array([[0.6, 0.8], [1 / 3, 2 / 3]]), B=1.0)
 def test_rounding_to_integers_never_lengthens_a_row(G: np.ndarray, B: float) -> None:
@@ -187,7 +187,7 @@ def statistics(G: np.ndarray) -> dict[str, Callable[[list[np.ndarray]], np.ndarr
     }
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(G=rows(2, 30), data=st.data())
 def test_order_and_blocks_do_not_matter_to_the_last_bit(
     G: np.ndarray, data: st.DataObject

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -40,8 +38,8 @@ from privbo_plugins.returned import as_reward
 from privbo_plugins.vault import Transaction, Vault, open_vault
 
 from ..leaks import Scanner
+from .scenes import at_once, release_rewards
 
-ROOT = Path(__file__).resolve().parents[2]
 DELTA = 1e-6
 
 
@@ -223,44 +221,9 @@ def test_threads_share_a_memory_vault() -> None:
     assert noise.draws == len(curator.plays()) == 25
 
 
-PROCESS = """
-import json, sys
-from privbo_plugins.plays import RewardCurator
-from privbo_plugins.privacy.local import make_mechanism
-from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.vault import open_vault
-print("ready", flush=True)
-sys.stdin.readline()
-mechanism = make_mechanism(0.5, reward_range=(0.0, 1.9), mechanism="laplace")
-seed = int(sys.argv[2])
-curator = RewardCurator(
-    mechanism, open_vault(sys.argv[1]), "study", noise=InsecureNoise(seed), user_budget=5.0
-)
-print(json.dumps([curator.release(str(t), seed, "Jane", 0.0) for t in range(10)]))
-"""
-
-
-def test_two_processes_draw_a_trial_once(path: Path) -> None:
+def test_two_processes_draw_a_trial_once(path: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{path}"
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", PROCESS, url, str(seed)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in (1, 2)
-    ]
-    for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    answers = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0]
+    answers = at_once(release_rewards, (url, 1), (url, 2), folder=tmp_path)
     assert answers[0] == answers[1]
     assert len(set(answers[0])) == 10
     vault = open_vault(url)

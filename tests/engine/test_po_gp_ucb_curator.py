@@ -10,8 +10,6 @@ import copy
 import json
 import math
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -43,8 +41,8 @@ from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.vault import Transaction, open_vault
 
 from ..leaks import Scanner
+from .scenes import at_once, release_table
 
-ROOT = Path(__file__).resolve().parents[2]
 SECRET, NAME = 48151.62342, "Jane Doe"
 X = np.random.default_rng(0).uniform(size=(12, 3))
 Y = np.random.default_rng(1).uniform(size=12)
@@ -118,46 +116,15 @@ def test_other_runs_draw_anew(path: Path) -> None:
     assert not np.isclose(tables[0], tables[1]).any()
 
 
-PROCESS = """
-import sys
-import numpy as np
-from privbo_plugins.algorithms.po_gp_ucb import Curator
-print("ready", flush=True)
-sys.stdin.readline()
-X = np.random.default_rng(int(sys.argv[2])).uniform(size=(12, 3))
-curator = Curator(X, epsilon=1.0, delta=1e-5, norm_bound=2.0, vault=sys.argv[1], outcomes=X[:, 0],
-                  outcome_epsilon=0.7, outcome_range=(0.0, 1.0))
-print(curator.release().certificate.digest, *[curator.evaluate(row) for row in range(12)])
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_release_one_table_and_one_answer_a_row(path: Path) -> None:
+def test_two_processes_release_one_table_and_one_answer_a_row(path: Path, tmp_path: Path) -> None:
     handle = f"sqlite:///{path}"
     open_vault(handle).close()
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", PROCESS, handle, str(seed)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in (1, 2)
-    ]
-    for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    printed = [worker.communicate(timeout=120)[0].split() for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0]
-    assert printed[0] == printed[1]
+    answers = at_once(release_table, (handle, 1), (handle, 2), folder=tmp_path)
+    assert answers[0] == answers[1]
+    digest, values = answers[0]
     curator = curator_of(vault=handle, outcomes=Y, **PRIVATE)
-    assert curator.release().certificate.digest == printed[0][0]
-    assert [curator.answers()[row] for row in range(12)] == [*map(float, printed[0][1:])]
+    assert curator.release().certificate.digest == digest
+    assert [curator.answers()[row] for row in range(12)] == values
     assert len(ledger(curator)) == 1
 
 

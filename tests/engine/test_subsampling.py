@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from scipy.stats import norm
 
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
 from privbo_plugins.privacy.subsampling import (
@@ -109,6 +111,23 @@ def test_one_round_against_the_hockey_stick_divergence(q: float, z: float, delta
         below = max(epsilon - GRID, 0.0)
         tight = [hockey_stick(q, z, below, member_in_first=side) for side in (True, False)]
         assert max(tight) > delta
+
+
+@pytest.mark.parametrize(
+    ("q", "z", "delta"), [(0.35, 1.0, 0.02), (0.1, 0.5, 1e-4), (0.9, 0.8, 1e-3)]
+)
+def test_a_rounds_epsilon_covers_adding_and_removing(q: float, z: float, delta: float) -> None:
+    """Against both directions' hockey-stick divergence by quadrature."""
+    epsilon = pld_epsilon(q, z, 1, delta)
+    x = np.linspace(-12 * z - 2, 12 * z + 3, 200_001)
+    absent = norm.pdf(x, 0, z)
+    present = q * norm.pdf(x, 1, z) + (1 - q) * absent
+    found = [
+        float(np.maximum(one - math.exp(epsilon) * two, 0).sum() * (x[1] - x[0]))
+        for one, two in ((present, absent), (absent, present))
+    ]
+    assert max(found) <= delta * (1 + 1e-6)
+    assert max(found) >= delta * 0.99
 
 
 def test_the_brute_force_is_the_closed_form_without_sampling() -> None:
