@@ -1,4 +1,4 @@
-"""One Ray for the whole session, as small and quiet as it gets."""
+"""One Ray for the whole session, as small and quiet as it gets; and hosts without any."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ INIT: dict[str, Any] = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two workers, each with a Ray of its own: more of them would only wait for each other."""
+    """Two workers with a Ray of their own for the tests that use one; the others go anywhere."""
     here = str(Path(__file__).parent)
     for item in items:
         if str(item.path).startswith(here):
-            group = "ray-faults" if "faults" in item.path.name else "ray"
-            item.add_marker(pytest.mark.xdist_group(group))
+            fixtures = getattr(item, "fixturenames", ())
+            if "the_ray" in fixtures:
+                group = "ray-faults" if "faults" in item.path.name else "ray"
+                item.add_marker(pytest.mark.xdist_group(group))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:ResourceWarning"))
 
@@ -50,3 +52,13 @@ def the_ray(ray_folder: Path) -> Iterator[Any]:
     ray.init(_temp_dir=str(ray_folder), **INIT)
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture
+def local_hosts() -> Iterator[Any]:
+    """Hosts in this process, and no Ray."""
+    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    from tests.raytune_searchers.hosts import LocalRay
+
+    with LocalRay().installed() as local:
+        yield local
