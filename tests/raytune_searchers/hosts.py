@@ -26,8 +26,8 @@ from ray.exceptions import RayActorError
 from ray.train._internal import session as ray_session
 
 from raytune_searchers import _actor, _channel
-from raytune_searchers._actor import Host
 from raytune_searchers._audit import flat
+from raytune_searchers._channel import HostActor
 from raytune_searchers._lifecycle import FINISHED, merged
 
 
@@ -47,9 +47,9 @@ class Process:
         restarts: Whether another process takes its place when it dies.
     """
 
-    def __init__(self, begin: Callable[[], Host], restarts: bool) -> None:
+    def __init__(self, begin: Callable[[], HostActor], restarts: bool) -> None:
         self._begin, self._restarts = begin, restarts
-        self.host: Host | None = begin()
+        self.host: HostActor | None = begin()
 
     def end(self) -> None:
         """For good."""
@@ -121,13 +121,15 @@ class LocalRay:
     def kill(self, actor: Handle) -> None:
         actor.process.end()
 
-    def remote(self, kind: type[Host]) -> Any:
+    def remote(self, kind: type[HostActor]) -> Any:
         def options(**wanted: Any) -> Any:
             return SimpleNamespace(remote=lambda *args: self._begun(kind, wanted, args))
 
         return SimpleNamespace(options=options)
 
-    def _begun(self, kind: type[Host], options: dict[str, Any], args: tuple[Any, ...]) -> Handle:
+    def _begun(
+        self, kind: type[HostActor], options: dict[str, Any], args: tuple[Any, ...]
+    ) -> Handle:
         name, found = options["name"], self._processes.get(options["name"])
         if found is not None and found.host is not None:
             if options["get_if_exists"]:
@@ -188,9 +190,7 @@ def _either(local: Callable[..., Any], original: Callable[..., Any]) -> Callable
     def chosen(*args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else None
         first = first[0] if isinstance(first, list) and first else first
-        ours = isinstance(first, Handle | Reply) or (
-            isinstance(first, type) and issubclass(first, Host)
-        )
+        ours = isinstance(first, Handle | Reply) or first is HostActor
         return (local if ours else original)(*args, **kwargs)
 
     return chosen
