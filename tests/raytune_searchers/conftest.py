@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,3 +63,15 @@ def local_hosts() -> Iterator[Any]:
 
     with LocalRay().installed() as local:
         yield local
+
+
+@pytest.fixture(autouse=True)
+def no_ray_unless_asked_for(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that asks for no Ray sees none, whatever ran in its process before."""
+    if {"the_ray", "local_hosts"} & set(request.fixturenames):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        if "ray" in sys.modules:
+            patch.setattr("ray.is_initialized", lambda: False)
+        yield
