@@ -69,8 +69,10 @@ def evaluations(folder: Path) -> list[Any]:
 # Killed -----------------------------------------------------------------------------------------
 
 
-def drive(folder: str, ray_folder: str, search: dict[str, Any]) -> None:
-    """Runs the experiment ``folder``/run until its sixth evaluation, which ends the driver."""
+def drive(
+    folder: str, ray_folder: str, config: dict[str, Any], search: dict[str, Any], after: int
+) -> None:
+    """Runs the experiment ``folder``/run until so many evaluations, the last of which ends it."""
     from tests.raytune_searchers.conftest import INIT  # workers need no pytest
 
     warnings.simplefilter("ignore")
@@ -78,8 +80,8 @@ def drive(folder: str, ray_folder: str, search: dict[str, Any]) -> None:
     driver, place = os.getpid(), Path(folder)
 
     def strike(agent: Any, before: int) -> None:
-        if len(evaluations(place)) >= 6 and first_time(place / "struck"):
+        if len(evaluations(place)) >= after and first_time(place / "struck"):
             kill_driver(driver, place / "run")
 
-    made = make_search(**search)
+    made = make_search(config, **search)
     start(made, made.private(noted(place, strike)), place).fit()

@@ -153,14 +153,6 @@ class LocalRay:
         """Names of the actors that are there."""
         return sorted(name for name, process in self._processes.items() if process.host)
 
-    def lose(self, name: str) -> None:
-        """Ends an actor for good, as ``ray.kill`` of anybody does."""
-        self._processes[name].end()
-
-    def crash(self, name: str) -> None:
-        """Kills an actor's process."""
-        self._processes[name].crash()
-
     def end_driver(self) -> None:
         """What a killed driver leaves: no actor of its own, and nothing that this process knew."""
         for process in self._processes.values():
@@ -182,6 +174,16 @@ class LocalRay:
             yield self
         for process in self._processes.values():
             process.end()
+
+
+def crash(name: str) -> None:
+    """Kills a host's process, from wherever this process is."""
+    ray.get_actor(name, namespace=_channel.NAMESPACE).process.crash()
+
+
+def lose(name: str) -> None:
+    """Ends a host's actor for good."""
+    ray.kill(ray.get_actor(name, namespace=_channel.NAMESPACE))
 
 
 def _either(local: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -121,7 +121,7 @@ def kill_driver(driver: int, experiment: Path) -> None:
     the files where Tune saves all the time.
     """
     now = time.time() if os.environ.get("TUNE_GLOBAL_CHECKPOINT_S") == "0" else 0.0
-    for _ in range(300):
+    while True:
         stop(driver)
         if restorable(experiment, since=now):
             break
