@@ -25,7 +25,7 @@ import ray.cloudpickle as cloudpickle
 from ray.exceptions import RayActorError
 from ray.train._internal import session as ray_session
 
-from raytune_searchers import _actor, _channel
+from raytune_searchers import DPFTSDESearch, _actor, _channel
 from raytune_searchers._audit import flat
 from raytune_searchers._channel import HostActor
 from raytune_searchers._lifecycle import FINISHED, merged
@@ -254,8 +254,7 @@ def evaluate(
     search: Any, trainable: Callable[..., Any], trial: str, suggestion: Mapping[str, Any]
 ) -> Trial:
     """The rest of a trial to which a search has suggested something."""
-    inner = getattr(search, "searcher", search)  # of a limiter
-    made = Trial(trial, merged(getattr(inner, "_param_space", {}), suggestion))
+    made = Trial(trial, merged(_of_the_tuner(search), suggestion))
 
     def heard(metrics: Mapping[str, Any]) -> None:
         steps = len(made.rows) + 1
@@ -275,6 +274,13 @@ def evaluate(
     last = flat(made.metrics) if made.metrics else None
     search.on_trial_complete(trial, last, error=made.error is not None)
     return made
+
+
+def _of_the_tuner(search: Any) -> Mapping[str, Any]:
+    """The Tuner's param_space, which fills in constants; a federation has none."""
+    inner = getattr(search, "searcher", search)  # of a limiter
+    federated = isinstance(inner, DPFTSDESearch)
+    return {} if federated else getattr(inner, "_param_space", {})
 
 
 def play(
