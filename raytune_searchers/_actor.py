@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, Protocol
 
 import ray
+import ray.cloudpickle as cloudpickle
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -22,7 +23,7 @@ from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.scrub import own_error
 from privbo_plugins.vault import Vault, open_vault
-from raytune_searchers._channel import NAMESPACE, Channel, Gone, Reply
+from raytune_searchers._channel import NAMESPACE, Channel, Gone, HostActor, Reply
 
 _TRIES = 5
 
@@ -221,7 +222,7 @@ def _driver_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
 def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
     here = ray.get_runtime_context().get_node_id()
     durable = url is not None
-    remote = ray.remote(own.host).options(
+    remote = ray.remote(HostActor).options(
         name=own.name,
         namespace=NAMESPACE,
         get_if_exists=durable,
@@ -231,7 +232,7 @@ def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
         scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
     )
     try:
-        return remote.remote(settings, url, own.noise)
+        return remote.remote(cloudpickle.dumps(own.host), settings, url, own.noise)
     except ValueError:
         raise VaultError(
             f"A vault for the run {settings.run!r} is alive in this cluster, begun by another "

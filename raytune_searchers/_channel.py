@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import ray
+import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayError
 
@@ -62,6 +63,23 @@ class Verdict:
     entered: bool
     vouched: frozenset[str]
     released: int
+
+
+class HostActor:
+    """What Ray makes an actor of: whoever finds an actor imports its class, and a host needs much.
+
+    Args:
+        host: The pickled class of the host, which only the actor opens.
+        args: Of that class.
+    """
+
+    def __init__(self, host: bytes, *args: Any) -> None:
+        self._host = cloudpickle.loads(host)(*args)
+
+    def call(self, operation: str, *args: Any) -> Reply:
+        """As the host's own."""
+        reply: Reply = self._host.call(operation, *args)
+        return reply
 
 
 class Channel:

@@ -26,7 +26,7 @@ from raytune_searchers._actor import Anchor, _found_actor, anchor
 from raytune_searchers._agents import AgentHost, AgentSettings, Standing
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
-from raytune_searchers._channel import NAMESPACE
+from raytune_searchers._channel import NAMESPACE, HostActor
 from raytune_searchers._federation import ServerHost, ServerSettings, Status, unprotected
 from raytune_searchers._lifecycle import FINISHED, HOPELESS, merged
 from raytune_searchers._search import HostedSearch
@@ -528,7 +528,7 @@ class DPFTSDESearch(HostedSearch):
 
     def _begin(self, crew: _Crew) -> Any:
         durable = self._agent_vaults is not None
-        remote = ray.remote(AgentHost).options(
+        remote = ray.remote(HostActor).options(
             name=crew.own.name,
             namespace=NAMESPACE,
             get_if_exists=durable,
@@ -542,7 +542,7 @@ class DPFTSDESearch(HostedSearch):
         urls = None
         if self._agent_vaults is not None:
             urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in crew.members}
-        return remote.remote(self._agent_settings(crew), urls)
+        return remote.remote(cloudpickle.dumps(AgentHost), self._agent_settings(crew), urls)
 
     def _agent_settings(self, crew: _Crew) -> AgentSettings:
         log_to, first = self._log_to, self._names[crew.members[0]]

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 import ray.cloudpickle as cloudpickle
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Searcher
@@ -36,7 +35,7 @@ from raytune_searchers import (
 )
 from raytune_searchers._channel import loss_channel
 from raytune_searchers._rewards import RewardSearch
-from tests.raytune_searchers.conftest import INIT
+from tests.raytune_searchers.hosts import LocalRay
 from tests.raytune_searchers.runs import RECORDS, make_search
 
 FINISHED = Searcher.FINISHED
@@ -870,7 +869,7 @@ def rewards(
 ) -> Subject:
     """A search on rewards with narrow confidence intervals.
 
-    Without privacy it has no ledger, which would begin one actor a check; the hooks are the same.
+    Without privacy it has no ledger; the hooks are the same.
     """
     settings: dict[str, Any] = {
         "reward_range": (0.0, 1.0),
@@ -953,10 +952,8 @@ def main() -> None:
 
     optuna_package.logging.set_verbosity(optuna_package.logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="ry", dir="/tmp") as folder:
-        ray.init(_temp_dir=folder, **INIT)
+    with LocalRay().installed():
         print(table([dp_gibo(), *map(rewards, REWARDS), duets(), optuna()]))
-        ray.shutdown()
 
 
 if __name__ == "__main__":

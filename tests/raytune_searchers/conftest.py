@@ -1,9 +1,10 @@
-"""One Ray for the whole session, as small and quiet as it gets."""
+"""One Ray for the whole session, as small and quiet as it gets; and hosts without any."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +26,14 @@ INIT: dict[str, Any] = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two workers, each with a Ray of its own: more of them would only wait for each other."""
+    """Two workers with a Ray of their own for the tests that use one; the others go anywhere."""
     here = str(Path(__file__).parent)
     for item in items:
         if str(item.path).startswith(here):
-            group = "ray-faults" if "faults" in item.path.name else "ray"
-            item.add_marker(pytest.mark.xdist_group(group))
+            fixtures = getattr(item, "fixturenames", ())
+            if "the_ray" in fixtures:
+                group = "ray-faults" if "faults" in item.path.name else "ray"
+                item.add_marker(pytest.mark.xdist_group(group))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:ResourceWarning"))
 
@@ -50,3 +53,25 @@ def the_ray(ray_folder: Path) -> Iterator[Any]:
     ray.init(_temp_dir=str(ray_folder), **INIT)
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture
+def local_hosts() -> Iterator[Any]:
+    """Hosts in this process, and no Ray."""
+    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    from tests.raytune_searchers.hosts import LocalRay
+
+    with LocalRay().installed() as local:
+        yield local
+
+
+@pytest.fixture(autouse=True)
+def no_ray_unless_asked_for(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that asks for no Ray sees none, whatever ran in its process before."""
+    if {"the_ray", "local_hosts"} & set(request.fixturenames):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        if "ray" in sys.modules:
+            patch.setattr("ray.is_initialized", lambda: False)
+        yield

@@ -1,8 +1,4 @@
-"""Small federations, objectives that fail at a given point, and drivers of their own processes.
-
-As a script it runs an experiment that its objective ends (``killed``), or experiments on secret
-values so that every byte they leave can be scanned (``leaks``).
-"""
+"""Experiments on secret values in a process of their own, so that every byte can be scanned."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ import os
 import sys
 import uuid
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,78 +17,11 @@ import numpy as np
 import ray
 from ray import cloudpickle, tune
 
-from raytune_searchers import DPFTSDESearch, FederationConfig
-from tests.raytune_searchers.fault_driver import append, first_time, kill_driver, lines
+from tests.raytune_searchers.federated_scenes import TRIALS, make_search, start
 from tests.raytune_searchers.runs import tuner
+from tests.raytune_searchers.scenes import first_time
 
-CONFIG: dict[str, Any] = {
-    "n_agents": 4,
-    "epsilon": 4.0,
-    "n_rounds": 2,
-    "n_startup": 1,
-    "n_features": 20,
-}
-
-TRIALS = 3
-"""Of each agent: one before its first round, and one a round."""
-
-SPACE = {"x": tune.uniform(0.0, 1.0), "n": {"k": tune.choice(["a", "b"])}, "c": 5}
-
-
-def make_search(config: dict[str, Any] | None = None, **settings: Any) -> DPFTSDESearch:
-    """Four agents, two rounds."""
-    own = {"search_space": SPACE, "trials_per_agent": TRIALS, "seed": 1, "deadline": 30.0}
-    return DPFTSDESearch(FederationConfig(**(CONFIG | (config or {}))), **(own | settings))
-
-
-def start(search: Any, trainable: Any, folder: Path, **settings: Any) -> Any:
-    """A Tuner without a param_space."""
-    return tuner(search, trainable, folder, param_space={}, **settings)
-
-
-def noted(folder: Path, strike: Callable[[Any, int], Any] | None = None) -> Any:
-    """An objective that notes each evaluation, after which something may happen.
-
-    Args:
-        folder: Where.
-        strike: Called with the agent and how often it has been evaluated before.
-    """
-
-    def objective(agent: Any, config: dict[str, Any]) -> float:
-        before = evaluations(folder).count(agent)
-        append(folder / "evaluated", agent)
-        if strike is not None:
-            strike(agent, before)
-        return 1.0 - abs(config["x"] - 0.5) - 0.1 * (config["n"]["k"] == "b") + config["c"] - 5
-
-    return objective
-
-
-def evaluations(folder: Path) -> list[Any]:
-    """Agents in the order in which they were evaluated."""
-    return lines(folder / "evaluated")
-
-
-# Killed -----------------------------------------------------------------------------------------
-
-
-def killed(folder: str, ray_folder: str, search: dict[str, Any]) -> None:
-    """Runs the experiment ``folder``/run until its sixth evaluation, which ends the driver."""
-    from tests.raytune_searchers.conftest import INIT  # workers need no pytest
-
-    warnings.simplefilter("ignore")
-    ray.init(_temp_dir=ray_folder, **INIT)
-    driver, place = os.getpid(), Path(folder)
-
-    def strike(agent: Any, before: int) -> None:
-        if len(evaluations(place)) >= 6 and first_time(place / "struck"):
-            kill_driver(driver, place / "run")
-
-    made = make_search(**search)
-    start(made, made.private(noted(place, strike)), place).fit()
-
-
-# Secrets ----------------------------------------------------------------------------------------
+__all__ = ["BOUNDS", "NAMES", "TRIALS"]
 
 
 def fresh(agent: Any, config: dict[str, Any]) -> tuple[str, np.ndarray]:
@@ -180,7 +108,4 @@ def leaks(root: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "leaks":
-        leaks(sys.argv[2])
-    else:
-        killed(**json.loads(sys.argv[1]))
+    leaks(sys.argv[2])

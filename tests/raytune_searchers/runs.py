@@ -94,6 +94,28 @@ def tuner(
     )
 
 
+def begun(search: DPGIBOSearch) -> DPGIBOSearch:
+    """As Tune begins a fit."""
+    assert search.set_search_properties(None, None, dict(LINE), num_samples=-1)
+    return search
+
+
+def told(search: DPGIBOSearch, trial: str) -> float:
+    """One whole trial, through the channels that the driver and the worker use."""
+    config = search.suggest(trial)
+    assert isinstance(config, dict)
+    channel = search._open()
+    channel.call("enter", trial, "attempt")
+    value = channel.tell(trial, np.array([config["x"]]), squares(config))
+    search.on_trial_complete(trial, {"loss": value, "trial_id": trial})
+    return value
+
+
+def protected(search: DPGIBOSearch) -> bool:
+    """What the search says at the moment."""
+    return search.guarantee().protected
+
+
 def ledger(search: Any) -> tuple[list[Any], list[Any], list[str]]:
     """Charges, releases and trials whose raw losses are still held."""
     charges, releases, held = search._call("ledger")
@@ -108,3 +130,12 @@ def assert_sound(search: Any, mu: float = 1.0) -> None:
     assert charged == sorted((r.kind, r.key) for r in releases)
     assert len(charged) == len(set(charged))
     assert sum(c.mu**2 for c in validation) <= mu**2 * (1 + 1e-9)
+
+
+def absent(imported: list[str], unwanted: list[str]) -> bool:
+    """Whether a process has imported none of these, nor a part of one."""
+    found = [
+        name for name in imported for one in unwanted if name == one or name.startswith(f"{one}.")
+    ]
+    assert not found, f"imported: {sorted(set(found))}"
+    return True

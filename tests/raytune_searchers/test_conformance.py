@@ -14,7 +14,7 @@ from raytune_searchers._rewards import RewardSearch
 from tests.raytune_searchers import conformance
 from tests.raytune_searchers.conformance import CHECKS, Check
 
-pytestmark = pytest.mark.usefixtures("the_ray")
+pytestmark = pytest.mark.usefixtures("local_hosts")
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
 
@@ -47,7 +47,6 @@ def test_dp_gibo_conforms(check: Check, tmp_path: Path) -> None:
     assert conformance.outcome(check, conformance.dp_gibo(None), tmp_path) == "yes"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("check", DURABLE, ids=[check.name for check in DURABLE])
 def test_dp_gibo_conforms_with_a_vault_in_a_file(check: Check, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'vault.db'}"

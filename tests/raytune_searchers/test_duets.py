@@ -27,6 +27,7 @@ from raytune_searchers._lifecycle import FINISHED, HOPELESS
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
 from tests.leaks import Scanner
+from tests.raytune_searchers.hosts import play
 from tests.raytune_searchers.runs import fit, tuner
 
 pytestmark = pytest.mark.filterwarnings("ignore:Nothing is protected. epsilon = infinity")
@@ -291,8 +292,8 @@ def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
     assert min(play.x[0] for play, _ in search._duets().plays) >= 0.2
     given_up = search._duets().lost
     assert given_up
-    for after, play, value in given_up:
-        assert play.x[0] < 0.2 or draw_of_play(play) == (1, 0, 0)
+    for after, lost, value in given_up:
+        assert lost.x[0] < 0.2 or draw_of_play(lost) == (1, 0, 0)
         end = -3.0 if mode == "max" else -1.0
         assert sign * value == (end if settings else min(told[:after]))
     assert search.recommend()["x"] >= 0.2
@@ -633,16 +634,96 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+def noisy(config: dict[str, Any]) -> dict[str, float]:
+    noise = np.random.default_rng(int(1e6 * config["x"])).normal(0.0, 0.05)
+    return {"cost": float(noise) - score(config)}
+
+
+def test_four_trials_at_once_find_a_good_region() -> None:
+    search = search_of(4, space=None, n_trials=40, tags=True, metric="cost", mode="min")
+    assert search.set_search_properties(None, None, {**SPACE, "c": 5})
+    trials = play(search, noisy, 40, at_once=4)
+    assert len(trials) == 40
+    check_search(search, [trial.config for trial in trials])
+
+
+def check_search(search: DUETSSearch, configs: list[dict[str, Any]]) -> None:
+    """After 40 trials at most four at once, by four agents."""
+    assert score(search.recommend()) > 0.6
+    assert search.recommend()["c"] == 5
+    assert search.summary()["active_share"] < 0.5
+    tags = [config[TAG] for config in configs]
+    assert sum(draws(search).values()) == sum("agent" in tag for tag in tags)
+    assert {draw[0] for draw in draws(search)} == {1, 2, 3}
+    assert [epoch.length for epoch in search.history] == [2, 4]
+    assert max(tag["reals"] for tag in tags) > 0
+
+
+class Secret:
+    """An experiment whose rewards nobody may see; the second one is raised, not returned."""
+
+    def __init__(self, folder: Path, epsilon: float, n: int) -> None:
+        self.secret, self.path = folder / "secret", folder / "experiments"
+        self.secret.mkdir()
+        secret = self.secret
+
+        def reward(config: dict[str, Any]) -> float:
+            made = float(np.random.default_rng().uniform(0.1, 1.0))
+            (secret / f"{made!r}").touch()
+            if len(list(secret.iterdir())) == 2:
+                raise ValueError(f"{made}")
+            return made
+
+        self.search = search_of(2, space=None, epsilon=epsilon, reward_range=(0, 1), tags=True)
+        private = math.isfinite(epsilon)
+        trainable = self.search.private(reward) if private else lambda c: {"score": reward(c)}
+        self.results = fit(
+            self.search,
+            trainable,
+            self.path,
+            param_space=SPACE,
+            num_samples=n,
+            max_concurrent_trials=2 if private else 1,
+        )
+        assert self.results.num_errors == 1
+
+    def hits(self) -> list[str]:
+        """Where a reward is found."""
+        scanner = Scanner()
+        for i, file in enumerate(sorted(self.secret.iterdir())):
+            scanner.add_number(f"reward {i}", float(file.name))
+            scanner.add_raw(f"scaled {i}", 2 * float(file.name) - 1)
+        blobs = files(self.path) | {"search": cloudpickle.dumps(self.search)}
+        for name in ("tuner.pkl", "result.json", "error.txt", "searcher-state", "search"):
+            assert any(name in found for found in blobs)
+        return list(scanner.scan(blobs))
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
 class TestExperiments:
-    def test_four_trials_at_once_find_a_good_region(self, tmp_path: Path) -> None:
+    def test_no_byte_of_an_experiment_tells_a_raw_reward(self, tmp_path: Path) -> None:
+        secret = Secret(tmp_path, 1.0, 6)
+        search = secret.search
+        assert secret.hits() == []
+        guarantee = search.guarantee(secret.results)
+        assert guarantee.protected
+        assert guarantee.n_plays == 5
+        assert search.summary()["epoch"] == 2
+        assert set(draws(search).values()) == {1}
+        assert all(TAG in result.config for result in secret.results)
+        search.close()
+
+    def test_control_raw_rewards_are_found(self, tmp_path: Path) -> None:
+        secret = Secret(tmp_path, math.inf, 2)
+        hits = secret.hits()
+        for name in ("result.json", "error.txt", "search:"):
+            assert any(name in hit for hit in hits)
+        assert not secret.search.guarantee(secret.results).protected
+
+    @pytest.mark.soak
+    def test_four_real_trials_at_once_find_a_good_region(self, tmp_path: Path) -> None:
         search = search_of(4, space=None, n_trials=40, tags=True, metric=None, mode=None)
-
-        def noisy(config: dict[str, Any]) -> dict[str, float]:
-            number = int(1e6 * config["x"])
-            noise = float(np.random.default_rng(number).normal(0.0, 0.05))
-            return {"cost": noise - score(config)}
-
         results = fit(
             search,
             noisy,
@@ -654,61 +735,11 @@ class TestExperiments:
             max_concurrent_trials=4,
         )
         assert not results.errors
-        assert score(search.recommend()) > 0.6
-        assert search.recommend()["c"] == 5
-        assert search.summary()["active_share"] < 0.5
-        table = results.get_dataframe()
-        of_draws = table[f"config/{TAG}/agent"].notna()
-        assert sum(draws(search).values()) == of_draws.sum()
-        assert {draw[0] for draw in draws(search)} == {1, 2, 3}
-        assert [epoch.length for epoch in search.history] == [2, 4]
-        assert table[f"config/{TAG}/reals"].max() > 0
+        check_search(search, [result.config for result in results])
         read = DUETSSearch.from_experiment(tmp_path / "run")
         assert {epoch.epoch for epoch in read.history} <= {epoch.epoch for epoch in search.history}
 
-    @pytest.mark.parametrize("private", [True, False])
-    def test_no_byte_of_an_experiment_tells_a_raw_reward(
-        self, private: bool, tmp_path: Path
-    ) -> None:
-        secret = tmp_path / "secret"
-        secret.mkdir()
-
-        def reward(config: dict[str, Any]) -> float:
-            made = float(np.random.default_rng().uniform(0.1, 1.0))
-            (secret / f"{made!r}").touch()
-            if len(list(secret.iterdir())) == 2:
-                raise ValueError(f"{made}")
-            return made
-
-        epsilon = 1.0 if private else math.inf
-        search = search_of(2, space=None, epsilon=epsilon, reward_range=(0, 1), tags=True)
-        trainable = search.private(reward) if private else lambda c: {"score": reward(c)}
-        path, n = tmp_path / "experiments", 7 if private else 3
-        results = fit(
-            search, trainable, path, param_space=SPACE, num_samples=n, max_concurrent_trials=2
-        )
-        assert results.num_errors == 1
-        scanner = Scanner()
-        for i, file in enumerate(sorted(secret.iterdir())):
-            scanner.add_number(f"reward {i}", float(file.name))
-            scanner.add_raw(f"scaled {i}", 2 * float(file.name) - 1)
-        blobs = files(path) | {"search": cloudpickle.dumps(search)}
-        hits = scanner.scan(blobs)
-        for name in ("tuner.pkl", "result.json", "error.txt", "searcher-state", "search"):
-            assert any(name in found for found in blobs)
-        guarantee = search.guarantee(results)
-        assert guarantee.protected == private
-        if private:
-            assert hits == []
-            assert guarantee.n_plays == n - 1
-            assert search.summary()["epoch"] == 2
-            assert set(draws(search).values()) == {1}
-            assert all(TAG in result.config for result in results)
-        else:
-            for name in ("result.json", "error.txt", "search:"):
-                assert any(name in hit for hit in hits)
-        search.close()
-
+    @pytest.mark.soak
     def test_a_restored_experiment_plays_every_draw_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

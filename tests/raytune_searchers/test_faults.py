@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import gc
-import json
 import math
-import os
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +24,18 @@ from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
 from raytune_searchers._channel import LOSSES, LossChannel
 from raytune_searchers._host import RunSettings, VaultHost
-from tests.raytune_searchers.fault_driver import (
+from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, lose, play
+from tests.raytune_searchers.runs import (
+    LINE,
+    assert_sound,
+    begun,
+    fit,
+    ledger,
+    make_search,
+    squares,
+    tuner,
+)
+from tests.raytune_searchers.scenes import (
     BEFORE,
     DRIVER,
     KILL_VAULT,
@@ -45,14 +48,16 @@ from tests.raytune_searchers.fault_driver import (
     TRIAL,
     CountedNoise,
     faulty,
-    kill_vault,
     lines,
+    run_until_killed,
     turn_of,
 )
-from tests.raytune_searchers.runs import LINE, assert_sound, fit, ledger, make_search, squares
 
-STALLED = 400
-"""Seconds after which a test that still runs is said to have stalled."""
+STALLED = 1800
+"""Seconds after which a test that still runs is said to have stalled, however busy the machine."""
+
+SHORT: dict[str, Any] = {"n_starts": 1, "n_steps": 1}
+"""A plan of four trials: a start point, a gradient of two trials, a last point."""
 
 
 @pytest.fixture(autouse=True)
@@ -102,13 +107,13 @@ def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
     return releases
 
 
-def check_finished(search: DPGIBOSearch, path: Path) -> list[Any]:
-    """The plan is used up: two start points, two gradients of two trials, a last point."""
+def check_finished(search: DPGIBOSearch, path: Path, steps: int = 2) -> list[Any]:
+    """The plan is used up: as many start points as steps, each of two trials, and a last point."""
     releases = check(search, path)
     assert search.finished
     kinds = Counter(r.kind for r in releases)
-    assert (kinds["gradient"], kinds["final"]) == (2, 1)
-    assert kinds["value"] >= 2
+    assert (kinds["gradient"], kinds["final"]) == (steps, 1)
+    assert kinds["value"] >= steps
     assert ledger(search)[2] == []
     return releases
 
@@ -129,12 +134,13 @@ def check_grown(before: tuple[list[Any], list[Any]], search: DPGIBOSearch) -> No
 # Trials -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
 class TestTrials:
     def test_retried_attempts_replay_what_was_stored_and_only_trainings_pay(
         self, tmp_path: Path
     ) -> None:
-        search = counted_search(tmp_path, training_mu=0.1)
+        search = counted_search(tmp_path, training_mu=0.1, **SHORT)
         faults = {
             (0, BEFORE): TRIAL,
             (1, STORED): TRIAL,
@@ -147,19 +153,79 @@ class TestTrials:
                 faulty(search, tmp_path, faults),
                 tmp_path,
                 failure=tune.FailureConfig(max_failures=1),
+                max_concurrent_trials=2,
             )
         assert not results.errors
-        assert len(results) == 7
-        releases = check_finished(search, tmp_path / "run")
+        assert len(results) == 4
+        releases = check_finished(search, tmp_path / "run", 1)
         assert {t for t, _ in shown(tmp_path / "run")} == set(search._report()["published"])
         assert len(lines(tmp_path / "draws")) == len(releases)
-        expected = Counter({turn: 1 for turn in range(7)}) + Counter([0, 3])
+        expected = Counter({turn: 1 for turn in range(4)}) + Counter([0, 3])
         assert Counter(lines(tmp_path / "trained")) == expected
         trainings = [c for c in ledger(search)[0] if c.population == "training"]
         paid = Counter(turn_of(tmp_path, c.key.split("/")[0]) for c in trainings)
         assert paid == expected
         assert all(c.mu == 0.1 for c in trainings)
 
+    def test_without_retries_others_take_over_and_a_resumed_experiment_replays(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "run"
+        search = search_of(vault=f"sqlite:///{tmp_path}/vault.db", training_mu=0.1, **SHORT)
+        faults = {
+            (0, STORED): TRIAL,
+            (1, BEFORE): TRIAL,
+            (2, REPORTED): TRIAL,
+            (3, BEFORE): NEVER,
+        }
+        trainable = faulty(search, tmp_path, faults)
+        results = fit(search, trainable, tmp_path, max_concurrent_trials=2)
+        assert results.num_errors == 4
+        assert all("Jane" not in str(error) for error in results.errors)
+        check_finished(search, path, 1)
+        assert len(lines(tmp_path / "trained")) == 4 + 2
+        before = facts(search)
+
+        found = DPGIBOSearch.from_experiment(path)
+        resumed = tune.Tuner.restore(
+            str(path), faulty(found, tmp_path, faults), resume_errored=True
+        ).fit()
+        assert resumed.num_errors == 1
+        check_finished(found, path, 1)
+        charges, releases = facts(found)
+        assert releases == before[1]
+        trainings = len([c for c in charges if c[0] == "training"])
+        assert trainings == len(lines(tmp_path / "trained")) == 4 + 2 + 2
+        assert found.guarantee(resumed).protected
+
+    def test_a_scheduler_stops_trials_before_they_told_anything(self, tmp_path: Path) -> None:
+        search = search_of(**SHORT)
+
+        def measured(config: dict[str, Any]) -> np.ndarray:
+            turn = turn_of(tmp_path, tune.get_context().get_trial_id())
+            for _ in range(3):  # every second trial is the worst so far, the others the best
+                report_public({"train_loss": 100.0 if turn % 2 else -float(turn)})
+            return squares(config)
+
+        results = fit(
+            search,
+            search.private(measured),
+            tmp_path,
+            max_concurrent_trials=1,
+            scheduler=ASHAScheduler(metric="train_loss", mode="min", max_t=9, reduction_factor=2),
+        )
+        assert not results.errors
+        assert len(results) == 4 + 3
+        check_finished(search, tmp_path / "run", 1)
+        stopped = [r for r in results if math.isnan(r.metrics["loss"])]
+        assert len(stopped) == 3
+        published = search._report()["published"]
+        assert all(r.metrics["trial_id"] not in published for r in stopped)
+        guarantee = search.guarantee(results)
+        assert guarantee.protected
+        assert "3 trial(s) failed or were pruned" in str(guarantee)
+
+    @pytest.mark.soak
     def test_without_retries_others_take_over_and_a_restored_experiment_replays(
         self, tmp_path: Path
     ) -> None:
@@ -201,6 +267,7 @@ class TestTrials:
         assert facts(anew)[1] == before[1]
         assert anew.guarantee(restarted).protected
 
+    @pytest.mark.soak
     def test_a_restored_experiment_keeps_the_plan_that_num_samples_made(
         self, tmp_path: Path
     ) -> None:
@@ -218,98 +285,48 @@ class TestTrials:
         check_grown(before, search)
         check_finished(search, path)
 
-    def test_the_trainable_of_another_run_is_refused(self, tmp_path: Path) -> None:
-        search, stranger = search_of(), search_of()
-        results = fit(search, stranger.private(squares), tmp_path, num_samples=2)
-        assert results.num_errors == 2
-        for error in results.errors:
-            assert "made by another search" in str(error)
-            assert "search = DPGIBOSearch.from_experiment(path)" in str(error)
-        assert facts(search) == ([], [])
-
-    def test_a_scheduler_stops_trials_before_they_told_anything(self, tmp_path: Path) -> None:
-        search = search_of()
-
-        def measured(config: dict[str, Any]) -> np.ndarray:
-            turn = turn_of(tmp_path, tune.get_context().get_trial_id())
-            for _ in range(3):  # every second trial is the worst so far, the others the best
-                report_public({"train_loss": 100.0 if turn % 2 else -float(turn)})
-            return squares(config)
-
-        results = fit(
-            search,
-            search.private(measured),
-            tmp_path,
-            max_concurrent_trials=1,
-            scheduler=ASHAScheduler(metric="train_loss", mode="min", max_t=9, reduction_factor=2),
-        )
-        assert not results.errors
-        assert len(results) == 7 + 6
-        check_finished(search, tmp_path / "run")
-        stopped = [r for r in results if math.isnan(r.metrics["loss"])]
-        assert len(stopped) == 6
-        published = search._report()["published"]
-        assert all(r.metrics["trial_id"] not in published for r in stopped)
-        guarantee = search.guarantee(results)
-        assert guarantee.protected
-        assert "6 trial(s) failed or were pruned" in str(guarantee)
-
-    def test_a_scheduler_stops_trials_on_released_values(self, tmp_path: Path) -> None:
-        search = search_of()
-        results = fit(
-            search,
-            faulty(search, tmp_path, {}),
-            tmp_path,
-            scheduler=ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=2),
-        )
-        assert not results.errors
-        assert len(results) == 7
-        check_finished(search, tmp_path / "run")
-        assert search.guarantee(results).protected
-
 
 # The vault ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
 class TestVault:
     def test_a_vault_in_memory_that_dies_ends_the_run_with_one_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-        search = search_of()
-        trainable = faulty(search, tmp_path, {(3, BEFORE): KILL_VAULT})
+        search = search_of(**SHORT)
+        trainable = faulty(search, tmp_path, {(2, BEFORE): KILL_VAULT})
         with pytest.raises(VaultError) as raised:
             fit(search, trainable, tmp_path, max_concurrent_trials=1)
         assert str(raised.value) == LOSSES.lost
-        assert "vault='sqlite:" in LOSSES.lost
         guarantee = search.guarantee()
         assert guarantee.protected
         assert "the vault has ended" in str(guarantee)
-        assert guarantee.n_releases == 3
-        assert guarantee.mu_spent < 1
-        assert set(search.recommend()) == {"x"}
-        published = search._report()["published"]
-        assert len(published) == 3
+        assert guarantee.n_releases == 2
         told = [(t, v) for t, v in shown(tmp_path / "run") if not math.isnan(v)]
+        published = search._report()["published"]
         assert set(told) <= set(published.items())  # Tune copies its files with a delay
-        again = faulty(search, tmp_path, {})
+        begun(search)  # as another fit does
         with pytest.raises(VaultError):
-            fit(search, again, tmp_path, name="again")
-        assert shown(tmp_path / "again") == []
-
-    def test_a_vault_that_dies_before_anything_was_saved_leaves_one_error(
-        self, tmp_path: Path
-    ) -> None:
-        search = search_of(search_space=LINE)
-        search._call("finished")
-        kill_vault(search._actor_name, LOSE_VAULT)
-        for ask in (search.guarantee, search.recommend, lambda: search.suggest("t")):
-            with pytest.raises(VaultError) as raised:
-                ask()
-            assert str(raised.value) == LOSSES.lost
+            search.suggest("again")
 
     def test_a_vault_in_a_database_is_opened_again(self, tmp_path: Path) -> None:
+        search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db", **SHORT)
+        faults = {(0, BEFORE): KILL_VAULT, (1, STORED): LOSE_VAULT}
+        with pytest.warns(PrivacyWarning, match="noise source"):
+            results = fit(
+                search, faulty(search, tmp_path, faults), tmp_path, max_concurrent_trials=2
+            )
+        assert not results.errors
+        assert len(results) == 4
+        releases = check_finished(search, tmp_path / "run", 1)
+        assert len(lines(tmp_path / "draws")) == len(releases)
+        assert len(lines(tmp_path / "trained")) == 4
+
+    @pytest.mark.soak
+    def test_a_vault_in_a_database_is_opened_again_and_again(self, tmp_path: Path) -> None:
         search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db")
         faults = {
             (1, BEFORE): KILL_VAULT,
@@ -325,6 +342,7 @@ class TestVault:
         assert len(lines(tmp_path / "draws")) == len(releases)
         assert len(lines(tmp_path / "trained")) == 7
 
+    @pytest.mark.soak
     def test_a_search_goes_on_after_its_time_was_up(self, tmp_path: Path) -> None:
         search = search_of()
         trainable = faulty(search, tmp_path, {(2, BEFORE): SLEEP})
@@ -332,7 +350,6 @@ class TestVault:
         assert 1 <= len(first) <= 3
         check(search, tmp_path / "run")
         before = facts(search)
-        signal.alarm(60)
         again = faulty(search, tmp_path, {})
         second = fit(search, again, tmp_path, name="again", max_concurrent_trials=1)
         assert not second.errors
@@ -340,6 +357,123 @@ class TestVault:
         check_finished(search, tmp_path / "again")
         assert len(search._report()["published"]) == 7
         assert search.guarantee(second).protected
+
+
+# Without a worker ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def local(local_hosts: LocalRay) -> LocalRay:
+    """Hosts in this process."""
+    return local_hosts
+
+
+class TestThroughTheHooks:
+    def test_a_vault_in_memory_that_dies_leaves_its_last_word(
+        self, local: LocalRay, tmp_path: Path
+    ) -> None:
+        search = begun(search_of())
+        trials = play(search, search.private(squares), 3)
+        search.save(str(tmp_path / "state"))
+        crash(search._actor_name)
+        guarantee = search.guarantee(trials)
+        assert guarantee.protected
+        assert "the vault has ended" in str(guarantee)
+        assert guarantee.n_releases == 3
+        assert guarantee.mu_spent < 1
+        assert set(search.recommend()) == {"x"}
+        assert len(search._report()["published"]) == 3
+        assert "vault='sqlite:" in LOSSES.lost
+        for again in (search, begun(search)):
+            with pytest.raises(VaultError) as raised:
+                again.suggest("again")
+            assert str(raised.value) == LOSSES.lost
+
+    @pytest.mark.parametrize("kill", [crash, lose])
+    def test_a_vault_that_dies_before_anything_was_saved_leaves_one_error(
+        self, kill: Any, local: LocalRay
+    ) -> None:
+        search = search_of(search_space=LINE)
+        search._call("finished")
+        kill(search._actor_name)
+        for ask in (search.guarantee, search.recommend, lambda: search.suggest("t")):
+            with pytest.raises(VaultError) as raised:
+                ask()
+            assert str(raised.value) == LOSSES.lost
+
+    @pytest.mark.parametrize("kill", [crash, lose])
+    @pytest.mark.parametrize("where", [BEFORE, STORED])
+    def test_a_vault_in_a_database_is_opened_again_wherever_it_ended(
+        self, kill: Any, where: str, local: LocalRay, tmp_path: Path
+    ) -> None:
+        search = begun(search_of(vault=f"sqlite:///{tmp_path}/vault.db", **SHORT))
+        for trial in ("a", "b", "c", "d"):
+            config = search.suggest(trial)
+            if where == BEFORE:
+                kill(search._actor_name)
+                search._call("finished")  # the driver begins another one, sooner or later
+                assert search.suggest(trial) == config
+            assert isinstance(config, dict)
+            assert evaluate(search, search.private(squares), trial, config).error is None
+            if where == STORED:
+                kill(search._actor_name)
+        check_finished(search, tmp_path, 1)
+
+    def test_a_search_goes_on_in_another_fit(self, local: LocalRay, tmp_path: Path) -> None:
+        search = begun(search_of())
+        private = search.private(squares)
+        play(search, private, 2)
+        for trial in ("dropped", "dropped too"):  # its time was up
+            assert isinstance(search.suggest(trial), dict)
+        before = facts(search)
+        second = play(begun(search), private, name="again")
+        check_grown(before, search)
+        check_finished(search, tmp_path)
+        assert len(search._report()["published"]) == 7
+        assert search.guarantee(second).protected
+
+    def test_a_restored_search_keeps_the_plan_that_num_samples_made(
+        self, local: LocalRay, tmp_path: Path
+    ) -> None:
+        search = search_of(n_steps=None)
+        assert search.set_search_properties(None, None, dict(LINE), num_samples=7)
+        private = search.private(squares)
+        assert len(play(search, private, 6)) == 6
+        before = facts(search)
+        search.save_to_dir(str(tmp_path), "session")
+        found = DPGIBOSearch.from_experiment(tmp_path)
+        assert found.set_search_properties(None, None, dict(LINE), num_samples=1)
+        found.restore_from_dir(str(tmp_path))
+        assert len(play(found, private, name="resumed")) == 1
+        assert found._config == search._config
+        check_grown(before, search)
+        check_finished(search, tmp_path)
+
+    @pytest.mark.parametrize("durable", [True, False], ids=["file", "memory"])
+    def test_a_driver_that_ended_before_anything_was_saved(
+        self, durable: bool, local: LocalRay, tmp_path: Path
+    ) -> None:
+        where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run": "r"} if durable else {}
+        search = search_of(**where)
+        private = search.private(squares)
+        tuner(search, private, tmp_path)
+        play(begun(search), private, 3)
+        local.end_driver()
+        path = tmp_path / "run"
+        assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
+        found = DPGIBOSearch.from_experiment(path)
+        assert found.set_search_properties(None, None, dict(LINE), num_samples=1)
+        if durable:
+            before = facts(found)
+            assert [kind for kind, *_ in before[1]] == ["value"] * 3
+            play(found, found.private(squares), name="again")
+            check_grown(before, found)
+            check_finished(found, path)
+        else:
+            for begin in (lambda: found.suggest("t"), lambda: begun(found).suggest("t")):
+                with pytest.raises(VaultError) as raised:
+                    begin()
+                assert str(raised.value) == LOSSES.lost
 
 
 # The host itself ----------------------------------------------------------------------------
@@ -485,52 +619,12 @@ def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path: Path) -> No
 # The driver ---------------------------------------------------------------------------------
 
 
-def processes_of(session: int, folder: Path) -> list[int]:
-    """Processes of a session, and those whose command names a folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes()
-            of_session = (entry / "stat").read_text().rpartition(")")[2].split()[3]
-        except OSError:
-            continue
-        if of_session == str(session) or str(folder).encode() in command:
-            found.append(int(entry.name))
-    return found
-
-
 def killed_driver(folder: Path, **settings: Any) -> Path:
     """Runs the driver until it is killed, then ends what it left of its Ray; the experiment."""
-    ray_folder = Path(tempfile.mkdtemp(prefix="ry", dir="/tmp"))
-    settings = {"folder": str(folder), "ray_folder": str(ray_folder)} | settings
-    settings = {"faults": [], "search": {}, "tune_settings": {}} | settings
+    settings = {"folder": str(folder), "faults": [], "search": {}, "tune_settings": {}} | settings
     settings["search"] = {"memory": -1} | settings["search"]
-    run_until_killed("tests.raytune_searchers.fault_driver", settings)
+    run_until_killed("tests.raytune_searchers.scenes:drive", settings)
     return folder / "run"
-
-
-def run_until_killed(module: str, settings: dict[str, Any]) -> None:
-    """Runs a driver until it is killed, then ends what it left of its Ray."""
-    ray_folder = Path(settings["ray_folder"])
-    said = Path(tempfile.mkstemp()[1])
-    with said.open("wb") as stderr:
-        driver = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(settings)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
-        )
-    try:
-        assert driver.wait(STALLED - 10) == -signal.SIGKILL, said.read_text()[-3000:]
-    finally:
-        while left := processes_of(driver.pid, ray_folder):
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
-            driver.poll()
-        shutil.rmtree(ray_folder, ignore_errors=True)
 
 
 @pytest.mark.slow
@@ -543,8 +637,8 @@ class TestDriver:
         vault = f"sqlite:///{tmp_path}/vault.db"
         path = killed_driver(
             tmp_path,
-            faults=[(3, BEFORE, DRIVER)],
-            search={"vault": vault, "run": "r"},
+            faults=[(2, BEFORE, DRIVER)],
+            search={"vault": vault, "run": "r", **SHORT},
             tune_settings={"max_concurrent_trials": 1},
             counted=True,
         )
@@ -552,17 +646,39 @@ class TestDriver:
         found._anchor.noise = CountedNoise(tmp_path)
         check(found, path)
         before = facts(found)
-        assert [kind for kind, *_ in before[1]] == ["value"] * 3
+        assert [kind for kind, *_ in before[1]] == ["value"] * 2
         results = tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
         assert not results.errors
         check_grown(before, found)
-        releases = check_finished(found, path)
+        releases = check_finished(found, path, 1)
         assert len(lines(tmp_path / "draws")) == len(releases)
         assert len(lines(tmp_path / "trained")) in (
-            7 + 1,
-            7 + 2,
+            4 + 1,
+            4 + 2,
         )  # one more while the lost one is awaited
 
+    def test_killed_with_a_vault_in_memory_nothing_more_is_published(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+        path = killed_driver(
+            tmp_path,
+            faults=[(1, BEFORE, DRIVER)],
+            search=SHORT,
+            tune_settings={"max_concurrent_trials": 1},
+        )
+        before = shown(path)
+        found = DPGIBOSearch.from_experiment(path)
+        with pytest.raises(VaultError) as raised:
+            tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
+        assert str(raised.value) == LOSSES.lost
+        assert shown(path) == before
+        guarantee = found.guarantee()
+        assert guarantee.protected
+        assert guarantee.n_releases == 1
+        assert "the vault has ended" in str(guarantee)
+
+    @pytest.mark.soak
     def test_killed_with_a_vault_on_a_server_it_goes_on_in_the_same_cluster(
         self, tmp_path: Path, postgres_database: str
     ) -> None:
@@ -585,6 +701,7 @@ class TestDriver:
         assert guarantee.protected
         assert guarantee.mu_spent <= 1 + 1e-9
 
+    @pytest.mark.soak
     def test_killed_before_anything_was_saved_with_a_vault_in_a_file(self, tmp_path: Path) -> None:
         vault = f"sqlite:///{tmp_path}/vault.db"
         path = killed_driver(tmp_path, search={"vault": vault, "run": "r"}, early=True)
@@ -602,26 +719,7 @@ class TestDriver:
         check_grown(before, search)
         check_finished(search, tmp_path / "again")
 
-    def test_killed_with_a_vault_in_memory_nothing_more_is_published(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-        path = killed_driver(
-            tmp_path,
-            faults=[(3, BEFORE, DRIVER)],
-            tune_settings={"max_concurrent_trials": 1},
-        )
-        before = shown(path)
-        found = DPGIBOSearch.from_experiment(path)
-        with pytest.raises(VaultError) as raised:
-            tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
-        assert str(raised.value) == LOSSES.lost
-        assert shown(path) == before
-        guarantee = found.guarantee()
-        assert guarantee.protected
-        assert 1 <= guarantee.n_releases <= 3
-        assert "the vault has ended" in str(guarantee)
-
+    @pytest.mark.soak
     def test_killed_before_anything_was_saved_with_a_vault_in_memory(self, tmp_path: Path) -> None:
         path = killed_driver(tmp_path, early=True)
         assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]

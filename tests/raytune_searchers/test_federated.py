@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import stat
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,7 @@ from raytune_searchers._agents import AgentHost, AgentSettings, ServerLink
 from raytune_searchers._channel import Channel
 from raytune_searchers._federation import ServerHost, ServerSettings
 from raytune_searchers._space import to_space
-from tests.raytune_searchers.fault_driver import append, lines
-from tests.raytune_searchers.federated_driver import (
+from tests.raytune_searchers.federated_scenes import (
     SPACE,
     TRIALS,
     evaluations,
@@ -33,10 +34,10 @@ from tests.raytune_searchers.federated_driver import (
     noted,
     start,
 )
-from tests.raytune_searchers.runs import tuner
+from tests.raytune_searchers.hosts import play
+from tests.raytune_searchers.runs import absent
+from tests.raytune_searchers.scenes import append, lines
 from tests.raytune_searchers.test_faults import never_stalls  # noqa: F401
-
-pytestmark = pytest.mark.xdist_group("ray")
 
 NAMES = ["oslo", "bergen", "bodo", "hamar"]
 
@@ -62,21 +63,34 @@ def check_results(results: Any) -> None:
 # Experiments ------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("the_ray")
-@pytest.mark.parametrize("hosts", [2, "agent"])
-def test_every_agent_does_its_trials_and_each_round_is_released_once(
-    hosts: Any, tmp_path: Path
-) -> None:
-    def finish(agent: Any, config: Any, value: Any) -> None:
-        append(tmp_path / "best", [agent, config, value])
+def keeping(folder: Path) -> Any:
+    """Notes what each agent is told at its end."""
 
-    template = f"sqlite:///{tmp_path}/{{agent}}.db"
-    search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run="r")
-    results = start(search, search.private(noted(tmp_path), finish), tmp_path).fit()
-    assert results.num_errors == 0
+    def finish(agent: Any, config: Any, value: Any) -> None:
+        append(folder / "best", [agent, config, value])
+
+    return finish
+
+
+def noting_imports(private: Any, notes: str) -> Any:
+    """A trial that notes what its process has imported once it was told its tags."""
+
+    def trial(config: dict[str, Any]) -> Any:
+        import json
+        import sys
+
+        told = private(config)
+        with open(notes, "a") as file:
+            file.write(json.dumps(list(sys.modules)) + "\n")
+        return told
+
+    return trial
+
+
+def check_rounds(search: Any, results: Any, folder: Path, template: str) -> None:
+    """Every agent did its trials, and each of two rounds was released once."""
     assert tags(results) == sorted((name, k + 1) for name in NAMES for k in range(TRIALS))
-    assert Counter(evaluations(tmp_path)) == dict.fromkeys(NAMES, TRIALS)
-    check_results(results)
+    assert Counter(evaluations(folder)) == dict.fromkeys(NAMES, TRIALS)
     charges = search._call("ledger")
     assert [(c.key, c.population) for c in charges] == [("1", "agents"), ("2", "agents")]
     guarantee = search.guarantee(results)
@@ -84,8 +98,8 @@ def test_every_agent_does_its_trials_and_each_round_is_released_once(
     assert guarantee.n_released == 2
     assert guarantee.epsilon <= 4.0
     assert "which agent ran when" in str(guarantee)
-    best = {agent: (config, value) for agent, config, value in lines(tmp_path / "best")}
-    assert len(lines(tmp_path / "best")) == len(NAMES)
+    best = {agent: (config, value) for agent, config, value in lines(folder / "best")}
+    assert len(lines(folder / "best")) == len(NAMES)
     for name in NAMES:
         trials = agent_trials(template, name, SPACE, search.run)
         assert len(trials) == TRIALS
@@ -97,6 +111,44 @@ def test_every_agent_does_its_trials_and_each_round_is_released_once(
     assert search.guarantee().n_released == 2
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("the_ray")
+@pytest.mark.parametrize("hosts", [2, pytest.param("agent", marks=pytest.mark.soak)])
+def test_a_federation_under_tune(hosts: Any, tmp_path: Path) -> None:
+    template = f"sqlite:///{tmp_path}/{{agent}}.db"
+    search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run="r")
+    private = search.private(noted(tmp_path), keeping(tmp_path))
+    trial = noting_imports(private, str(tmp_path / "imports"))
+    results = start(search, trial, tmp_path).fit()
+    assert results.num_errors == 0
+    check_results(results)
+    check_rounds(search, results, tmp_path, template)
+    imported = json.loads((tmp_path / "imports").read_text().splitlines()[-1])
+    assert "raytune_searchers._shell" in imported
+    assert absent(imported, [
+        "privbo_plugins.session", "privbo_plugins.vault", "privbo_plugins.algorithms",
+        "sqlalchemy", "dp_accounting", "scipy.stats", "scipy.optimize", "plotly",
+    ])  # fmt: skip
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("hosts", [2, "agent"])
+def test_every_agent_does_its_trials_and_each_round_is_released_once(
+    hosts: Any, tmp_path: Path
+) -> None:
+    template = f"sqlite:///{tmp_path}/{{agent}}.db"
+    search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run="r")
+    results = play(search, search.private(noted(tmp_path), keeping(tmp_path)))
+    assert not any(trial.error for trial in results)
+    assert all(set(row) == TAGS | OWN for trial in results for row in trial.rows)
+    check_rounds(search, results, tmp_path, template)
+
+
+OWN = {"config", "trial_id", "training_iteration"}
+"""What Tune adds to a result."""
+
+
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_rounds_close_at_their_deadline_without_a_silent_agent(tmp_path: Path) -> None:
     def strike(agent: Any, before: int) -> None:
@@ -116,6 +168,7 @@ def test_rounds_close_at_their_deadline_without_a_silent_agent(tmp_path: Path) -
     assert search.guarantee(results).n_released == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
 def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> None:
     def strike(agent: Any, before: int) -> None:
@@ -128,17 +181,17 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
 
     def objective(agent: Any, config: dict[str, Any]) -> Any:
         value = noted(tmp_path, strike)(agent, config)
-        return math.nan if agent == 3 else value
+        return math.nan if agent == 1 else value
 
     def finish(agent: Any, config: Any, value: Any) -> None:
         append(tmp_path / "best", [agent, config, value])
 
-    search = make_search(hosts="agent", log_to=f"{tmp_path}/log-{{agent}}")
+    search = make_search({"n_agents": 2}, hosts="agent", log_to=f"{tmp_path}/log-{{agent}}")
     results = start(search, search.private(objective, finish), tmp_path).fit()
     log = tmp_path / "log-0"
     assert "Jane Doe" in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
-    assert Counter(evaluations(tmp_path)) == {0: TRIALS + 2, 1: TRIALS, 2: TRIALS, 3: TRIALS}
+    assert Counter(evaluations(tmp_path)) == {0: TRIALS + 2, 1: TRIALS}
     texts = [str(error) for error in results.errors]
     assert results.num_errors == 3
     assert not any("Jane" in text or "0.1234" in text for text in texts)
@@ -147,10 +200,10 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
     assert sum("session are closed to an agent's objective" in text for text in texts) == 1
     for path in tmp_path.rglob("error.*"):
         assert b"Jane" not in path.read_bytes()
-    of_others = [(agent, k + 1) for agent in (1, 2, 3) for k in range(TRIALS)]
-    assert tags(results) == [(0, 2), (0, 3), *of_others]
+    of_the_other = [(1, k + 1) for k in range(TRIALS)]
+    assert tags(results) == [(0, 2), (0, 3), *of_the_other]
     best = {agent: (config, value) for agent, config, value in lines(tmp_path / "best")}
-    assert best[3] == (None, None)
+    assert best[1] == (None, None)
     assert best[0][0] is not None
     guarantee = search.guarantee(results)
     assert guarantee.protected
@@ -158,7 +211,7 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
     assert "trials failed" in str(guarantee)
 
 
-@pytest.mark.usefixtures("the_ray")
+@pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize(
     "more",
     [
@@ -182,23 +235,20 @@ def test_whoever_reports_more_than_tags_is_not_protected(more: dict[str, Any]) -
     assert guarantee.epsilon == math.inf
 
 
-@pytest.mark.usefixtures("the_ray")
+@pytest.mark.usefixtures("local_hosts")
 def test_results_are_compared_once_more_by_the_guarantee(tmp_path: Path) -> None:
     search = make_search({"n_agents": 1, "n_rounds": 1}, trials_per_agent=2)
-    results = list(start(search, search.private(noted(tmp_path)), tmp_path).fit())
+    results = play(search, search.private(noted(tmp_path)))
     assert search.guarantee(results).protected
     results[0].metrics["config"]["x"] = 0.25
     with pytest.warns(PrivacyWarning, match="more than an agent's name"):
         assert not search.guarantee(results).protected
 
 
-@pytest.mark.usefixtures("the_ray")
 @pytest.mark.parametrize("param_space", [{"x": tune.uniform(0, 1)}, {"c": 5}])
-def test_a_param_space_would_show_an_agents_choice(param_space: Any, tmp_path: Path) -> None:
-    search = make_search()
-    private = search.private(noted(tmp_path))
+def test_a_param_space_would_show_an_agents_choice(param_space: Any) -> None:
     with pytest.raises(ValueError, match="no param_space= to the Tuner"):
-        tuner(search, private, tmp_path, param_space=param_space).fit()
+        make_search().set_search_properties(None, None, param_space)
 
 
 def test_results_know_one_metric() -> None:
@@ -332,6 +382,19 @@ def test_a_vector_counts_once_for_a_trial() -> None:
     assert link.submit(np.ones(20)) == 2
 
 
+def test_a_round_closes_at_its_deadline_without_a_silent_agent() -> None:
+    federation = Federation()
+    federation.settings = replace(federation.settings, deadline=0.05)
+    federation.restart()
+    link, silent = federation.link(0), federation.link(1)
+    assert link.submit(np.ones(20)) == 1
+    while federation.status().released < 1:
+        time.sleep(0.01)
+    assert link.collect(1) is not None
+    silent.number = 1
+    assert silent.submit(np.ones(20)) == 2
+
+
 def test_an_open_round_begins_again_with_another_server(monkeypatch: Any, tmp_path: Path) -> None:
     federation = Federation(url=f"sqlite:///{tmp_path}/server.db")
     host = federation.host(monkeypatch)
@@ -404,8 +467,6 @@ def test_hosts_know_no_other_operation(monkeypatch: Any) -> None:
 
 def test_a_server_of_other_settings_is_refused(tmp_path: Path) -> None:
     federation = Federation()
-    from dataclasses import replace
-
     other = replace(federation.settings, maximize=False)
     with pytest.raises(ValueError, match="other maximize"):
         federation.channel.call("join", other)

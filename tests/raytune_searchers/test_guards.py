@@ -21,16 +21,20 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from ray import cloudpickle, tune
 from ray.tune.trainable.function_trainable import wrap_function
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
 from raytune_searchers import DPGIBOSearch, _trainable, report_public
 from raytune_searchers._trainable import ClosedReportError
+from tests.raytune_searchers.hosts import run_trial
 from tests.raytune_searchers.runs import (
     LINE,
+    RECORDS,
     assert_sound,
+    begun,
     fit,
     ledger,
     make_search,
+    protected,
     squares,
 )
 
@@ -43,13 +47,6 @@ def trial_number() -> int:
     found = re.search(r"_[0-9a-f]{8}_(\d+)_", Path(tune.get_context().get_trial_dir()).name)
     assert found is not None
     return int(found[1])
-
-
-def begun(search: Any) -> Any:
-    """A search that knows its space, and whose vault is open."""
-    search.set_search_properties(None, None, LINE)
-    search._report()
-    return search
 
 
 # Inside of a private trainable ----------------------------------------------------------------
@@ -149,8 +146,12 @@ def _caught(private: Any, config: dict[str, Any]) -> list[str]:
         return [type(error).__name__, f"{error} {vars(error)} {chain}"]
 
 
+def _reports_its_losses(config: dict[str, Any]) -> Any:
+    tune.report({"loss": SENTINEL, "losses": squares(config).tolist()})
+
+
 class Guarded:
-    """An experiment of four trials; the second tries everything that is refused."""
+    """An experiment of five trials: one tries all that is refused, and one insists on it."""
 
     def __init__(self, folder: Path) -> None:
         self.search = search = make_search()
@@ -163,6 +164,7 @@ class Guarded:
             2: search.private(_has_holes),
             3: search.private(tune.with_parameters(_shows_its_progress, shift=0.125)),
             4: search.private(_reports_in_silence),
+            5: search.private(_reports_its_losses),
         }
         path = folder / "caught.json"
 
@@ -172,7 +174,8 @@ class Guarded:
                 path.write_text(json.dumps(caught))
             return private[trial_number()](config)
 
-        self.results = fit(search, trainable, folder, num_samples=4, max_concurrent_trials=1)
+        self.results = fit(search, trainable, folder, num_samples=5, max_concurrent_trials=1)
+        self.good = [result for result in self.results if result.error is None]
         self.caught: dict[str, list[str]] = json.loads(path.read_text())
         self.text = path.read_text()
 
@@ -213,7 +216,7 @@ def test_no_refusal_quotes_a_value(guarded: Guarded) -> None:
 def test_what_was_refused_was_not_charged(guarded: Guarded) -> None:
     assert_sound(guarded.search)
     published = guarded.search._report()["published"]
-    assert len(guarded.results) == len(published) == 4
+    assert len(guarded.good) == len(published) == 4
     charges, _, held = ledger(guarded.search)
     values = [charge.key for charge in charges if charge.kind == "value"]
     assert set(values) <= set(published)
@@ -222,12 +225,12 @@ def test_what_was_refused_was_not_charged(guarded: Guarded) -> None:
 
 
 def test_entries_that_are_not_finite_are_allowed(guarded: Guarded) -> None:
-    assert not guarded.results.errors
-    assert all(math.isfinite(result.metrics["loss"]) for result in guarded.results)
+    assert guarded.results.num_errors == 1
+    assert all(math.isfinite(result.metrics["loss"]) for result in guarded.good)
 
 
 def test_a_report_that_was_refused_leaves_nothing_and_the_trial_goes_on(guarded: Guarded) -> None:
-    for result in guarded.results:
+    for result in guarded.good:
         rows = Path(result.path, "result.json").read_text().splitlines()
         shown = [json.loads(row)["loss"] for row in rows]
         assert SENTINEL not in shown
@@ -261,24 +264,17 @@ def test_a_checkpoint_after_reports_without_one_is_noted_too(guarded: Guarded) -
     assert "report_public(checkpoint)" in str(guarded.search.guarantee())
 
 
-def test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    search = make_search()
-
-    def reports(config: dict[str, Any]) -> Any:
-        tune.report({"loss": SENTINEL, "losses": squares(config).tolist()})
-
-    results = fit(search, search.private(reports), tmp_path, num_samples=1)
-    assert len(results.errors) == 1
-    assert "tune.report is closed" in str(results.errors[0])
-    assert "report_public" in str(results.errors[0])
-    (folder,) = (p.parent for p in tmp_path.glob("run/*/error.txt"))
+def test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result(guarded: Guarded) -> None:
+    (failed,) = (result for result in guarded.results if result.error is not None)
+    folder = Path(failed.path)
+    for said in (str(failed.error), (folder / "error.txt").read_text()):
+        assert "tune.report is closed" in said
+        assert "report_public" in said
     assert (folder / "result.json").read_text() == ""
-    assert "loss" not in (results[0].metrics or {})
-    assert "tune.report is closed" in (folder / "error.txt").read_text()
-    assert ledger(search) == ([], [], [])
-    search.close()
+    assert "loss" not in (failed.metrics or {})
+    told = [charge.key for charge in ledger(guarded.search)[0] if charge.kind == "value"]
+    assert len(told) == len(guarded.good)
+    assert not any(key in failed.path for key in told)
 
 
 def test_the_error_of_a_closed_report_survives_pickling() -> None:
@@ -290,6 +286,28 @@ def test_the_error_of_a_closed_report_survives_pickling() -> None:
 def test_public_reports_outside_are_refused() -> None:
     with pytest.raises(PrivacyError, match=r"inside a trainable wrapped by search\.private"):
         report_public({"train_loss": 0.5})
+
+
+# Conversion is the user's code too --------------------------------------------------------------
+
+
+class Panic(BaseException):
+    """What libraries written in other languages raise."""
+
+
+class Panics:
+    """An object whose conversion to an array quotes a record."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise Panic(f"on record {RECORDS[0]}")
+
+
+@pytest.mark.parametrize("made", [Panics(), [Panics()] * 3])
+def test_what_a_returned_object_raises_is_withheld(made: Any) -> None:
+    losses, error = _trainable._converted(made)
+    assert losses is None
+    assert isinstance(error, ObjectiveFailedError | ValueError)
+    assert str(RECORDS[0]) not in str(error)
 
 
 # Around a private trainable -------------------------------------------------------------------
@@ -317,18 +335,51 @@ def _reports_the_mean_before(private: Any, config: dict[str, Any]) -> Any:
     ],
     ids=["another key", "another value", "another value before"],
 )
-def test_code_around_that_adds_something_unprotects_the_run(
-    around: Any, reason: str, the_ray: Any, tmp_path: Path
-) -> None:
-    search = make_search()
+@pytest.mark.usefixtures("local_hosts")
+def test_code_around_that_adds_something_unprotects_the_run(around: Any, reason: str) -> None:
+    search = begun(make_search())
     private = search.private(squares)
     with pytest.warns(PrivacyWarning, match=f"Nothing is protected.*{reason}"):
-        results = fit(search, lambda c: around(private, c), tmp_path, num_samples=1)
-    assert not results.errors
+        trial = run_trial(search, lambda config: around(private, config), "a")
+    assert trial is not None
+    assert trial.error is None
     guarantee = search.guarantee()
     assert not guarantee.protected
     assert reason in str(guarantee)
-    search.close()
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_one_private_trainable_in_another_is_refused(tmp_path: Path) -> None:
+    search = begun(make_search())
+    inner = search.private(squares)
+
+    def outer(config: dict[str, Any]) -> Any:
+        try:
+            inner(config)
+        except PrivacyError as error:
+            (tmp_path / "said").write_text(str(error))
+        try:
+            tune.report({"loss": float("nan")})
+        except PrivacyError:
+            (tmp_path / "closed").touch()
+        return squares(config)
+
+    trial = run_trial(search, search.private(outer), "a")
+    assert trial is not None
+    assert trial.error is None
+    assert "inside another one" in (tmp_path / "said").read_text()
+    assert (tmp_path / "closed").exists()
+    assert protected(search)
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_the_trainable_of_another_run_is_refused() -> None:
+    search, stranger = begun(make_search()), make_search()
+    trial = run_trial(search, stranger.private(squares), "a")
+    assert trial is not None
+    assert "made by another search" in str(trial.error)
+    assert "search = DPGIBOSearch.from_experiment(path)" in str(trial.error)
+    assert ledger(search) == ([], [], [])
 
 
 class Steps(tune.Trainable):  # type: ignore[misc]
@@ -475,6 +526,21 @@ def test_values_from_elsewhere_are_refused() -> None:
         make_search().add_evaluated_point({"x": 0.5}, SENTINEL)
 
 
+@pytest.mark.parametrize(
+    "query", ["sslpassword=hunter2", "PASSWORD=hunter2", "ssl_secret=hunter2"]
+)
+def test_secrets_in_the_query_of_a_url_are_refused(query: str) -> None:
+    with pytest.raises(ValueError, match="env:NAME") as raised:
+        make_search(vault=f"postgresql://user@host/db?{query}")
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("metric", ["config/x", "time_total_s/a", "done"])
+def test_a_metric_may_not_hide_among_tunes_own(metric: str) -> None:
+    with pytest.raises(ValueError, match="metric may not be"):
+        make_search(metric=metric)
+
+
 # The vault ------------------------------------------------------------------------------------
 
 
@@ -508,8 +574,9 @@ def _everything_pickled(search: Any, folder: Path) -> bytes:
     )
 
 
+@pytest.mark.usefixtures("local_hosts")
 def test_a_password_in_a_variable_is_in_no_pickle(
-    the_ray: Any, postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THE_VAULT", postgres_database.replace("@", ":hunter2@"))
     search = begun(make_search(vault="env:THE_VAULT"))
@@ -520,8 +587,9 @@ def test_a_password_in_a_variable_is_in_no_pickle(
     search.close()
 
 
+@pytest.mark.usefixtures("local_hosts")
 def test_a_path_in_a_variable_is_in_no_pickle(
-    the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THE_VAULT", f"sqlite:///{tmp_path}/place-77.db")
     search = make_search(vault="env:THE_VAULT")
@@ -555,20 +623,23 @@ def test_a_name_of_a_run_needs_a_database() -> None:
         make_search(run="patients")
 
 
-def test_settings_cannot_change_under_a_run(the_ray: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("local_hosts")
+def test_settings_cannot_change_under_a_run(tmp_path: Path) -> None:
     where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run": "changed"}
     first = begun(make_search(**where))
+    first._report()
     for settings in ({"mu": 2.0}, {"mode": "max"}, {"metric": "error"}, {"n_steps": 3}):
         other = make_search(**where, **settings)
         with pytest.raises(ValueError, match=r"begun with another .*run="):
-            begun(other)
+            begun(other)._report()
     same = begun(make_search(**where))
     assert same.guarantee().mu == 1.0
     assert first.guarantee().mu == 1.0
     first.close()
 
 
-def test_no_noise_is_said_at_once(the_ray: Any) -> None:
+@pytest.mark.usefixtures("local_hosts")
+def test_no_noise_is_said_at_once() -> None:
     search = make_search(math.inf)
     search.set_search_properties(None, None, LINE)
     with pytest.warns(PrivacyWarning, match="Nothing is protected: mu is infinite"):
@@ -577,7 +648,8 @@ def test_no_noise_is_said_at_once(the_ray: Any) -> None:
     search.close()
 
 
-def test_injected_noise_is_unprotected(the_ray: Any) -> None:
+@pytest.mark.usefixtures("local_hosts")
+def test_injected_noise_is_unprotected() -> None:
     search = make_search(noise=InsecureNoise(0))
     search.set_search_properties(None, None, LINE)
     with pytest.warns(PrivacyWarning, match=r"Nothing is protected: the noise source"):
@@ -591,22 +663,14 @@ def test_injected_noise_is_unprotected(the_ray: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_the_sampler_inside_optuna_search_stops_before_any_trial(
-    the_ray: Any, tmp_path: Path
-) -> None:
+def test_the_sampler_inside_optuna_search_stops_before_any_trial() -> None:
     pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     from ray.tune.search.optuna import OptunaSearch
 
     from optuna_samplers import DPGIBOSampler
 
-    ran = tmp_path / "ran"
-
-    def trainable(config: dict[str, Any]) -> dict[str, float]:
-        ran.touch()
-        return {"loss": float(squares(config).mean())}
-
     search = OptunaSearch(sampler=DPGIBOSampler(mu=1), metric="loss", mode="min")
-    with pytest.raises(Exception, match="DPGIBOSearch") as raised:
-        fit(search, trainable, tmp_path, num_samples=2)
+    assert search.set_search_properties("loss", "min", dict(LINE))
+    with pytest.raises(PrivacyError, match="DPGIBOSearch") as raised:
+        search.suggest("a")
     assert "No trial has been run" in str(raised.value)
-    assert not ran.exists()

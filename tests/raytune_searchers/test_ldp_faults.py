@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,13 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from ray import tune
+from ray.tune.search.optuna import OptunaSearch
 
-from privbo_plugins.errors import BudgetExceededError, VaultError
+from privbo_plugins.errors import VaultError
 from raytune_searchers import LDPGPUCBSearch, ldp_trainable
-from raytune_searchers._plays import PLAYS
-from tests.raytune_searchers.fault_driver import (
-    LOSE_VAULT,
-    REPORTED,
-    STORED,
-    TRIAL,
-    append,
-    kill_vault,
-    lines,
-    turn_of,
-)
-from tests.raytune_searchers.ldp_driver import (
+from raytune_searchers._plays import PLAYS, wrap
+from tests.raytune_searchers.hosts import crash, lose, play
+from tests.raytune_searchers.ldp_scenes import (
     CHARGED,
     PLAYED,
     DeadlyNoise,
@@ -35,10 +26,17 @@ from tests.raytune_searchers.ldp_driver import (
     reward,
     search_of,
 )
-from tests.raytune_searchers.runs import fit
-from tests.raytune_searchers.test_faults import never_stalls, run_until_killed
+from tests.raytune_searchers.runs import LINE, fit
+from tests.raytune_searchers.scenes import (
+    REPORTED,
+    STORED,
+    TRIAL,
+    lines,
+    run_until_killed,
+)
+from tests.raytune_searchers.test_faults import never_stalls
 
-pytestmark = [pytest.mark.usefixtures("the_ray"), pytest.mark.usefixtures(never_stalls.__name__)]
+pytestmark = pytest.mark.usefixtures(never_stalls.__name__)
 
 
 def shown(path: Path) -> list[tuple[str, float]]:
@@ -56,6 +54,8 @@ def check(rows: list[Any], path: Path, n: int) -> dict[str, float]:
     return released
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("the_ray")
 def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> None:
     faults = {(0, CHARGED): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, PLAYED): TRIAL}
     made = []
@@ -69,7 +69,12 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
 
     trainable = faulty(wrap, tmp_path, faults)
     results = fit(
-        None, trainable, tmp_path, num_samples=4, failure=tune.FailureConfig(max_failures=1)
+        None,
+        trainable,
+        tmp_path,
+        num_samples=4,
+        failure=tune.FailureConfig(max_failures=1),
+        max_concurrent_trials=2,
     )
     assert not results.errors
     private = made[0]
@@ -85,73 +90,36 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
     assert (guarantee.n_plays, guarantee.most_plays) == (4, 4)
 
 
-def test_a_budget_holds_across_workers_and_the_user_is_not_even_asked(tmp_path: Path) -> None:
-    def played(config: dict[str, Any]) -> float:
-        append(tmp_path / "played", config["user"])
-        return reward(config)
-
-    private = ldp_trainable(
-        played,
-        epsilon=1.0,
-        reward_range=(0, 1),
-        user_id=lambda config: config["user"],
-        user_budget=1.0,
-    )
-    space = {"x": 0.5, "user": tune.grid_search(["Jane", "Jane", "Joe"])}
-    results = fit(
-        None,
-        private,
-        tmp_path,
-        param_space=space,
-        num_samples=1,
-        max_concurrent_trials=1,
-        reuse_actors=False,
-    )
-    assert Counter(lines(tmp_path / "played")) == {"Jane": 1, "Joe": 1}
-    assert results.num_errors == 1
-    assert BudgetExceededError.__name__ in str(results.errors[0])
-    assert "Jane" not in str(results.errors[0])
-    guarantee = private.guarantee(results)
-    assert guarantee.protected
-    assert (guarantee.n_plays, guarantee.most_plays, guarantee.epsilon) == (2, 1, 1.0)
-
-
-def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(tmp_path: Path) -> None:
-    actor = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
-    name = actor.guarantee.__self__.name
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("end", [crash, lose])
+def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None:
+    sharing = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
+    name = sharing.guarantee.__self__.name
 
     def losing(config: dict[str, Any]) -> float:
-        if turn_of(tmp_path, tune.get_context().get_trial_id()) == 1:
-            kill_vault(name, LOSE_VAULT)
+        end(name)
         return reward(config)
 
-    private = _sharing(actor, losing)
-    results = fit(None, private, tmp_path, num_samples=3, max_concurrent_trials=1)
-    assert results.num_errors == 2
-    said = [str(error) for error in results.errors]
-    assert any(PLAYS.lost in text for text in said)
-    assert all(PLAYS.lost in text or PLAYS.absent in text for text in said)  # a new worker
-    assert len(shown(tmp_path / "run")) == 1
+    search = OptunaSearch(seed=1)
+    assert search.set_search_properties("reward", "max", dict(LINE))
+    (good,) = play(search, sharing, 1)
+    assert good.error is None
+    lost = play(search, wrap(losing, name, sharing.mechanism, None, None), 1, name="losing")
+    lost += play(search, wrap(reward, name, sharing.mechanism, None, None), 1, name="later")
+    assert [str(trial.error) for trial in lost] == [PLAYS.lost] * 2
+    assert not any(trial.rows for trial in lost)
     with pytest.raises(VaultError) as raised:
-        actor.guarantee(results)
+        sharing.guarantee([good])
     assert str(raised.value) == PLAYS.lost
 
 
-def _sharing(private: Any, trainable: Any) -> Any:
-    """Another function with the ledger of a private trainable."""
-    from raytune_searchers._plays import wrap
-
-    return wrap(trainable, private.guarantee.__self__.name, private.mechanism, None, None)
-
-
 @pytest.mark.slow
+@pytest.mark.usefixtures("the_ray")
 def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-    ray_folder = tempfile.mkdtemp(prefix="ry", dir="/tmp")
-    settings = {"folder": str(tmp_path), "ray_folder": ray_folder}
-    run_until_killed("tests.raytune_searchers.ldp_driver", settings)
+    run_until_killed("tests.raytune_searchers.ldp_scenes:drive", {"folder": str(tmp_path)})
     path = tmp_path / "run"
     search = LDPGPUCBSearch.from_experiment(path)
     before = check(search._call("ledger"), path, 3)

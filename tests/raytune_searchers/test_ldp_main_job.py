@@ -1,9 +1,12 @@
-"""Privatised rewards on a real Ray: every searcher, and one user a trial."""
+"""Privatised rewards: every searcher, and one user a trial."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from ray import tune
 from ray.tune.search import ConcurrencyLimiter
 from ray.tune.search.optuna import OptunaSearch
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.errors import BudgetExceededError, PrivacyError, PrivacyWarning, VaultError
 from raytune_searchers import (
     LDPATAGPUCBSearch,
     LDPGPUCBSearch,
@@ -26,7 +29,9 @@ from raytune_searchers import (
     ldp_trainable,
     report_public,
 )
-from tests.raytune_searchers.runs import LINE, fit
+from tests.raytune_searchers.hosts import play
+from tests.raytune_searchers.runs import LINE, absent, fit
+from tests.raytune_searchers.scenes import append, lines
 
 ARMS = 10
 
@@ -51,141 +56,223 @@ def shown(search: Any) -> dict[str, float]:
     return dict(search._report()["published"])
 
 
-# Searchers of ours ------------------------------------------------------------------------------
+# On a real Ray ----------------------------------------------------------------------------------
 
 
+def noted_arms(notes: str) -> Any:
+    """One user's reward, with what its process has imported; a worker gets it by value."""
+
+    def arm(config: dict[str, Any], best: int) -> float:
+        import json
+        import os
+        import sys
+
+        with open(notes, "a") as file:
+            file.write(json.dumps([os.getpid(), list(sys.modules)]) + "\n")
+        return 1.0 - abs(config["arm"] - best) / config["scale"]
+
+    return arm
+
+
+@dataclass
+class Job:
+    """Eight plays of ten arms, two at a time."""
+
+    search: Any
+    results: Any
+    notes: list[tuple[int, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    folder = tmp_path_factory.mktemp("arms")
+    search = LDPGPUCBSearch(
+        200.0,
+        reward_range=(0, 1),
+        mechanism="laplace",
+        metric="score",
+        mode="max",
+        kernel_matrix=KERNEL,
+        points_to_evaluate=[{"arm": 0}, {"arm": ARMS - 1}],
+        seed=1,
+    )
+    private = search.private(noted_arms(str(folder / "notes")))
+    results = fit(
+        search,
+        tune.with_parameters(private, best=6),
+        folder,
+        param_space={"arm": tune.randint(0, ARMS), "scale": 10},
+        num_samples=8,
+        max_concurrent_trials=2,
+    )
+    notes = [json.loads(line) for line in (folder / "notes").read_text().splitlines()]
+    yield Job(search, results, notes)
+    search.close()
+
+
+@pytest.mark.slow
+def test_arms_with_a_kernel_matrix_are_all_that_is_played(job: Job) -> None:
+    search, results = job.search, job.results
+    assert not results.errors
+    arms = [r.config["arm"] for r in results]
+    assert arms[:2] == [0, ARMS - 1]
+    assert set(arms) <= set(range(ARMS))
+    assert values(results, "score") == shown(search)
+    assert set(search.recommend()) == {"arm", "scale"}
+    assert search.recommend()["scale"] == 10
+    guarantee = search.guarantee(results)
+    assert guarantee.protected
+    assert (guarantee.n_plays, guarantee.epsilon) == (8, 200.0)
+    assert "200-LDP" in str(guarantee)
+
+
+@pytest.mark.slow
+def test_a_trials_process_imports_the_mechanism_and_no_ledger(job: Job) -> None:
+    process, times = Counter(pid for pid, _ in job.notes).most_common(1)[0]
+    assert times > 1  # so that what its first trial needed to draw and store is noted by a later
+    imported = [modules for pid, modules in job.notes if pid == process][-1]
+    assert "privbo_plugins.privacy.local" in imported
+    assert absent(imported, [
+        "privbo_plugins.session", "privbo_plugins.vault", "privbo_plugins.algorithms",
+        "sqlalchemy", "dp_accounting", "scipy.stats", "scipy.optimize", "plotly",
+    ])  # fmt: skip
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
+def test_random_search_with_declared_reports_and_a_budget_that_holds_across_workers(
+    tmp_path: Path,
+) -> None:
+    def measured(config: dict[str, Any]) -> float:
+        append(tmp_path / "asked", config["user"])
+        report_public({"epoch": 1})
+        inner = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
+        assert inner.guarantee.__self__._anchor.actor is None  # a worker begins no ledger
+        return reward(config)
+
+    private = ldp_trainable(
+        measured,
+        epsilon=1.0,
+        reward_range=(0, 1),
+        user_id=lambda config: config["user"],
+        user_budget=1.0,
+    )
+    results = fit(
+        None,
+        private,
+        tmp_path,
+        param_space={**LINE, "user": tune.grid_search(["Jane", "Joe", "Jane"])},
+        num_samples=1,
+        max_concurrent_trials=1,
+        reuse_actors=False,
+    )
+    assert Counter(lines(tmp_path / "asked")) == {"Jane": 1, "Joe": 1}
+    assert results.num_errors == 1
+    assert BudgetExceededError.__name__ in str(results.errors[0])
+    assert "Jane" not in str(results.errors[0])
+    good = [result for result in results if result.error is None]
+    assert all(math.isclose(v, min(ENDS, key=lambda e: abs(e - v)), rel_tol=1e-6)
+               for v in values(good).values())  # fmt: skip
+    guarantee = private.guarantee(results)
+    assert guarantee.protected
+    assert (guarantee.n_plays, guarantee.most_plays, guarantee.epsilon) == (2, 1, 1.0)
+    assert "report_public(epoch) public" in str(guarantee)
+    assert "not compared" in str(private.guarantee())
+    again = cloudpickle.loads(cloudpickle.dumps(private))
+    assert again.guarantee(results) == guarantee
+    good[0].metrics["reward"] = 0.123
+    assert not private.guarantee(results).protected
+    assert not private.guarantee().protected
+
+
+# Through the hooks ------------------------------------------------------------------------------
+
+
+def ready(search: Any, space: Mapping[str, Any] = LINE, **tune_config: Any) -> Any:
+    """As Tune begins a fit."""
+    metric, mode = tune_config.get("metric"), tune_config.get("mode")
+    assert search.set_search_properties(metric, mode, dict(space))
+    return search
+
+
+@pytest.mark.usefixtures("local_hosts")
 class TestSearches:
-    def test_arms_with_a_kernel_matrix_are_all_that_is_played(self, tmp_path: Path) -> None:
-        search = LDPGPUCBSearch(
-            200.0,
-            reward_range=(0, 1),
-            mechanism="laplace",
-            metric="score",
-            mode="max",
-            kernel_matrix=KERNEL,
-            points_to_evaluate=[{"arm": 0}, {"arm": ARMS - 1}],
-            seed=1,
+    def test_a_longer_run_finds_the_best_arm_and_is_read_after_its_end(self) -> None:
+        search = ready(
+            LDPGPUCBSearch(
+                200.0,
+                reward_range=(0, 1),
+                mechanism="laplace",
+                metric="score",
+                mode="max",
+                kernel_matrix=KERNEL,
+                seed=1,
+            ),
+            {"arm": tune.randint(0, ARMS)},
         )
-        space = {"arm": tune.randint(0, ARMS), "c": 5}
-        results = fit(
-            search,
-            search.private(lambda config: 1.0 - abs(config["arm"] - 6) / 10),
-            tmp_path,
-            param_space=space,
-            num_samples=14,
-        )
-        assert not results.errors
-        arms = [r.config["arm"] for r in results]
-        assert arms[:2] == [0, ARMS - 1]
-        assert set(arms) <= set(range(ARMS))
-        assert values(results, "score") == shown(search)
+        trials = play(search, search.private(lambda config: 1.0 - abs(config["arm"] - 6) / 10), 14)
+        assert values(trials, "score") == shown(search)
         assert abs(search.recommend()["arm"] - 6) <= 2
-        assert search.recommend()["c"] == 5
-        guarantee = search.guarantee(results)
-        assert guarantee.protected
-        assert (guarantee.n_plays, guarantee.epsilon) == (14, 200.0)
-        assert "200-LDP" in str(guarantee)
         search.close()
         assert search.guarantee().n_plays == 14
 
-    def test_replays_of_a_point_run_in_parallel(self, tmp_path: Path) -> None:
+    def test_replays_of_a_point_run_at_the_same_time(self) -> None:
         search = LDPMoMAGPUCBSearch(5.0, reward_range=(0, 1), replays=4, beta_scale=0.1, seed=1)
-        results = fit(
-            search, search.private(reward), tmp_path, num_samples=12, metric="r", mode="max"
-        )
-        assert not results.errors
-        played = Counter(r.config["x"] for r in results)
+        ready(search, metric="r", mode="max")
+        trials = play(search, search.private(reward), 12, at_once=4)
+        assert not any(trial.error for trial in trials)
+        played = Counter(trial.config["x"] for trial in trials)
         assert {count % 4 for count in played.values()} == {0}  # one may be played in two epochs
         assert search._model is not None
         assert search._model.n == 3  # type: ignore[attr-defined]
-        assert search.guarantee(results).n_plays == 12
+        assert search.guarantee(trials).n_plays == 12
 
     @pytest.mark.parametrize("kind", [LDPTGPUCBSearch, LDPATAGPUCBSearch])
-    def test_costs_are_minimised_over_a_nested_space(self, kind: Any, tmp_path: Path) -> None:
+    def test_costs_are_minimised_over_a_nested_space(self, kind: Any) -> None:
         space = {"x": tune.uniform(0, 1), "n": {"y": tune.uniform(-2, 2), "c": 5}}
         search = kind(50.0, bound=1.0, metric="cost", mode="min", beta_scale=0.1, seed=2)
 
-        def cost(config: dict[str, Any], at: np.ndarray) -> float:
-            assert config["n"]["c"] == 5
-            return float((config["x"] - at[0]) ** 2 + (config["n"]["y"] / 4 - at[1]) ** 2)
+        def cost(config: dict[str, Any]) -> float:
+            off = float((config["x"] - 0.7) ** 2 + (config["n"]["y"] / 4 - 0.2) ** 2)
+            return off + config["n"]["c"] - 5
 
-        results = fit(
-            ConcurrencyLimiter(search, max_concurrent=2),
-            tune.with_parameters(search.private(cost), at=np.array([0.7, 0.2])),
-            tmp_path,
-            param_space=space,
-            num_samples=6,
-        )
-        assert not results.errors
-        assert values(results, "cost") == shown(search)
-        assert search.guarantee(results).protected
+        limited = ready(ConcurrencyLimiter(search, max_concurrent=2), space)
+        trials = play(limited, search.private(cost), 6, at_once=2)
+        assert not any(trial.error for trial in trials)
+        assert values(trials, "cost") == shown(search)
+        assert search.guarantee(trials).protected
         assert set(search.recommend()) == {"x", "n"}
 
-    def test_values_outside_of_private_end_every_claim(self, tmp_path: Path) -> None:
-        search = LDPGPUCBSearch(1.0, reward_range=(0, 1), metric="reward", mode="max")
+    def test_values_outside_of_private_end_every_claim(self) -> None:
+        search = ready(LDPGPUCBSearch(1.0, reward_range=(0, 1), metric="reward", mode="max"))
         with pytest.warns(PrivacyWarning, match=r"not privatised.*search\.private") as warned:
-            results = fit(
-                search, lambda config: {"reward": reward(config)}, tmp_path, num_samples=3
-            )
+            trials = play(search, lambda config: {"reward": reward(config)}, 3)
         assert len([w for w in warned if w.category is PrivacyWarning]) == 1
-        guarantee = search.guarantee(results)
+        guarantee = search.guarantee(trials)
         assert not guarantee.protected
         assert str(guarantee).startswith("NOT PROTECTED")
         assert math.isinf(guarantee.epsilon)
 
 
-# Any other searcher -----------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("the_ray")
-class TestTrainable:
-    def test_random_search_and_declared_reports(self, tmp_path: Path) -> None:
-        def measured(config: dict[str, Any]) -> float:
-            report_public({"epoch": 1})
-            inner = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
-            assert inner.guarantee.__self__._anchor.actor is None  # a worker begins no ledger
-            return reward(config)
-
-        private = ldp_trainable(measured, epsilon=1.0, reward_range=(0, 1), user_id="Jane")
-        results = fit(None, private, tmp_path, num_samples=4)
-        assert not results.errors
-        assert all(math.isclose(v, min(ENDS, key=lambda e: abs(e - v)), rel_tol=1e-6)
-                   for v in values(results).values())  # fmt: skip
-        guarantee = private.guarantee(results)
-        assert guarantee.protected
-        assert (guarantee.n_plays, guarantee.most_plays, guarantee.epsilon) == (4, 4, 4.0)
-        assert "report_public(epoch) public" in str(guarantee)
-        assert "not compared" in str(private.guarantee())
-        again = cloudpickle.loads(cloudpickle.dumps(private))
-        assert again.guarantee(results) == guarantee
-        results[0].metrics["reward"] = 0.123
-        assert not private.guarantee(results).protected
-        assert not private.guarantee().protected
-
-    def test_optuna_search_tunes_on_releases(self, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("local_hosts")
+class TestAnyOtherSearcher:
+    def test_optuna_search_tunes_on_releases(self) -> None:
         private = ldp_trainable(
             reward, epsilon=1.0, bound=1.0, metric="r", mode="min", mechanism="laplace"
         )
-        results = fit(
-            OptunaSearch(metric="r", mode="min", seed=1), private, tmp_path, num_samples=4
-        )
-        assert not results.errors
-        assert values(results, "r").keys() == {row[0] for row in ledger(private)}
-        assert private.guarantee(results).protected
+        search = ready(OptunaSearch(seed=1), metric="r", mode="min")
+        trials = play(search, private, 4)
+        assert not any(trial.error for trial in trials)
+        assert values(trials, "r").keys() == {row[0] for row in ledger(private)}
+        assert private.guarantee(trials).protected
 
-    def test_a_sampler_of_ours_is_refused_inside_optuna_search(self, tmp_path: Path) -> None:
+    def test_a_sampler_of_ours_is_refused_inside_optuna_search(self) -> None:
         from optuna_samplers import LDPGPUCBSampler
 
-        private = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
         inner = LDPGPUCBSampler(1.0, reward_range=(0, 1))
+        search = ready(OptunaSearch(sampler=inner), metric="reward", mode="max")
         with pytest.raises(PrivacyError, match="LDPGPUCBSearch"):
-            fit(
-                OptunaSearch(metric="reward", mode="max", sampler=inner),
-                private,
-                tmp_path,
-                num_samples=1,
-            )
+            search.suggest("a")
 
 
 def ledger(private: Any) -> list[Any]:
@@ -274,7 +361,7 @@ def test_plan_says_what_so_many_users_can_tell() -> None:
     assert "400 plays" in str(search_of().plan(400))
 
 
-@pytest.mark.usefixtures("the_ray")
+@pytest.mark.usefixtures("local_hosts")
 def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_set_back(
     tmp_path: Path,
 ) -> None:

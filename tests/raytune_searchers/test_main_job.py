@@ -1,7 +1,11 @@
-"""The main job on a real Ray: two lines changed, and everything else as Tune users know it."""
+"""The main job: two lines changed, and everything else as Tune users know it."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,104 +15,139 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from ray import tune
+from ray.tune.schedulers import ASHAScheduler
 
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning
+from tests.raytune_searchers.hosts import play
 from tests.raytune_searchers.runs import (
     PLANE,
     RECORDS,
+    absent,
     assert_sound,
+    begun,
     fit,
     ledger,
     make_search,
     squares,
 )
 
-pytestmark = pytest.mark.usefixtures("the_ray")
+# On a real Ray ----------------------------------------------------------------------------------
 
 
-def plane(config: dict[str, Any]) -> np.ndarray:
-    records = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
-    assert config["c"] == 5
-    return np.clip((config["x"] - records) ** 2 + (config["n"]["y"] / 4 - 0.1) ** 2, 0, 1)
+def plane_and_imports(notes: str) -> Any:
+    """A loss a record, noted with what its process has imported.
+
+    A worker gets it by value and imports nothing for it.
+    """
+
+    def plane(config: dict[str, Any]) -> Any:
+        import json
+        import os
+        import sys
+
+        import numpy as np
+
+        with open(notes, "a") as file:
+            file.write(json.dumps([os.getpid(), list(sys.modules)]) + "\n")
+        records = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
+        losses = (config["x"] - records) ** 2 + (config["n"]["y"] / 4 - 0.1) ** 2
+        return np.clip(losses + config["c"] - 5, 0, 1)
+
+    return plane
 
 
-def test_a_run_finds_the_minimum_publishes_releases_only_and_ends_by_itself(
-    tmp_path: Path,
-) -> None:
-    search = make_search(n_steps=12, step_size=None, step_rule="momentum")
-    results = fit(search, search.private(squares), tmp_path)
-    assert not results.errors
-    assert len(results) == 2 + 12 * 2 + 1
-    published = search._report()["published"]
-    assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
-    exact = {float(np.mean((r.config["x"] - RECORDS) ** 2)) for r in results}
+@dataclass
+class Job:
+    """A run of nine trials over two parameters and a constant, two at a time."""
+
+    search: Any
+    results: Any
+    trainable: Any
+    notes: list[tuple[int, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    folder = tmp_path_factory.mktemp("main")
+    search, trainable = make_search(), plane_and_imports(str(folder / "notes"))
+    results = fit(
+        search,
+        search.private(trainable),
+        folder,
+        param_space=PLANE,
+        max_concurrent_trials=2,
+        scheduler=ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=2),
+    )
+    notes = [json.loads(line) for line in (folder / "notes").read_text().splitlines()]
+    yield Job(search, results, trainable, notes)
+    search.close()
+
+
+@pytest.mark.slow
+def test_a_run_publishes_releases_only_and_ends_by_itself(job: Job) -> None:
+    assert not job.results.errors
+    assert len(job.results) == 2 + 2 * 3 + 1
+    published = job.search._report()["published"]
+    assert {r.metrics["trial_id"]: r.metrics["loss"] for r in job.results} == published
+    exact = {float(np.mean(job.trainable(r.config))) for r in job.results}
     assert exact.isdisjoint(published.values())
-    assert abs(search.recommend()["x"] - RECORDS.mean()) < 0.2
-    assert search.finished
-    assert search.guarantee(results).protected
-    assert_sound(search)
-    assert ledger(search)[2] == []
+    assert job.search.finished
+    assert job.search.guarantee(job.results).protected
+    assert_sound(job.search)
+    assert ledger(job.search)[2] == []
 
 
-def test_a_recommendation_is_a_config_that_the_trainable_runs(tmp_path: Path) -> None:
-    search = make_search()
-    results = fit(search, search.private(plane), tmp_path, param_space=PLANE)
-    recommended = search.recommend()
+@pytest.mark.slow
+def test_a_recommendation_is_a_config_that_the_trainable_runs(job: Job) -> None:
+    recommended = job.search.recommend()
     assert set(recommended) == {"x", "n", "c"}
     assert recommended["c"] == 5
-    assert plane(recommended).shape == RECORDS.shape
-    assert len(results) == 9
+    assert job.trainable(recommended).shape == RECORDS.shape
 
 
-def test_scores_are_maximised_and_metric_and_mode_may_come_from_the_tuner(tmp_path: Path) -> None:
-    search = make_search(
-        metric=None, mode=None, n_steps=12, step_size=None, step_rule="momentum", mu=3.0
-    )
-
-    def scores(config: dict[str, Any]) -> np.ndarray:
-        return 1.0 - squares(config)
-
-    results = fit(search, search.private(scores), tmp_path, metric="accuracy", mode="max")
-    assert not results.errors
-    assert abs(search.recommend()["x"] - RECORDS.mean()) < 0.2
-    assert results.get_best_result().metrics["accuracy"] > 0.8
-
-
-def test_a_plain_trainable_still_searches_and_nothing_is_claimed(tmp_path: Path) -> None:
-    from privbo_plugins.errors import PrivacyWarning
-
-    search = make_search(n_steps=6)
-    with pytest.warns(PrivacyWarning, match=r"plain floats.*search\.private"):
-        results = fit(
-            search, lambda c: {"loss": float(squares(c).mean())}, tmp_path, num_samples=12
-        )
-    assert len(results) == 12
-    guarantee = search.guarantee()
-    assert not guarantee.protected
-    assert "plain floats" in str(guarantee)
+@pytest.mark.slow
+def test_a_trials_process_imports_no_session_vault_model_or_accountant(job: Job) -> None:
+    process, times = Counter(pid for pid, _ in job.notes).most_common(1)[0]
+    assert times > 1  # so that what its first trial needed to tell its losses is noted by a later
+    imported = [modules for pid, modules in job.notes if pid == process][-1]
+    assert "raytune_searchers._trainable" in imported
+    assert absent(imported, [
+        "privbo_plugins.session", "privbo_plugins.vault", "privbo_plugins.privacy.accountant",
+        "privbo_plugins.models", "privbo_plugins.algorithms", "sqlalchemy", "opendp",
+        "dp_accounting", "scipy", "plotly",
+    ])  # fmt: skip
 
 
-def test_num_samples_plans_a_run_that_fits(tmp_path: Path) -> None:
-    search = make_search(n_steps=None, n_starts=None)
-    results = fit(search, search.private(squares), tmp_path, num_samples=20)
-    assert len(results) <= 20
-    assert search.finished
-    assert search._report()["plan"].n_trials <= 20
-
-
-def test_choices_of_any_kind_reach_the_trial_and_the_recommendation(tmp_path: Path) -> None:
-    search = make_search()
+@pytest.mark.slow
+def test_scores_choices_of_any_kind_and_a_plan_that_fits_num_samples(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    search = make_search(metric=None, mode=None, n_steps=None, n_starts=None)
     space = {
         "f": tune.choice([np.sin, np.cos]),
         "g": tune.choice([{"k": 1}, {"k": 2}]),
         "x": tune.uniform(0, 1),
     }
 
-    def losses(config: dict[str, Any]) -> np.ndarray:
-        return np.abs(config["f"](config["x"]) - RECORDS) / config["g"]["k"]
+    def scores(config: dict[str, Any]) -> np.ndarray:
+        return 1.0 - np.abs(config["f"](config["x"]) - RECORDS) / config["g"]["k"]
 
-    results = fit(search, search.private(losses), tmp_path, param_space=space)
+    results = fit(
+        search,
+        search.private(scores),
+        tmp_path,
+        param_space=space,
+        num_samples=12,
+        metric="accuracy",
+        mode="max",
+        max_concurrent_trials=2,
+    )
     assert not results.errors
+    assert search.finished
+    assert len(results) == search._report()["plan"].n_trials <= 12
     assert search.guarantee(results).protected
+    best = results.get_best_result().metrics["accuracy"]
+    assert best == max(search._report()["published"].values())
     with pytest.raises(ValueError, match=r"search\.recommend\(param_space\)"):
         search.recommend()
     recommended = search.recommend(space)
@@ -116,16 +155,50 @@ def test_choices_of_any_kind_reach_the_trial_and_the_recommendation(tmp_path: Pa
     assert recommended["g"] in ({"k": 1}, {"k": 2})
 
 
-def test_a_trainable_that_always_fails_ends_the_search(tmp_path: Path) -> None:
-    from privbo_plugins.errors import UtilityWarning
+# Through the hooks ------------------------------------------------------------------------------
 
-    search = make_search()
+
+def scores(config: dict[str, Any]) -> np.ndarray:
+    return 1.0 - squares(config)
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize(
+    ("mode", "values", "mu"), [("min", squares, 1.0), ("max", scores, 3.0)], ids=["min", "max"]
+)
+def test_a_longer_run_finds_the_optimum(mode: str, values: Any, mu: float) -> None:
+    search = begun(make_search(mu, mode=mode, n_steps=12, step_size=None, step_rule="momentum"))
+    trials = play(search, search.private(values), at_once=2)
+    assert len(trials) == 2 + 12 * 2 + 1
+    assert abs(search.recommend()["x"] - RECORDS.mean()) < 0.2
+    assert search.finished
+    assert search.guarantee(trials).protected
+    assert_sound(search, mu)
+    if mode == "max":
+        assert max(trial.metrics["loss"] for trial in trials) > 0.8
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_plain_trainable_still_searches_and_nothing_is_claimed() -> None:
+    search = begun(make_search(n_steps=6))
+    with pytest.warns(PrivacyWarning, match=r"plain floats.*search\.private"):
+        trials = play(search, lambda config: {"loss": float(squares(config).mean())}, 12)
+    assert len(trials) == 12
+    guarantee = search.guarantee()
+    assert not guarantee.protected
+    assert "plain floats" in str(guarantee)
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_trainable_that_always_fails_ends_the_search() -> None:
+    search = begun(make_search())
 
     def broken(config: dict[str, Any]) -> np.ndarray:
         raise KeyError("Jane Doe")
 
     with pytest.warns(UtilityWarning, match="10 trials failed one after another"):
-        results = fit(search, search.private(broken), tmp_path)
-    assert 10 <= len(results) <= 12
-    assert all("Jane" not in str(error) for error in results.errors)
+        trials = play(search, search.private(broken))
+    assert len(trials) == 10
+    assert all(trial.error is not None for trial in trials)
+    assert all("Jane" not in str(trial.error) for trial in trials)
     assert ledger(search) == ([], [], [])

@@ -525,6 +525,7 @@ def files(*folders: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in found if not path.is_symlink()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
 class TestExperiments:
     def test_rows_stay_in_the_curators_actor(
@@ -541,6 +542,7 @@ class TestExperiments:
             path,
             param_space={},
             num_samples=len(points),
+            max_concurrent_trials=1,
         ).fit()
         good = {r.config["row"]: r.metrics["answer"] for r in results if r.error is None}
         assert good == {row: outcome(row) for row in (0, BEST)}
@@ -589,7 +591,8 @@ class TestExperiments:
         search = search_of(table, points_to_evaluate=[{"row": 0}, {"row": FAILING}])
         path = tmp_path / "experiments"
         space = {"row": tune.randint(0, N), "c": 5}
-        results = tuner(search, leaky, path, param_space=space, num_samples=2).fit()
+        one = {"num_samples": 2, "max_concurrent_trials": 1}
+        results = tuner(search, leaky, path, param_space=space, **one).fit()
         assert {tuple(r.config.items()) for r in results} == {
             (("row", 0), ("c", 5)), (("row", FAILING), ("c", 5))
         }  # fmt: skip
@@ -696,7 +699,7 @@ def test_outcomes_that_end_the_process_do_not(secret: Path) -> None:
     assert host.call("guarantee")[1].n_answers == 0
 
 
-@pytest.mark.usefixtures("the_ray")
+@pytest.mark.usefixtures("local_hosts")
 def test_warnings_of_the_curator_reach_the_driver() -> None:
     def make() -> Curator:
         return Curator(

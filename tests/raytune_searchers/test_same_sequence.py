@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,8 @@ from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.noise import InsecureNoise
 from raytune_searchers import DPGIBOSearch
-from tests.raytune_searchers.runs import RECORDS, SETTINGS, fit
+from tests.raytune_searchers.hosts import play
+from tests.raytune_searchers.runs import RECORDS, SETTINGS
 
 SHARED = {name: value for name, value in SETTINGS.items() if name not in ("metric", "mode")} | {
     "mu": 1.0,
@@ -61,27 +60,22 @@ def _in_optuna() -> list[tuple[dict[str, Any], float]]:
     return [(trial.params, trial.value) for trial in study.trials]
 
 
-def _in_tune(folder: Path) -> list[tuple[dict[str, Any], float]]:
+def _in_tune() -> list[tuple[dict[str, Any], float]]:
     search = DPGIBOSearch(**SHARED, metric="loss", mode="min", noise=InsecureNoise(5))
-    private = search.private(lambda config: losses(**config))
-    results = fit(search, private, folder, param_space=IN_TUNE, max_concurrent_trials=1)
-    assert not results.errors
+    assert search.set_search_properties(None, None, dict(IN_TUNE), num_samples=-1)
+    trials = play(search, search.private(lambda config: losses(**config)))
+    assert not any(trial.error for trial in trials)
     search.close()
-    return [(result.config, result.metrics["loss"]) for result in sorted(results, key=_number)]
+    return [(trial.config, trial.metrics["loss"]) for trial in trials]
 
 
-def _number(result: Any) -> int:
-    found = re.search(r"_[0-9a-f]{8}_(\d+)_", Path(result.path).name)
-    assert found is not None
-    return int(found[1])
-
-
-def test_one_algorithm_in_two_hosts(the_ray: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("local_hosts")
+def test_one_algorithm_in_two_hosts() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with pytest.warns(PrivacyWarning, match="noise source"):
         expected = _in_optuna()
     with pytest.warns(PrivacyWarning, match="noise source"):
-        found = _in_tune(tmp_path)
+        found = _in_tune()
     assert len(found) == len(expected) == 3 + 3 * 4 + 1
     assert [config for config, _ in found] == [params for params, _ in expected]
     assert [value for _, value in found] == [value for _, value in expected]

@@ -1,7 +1,7 @@
 """Trainables that fail at a given point of a given trial, and a driver that they kill.
 
-As a script it runs one experiment in a Ray of its own (or in one that is running); the test that
-started it goes on from what it leaves behind.
+:func:`drive` is for a process of its own (``tests.worker.script``): one experiment in a Ray of its
+own, or in one that is running; the test that began it goes on from what it leaves behind.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import pickletools
+import shutil
 import signal
-import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from ray.tune.search import ConcurrencyLimiter
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import DPGIBOSearch
 from tests.raytune_searchers.runs import LINE, make_search, squares, tuner
+from tests.worker import script
 
 TRIAL, DRIVER, RAISE, NEVER, SLEEP, LOSE_VAULT, KILL_VAULT = (
     "trial",
@@ -119,7 +121,7 @@ def kill_driver(driver: int, experiment: Path) -> None:
     the files where Tune saves all the time.
     """
     now = time.time() if os.environ.get("TUNE_GLOBAL_CHECKPOINT_S") == "0" else 0.0
-    for _ in range(300):
+    while True:
         stop(driver)
         if restorable(experiment, since=now):
             break
@@ -206,7 +208,7 @@ def die_at_first_save() -> None:
     DPGIBOSearch.save = save  # type: ignore[method-assign]
 
 
-def main(
+def drive(
     folder: str,
     ray_folder: str,
     faults: list[tuple[int, str, str]],
@@ -235,5 +237,47 @@ def main(
     tuner(algorithm, trainable, Path(folder), param_space=LINE, **tune_settings).fit()
 
 
-if __name__ == "__main__":
-    main(**json.loads(sys.argv[1]))
+# For the test -----------------------------------------------------------------------------------
+
+
+def run_until_killed(scene: str, settings: dict[str, Any]) -> None:
+    """Runs a scene in a process of its own until it is killed, then ends what its Ray left.
+
+    Args:
+        scene: ``module:function``; it is given the folder of its Ray.
+        settings: Its other arguments.
+    """
+    ray_folder = Path(tempfile.mkdtemp(prefix="ry", dir="/tmp"))
+    said = ray_folder / "said"
+    with said.open("wb") as stderr:
+        driver = script(
+            scene,
+            settings | {"ray_folder": str(ray_folder)},
+            stdout=stderr,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    try:
+        assert driver.wait() == -signal.SIGKILL, said.read_text()[-3000:]
+    finally:
+        while left := _processes_of(driver.pid, ray_folder):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+            driver.poll()
+        shutil.rmtree(ray_folder, ignore_errors=True)
+
+
+def _processes_of(session: int, folder: Path) -> list[int]:
+    """Processes of a session, and those whose command names a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+            of_session = (entry / "stat").read_text().rpartition(")")[2].split()[3]
+        except OSError:
+            continue
+        if of_session == str(session) or str(folder).encode() in command:
+            found.append(int(entry.name))
+    return found

@@ -1,13 +1,11 @@
 """Trials with a private reward that die at a given point, and a driver that one of them kills.
 
-As a script it runs one experiment in a Ray of its own, until it is killed.
+:func:`drive` is for a process of its own: one experiment in a Ray of its own, until it is killed.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,8 @@ from ray import tune
 
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import LDPGPUCBSearch
-from tests.raytune_searchers.fault_driver import (
+from tests.raytune_searchers.runs import tuner
+from tests.raytune_searchers.scenes import (
     DRIVER,
     REPORTED,
     STORED,
@@ -28,7 +27,6 @@ from tests.raytune_searchers.fault_driver import (
     first_time,
     turn_of,
 )
-from tests.raytune_searchers.runs import tuner
 
 CHARGED, PLAYED = "charged", "played"
 """Where else a trial may die: while its noise is drawn, and before its user is charged."""
@@ -104,7 +102,7 @@ def search_of(folder: Path) -> LDPGPUCBSearch:
     )
 
 
-def main(folder: str, ray_folder: str) -> None:
+def drive(folder: str, ray_folder: str) -> None:
     """Runs the experiment ``folder``/run, which kills this process in its last trial."""
     from tests.raytune_searchers.conftest import INIT  # trials need no pytest
 
@@ -114,7 +112,3 @@ def main(folder: str, ray_folder: str) -> None:
     trainable = faulty(search.private, Path(folder), {(2, STORED): DRIVER})
     settings = {"num_samples": 3, "max_concurrent_trials": 1}
     tuner(search, trainable, Path(folder), **settings).fit()
-
-
-if __name__ == "__main__":
-    main(**json.loads(sys.argv[1]))

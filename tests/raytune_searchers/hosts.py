@@ -1,0 +1,299 @@
+"""Hosts and trials in the process of the test, where what Ray does between processes is not asked.
+
+:class:`LocalRay` stands for as much of Ray as the way to a host uses: named actors that are begun,
+called, killed and found. Both ends of every call are the package's own, and so is everything that
+decides who may begin a host and what is said where there is none. What is sent travels by pickle,
+so that what could not reach another process does not reach a host here; an actor ends with the
+handle of whoever began it; one with a database is begun again after its process has died.
+
+:func:`run_trial` is one trial as Tune runs it, through the hooks of a search.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+import ray.cloudpickle as cloudpickle
+from ray.exceptions import RayActorError
+from ray.train._internal import session as ray_session
+
+from raytune_searchers import DPFTSDESearch, _actor, _channel
+from raytune_searchers._audit import flat
+from raytune_searchers._channel import HostActor
+from raytune_searchers._lifecycle import FINISHED, merged
+
+
+def sent(value: Any) -> Any:
+    """What arrives of it in another process."""
+    return cloudpickle.loads(cloudpickle.dumps(value))
+
+
+# Actors -----------------------------------------------------------------------------------------
+
+
+class Process:
+    """An actor's process: it holds the host, and may die.
+
+    Args:
+        begin: Makes the host, from pickled arguments.
+        restarts: Whether another process takes its place when it dies.
+    """
+
+    def __init__(self, begin: Callable[[], HostActor], restarts: bool) -> None:
+        self._begin, self._restarts = begin, restarts
+        self.host: HostActor | None = begin()
+
+    def end(self) -> None:
+        """For good."""
+        self.host = None
+
+    def crash(self) -> None:
+        """As a kill of the process: what it held in memory is gone."""
+        self.host = self._begin() if self._restarts and self.host is not None else None
+
+    def call(self, args: bytes) -> Any:
+        """What the host replies.
+
+        Raises:
+            RayActorError: If it is not there.
+        """
+        if self.host is None:
+            raise RayActorError
+        return sent(self.host.call(*cloudpickle.loads(args)))
+
+
+class Handle:
+    """A way to an actor; the one of whoever began it ends it when it is dropped."""
+
+    def __init__(self, process: Process, *, owns: bool = False) -> None:
+        self.process = process
+        self.call = SimpleNamespace(remote=lambda *args: Reply(process, args))
+        if owns:
+            weakref.finalize(self, process.end)
+
+
+class Reply:
+    """What a call has brought about, for ``ray.get``."""
+
+    def __init__(self, process: Process, args: tuple[Any, ...]) -> None:
+        self._reply, self._error = None, None
+        try:
+            self._reply = process.call(cloudpickle.dumps(args))
+        except RayActorError as error:
+            self._error = error
+
+    def get(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._reply
+
+
+class LocalRay:
+    """Ray's named actors, in this process."""
+
+    def __init__(self) -> None:
+        self.running = True
+        self._processes: dict[str, Process] = {}
+
+    # What Ray offers ------------------------------------------------------------------------
+
+    def is_initialized(self) -> bool:
+        return self.running
+
+    def get_runtime_context(self) -> Any:
+        worker = SimpleNamespace(mode=ray.SCRIPT_MODE)
+        return SimpleNamespace(worker=worker, get_node_id=lambda: "0" * 56)
+
+    def get_actor(self, name: str, namespace: str | None = None) -> Handle:
+        process = self._processes.get(name)
+        if process is None or process.host is None:
+            raise ValueError(f"no actor {name}")
+        return Handle(process)
+
+    def kill(self, actor: Handle) -> None:
+        actor.process.end()
+
+    def remote(self, kind: type[HostActor]) -> Any:
+        def options(**wanted: Any) -> Any:
+            return SimpleNamespace(remote=lambda *args: self._begun(kind, wanted, args))
+
+        return SimpleNamespace(options=options)
+
+    def _begun(
+        self, kind: type[HostActor], options: dict[str, Any], args: tuple[Any, ...]
+    ) -> Handle:
+        name, found = options["name"], self._processes.get(options["name"])
+        if found is not None and found.host is not None:
+            if options["get_if_exists"]:
+                return Handle(found)
+            raise ValueError(f"the name {name} is taken")
+        blob = cloudpickle.dumps(args)
+        process = Process(lambda: kind(*cloudpickle.loads(blob)), options["max_restarts"] != 0)
+        self._processes[name] = process
+        return Handle(process, owns=True)
+
+    def get(self, reply: Reply) -> Any:
+        return reply.get()
+
+    def wait(self, replies: list[Reply], **_: Any) -> tuple[list[Reply], list[Reply]]:
+        return replies, []
+
+    # What a test does to them ---------------------------------------------------------------
+
+    @property
+    def alive(self) -> list[str]:
+        """Names of the actors that are there."""
+        return sorted(name for name, process in self._processes.items() if process.host)
+
+    def end_driver(self) -> None:
+        """What a killed driver leaves: no actor of its own, and nothing that this process knew."""
+        for process in self._processes.values():
+            process.end()
+        gc.collect()
+        _actor._ANCHORS.clear()
+        _channel._KNOWN.clear()
+        _channel._SEEN.clear()
+
+    @contextmanager
+    def installed(self) -> Iterator[LocalRay]:
+        """In the place of the real one, for hosts; everything else goes on to the real one."""
+        real = {name: getattr(ray, name) for name in ("remote", "get", "wait", "kill")}
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("is_initialized", "get_runtime_context", "get_actor"):
+                patch.setattr(ray, name, getattr(self, name))
+            for name, original in real.items():
+                patch.setattr(ray, name, _either(getattr(self, name), original))
+            yield self
+        for process in self._processes.values():
+            process.end()
+
+
+def crash(name: str) -> None:
+    """Kills a host's process, from wherever this process is."""
+    ray.get_actor(name, namespace=_channel.NAMESPACE).process.crash()
+
+
+def lose(name: str) -> None:
+    """Ends a host's actor for good."""
+    ray.kill(ray.get_actor(name, namespace=_channel.NAMESPACE))
+
+
+def _either(local: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Our own for hosts, their handles and their replies; Tune uses Ray's decorators too."""
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else None
+        first = first[0] if isinstance(first, list) and first else first
+        ours = isinstance(first, Handle | Reply) or first is HostActor
+        return (local if ours else original)(*args, **kwargs)
+
+    return chosen
+
+
+# Trials -----------------------------------------------------------------------------------------
+
+
+class Session:
+    """As much of a trial's session as function trainables use."""
+
+    world_rank = None
+    loaded_checkpoint = None
+
+    def __init__(self, trial: str, heard: Callable[[Mapping[str, Any]], None]) -> None:
+        self.trial_id = self.trial_name = trial
+        self._heard = heard
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
+        self._heard(dict(metrics))
+
+
+@contextmanager
+def in_session(trial: str, heard: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
+    """Where a trainable finds the session of its trial."""
+    before, ray_session._session = ray_session._session, Session(trial, heard)
+    try:
+        yield
+    finally:
+        ray_session._session = before
+
+
+@dataclass
+class Trial:
+    """What a ``ResultGrid`` shows of a trial.
+
+    Attributes:
+        trial_id: Its name.
+        config: What it was to evaluate.
+        metrics: Its last result.
+        rows: Everything that it reported.
+        error: What ended it, if anything did.
+    """
+
+    trial_id: str
+    config: dict[str, Any]
+    metrics: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    error: Exception | None = None
+
+
+def run_trial(search: Any, trainable: Callable[..., Any], trial: str) -> Trial | None:
+    """One trial, from its suggestion to its completion; None if nothing was suggested."""
+    suggestion = search.suggest(trial)
+    return evaluate(search, trainable, trial, suggestion) if isinstance(suggestion, dict) else None
+
+
+def evaluate(
+    search: Any, trainable: Callable[..., Any], trial: str, suggestion: Mapping[str, Any]
+) -> Trial:
+    """The rest of a trial to which a search has suggested something."""
+    made = Trial(trial, merged(_of_the_tuner(search), suggestion))
+
+    def heard(metrics: Mapping[str, Any]) -> None:
+        steps = len(made.rows) + 1
+        own = {"trial_id": trial, "training_iteration": steps, "config": made.config}
+        made.metrics = {**metrics, **own}
+        made.rows.append(made.metrics)
+        search.on_trial_result(trial, flat(made.metrics))
+
+    travelled = sent(trainable)
+    with in_session(trial, heard):
+        try:
+            returned = travelled(sent(made.config))
+        except Exception as error:
+            made.error = error
+    if made.error is None and returned is not None:
+        heard(returned)
+    last = flat(made.metrics) if made.metrics else None
+    search.on_trial_complete(trial, last, error=made.error is not None)
+    return made
+
+
+def _of_the_tuner(search: Any) -> Mapping[str, Any]:
+    """The Tuner's param_space, which fills in constants; a federation has none."""
+    inner = getattr(search, "searcher", search)  # of a limiter
+    federated = isinstance(inner, DPFTSDESearch)
+    return {} if federated else getattr(inner, "_param_space", {})
+
+
+def play(
+    search: Any, trainable: Callable[..., Any], n: int = 200, *, at_once: int = 1, name: str = "t"
+) -> list[Trial]:
+    """Trials until the search has finished or so many have run, some of them out together."""
+    done: list[Trial] = []
+    for start in range(0, n, at_once):
+        trials = [f"{name}{i}" for i in range(start, min(n, start + at_once))]
+        asked = {trial: search.suggest(trial) for trial in trials}
+        given = {t: config for t, config in asked.items() if isinstance(config, dict)}
+        done += [evaluate(search, trainable, trial, config) for trial, config in given.items()]
+        if FINISHED in asked.values():
+            break
+        assert given, "nothing is suggested while no trial is out"
+    return done

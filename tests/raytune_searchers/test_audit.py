@@ -1,0 +1,152 @@
+"""What is stored must be accounted for by a release or a declaration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray
+
+from privbo_plugins.errors import PrivacyWarning, VaultError
+from raytune_searchers import _trainable
+from tests.raytune_searchers.runs import begun, make_search, protected, told
+
+pytestmark = pytest.mark.usefixtures("local_hosts")
+
+
+def test_nothing_is_claimed_before_a_trial_ran_privately() -> None:
+    search = begun(make_search())
+    search.suggest("a")
+    assert not protected(search)
+    search.on_trial_complete("a", error=True)
+    assert "no trial has run inside search.private" in str(search.guarantee())
+    told(search, "b")
+    assert protected(search)
+    search.close()
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"experiment_id": 0.7},
+        {"config/auc": 0.7},
+        {"config/x": 0.5, "auc": 0.7},
+        {"should_checkpoint": 0.7},
+        {"checkpoint_dir_name": "checkpoint_000000"},
+        {"train/auc": 0.7},
+        {"loss": [0.7, 0.8]},
+        {"loss": np.array([0.7, 0.8])},
+        {"loss": "0.7"},
+    ],
+)
+def test_whatever_nobody_accounts_for_unprotects(result: dict[str, Any]) -> None:
+    search = begun(make_search())
+    told(search, "a")
+    assert protected(search)
+    search.suggest("b")
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        search.on_trial_result("b", {"trial_id": "b", "training_iteration": 1} | result)
+    assert not protected(search)
+    search.close()
+
+
+def test_what_tune_itself_writes_is_no_concern() -> None:
+    search = begun(make_search())
+    told(search, "a")
+    search.suggest("b")
+    search.on_trial_result(
+        "b",
+        {
+            "trial_id": "b",
+            "training_iteration": 1,
+            "config/x": 0.5,
+            "checkpoint_dir_name": None,
+            "time_total_s": 1.0,
+            "loss": float("nan"),
+        },
+    )
+    assert protected(search)
+    search.close()
+
+
+def test_a_name_vouches_for_itself_only() -> None:
+    assert _trainable.flat({"train": {"loss": 1.0, "n": {}}, "a/b": 2}) == {
+        "train/loss": 1.0,
+        "train/n": {},
+        "a/b": 2,
+    }
+    search = begun(make_search())
+    told(search, "a")
+    search.suggest("b")
+    search._call("vouch", "report_public(train/loss)", "b")
+    search.on_trial_result("b", {"train/loss": 1.0})
+    assert protected(search)
+    with pytest.warns(PrivacyWarning, match="other names"):
+        search.on_trial_result("b", {"train/loss": 1.0, "train/auc": 0.7})
+    assert not protected(search)
+    search.close()
+
+
+def test_an_exposure_outlives_the_vault(tmp_path: Path) -> None:
+    search = begun(make_search())
+    told(search, "a")
+    search.save(str(tmp_path / "state"))
+    search.suggest("b")
+    with pytest.warns(PrivacyWarning, match="other names"):
+        search.on_trial_result("b", {"auc": 0.7})
+    ray.kill(search._anchor.actor)
+    guarantee = search.guarantee()
+    assert not guarantee.protected
+    assert "other names" in str(guarantee)
+
+
+def test_an_exposure_that_the_vault_could_not_take_is_told_it_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = begun(make_search())
+    told(search, "a")
+    search.suggest("b")
+    call = search._call
+
+    def failing(operation: str, *args: Any) -> Any:
+        if operation == "mark_unprotected":
+            raise VaultError("The vault refused an operation.")
+        return call(operation, *args)
+
+    monkeypatch.setattr(search, "_call", failing)
+    with pytest.warns(PrivacyWarning, match="other names"):
+        search.on_trial_result("b", {"auc": 0.7})
+    monkeypatch.undo()
+    assert not protected(search)
+    assert not call("report", False)["guarantee"].protected
+    search.close()
+
+
+def test_what_passed_by_while_the_vault_was_gone_unprotects(tmp_path: Path) -> None:
+    search = begun(make_search())
+    told(search, "a")
+    search.save(str(tmp_path / "state"))
+    search.suggest("b")
+    ray.kill(search._anchor.actor)
+    search.on_trial_complete("b", {"loss": 0.7, "trial_id": "b"})
+    assert not search.guarantee().protected
+    with pytest.raises(VaultError, match="The vault of this run is gone"):
+        search.suggest("c")
+
+
+def test_a_vault_that_ends_after_everything_was_compared_leaves_its_last_word(
+    tmp_path: Path,
+) -> None:
+    search = begun(make_search())
+    value = told(search, "a")
+    search.save(str(tmp_path / "state"))
+    ray.kill(search._anchor.actor)
+    guarantee = search.guarantee()
+    assert guarantee.protected
+    assert "the vault has ended" in str(guarantee)
+    assert search.history().values[0][2] == value

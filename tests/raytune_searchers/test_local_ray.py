@@ -1,0 +1,116 @@
+"""What stands in for Ray where only hosts are wanted does what Ray does with them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray
+
+from privbo_plugins.errors import VaultError
+from raytune_searchers._actor import Anchor, Host, connect
+from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, trial_sender
+from tests.raytune_searchers.hosts import crash as crash_here
+
+
+def counting() -> type[Host]:
+    """A host that counts in memory; by value, so that its process imports no tests."""
+
+    class Counts(Host):
+        GONE = LOSSES
+        n = 0
+
+        def join(self, settings: Any) -> tuple[str, tuple[str, ...]]:
+            return "vault", ()
+
+        def add(self) -> int:
+            self.n += 1
+            return self.n
+
+    return Counts
+
+
+def _kill_process(name: str) -> None:
+    actor = ray.get_actor(name, namespace=NAMESPACE)
+    pid = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.02)
+
+
+Crash = Callable[[str], None]
+
+
+def name_of(what: str) -> str:
+    return f"{what}/{uuid.uuid4().hex}"
+
+
+def way(own: Anchor, url: str | None) -> Channel:
+    settings: Any = SimpleNamespace(run="r", vault_id=None)
+    return connect(own, settings, url)[0]
+
+
+def call_again_and_again(channel: Channel) -> None:
+    for _ in range(10_000):  # Ray ends an actor a little later
+        channel.call("add")
+
+
+class Contract:
+    """What is expected of either Ray; ``crash`` kills a host's process."""
+
+    def test_a_host_in_memory_is_begun_once_and_lost_with_its_process(self, crash: Crash) -> None:
+        kind, name = counting(), name_of("memory")
+        own = Anchor(name, kind, True, None)
+        driver, trial = way(own, None), Channel(trial_sender(name, LOSSES))
+        assert [driver.call("add"), trial.call("add")] == [1, 2]
+        assert way(Anchor(name, kind, False, None), None).call("add") == 3
+        with pytest.raises(VaultError, match="alive in this cluster"):
+            way(Anchor(name, kind, True, None), None)
+        crash(name)
+        for lost in (driver, trial):
+            with pytest.raises(VaultError, match="The vault of this run is gone"):
+                lost.call("add")
+
+    def test_a_host_in_memory_ends_with_whoever_began_it(self, crash: Crash) -> None:
+        kind, name = counting(), name_of("memory")
+        own = Anchor(name, kind, True, None)
+        assert way(own, None).call("add") == 1
+        del own
+        gc.collect()
+        with pytest.raises(VaultError):
+            call_again_and_again(Channel(trial_sender(name, LOSSES)))
+
+    def test_a_host_with_a_database_is_begun_again(self, crash: Crash) -> None:
+        kind, name, url = counting(), name_of("durable"), "sqlite:////nowhere.db"
+        own = Anchor(name, kind, True, None)
+        driver = way(own, url)
+        assert driver.call("add") == 1
+        assert way(Anchor(name, kind, True, None), url).call("add") == 2  # they share it
+        crash(name)
+        assert driver.call("add") == 1
+        own.end()
+        assert driver.call("add") == 1
+        own.end()
+
+
+class TestInThisProcess(Contract):
+    @pytest.fixture
+    def crash(self, local_hosts: Any) -> Crash:
+        return crash_here
+
+
+@pytest.mark.slow
+class TestInRay(Contract):
+    @pytest.fixture
+    def crash(self, the_ray: Any) -> Crash:
+        return _kill_process
