@@ -603,8 +603,10 @@ def test_a_round_costs_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isfinite(last.V).all()
 
 
-@pytest.mark.slow
 # It is public ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
 def test_another_process_believes_the_same(tmp_path: Path) -> None:
     """Whatever the seed of its hashes."""
     told, file = config_of(q=0.7).to_dict(), tmp_path / "fingerprint"
