@@ -541,6 +541,7 @@ def test_without_noise_many_agents_tell_m() -> None:
     assert np.diag(phi @ belief.V @ phi.T).max() < 0.02 * SURE.shared_sd**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("N", [2, 30])
 def test_a_belief_without_doubt_grows_surer(N: int) -> None:
     """In the order of positive semidefinite matrices, and the more so the less noise there is."""
@@ -605,6 +606,7 @@ def test_a_round_costs_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
 # It is public ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_process_believes_the_same(tmp_path: Path) -> None:
     """Whatever the seed of its hashes."""
     told, file = config_of(q=0.7).to_dict(), tmp_path / "fingerprint"
@@ -924,6 +926,7 @@ def test_senseless_settings_are_refused(changed: dict[str, Any]) -> None:
         config_of(**changed)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=8)
 @given(
     level_sd=st.floats(1e-4, 10),

@@ -297,6 +297,7 @@ def test_columns_without_bounds_are_refused(text: str, capsys: Any) -> None:
     assert "public bounds" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_entries_that_are_missing_or_unknown_count_as_the_middle() -> None:
     assert math.isnan(column("age:1:2").read(" NA ")[0])
     assert column("sex=F,M").read("M") == [0.0, 1.0]

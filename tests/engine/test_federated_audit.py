@@ -33,6 +33,8 @@ from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
 from privbo_plugins.privacy.noise import InsecureNoise, choose
 from privbo_plugins.privacy.subsampling import pld_epsilon
 
+pytestmark = pytest.mark.slow  # all of them together
+
 RUNS = {1.0: 21_000, 0.35: 51_000}
 """Runs of a round in each of the two worlds, for correct code; the smaller claim needs more."""
 

@@ -41,6 +41,8 @@ from privbo_plugins.privacy.local import (
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise
 from privbo_plugins.vault import open_vault
 
+pytestmark = pytest.mark.slow  # all of them together
+
 RUNS, SOAK_RUNS = 4000, 12_000
 """Runs on each of the two rewards, for correct code over a seeded source."""
 

@@ -311,6 +311,7 @@ def test_piecewise_has_the_published_density(epsilon: float, u: float) -> None:
     assert np.abs(exact - published).max() < 2e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 40.0])
 def test_piecewise_on_all_of_its_points(epsilon: float) -> None:
     """2**20 of them: one support to the last bit, and epsilon at every one of them."""

@@ -169,6 +169,7 @@ DESIGNS = range(4)
 """Seeds of the designs; without privacy nothing else is random."""
 
 
+@pytest.mark.slow
 def test_private_regression_converges_near_the_optimum() -> None:
     path, _ = regression_path(1.0, 2)
     assert_allclose(path[0], np.zeros(4), atol=1e-12)
