@@ -70,11 +70,11 @@ class Places:
 
     def check(self, before: dict[str, Any]) -> dict[str, Any]:
         """What must hold at every moment; returns the releases."""
-        earlier = ledger(self.vault)
-        now = releases(self.vault)
+        seen, earlier = lines(self.folder / "seen"), ledger(self.vault)
+        now = releases(self.vault)  # after what was seen of it: a round may just be ending
         assert set(earlier) <= set(now) <= set(ledger(self.vault))  # a server may be at work
         assert before.items() <= now.items()
-        for _, t, weights in lines(self.folder / "seen"):
+        for _, t, weights in seen:
             assert now[str(t)] == weights
         return now
 
