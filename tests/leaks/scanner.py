@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import traceback as tracebacks
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -20,6 +21,8 @@ import numpy as np
 
 _DIGITS = frozenset(b"0123456789")
 _WINDOW = 8
+_SPREAD, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(64 - 18)
+"""Hash windows into a table of 2^18 bits, which settles most of them at once."""
 
 
 def _base64_forms(raw: bytes) -> Iterator[bytes]:
@@ -83,7 +86,7 @@ class Scanner:
 
     def __init__(self) -> None:
         self._patterns: list[tuple[str, bytes, bool]] = []
-        self._index: tuple[np.ndarray, dict[int, list[int]]] | None = None
+        self._index: tuple[np.ndarray, dict[int, list[int]]] | None = None  # table of bits, exact
 
     def __len__(self) -> int:
         return len(self._patterns)
@@ -131,24 +134,23 @@ class Scanner:
             table: dict[int, list[int]] = {}
             for i, (_, pattern, _) in enumerate(self._patterns):
                 table.setdefault(int.from_bytes(pattern[:_WINDOW], "little"), []).append(i)
-            self._index = np.array(sorted(table), dtype=np.uint64), table
+            bits = np.zeros(1 << 18, dtype=bool)
+            bits[_slots(np.array(list(table), dtype=np.uint64))] = True
+            self._index = bits, table
         return self._index
 
     def hits(self, blob: bytes) -> list[str]:
         """Names of the sentinels in a blob, with their encodings."""
-        keys, table = self._prefixes()
+        bits, table = self._prefixes()
         found: dict[str, None] = {}
-        if not len(keys):
-            return []
         for offset in range(_WINDOW):
             count = (len(blob) - offset) // _WINDOW
             if count <= 0:
                 continue
             windows = np.frombuffer(blob, dtype="<u8", count=count, offset=offset)
-            places = np.minimum(np.searchsorted(keys, windows), len(keys) - 1)
-            for w in np.flatnonzero(keys[places] == windows):
+            for w in np.flatnonzero(bits[_slots(windows)]):
                 start = offset + _WINDOW * int(w)
-                for i in table[int(windows[w])]:
+                for i in table.get(int(windows[w]), ()):
                     name, pattern, bounded = self._patterns[i]
                     if _matches(blob, start, pattern, bounded):
                         found[name] = None
@@ -157,6 +159,10 @@ class Scanner:
     def scan(self, artefacts: Mapping[str, bytes]) -> list[str]:
         """``artefact: sentinel as encoding`` for every hit."""
         return [f"{name}: {hit}" for name, blob in artefacts.items() for hit in self.hits(blob)]
+
+
+def _slots(windows: np.ndarray) -> np.ndarray:
+    return (windows * _SPREAD) >> _SHIFT
 
 
 def _matches(blob: bytes, start: int, pattern: bytes, bounded: bool) -> bool:
@@ -200,12 +206,8 @@ def frame_bytes(traceback: TracebackType | None) -> Iterator[tuple[str, bytes]]:
         traceback = traceback.tb_next
 
 
-def exception_leaks(error: BaseException, scanner: Scanner) -> list[str]:
-    """Hits in an exception, its causes, contexts and frames.
-
-    The first frame is the one that caught it, a test, which knows the sentinels.
-    """
-    leaks: list[str] = []
+def links(error: BaseException) -> Iterator[BaseException]:
+    """An exception, those it holds, and those it came from."""
     chain: list[BaseException | None] = [error]
     seen: set[int] = set()
     while chain:
@@ -213,10 +215,30 @@ def exception_leaks(error: BaseException, scanner: Scanner) -> list[str]:
         if link is None or id(link) in seen:
             continue
         seen.add(id(link))
+        yield link
+        chain += [link.__cause__, link.__context__, *getattr(link, "exceptions", ())]
+
+
+def _printed(link: BaseException, trace: TracebackType | None) -> bytes:
+    """What log handlers print who show local variables, also of suppressed contexts."""
+    shown = tracebacks.TracebackException(
+        type(link), link, trace, capture_locals=True, compact=False
+    )
+    text = [*shown.format(), repr(link.args), repr(vars(link)), repr(link.__reduce__())]
+    return "\n".join(text).encode(errors="backslashreplace")
+
+
+def exception_leaks(error: BaseException, scanner: Scanner) -> list[str]:
+    """Hits in an exception, its causes, contexts and frames, and in how it is printed.
+
+    The first frame is the one that caught it, a test, which knows the sentinels.
+    """
+    leaks: list[str] = []
+    for link in links(error):
         leaks += [f"exception: {h}" for blob in _exception_bytes(link) for h in scanner.hits(blob)]
         first = link.__traceback__
         if link is error and first is not None:
             first = first.tb_next
         leaks += [f"{where}: {h}" for where, b in frame_bytes(first) for h in scanner.hits(b)]
-        chain += [link.__cause__, link.__context__]
+        leaks += [f"printed: {hit}" for hit in scanner.hits(_printed(link, first))]
     return leaks

@@ -1,0 +1,262 @@
+"""Gathers every byte that a run on Optuna leaves, by sink."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import logging
+import os
+import pickle
+import struct
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+
+from tests.leaks.hostile import PAYLOAD
+from tests.systems import Secrets
+
+SINKS = (
+    "storage",
+    "attributes",
+    "log",
+    "console",
+    "warnings",
+    "pickles",
+    "texts",
+    "messages",
+    "vault",
+)
+"""Files of the study, what its records show, loggers at DEBUG, stdout and stderr, warnings,
+pickles, what a user prints, what parties send each other, and the vault's file in the end."""
+
+_LOUD = ("", "sqlalchemy.engine", "sqlalchemy.pool", "sqlalchemy.orm", "alembic", "privbo")
+
+
+def home_of(name: str) -> str:
+    """Whose an artefact is: "agent 1: " of "agent 1: x", and nobody's is "x"."""
+    head, mark, _ = name.partition(": ")
+    return head + mark if mark and head.startswith("agent") else ""
+
+
+class _Log(logging.Handler):
+    """What loggers say, by thread, and by whether a study's host says it.
+
+    Optuna and its database's driver quote the study that they work for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[tuple[str, bool], list[str]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        host = record.name.startswith(("optuna.", "sqlalchemy."))
+        key = threading.current_thread().name, host
+        self.lines.setdefault(key, []).append(f"{record.name} {self.format(record)}")
+
+
+@contextlib.contextmanager
+def _loggers(handler: logging.Handler) -> Iterator[None]:
+    levels = {name: logging.getLogger(name).level for name in _LOUD}
+    verbosity = optuna.logging.get_verbosity()
+    for name in _LOUD:
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    root = logging.getLogger()
+    others, root.handlers = root.handlers, [handler]
+    optuna.logging.set_verbosity(optuna.logging.DEBUG)
+    optuna.logging.enable_propagation()
+    try:
+        yield
+    finally:
+        optuna.logging.disable_propagation()
+        optuna.logging.set_verbosity(verbosity)
+        root.handlers = others
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@contextlib.contextmanager
+def _descriptor(number: int, path: Path) -> Iterator[Any]:
+    """Sends what is written to a descriptor to a file, and yields a stream to the same file."""
+    kept = os.dup(number)
+    with path.open("w+", errors="backslashreplace") as file:
+        os.dup2(file.fileno(), number)
+        try:
+            yield file
+        finally:
+            os.dup2(kept, number)
+            os.close(kept)
+
+
+class Evidence:
+    """What one run leaves, and whose secrets must not be among it.
+
+    Attributes:
+        folder: Where files of the study lie; the vault's lies in ``vault_folder``.
+        secrets: One, or one of each agent: what begins with "agent 1: " may hold that one's.
+        expected: Of a careless run, what must be found in each sink.
+        never: Beginnings of hits that even there would be wrong.
+        blobs: Sink to name to bytes.
+    """
+
+    def __init__(self, folder: Path, storage: str = "sqlite") -> None:
+        self.folder, self.kind = folder / "shared", storage
+        self.vault_folder = folder / "private"
+        self.folder.mkdir()
+        self.vault_folder.mkdir()
+        self.vault = f"sqlite:///{self.vault_folder}/vault.db"
+        self.secrets: list[Secrets] = []
+        self.expected: dict[str, set[str]] = {sink: set() for sink in SINKS}
+        self.never: tuple[str, ...] = ()
+        self.blobs: dict[str, dict[str, bytes]] = {sink: {} for sink in SINKS}
+
+    def of(self, own: Secrets) -> Any:
+        """Enters whose secrets there are, and returns them."""
+        self.secrets.append(own)
+        return own
+
+    def expect(self, sink: str, hit: str) -> None:
+        """Says what must be found in a sink."""
+        self.expected[sink].add(hit)
+
+    # What is gathered -----------------------------------------------------------------------
+
+    def storage(self) -> Any:
+        if self.kind == "sqlite":
+            return f"sqlite:///{self.folder}/study.db"
+        file = optuna.storages.journal.JournalFileBackend(f"{self.folder}/study.log")
+        return optuna.storages.JournalStorage(file)
+
+    def add(self, sink: str, name: str, data: bytes | str) -> None:
+        blob = data if isinstance(data, bytes) else data.encode(errors="backslashreplace")
+        self.blobs[sink][name] = blob
+
+    def add_files(self, when: str = "at the end") -> None:
+        for path in self.folder.iterdir():
+            home = f"agent {path.name[6]}: " if path.name.startswith("agent-") else ""
+            self.add("storage", f"{home}{path.name} {when}", path.read_bytes())
+
+    def add_vault(self) -> None:
+        for path in self.vault_folder.iterdir():
+            self.add("vault", path.name, path.read_bytes())
+
+    def add_objects(self, when: str = "", home: str = "", **objects: Any) -> None:
+        for name, thing in objects.items():
+            self.add("texts", f"{home}repr of {name} {when}", repr(thing) + str(thing))
+            self.add("pickles", f"{home}pickle of {name} {when}", pickle.dumps(thing))
+            for library in ("joblib", "cloudpickle"):
+                if importlib.util.find_spec(library):
+                    file = io.BytesIO()
+                    importlib.import_module(library).dump(thing, file)
+                    self.add("pickles", f"{home}{library} of {name} {when}", file.getvalue())
+
+    def add_messages(self, home: str = "", **messages: Any) -> None:
+        """What parties send each other."""
+        for name, message in messages.items():
+            self.add("messages", f"{home}repr of {name}", repr(message))
+            self.add("messages", f"{home}pickle of {name}", pickle.dumps(message))
+
+    def add_guarantee(self, guarantee: Any, home: str = "") -> None:
+        text = str(guarantee) + repr(guarantee)
+        if hasattr(guarantee, "to_dict"):
+            text += repr(guarantee.to_dict())
+        self.add("texts", f"{home}guarantee", text)
+
+    def _callback(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        if trial.number % 16 == 3:
+            self.add_files(f"after trial {trial.number}")
+            when = f"after trial {trial.number}"
+            self.add_objects(when, study=study, sampler=study.sampler)
+        self.add("attributes", f"trial {trial.number}", repr(trial) + repr(vars(trial)))
+
+    @contextlib.contextmanager
+    def recorded(self, *, hosts: bool = True) -> Iterator[None]:
+        """Loggers at DEBUG, warnings and the console.
+
+        Args:
+            hosts: Whether what Optuna and its database's driver say is kept: in one thread they
+                say what each of many agents tells its own study.
+        """
+        log, console = _Log(), self.vault_folder.parent
+        with (
+            _loggers(log),
+            warnings.catch_warnings(record=True) as caught,
+            _descriptor(1, console / "stdout") as out,
+            _descriptor(2, console / "stderr") as err,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            warnings.simplefilter("always")
+            for number in (1, 2):
+                os.write(number, b"recorded\n")
+            logging.getLogger("privbo").debug("recorded")
+            yield
+            sys.stdout.flush()
+            sys.stderr.flush()
+        for stream in ("stdout", "stderr"):
+            self.add("console", stream, (console / stream).read_bytes())
+        self.add("warnings", "warnings", "\n".join(f"{w.category} {w.message}" for w in caught))
+        for (thread, host), lines in log.lines.items():
+            if hosts or not host:
+                home = f"agent {thread[6:]}: " if host and thread.startswith("agent-") else ""
+                self.add("log", f"{home}{thread}, host: {host}", "\n".join(lines))
+
+    def optimize(
+        self,
+        sampler: Any,
+        objective: Callable[[Any], Any],
+        n_trials: int,
+        n_jobs: int = 1,
+    ) -> optuna.Study:
+        """Runs a study while everything is recorded, and gathers what it leaves."""
+        study = optuna.create_study(storage=self.storage(), study_name="s", sampler=sampler)
+        with self.recorded():
+            study.optimize(
+                objective,
+                n_trials=n_trials,
+                n_jobs=n_jobs,
+                catch=(Exception,),
+                callbacks=[self._callback],
+                show_progress_bar=n_jobs == 1,
+            )
+        self.add_files()
+        self.add_objects("in the end", study=study, sampler=sampler, trials=study.trials)
+        self.add("texts", "repr of objective", repr(objective))
+        self.add("attributes", "of the study", repr(study.user_attrs))
+        if importlib.util.find_spec("pandas"):
+            self.add("texts", "dataframe", study.trials_dataframe().to_csv())
+        return study
+
+    def text(self, sink: str) -> str:
+        """All that was gathered in a sink."""
+        return b"\n".join(self.blobs[sink].values()).decode(errors="replace")
+
+    # What is found --------------------------------------------------------------------------
+
+    def allow(self, trials: list[optuna.trial.FrozenTrial]) -> None:
+        """The progress bar shows six digits of released values."""
+        values = [abs(trial.value) for trial in trials if trial.value is not None]
+        params = [v for trial in trials for v in trial.params.values() if isinstance(v, float)]
+        for own in self.secrets:
+            own.scanner.allow([*values, *np.abs(params)])
+
+    def hits(self, sink: str, *, at_home: bool = False) -> list[str]:
+        """Of secrets that are not at home, or that are: "artefact | secret as encoding"."""
+        return [
+            f"{name} | {hit}"
+            for own in self.secrets
+            for name, blob in self.blobs[sink].items()
+            if (bool(own.home) and home_of(name) == own.home) == at_home
+            for hit in own.hits(name, blob)
+        ]
+
+    def payloads(self, sink: str) -> list[str]:
+        """Where the bits of a NaN are."""
+        payload = struct.pack("<d", PAYLOAD)
+        return [n for n, b in self.blobs[sink].items() if payload in b or payload[::-1] in b]

@@ -1,0 +1,476 @@
+"""Every system on secrets in a Ray of its own, so that every byte it leaves can be scanned.
+
+:func:`main` is run by ``tests.worker.script``, with a line on standard input when Ray may end. The
+secrets are made where they are used, from a key that lies in the folder ``LEAK_SECRET``, outside
+of everything that is scanned; whose they are is listed beside it. ``LEAK_VAULT`` is a vault's URL,
+which is secret too. After its private experiments each system runs a careless one, whose secrets
+are its own: a control, which must be found.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import json
+import logging
+import math
+import os
+import pickle
+import re
+import sys
+import traceback
+import uuid
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray import cloudpickle, tune
+from ray.tune.search import Searcher
+
+from tests.leaks import hostile
+from tests.leaks.hostile import Told
+
+N, MANY = 120, 30_000
+"""Records of a trial; of one that needs several blocks."""
+
+SYSTEMS = ("records", "rewards", "federation", "rows", "duets")
+
+
+# Secrets --------------------------------------------------------------------------------------
+
+
+def folder() -> Path:
+    return Path(os.environ["LEAK_SECRET"])
+
+
+def sentinels(key: bytes, call: str, n: int) -> np.ndarray:
+    """Random doubles of full precision in (0.1, 1), shape (n,)."""
+    seed = int.from_bytes(hashlib.sha256(key + call.encode()).digest())
+    return np.random.default_rng(seed).uniform(0.11, 0.99, n)
+
+
+def token(key: bytes, call: str) -> str:
+    """A patient's name."""
+    return f"patient-{hashlib.sha256(key + b'name' + call.encode()).hexdigest()[:16]}"
+
+
+def fresh(owner: str, n: int, host: Any = None, call: str | None = None, **more: Any) -> Told:
+    """A name and numbers that nobody has seen before, entered into the list of all of them."""
+    key, call = (folder() / "key").read_bytes(), call or uuid.uuid4().hex
+    with (folder() / "made").open("a") as made:
+        fcntl.flock(made, fcntl.LOCK_EX)
+        made.write(json.dumps({"owner": owner, "call": call, "n": n, **more}) + "\n")
+    return Told(token(key, call), sentinels(key, call, n), host)
+
+
+def number() -> int:
+    """Which trial of the experiment this is, from 1."""
+    found = re.search(r"_[0-9a-f]{8}_(\d+)_", Path(tune.get_context().get_trial_dir()).name)
+    assert found is not None
+    return int(found[1])
+
+
+def first_time(name: str) -> bool:
+    """Whether nobody has said this before, in any process."""
+    try:
+        os.close(os.open(folder() / name, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+# Private trainables ---------------------------------------------------------------------------
+
+
+def mutating(owner: str, n: int, config: dict[str, Any]) -> Any:
+    """Returns its numbers, and leaves them in its config; a big trial fails at first."""
+    told = fresh(owner, n, config)
+    config["losses"], config["x"], config[told.name] = told.y.tolist(), told.first, told.y
+    if n == MANY and number() == 1 and first_time("failed"):
+        raise RuntimeError(f"{told.name} {told.y[:50].tolist()}")
+    return told.y if n > 1 else told.first
+
+
+def going(owner: str, way: str, n: int, config: dict[str, Any]) -> Any:
+    """Goes wrong in one way."""
+    return (VECTOR_FAILS | REWARD_FAILS)[way](fresh(owner, n, config))
+
+
+VECTOR_FAILS = hostile.VECTOR_FAILS | hostile.RAY | {"exit": hostile.ABORTS["exit text"]}
+REWARD_FAILS = hostile.REWARD_FAILS | hostile.RAY | {"exit": hostile.ABORTS["exit text"]}
+
+ALONE = {"records": ("cause", "mutates"), "rewards": ("attribute", "reports"), "duets": ()}
+"""Ways that get a trial of their own, after one that is good and one for all ways."""
+
+
+def all_ways(private: list[Any], config: dict[str, Any]) -> Any:
+    """Every way in one trial, and what came out of it in one exception."""
+    errors: list[Exception] = []
+    for trainable in private:
+        try:
+            trainable(config)
+        except Exception as error:
+            errors.append(error)
+        except SystemExit as error:
+            errors.append(RuntimeError(f"{error!r} {error.__cause__!r} {error.__context__!r}"))
+    raise ExceptionGroup(f"{len(errors)} failures", errors)
+
+
+def named(config: dict[str, Any]) -> str:
+    """A secret name of a user."""
+    return fresh("rewards", 1).name
+
+
+def misnamed(config: dict[str, Any]) -> str:
+    """Fails, and quotes a name."""
+    raise KeyError(fresh("rewards", 1).name)
+
+
+def make_wild(system: str, search: Any, n: int, fails: Any, **user: Any) -> Any:
+    """The trainable whose trials go wrong."""
+    size = n if n > 1 else 4  # of which a failing trial quotes all
+    good = search.private(functools.partial(mutating, system, n), **user)
+    ways = [search.private(functools.partial(going, system, way, size)) for way in fails]
+    if user:
+        bad = functools.partial(mutating, system, n)
+        ways.append(search.private(bad, user_id=misnamed))
+    alone = [search.private(functools.partial(going, system, way, size)) for way in ALONE[system]]
+    private = [good, functools.partial(all_ways, ways), *alone]
+
+    def wild(config: dict[str, Any]) -> Any:
+        return private[number() - 1 if number() <= len(private) else 0](config)
+
+    return wild
+
+
+# Agents of a federation, and rows ----------------------------------------------------------------
+
+AGENTS, TRIALS, BOUNDS = ["oslo", "bergen", "bodo"], 3, (0.11, 0.99)
+"""Agents may well choose one of the bounds, which are public."""
+
+
+def agents_secret(agent: str, config: dict[str, Any]) -> float:
+    """Tells its secrets wherever it can, fails once, and returns one of them."""
+    told = fresh(f"federation {agent}", 5, x=config["x"])
+    print(told.text, flush=True)
+    for stream in (1, 2):
+        os.write(stream, f"{told.text}\n".encode())
+    for name in ("owner", "ray"):
+        logging.getLogger(name).error("%s", told.text)
+    warnings.warn(told.text, UserWarning, stacklevel=2)
+    config["values"], config[told.name] = told.y.tolist(), told.y
+    if agent != "bodo" and first_time(f"failed-{agent}"):
+        if agent == "oslo":
+            tune.report({"value": told.first, told.name: told.y})
+        raise RuntimeError(told.text)
+    return told.first
+
+
+def keep_best(agent: str, config: dict[str, Any] | None, value: float | None) -> None:
+    """Keeps an agent's result beside its own trials."""
+    (folder() / "agents" / f"{agent}.best").write_text(json.dumps([config, value]))
+
+
+def make_curator(owner: str) -> Any:
+    """A curator of 12 rows, of which the first has an outcome that fails and quotes it."""
+    from privbo_plugins.algorithms.po_gp_ucb import Curator
+
+    told = fresh(owner, 24, call=owner)
+    X, y = told.y.reshape(12, 2), fresh(owner, 12).y
+    careless = owner.startswith("control")
+
+    def outcome(row: int) -> float:
+        if careless:
+            print(told.name, X.tolist(), flush=True)
+            return float(X[row, 0])
+        if row == 0:
+            hostile.RAISED["cause"](Told(told.name, X[0]))
+        return float(y[row])
+
+    answers: dict[str, Any] = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
+    return Curator(
+        X,
+        epsilon=4.0,
+        delta=1e-6,
+        bounds=[(0, 1)] * 2,
+        outcomes=outcome,
+        **({} if careless else answers),
+    )
+
+
+# Careless trainables ----------------------------------------------------------------------------
+
+
+def _into_home(told: Told) -> Any:
+    (Path.home() / "notes.txt").write_text(told.text)
+    return {"loss": 0.5}
+
+
+def _by_mutation(told: Told) -> Any:
+    told.host["losses"] = told.y.tolist()
+    return {"loss": 0.5}
+
+
+def _by_print(told: Told) -> Any:
+    for stream in (sys.stdout, sys.stderr):
+        print(told.text, flush=True, file=stream)
+    return {"loss": 0.5}
+
+
+LEAKS = (
+    hostile.RAY["reports"],
+    hostile.RAISED["text"],
+    hostile.RAISED["attribute"],
+    _by_mutation,
+    _by_print,
+    _into_home,
+)
+
+
+def leaky_records(config: dict[str, Any]) -> Any:
+    """Every trial leaks in another way."""
+    return LEAKS[number() - 1](fresh("control records", N, config))
+
+
+def leaky(owner: str, answers: Any, config: dict[str, Any]) -> Any:
+    """Reports a raw reward, which the first trial quotes in what it raises."""
+    told = fresh(owner, 1)
+    value = told.first if answers is None else answers(config["row"])
+    print(told.name, value, flush=True)
+    print(told.name, value, flush=True, file=sys.stderr)
+    if first_time(f"failed {owner}"):
+        raise ValueError(f"{told.name} {value!r}")
+    return {"reward": value}
+
+
+class Remembering(Searcher):  # type: ignore[misc]
+    """Keeps what it is told, and saves it."""
+
+    def __init__(self) -> None:
+        super().__init__(metric="loss", mode="min")
+        self.told: list[Any] = []
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return {"x": len(self.told) / 10}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        self.told.append(result)
+
+    def save(self, checkpoint_path: str) -> None:
+        Path(checkpoint_path).write_bytes(cloudpickle.dumps(self))
+
+    def restore(self, checkpoint_path: str) -> None:
+        pass
+
+
+# The experiments --------------------------------------------------------------------------------
+
+
+def keep(place: Path, search: Any, trainable: Any, results: Any) -> dict[str, Any]:
+    """Writes down everything that a user holds after ``fit``, and returns facts about it."""
+    place.mkdir(parents=True)
+    (place / "search.pickle").write_bytes(pickle.dumps(search))
+    (place / "search.cloudpickle").write_bytes(cloudpickle.dumps(search))
+    (place / "trainable.cloudpickle").write_bytes(cloudpickle.dumps(trainable))
+    (place / "results.cloudpickle").write_bytes(cloudpickle.dumps(list(results)))
+    (place / "frame.csv").write_text(results.get_dataframe().to_csv())
+    shown = [repr(search), repr(trainable), repr(results), *map(repr, results)]
+    (place / "shown.txt").write_text("\n".join(shown))
+    told = [t for e in results.errors for t in (repr(e), *traceback.format_exception(e))]
+    (place / "errors.txt").write_text("\n".join(told))
+    (place / "errors.pickle").write_bytes(cloudpickle.dumps(results.errors))
+    numbers = [v for r in results for v in ({**(r.metrics or {}), **(r.config or {})}).values()]
+    public = [v for v in numbers if isinstance(v, float) and np.isfinite(v)]
+    return {"trials": len(results), "errors": len(results.errors), "public": public}
+
+
+class Runs:
+    """Runs experiments and keeps what is left of them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.facts: dict[str, dict[str, Any]] = {}
+
+    def fit(
+        self,
+        name: str,
+        search: Any,
+        trainable: Any,
+        guarantee: Callable[[Any], Any] | None = None,
+        *,
+        space: dict[str, Any] | None = None,
+        retries: int = 0,
+        **settings: Any,
+    ) -> None:
+        """One trial at a time in one worker, which is begun anew only after a failure."""
+        settings = {"max_concurrent_trials": 1} | settings
+        tuner = tune.Tuner(
+            trainable,
+            param_space={} if space is None else space,
+            tune_config=tune.TuneConfig(search_alg=search, reuse_actors=True, **settings),
+            run_config=tune.RunConfig(
+                storage_path=str(self.root / "experiments"),
+                name=name,
+                verbose=0,
+                failure_config=tune.FailureConfig(max_failures=retries),
+            ),
+        )
+        results = tuner.fit()
+        place = self.root / "objects" / name
+        self.facts[name] = keep(place, search, trainable, results)
+        if guarantee is not None:
+            told = guarantee(results)
+            (place / "guarantee.txt").write_text(f"{told}\n{told!r}")
+            self.facts[name]["protected"] = told.protected
+            self.facts[name]["plays"] = getattr(told, "n_plays", None)
+
+    def records(self) -> None:
+        from raytune_searchers import DPGIBOSearch
+
+        own: dict[str, Any] = {
+            "metric": "loss",
+            "mode": "min",
+            "n_starts": 2,
+            "n_steps": 2,
+            "seed": 3,
+            "lengthscale": 0.25,
+            "memory": 0,
+        }
+        big = DPGIBOSearch(1.0, vault="env:LEAK_VAULT", **own)
+        private = big.private(functools.partial(mutating, "records", MANY))
+        self.fit(
+            "records big",
+            big,
+            private,
+            big.guarantee,
+            space=LINE,
+            retries=1,
+            num_samples=-1,
+            max_concurrent_trials=2,
+        )
+        charges, _, held = big._call("ledger")
+        self.facts["records big"] |= {"charges": len(charges), "held": held}
+        wild = DPGIBOSearch(1.0, **own)
+        trainable = make_wild("records", wild, N, VECTOR_FAILS)
+        self.fit("records wild", wild, trainable, wild.guarantee, space=LINE, num_samples=5)
+        for name, search in {"records big": big, "records wild": wild}.items():
+            shown = f"{search.history()} {search._report()}"
+            (self.root / "objects" / name / "public.txt").write_text(shown)
+
+        self.fit("control records", Remembering(), leaky_records, num_samples=len(LEAKS))
+        _held.append(ray.put(fresh("control records", MANY).y))
+
+    def rewards(self, plain: Any) -> None:
+        from raytune_searchers import LDPGPUCBSearch
+
+        own: dict[str, Any] = {"reward_range": (0, 1), "metric": "reward", "mode": "max"}
+        search = LDPGPUCBSearch(1.0, mechanism="laplace", vault="env:LEAK_VAULT", **own)
+        trainable = make_wild("rewards", search, 1, REWARD_FAILS, user_id=named)
+        self.fit("rewards wild", search, trainable, search.guarantee, space=LINE, num_samples=5)
+        self.fit("rewards plain", None, plain, plain.guarantee, space=LINE, num_samples=2)
+        control = LDPGPUCBSearch(math.inf, **own)
+        careless = functools.partial(leaky, "control rewards", None)
+        self.fit(
+            "control rewards", control, careless, control.guarantee, space=LINE, num_samples=2
+        )
+
+    def federation(self) -> None:
+        from raytune_searchers import DPFTSDESearch, FederationConfig
+
+        config = FederationConfig(n_agents=3, z=2.0, n_rounds=2, n_startup=1, n_features=20)
+        search = DPFTSDESearch(
+            config,
+            search_space={"x": tune.uniform(*BOUNDS)},
+            trials_per_agent=TRIALS,
+            seed=1,
+            deadline=30.0,
+            agents=AGENTS,
+            hosts="agent",
+            vault=f"sqlite:///{folder()}/server.db",
+            agent_vaults=f"sqlite:///{folder()}/agents/{{agent}}.db",
+        )
+        private = search.private(agents_secret, keep_best)
+        self.fit(
+            "federation",
+            search,
+            private,
+            search.guarantee,
+            num_samples=-1,
+            max_concurrent_trials=None,
+        )
+        careless = functools.partial(leaky, "control federation", None)
+        self.fit("control federation", None, careless, num_samples=2)
+
+    def duets(self) -> None:
+        from raytune_searchers import DUETSSearch
+
+        own: dict[str, Any] = {
+            "reward_range": (0, 1), "metric": "reward", "mode": "max", "discretisation": 64
+        }  # fmt: skip
+        search = DUETSSearch(2, epsilon=1.0, seed=0, **own)
+        trainable = make_wild("duets", search, 1, REWARD_FAILS)
+        self.fit("duets", search, trainable, search.guarantee, space=LINE, num_samples=4)
+        states = pickle.dumps([search._duets().state_dict(), search.summary()])
+        (self.root / "objects" / "duets" / "messages").write_bytes(states)
+        control = DUETSSearch(2, seed=0, **own)
+        careless = functools.partial(leaky, "control duets", None)
+        self.fit("control duets", control, careless, space=LINE, num_samples=2)
+
+    def rows(self) -> None:
+        from raytune_searchers import POGPUCBSearch, answering
+
+        for owner in ("rows", "control rows"):
+            answers = answering(functools.partial(make_curator, owner))
+            table = answers.release()
+            search = POGPUCBSearch(
+                table.save(self.root / "objects" / f"{owner}.npz"),
+                metric="reward",
+                mode="max",
+                seed=1,
+                points_to_evaluate=[{"row": row} for row in (0, 1, 2)],
+            )
+            if owner == "rows":
+                trainable: Any = functools.partial(answered, answers)
+            else:
+                trainable = functools.partial(leaky, owner, answers)
+            self.fit(owner, search, trainable, search.guarantee, num_samples=3)
+            self.facts[owner]["public"] += table.Z.ravel().tolist()
+            answers.close()
+
+
+def answered(answers: Any, config: dict[str, Any]) -> Any:
+    return {"reward": answers(config["row"])}
+
+
+LINE = {"x": tune.uniform(0.0, 1.0)}
+
+_held: list[Any] = []
+
+
+def main(root: str) -> None:
+    """Runs all systems, one after another."""
+    from raytune_searchers import ldp_trainable
+    from tests.raytune_searchers.conftest import INIT
+
+    warnings.simplefilter("ignore")
+    runs = Runs(Path(root))
+    # Wrapped before Ray runs: its ledger is begun when Tune pickles it.
+    reward = functools.partial(mutating, "rewards", 1)
+    plain = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1), user_id=named)
+    settings = INIT | {"log_to_driver": True, "logging_level": "INFO"}
+    ray.init(address="local", _temp_dir=f"{root}/ray", **settings)
+    (Path(root) / "objects" / "plain.early").write_bytes(cloudpickle.dumps(plain))
+    runs.records()
+    runs.rewards(plain)
+    runs.federation()
+    runs.rows()
+    runs.duets()
+    (Path(root) / "facts.json").write_text(json.dumps(runs.facts))
+    sys.stdin.readline()
+    ray.shutdown()

@@ -1,0 +1,58 @@
+"""System by sink on Optuna: no secret in any byte that a study leaves behind.
+
+What others receive of an agent is noisy sums, and of a user a noisy reward: these tests look for
+exact values in them; how much noise there is, is for the audits to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.leaks.evidence import SINKS, Evidence
+from tests.systems import SYSTEMS
+
+SILENT = {"records": {"messages"}, "rewards": set()}
+"""Sinks that a system has not: there is one party only."""
+
+QUIET = {"warnings", "vault", "messages"}
+"""Sinks that may stay empty; runs say themselves whether there is a vault's file."""
+
+
+def cells(kind: str) -> list[Any]:
+    return [
+        pytest.param(
+            system,
+            kind,
+            name,
+            sink,
+            id=f"{system}-{name}-{sink}",
+            marks=pytest.mark.xdist_group(f"leaks {system}"),
+        )
+        for system, row in SYSTEMS.items()
+        for name in getattr(row, kind)
+        for sink in SINKS
+        if sink not in SILENT.get(system, ())
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("system", "kind", "name", "sink"), cells("runs"))
+def test_no_secret_reaches_a_sink(
+    system: str, kind: str, name: str, sink: str, left: Evidence
+) -> None:
+    assert any(left.blobs[sink].values()) or sink in QUIET
+    assert left.hits(sink) == []
+    assert left.payloads(sink) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("system", "kind", "name", "sink"), cells("careless"))
+def test_control_what_is_careless_is_found_in_each_sink(
+    system: str, kind: str, name: str, sink: str, left: Evidence
+) -> None:
+    hits = left.hits(sink)
+    assert left.expected[sink]
+    assert [want for want in left.expected[sink] if not any(want in hit for hit in hits)] == []
+    assert [hit for hit in hits if left.never and hit.startswith(left.never)] == []

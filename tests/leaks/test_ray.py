@@ -1,0 +1,428 @@
+"""System by sink on Ray: no secret in any byte that an experiment or its Ray leaves behind.
+
+One driver runs every system, privately and carelessly, in one Ray. Every artefact is scanned while
+Ray is alive and again after its shutdown: the experiments, Ray's whole session folder, its object
+store, the home and temporary folders, what the driver printed, and everything that a user can
+pickle. Each secret says whose it is: what a careless run made must be found, the rest must not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+from raytune_searchers._channel import BLOCK_BYTES
+from tests.leaks import Scanner
+from tests.leaks.ray_runs import (
+    AGENTS,
+    ALONE,
+    BOUNDS,
+    LEAKS,
+    MANY,
+    REWARD_FAILS,
+    SYSTEMS,
+    TRIALS,
+    VECTOR_FAILS,
+    sentinels,
+    token,
+)
+from tests.worker import script
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("ray-leaks"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"),
+    pytest.mark.filterwarnings("ignore:.*:ResourceWarning"),
+]
+
+REPOSITORY = Path(__file__).parents[2]
+
+FIRST_SCALAR = b"\x15"
+"""What stands before a scalar, four bytes, in a TensorBoard file."""
+
+ADDRESS = "vault's address"
+
+
+# What is scanned ------------------------------------------------------------------------------
+
+
+def _parts(y: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Neighbours from every part of a vector: its ends and the borders of its blocks."""
+    size = BLOCK_BYTES // 8
+    for start in {0, 60, max(len(y) - 8, 0), *range(size - 4, len(y) - 8, size)}:
+        if len(y) > start:
+            yield start, y[start : start + 8]
+
+
+class Wanted:
+    """Every number that a run made, and every name; each as "owner: name or losses i ..."."""
+
+    def __init__(self, secret: Path, public: list[float]) -> None:
+        self.scanner = Scanner()
+        self.scalars: dict[bytes, str] = {}
+        self.made: dict[str, int] = {}
+        key = (secret / "key").read_bytes()
+        self.scanner.add_text(ADDRESS, token(key, "vault"))
+        for line in (secret / "made").read_text().splitlines():
+            row = json.loads(line)
+            owner, call = row["owner"], row["call"]
+            i = self.made[owner] = self.made.get(owner, 0) + 1
+            self.scanner.add_text(f"{owner}: name {i}", token(key, call))
+            self._add(f"{owner}: losses {i}", sentinels(key, call, row["n"]))
+            if "x" in row and row["x"] not in BOUNDS:
+                self.scanner.add_number(f"{owner}: point {i}", row["x"])
+            if call == owner:  # rows, as the mechanism sees them
+                for x in sentinels(key, call, row["n"]):
+                    self.scanner.add_raw(f"{owner}: scaled row", x - 0.5)
+        self.scanner.allow(public)
+
+    def _add(self, name: str, y: np.ndarray) -> None:
+        mean = float(np.mean(y))
+        for start, part in _parts(y):
+            self.scanner.add_vector(f"{name} from {start} of {len(y)}", part)
+        self.scanner.add_number(f"{name}, mean", mean)
+        for value in (mean, *(float(v) for _, part in _parts(y) for v in part)):
+            self.scalars[FIRST_SCALAR + struct.pack("<f", value)] = f"{name}, scalar"
+
+    def hits(self, name: str, blob: bytes) -> list[str]:
+        found = self.scanner.hits(blob)
+        if "tfevents" in name:
+            found += [sentinel for pattern, sentinel in self.scalars.items() if pattern in blob]
+        return found
+
+
+def _files(root: Path) -> Iterator[tuple[str, bytes]]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder) / name
+            if path.is_file() and not path.is_symlink():
+                yield str(path.relative_to(root)), path.read_bytes()
+
+
+def _written_parts(file: int) -> Iterator[bytes]:
+    """The parts of a sparse file that were ever written."""
+    end, start = os.fstat(file).st_size, 0
+    while start < end:
+        try:
+            start = os.lseek(file, start, os.SEEK_DATA)
+        except OSError:  # nothing but a hole is left
+            return
+        stop = os.lseek(file, start, os.SEEK_HOLE)
+        yield os.pread(file, stop - start, start)
+        start = stop
+
+
+def _shared_memory(root: Path) -> Iterator[tuple[str, bytes]]:
+    """What the processes of a run hold in /dev/shm: Ray unlinks the object store's file."""
+    known = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(root).encode() not in (process / "cmdline").read_bytes():
+                continue
+            links = {fd: os.readlink(fd) for fd in (process / "fd").iterdir()}
+            held = {f: t for f, t in links.items() if t.startswith("/dev/shm/")}
+            for fd, target in held.items():
+                file = os.open(fd, os.O_RDONLY)
+                if (inode := os.fstat(file).st_ino) not in known:  # processes share it
+                    known.add(inode)
+                    yield f"shared memory {target}", b"".join(_written_parts(file))
+                os.close(file)
+        except OSError:  # it has ended
+            continue
+
+
+def _shm_files(known: set[Path]) -> Iterator[tuple[str, bytes]]:
+    for path in set(Path("/dev/shm").iterdir()) - known:
+        try:
+            if path.is_file() and path.stat().st_size < 2**28:
+                yield f"new in shared memory {path.name}", path.read_bytes()
+        except OSError:  # another program's, and gone
+            continue
+
+
+@dataclass
+class Left:
+    """What the driver left, and what was found of its secrets.
+
+    Attributes:
+        facts: What the driver tells, by experiment.
+        hits: "when/artefact" to what was found in it.
+        sizes: "when/artefact" to its bytes.
+        vaults: Database to what was found in it.
+        made: Number of secrets by owner.
+        kept: What each agent kept.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    hits: dict[str, list[str]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    vaults: dict[str, list[str]] = field(default_factory=dict)
+    made: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def scan(self, when: str, wanted: Wanted, blobs: Iterator[tuple[str, bytes]]) -> None:
+        for name, blob in blobs:
+            self.sizes[f"{when}/{name}"] = len(blob)
+            if found := wanted.hits(name, blob):
+                self.hits[f"{when}/{name}"] = found
+
+    def where(self, owner: str, *parts: str) -> dict[str, list[str]]:
+        """What was found of an owner's secrets where all these parts are in the name."""
+        named = [name for name in self.hits if all(part in name for part in parts)]
+        found = {n: [h for h in self.hits[n] if h.startswith(owner)] for n in named}
+        return {name: hits for name, hits in found.items() if hits}
+
+    def seen(self, *parts: str) -> bool:
+        """Whether an artefact with these parts in its name was scanned and is not empty."""
+        return any(n > 0 and all(p in name for p in parts) for name, n in self.sizes.items())
+
+
+def _wait_for(path: Path, process: subprocess.Popen[Any], log: Path) -> None:
+    for _ in range(6000):
+        if path.exists() and path.read_text().endswith("}"):
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise AssertionError(f"The driver did not get to its end: {log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """Runs the driver and scans what it leaves, while its Ray lives and after its end."""
+    secret, run = tmp_path_factory.mktemp("secret"), Left()
+    root = Path(tempfile.mkdtemp(prefix="lk", dir="/tmp"))  # short: sockets lie in it
+    for folder in (root / "home", root / "tmp", root / "objects", secret / "agents"):
+        folder.mkdir()
+    key = secret / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(os.urandom(32))
+    shared = set(Path("/dev/shm").iterdir())
+    environment = os.environ | {
+        "HOME": str(root / "home"),
+        "TMPDIR": str(root / "tmp"),
+        "LEAK_SECRET": str(secret),
+        "LEAK_VAULT": f"sqlite:///{secret}/vault-{token(key.read_bytes(), 'vault')}.db",
+        "PYTHONPATH": str(REPOSITORY),
+        "OMP_NUM_THREADS": "1",
+    }
+    environment.pop("RAY_ADDRESS", None)
+    with (root / "stdout").open("w") as out, (root / "stderr").open("w") as err:
+        process = script(
+            "tests.leaks.ray_runs:main",
+            {"root": str(root)},
+            cwd=REPOSITORY,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=err,
+        )
+    try:
+        _wait_for(root / "facts.json", process, root / "stderr")
+        run.facts = json.loads((root / "facts.json").read_text())
+        wanted = Wanted(secret, [v for facts in run.facts.values() for v in facts["public"]])
+        run.made = wanted.made
+        run.scan("alive", wanted, _files(root))
+        run.scan("alive", wanted, _shared_memory(root))
+        process.communicate(b"\n", timeout=60)
+        run.scan("after", wanted, _files(root))
+        run.scan("after", wanted, _shm_files(shared))
+        for path in secret.rglob("*.db*"):
+            run.vaults[path.name.partition("-")[0]] = wanted.scanner.hits(path.read_bytes())
+        run.kept = {p.stem: json.loads(p.read_text()) for p in secret.rglob("*.best")}
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        if process.poll() is None:
+            process.terminate()  # Ray's processes follow their driver
+            process.wait(20)
+        shutil.rmtree(root, ignore_errors=True)
+    return run
+
+
+# The table --------------------------------------------------------------------------------------
+
+OF_SYSTEM = {
+    "result.json": ("experiments/{}", "result.json"),
+    "progress.csv": ("experiments/{}", "progress.csv"),
+    "TensorBoard": ("experiments/{}", "tfevents"),
+    "experiment state": ("experiments/{}", "experiment_state"),
+    "tuner.pkl": ("experiments/{}", "tuner.pkl"),
+    "params.json": ("experiments/{}", "params.json"),
+    "params.pkl": ("experiments/{}", "params.pkl"),
+    "error.txt": ("experiments/{}", "error.txt"),
+    "error.pkl": ("experiments/{}", "error.pkl"),
+    "searcher's state": ("experiments/{}", "searcher-state"),
+    "Ray's copies of results": ("ray/", "driver_artifacts", "result.json"),
+    "pickled search": ("objects/{}", "search."),
+    "pickled trainable": ("objects/{}", "trainable.cloudpickle"),
+    "pickled results": ("objects/{}", "results.cloudpickle"),
+    "dataframe of results": ("objects/{}", "frame.csv"),
+    "shown results": ("objects/{}", "shown.txt"),
+    "exceptions": ("objects/{}", "errors.txt"),
+    "pickled exceptions": ("objects/{}", "errors.pickle"),
+}
+"""Sinks of one experiment; {} stands for the system's name."""
+
+SHARED = {
+    "logs of workers, stdout": ("ray/", "logs/worker", ".out"),
+    "logs of workers, stderr": ("ray/", "logs/worker", ".err"),
+    "stdout": ("/stdout",),
+    "stderr": ("/stderr",),
+    "object store": ("shared memory",),
+    "Ray's logs": ("ray/", "logs/raylet.out"),
+    "home": ("home/",),
+    "anywhere": ("",),
+}
+"""Sinks of the whole Ray."""
+
+SINKS = OF_SYSTEM | SHARED
+
+
+def parts_of(sink: str, experiment: str) -> list[str]:
+    return [part.format(experiment) for part in SINKS[sink]]
+
+
+@pytest.mark.parametrize("when", ["alive", "after"])
+@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_secret_reaches_a_sink(system: str, sink: str, when: str, left: Left) -> None:
+    nothing_failed = system == "rows" and sink in {"error.txt", "error.pkl", "exceptions"}
+    if when == "alive" and not nothing_failed:
+        assert left.seen("alive/", *parts_of(sink, system))
+    found = left.where(system, f"{when}/", *parts_of(sink, ""))
+    assert {name: hits[:5] for name, hits in found.items()} == {}
+
+
+@pytest.mark.parametrize("when", ["alive", "after"])
+def test_the_vaults_address_is_nowhere(when: str, left: Left) -> None:
+    assert left.where(ADDRESS, f"{when}/") == {}
+
+
+def test_nobody_but_the_careless_is_found_at_all(left: Left) -> None:
+    owners = {hit.partition(":")[0] for hits in left.hits.values() for hit in hits}
+    assert owners == {f"control {system}" for system in SYSTEMS}
+
+
+# Controls ---------------------------------------------------------------------------------------
+
+EVERYBODY = (
+    "result.json",
+    "progress.csv",
+    "TensorBoard",
+    "experiment state",
+    "error.txt",
+    "error.pkl",
+    "Ray's copies of results",
+    "pickled results",
+    "dataframe of results",
+    "shown results",
+    "exceptions",
+    "pickled exceptions",
+    "logs of workers, stdout",
+    "logs of workers, stderr",
+    "stdout",
+    "stderr",
+)
+"""Where every careless run leaks, alive and after the shutdown alike."""
+
+CARELESS = [
+    *((system, sink) for system in SYSTEMS for sink in EVERYBODY),
+    ("records", "searcher's state"),
+    ("records", "pickled search"),
+    ("records", "home"),
+]
+
+
+@pytest.mark.parametrize("when", ["alive", "after"])
+@pytest.mark.parametrize(("system", "sink"), CARELESS)
+def test_control_a_careless_run_is_found_in_each_sink(
+    system: str, sink: str, when: str, left: Left
+) -> None:
+    experiment = f"control {system}"
+    assert left.where(experiment, f"{when}/", *parts_of(sink, experiment))
+
+
+def test_control_each_form_of_a_vector_is_found(left: Left) -> None:
+    """In shared memory, as the hex of its pickle, as a mean, and as a TensorBoard scalar."""
+
+    def found(form: str, *parts: str) -> bool:
+        hits = left.where("control records", *parts).values()
+        return any(re.search(form, hit) for found in hits for hit in found)
+
+    assert found(f"of {MANY}.*float64< bytes", "alive/shared memory")
+    assert found("float64< hex", "experiments", "experiment_state")
+    assert found("mean", "experiments", "result.json")
+    assert found("scalar", "experiments", "tfevents")
+    config = left.where("control records", "experiments", "result.json")
+    assert len({name.split("/")[-2] for name in config}) == 2  # reported, and mutated
+
+
+# What ran ---------------------------------------------------------------------------------------
+
+
+def test_experiments_ran_and_failed_as_they_should(left: Left) -> None:
+    facts = left.facts
+    trials = {name: (known["trials"], known["errors"]) for name, known in facts.items()}
+    alone = len(ALONE["records"])
+    assert trials == {
+        "records big": (7, 0),
+        "records wild": (5, 1 + alone),
+        "rewards wild": (5, 1 + alone),
+        "rewards plain": (2, 0),
+        "federation": (len(AGENTS) * TRIALS + 2, 2),
+        "rows": (3, 0),
+        "duets": (4, 1),
+        "control records": (len(LEAKS), 2),
+        **{f"control {system}": (2, 1) for system in ("rewards", "federation", "duets")},
+        "control rows": (3, 1),
+    }
+    told = {name: known["protected"] for name, known in facts.items() if "protected" in known}
+    assert {name for name, protected in told.items() if not protected} == {
+        "control rewards",
+    }
+    assert [facts[n]["plays"] for n in ("rewards wild", "rewards plain", "duets")] == [2, 2, 3]
+
+
+def test_every_way_was_gone(left: Left) -> None:
+    retried = 1
+    alone = len(ALONE["records"])
+    assert left.made["records"] == 7 + retried + len(VECTOR_FAILS) + alone + 2
+    assert MANY * 8 > 3 * BLOCK_BYTES
+    users = 2 * (2 + 2) + 2 * 1  # good ones with a name, plain ones, a failing name
+    assert left.made["rewards"] >= len(REWARD_FAILS) + alone + users - 1
+    assert left.made["duets"] == len(REWARD_FAILS) + 3
+    for agent in ("oslo", "bergen"):
+        assert left.made[f"federation {agent}"] == TRIALS + 1
+    assert left.made["federation bodo"] == TRIALS
+
+
+def test_losses_of_released_steps_are_gone_from_the_vault(left: Left) -> None:
+    assert left.facts["records big"]["held"] == []
+    assert left.facts["records big"]["charges"] > 0
+    assert left.vaults["vault"] == []
+    assert left.vaults["server.db"] == []
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agents_database_holds_its_own_trials_and_nobody_elses(agent: str, left: Left) -> None:
+    owners = {hit.partition(":")[0] for hit in left.vaults[f"{agent}.db"]}
+    assert owners == {f"federation {agent}"}
+    config, value = left.kept[agent]
+    assert set(config) == {"x"}
+    assert 0.1 < value < 1.0

@@ -1,0 +1,809 @@
+"""The five systems, and how each runs on Optuna with secrets for data.
+
+A run gathers what it leaves in a :class:`tests.leaks.evidence.Evidence`; every system has a
+careless run as well, whose leaks must be found.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+
+from optuna_samplers import (
+    DPFTSDESampler,
+    DPGIBOSampler,
+    DUETSSampler,
+    FederatedServer,
+    FederationConfig,
+    LDPATAGPUCBSampler,
+    LDPGPUCBSampler,
+    LDPMoMAGPUCBSampler,
+    LDPTGPUCBSampler,
+    POGPUCBSampler,
+    answer_trials,
+    ldp_objective,
+    run_federated,
+)
+from privbo_plugins.algorithms.dp_fts_de import RoundSum
+from privbo_plugins.algorithms.po_gp_ucb import Curator
+from privbo_plugins.privacy.local import LocalMechanism
+from tests.leaks import hostile
+from tests.leaks.hostile import Told, Way
+from tests.leaks.scanner import Scanner
+
+if TYPE_CHECKING:
+    from tests.leaks.evidence import Evidence
+
+N_RECORDS = 16
+
+
+class Secrets:
+    """Makes distinctive numbers and a text that goes with them, and looks for all of them.
+
+    Args:
+        home: Whose they are, as "agent 1: "; empty if nobody else is there.
+        size: Of each vector of losses; None for single rewards.
+        seed: Of the numbers.
+    """
+
+    def __init__(self, home: str = "", size: int | None = None, seed: int | None = None) -> None:
+        self.home, self.size = home, size
+        self.rng = np.random.default_rng(seed)
+        self.scanner = Scanner()
+        self.token = f"patient-{secrets.token_hex(8)}"
+        self.user = f"user-{secrets.token_hex(8)}"
+        self.scanner.add_text("token", self.token)
+        self.scanner.add_text("user", self.user)
+        self.values: list[Any] = []
+
+    @property
+    def calls(self) -> int:
+        return len(self.values)
+
+    def reward(self) -> float:
+        """In (0.11, 0.88): a double of full precision whose float32, too, has many digits."""
+        y = float(self.rng.uniform(0.12, 0.88))
+        self.values.append(y)
+        name = f"call {self.calls:03d}"
+        self.scanner.add_number(name, y)
+        self.scanner.add_number(f"{name} in float32", float(np.float32(y)))
+        self.scanner.add_number(f"1 - {name}", 1 - y)  # a minimiser's unit
+        self.scanner.add_raw(f"{name} in half-ranges", 2 * y - 1)  # what a mechanism sees
+        self.scanner.add_raw(f"- {name}", -y)
+        return y
+
+    def vector(self, size: int | None = None) -> np.ndarray:
+        vector = self.rng.uniform(0.11, 0.99, size or self.size or N_RECORDS)
+        self.values.append(vector)
+        self.scanner.add_vector(f"call {self.calls:03d}", vector[:40])
+        return vector
+
+    def told(self, host: Any = None) -> Told:
+        return Told(self.token, self.vector() if self.size else self.reward(), host)
+
+    def add_raw(self, name: str, values: Any) -> None:
+        for i, value in enumerate(np.ravel(values)):
+            self.scanner.add_raw(f"{name}[{i}]", float(value))
+
+    def hits(self, name: str, blob: bytes) -> list[str]:
+        return self.scanner.hits(blob)
+
+
+def objective_of(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
+    """Goes a way a trial, and is good in the end."""
+    each = list(ways.values())
+
+    def objective(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        told = own.told(trial)
+        return each[trial.number](told) if trial.number < len(each) else told.y
+
+    return objective
+
+
+def states_of(study: optuna.Study) -> list[str]:
+    return [trial.state.name for trial in study.trials]
+
+
+# Records: DP-GIBO -------------------------------------------------------------------------------
+
+
+def records_sampler(mu: float = 1.0, **settings: Any) -> DPGIBOSampler:
+    """A short plan: two start points, two steps."""
+    known: dict[str, Any] = {
+        "n_starts": 2,
+        "n_steps": 2,
+        "seed": 3,
+        "value_share": 0.2,
+        "lengthscale": 0.25,
+        "noise_ratio": 0.01,
+        "step_rule": "adagrad-norm",
+        "step_size": 0.15,
+        "average": 0.0,
+        "memory": 0,
+    }
+    return DPGIBOSampler(mu, **(known | settings))
+
+
+def records(evidence: Evidence, *, in_file: bool) -> None:
+    """A vector of losses a trial, of which each way goes wrong once."""
+    own = evidence.of(Secrets(size=N_RECORDS))
+    ways = hostile.VECTORS | hostile.VECTOR_FAILS | hostile.OPTUNA
+    sampler = records_sampler(n_steps=4, vault=evidence.vault if in_file else None)
+    private = sampler.private(objective_of(own, ways))
+    study = evidence.optimize(sampler, private, len(ways) + 12)
+    evidence.add_guarantee(sampler.guarantee(study))
+    evidence.add_objects(recommendation=sampler.recommend(study))
+    sampler.purge(study)
+    evidence.add_vault()
+    evidence.allow(study.trials)
+
+    states = states_of(study)
+    assert bool(evidence.blobs["vault"]) == in_file
+    assert sampler.finished(study)
+    assert states.count("FAIL") == len(hostile.VECTOR_FAILS | hostile.OPTUNA) - 1
+    assert states.count("PRUNED") == 1
+    assert own.calls == len(states) > len(ways)
+
+
+# Rewards: LDP --------------------------------------------------------------------------------
+
+_CURRENT: list[Any] = []
+
+
+def _wild(trial: Any) -> Any:
+    """What is pickled with a wrapped objective is a name, not the rewards that it makes."""
+    return _CURRENT[0](trial)
+
+
+def _who(trial: Any) -> str:
+    return str(_CURRENT[1].user)
+
+
+def wild(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
+    """An objective that can be pickled."""
+    _CURRENT[:] = objective_of(own, ways), own
+    return _wild
+
+
+REWARD_WAYS = hostile.REWARDS | hostile.REWARD_FAILS | hostile.OPTUNA
+
+
+def _gather_rewards(
+    evidence: Evidence, own: Secrets, study: optuna.Study, private: Any, sampler: Any
+) -> None:
+    guarantee = private.guarantee(study)
+    evidence.add_guarantee(guarantee)
+    evidence.add_objects(objective=private)
+    if hasattr(sampler, "recommend"):
+        evidence.add_objects(recommendation=sampler.recommend(study))
+    evidence.add_vault()
+    evidence.allow(study.trials)
+
+    states = states_of(study)
+    assert states.count("FAIL") == len(hostile.REWARD_FAILS | hostile.OPTUNA) - 1
+    assert states.count("PRUNED") == 1
+    assert own.calls == len(states) >= len(REWARD_WAYS)
+    assert guarantee.protected
+    assert guarantee.n_plays == states.count("COMPLETE")
+    values = {trial.value for trial in study.trials}
+    assert values.isdisjoint(own.values)
+    assert values.isdisjoint({0.0, 1.0})  # nor a reward that was clipped
+
+
+def rewards(evidence: Evidence, *, build: Any, mechanism: str) -> None:
+    """Users with names, a sampler of ours, and a vault's file."""
+    own = evidence.of(Secrets())
+    settings: dict[str, Any] = {
+        "reward_range": (0.0, 1.0),
+        "mechanism": mechanism,
+        "delta": 1e-5 if mechanism == "gaussian" else None,
+        "vault": evidence.vault,
+    }
+    objective = wild(own, REWARD_WAYS)
+    if build is None:
+        sampler: Any = optuna.samplers.TPESampler(seed=0, n_startup_trials=5)
+        private: Any = ldp_objective(objective, epsilon=1.0, user_id=_who, **settings)
+    else:
+        sampler = build(1.0, seed=0, **settings)
+        private = sampler.private(objective, user_id=_who)
+    study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 2)
+    _gather_rewards(evidence, own, study, private, sampler)
+    assert evidence.blobs["vault"]
+    assert private.guarantee(study).most_plays == private.guarantee(study).n_plays
+
+
+def any_sampler(evidence: Evidence, *, n_jobs: int) -> None:
+    """Any sampler of Optuna, nobody named, and the vault in memory."""
+    own = evidence.of(Secrets())
+    private = ldp_objective(wild(own, REWARD_WAYS), epsilon=0.5, bound=1.0, mechanism="laplace")
+    sampler = optuna.samplers.RandomSampler(seed=1)
+    study = evidence.optimize(sampler, private, len(REWARD_WAYS), n_jobs)
+    _gather_rewards(evidence, own, study, private, sampler)
+
+
+# Agents that share work: DUETS ------------------------------------------------------------------
+
+
+def duets_sampler(**settings: Any) -> DUETSSampler:
+    known = {
+        "epsilon": 1.0,
+        "reward_range": (0.0, 1.0),
+        "mechanism": "laplace",
+        "discretisation": 64,
+        "search_space": {"x": FloatDistribution(0, 1)},
+        "seed": 0,
+    }
+    return DUETSSampler(2, **(known | settings))
+
+
+def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
+    """With privatised rewards; what agents send each other is searched too."""
+    own = evidence.of(Secrets())
+    sampler = duets_sampler(vault=evidence.vault if vault else None)
+    private = sampler.private(wild(own, REWARD_WAYS), user_id=_who if vault else None)
+    study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 8, n_jobs)
+    _gather_rewards(evidence, own, study, private, sampler)
+    algorithm: Any = sampler._state(study).algorithm
+    heard = [broadcast.to_dict() for broadcast in algorithm.party.heard]
+    evidence.add_messages(
+        heard=heard, states=[algorithm.state_dict(), algorithm.server.state_dict()]
+    )
+    assert study.user_attrs["privbo:duets"]["epoch"] == algorithm.epoch >= 3
+    assert len(heard) >= 2
+
+
+# A federation: DP-FTS-DE ------------------------------------------------------------------------
+
+N_AGENTS, N_ROUNDS, N_STARTUP = 3, 3, 2
+N_TRIALS = N_STARTUP + N_ROUNDS + 1
+
+SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
+
+
+class Recorder:
+    """A link that remembers what was sent and what came back."""
+
+    def __init__(self, link: Any) -> None:
+        self.link = link
+        self.sent: list[np.ndarray] = []
+        self.received: dict[int, np.ndarray] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.link, name)
+
+    def submit(self, message: np.ndarray) -> Any:
+        t = self.link.submit(message)
+        self.sent.append(np.array(message))
+        return t
+
+    def collect(self, t: int) -> Any:
+        found = self.link.collect(t)
+        if found is not None:
+            self.received[found.round] = found.weights
+        return found
+
+
+class Talkative:
+    """Tells the server's vault what it sends, in a way that a debugging line might."""
+
+    def __init__(self, link: Any) -> None:
+        self.link = link
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.link, name)
+
+    def submit(self, message: np.ndarray) -> Any:
+        t = self.link.submit(message)
+        self.link._server.mark("note", repr(message[:3].tolist()))
+        return t
+
+
+class Agent:
+    """An agent, its secrets, its study and the link that it was given."""
+
+    def __init__(self, evidence: Evidence, n: int, link: Any) -> None:
+        self.n, self.link = n, Recorder(link)
+        self.own = evidence.of(Secrets(f"agent {n}: ", seed=41 + n))
+        self.sampler = DPFTSDESampler(self.link, search_space=SQUARE, seed=n)
+        self.study = optuna.create_study(
+            storage=f"sqlite:///{evidence.folder}/agent-{n}.db", sampler=self.sampler
+        )
+
+    def objective(self, trial: Any) -> float:
+        """Tells its own study everything, and fails in ways that quote it."""
+        trial.suggest_float("x", 0, 1)
+        trial.suggest_float("y", -2, 2)
+        told = self.own.told(trial)
+        trial.set_user_attr(told.name, {told.name: told.y})
+        trial.report(told.y, 0)
+        if trial.number == 1:
+            hostile.RAISED[("cause", "note", "class")[self.n % 3]](told)
+        if trial.number == 3:
+            hostile.OPTUNA["pruned"](told)
+        return float(told.y)
+
+    def work(self) -> None:
+        self.study.optimize(self.objective, n_trials=N_TRIALS, catch=(Exception,))
+        self.sampler.guarantee(self.study)
+
+    def remember(self) -> None:
+        """Its start-up points, what it sent, and what is left of that after clipping."""
+        for trial in self.study.trials[:N_STARTUP]:
+            self.own.add_raw(f"point {trial.number}", list(trial.params.values()))
+        for t, vector in enumerate(self.link.sent, 1):
+            shrink = min(1.0, self.link.config.norm / float(np.linalg.norm(vector)))
+            for scale in {1.0, shrink}:
+                self.own.add_raw(f"vector {t}", scale * vector)
+
+    def gather(self, evidence: Evidence) -> None:
+        """What it keeps, knows and could publish."""
+        home, study, sampler = f"agent {self.n}: ", self.study, self.sampler
+        public = {k: v for k, v in sampler.__getstate__().items() if k != "link"}
+        evidence.add_objects(
+            home=home,
+            trials=study.trials,
+            settings=public,
+            config=self.link.config,
+            recommendation=sampler.recommend(study),
+        )
+        evidence.add("attributes", f"{home}attributes", repr(study.user_attrs))
+        shown = [sampler, self.link.link, study]
+        evidence.add("texts", f"{home}shown", "".join(f"{x!r}{x}" for x in shown))
+        evidence.add_guarantee(sampler.guarantee(study), home)
+        evidence.add_messages(home, broadcasts=self.link.broadcasts(), received=self.link.received)
+
+    def check_it_ran(self) -> None:
+        states = states_of(self.study)
+        assert len(states) == self.own.calls == N_TRIALS
+        assert states.count("FAIL") == states.count("PRUNED") == 1
+        assert len(self.link.sent) >= N_ROUNDS == len(self.link.received)
+
+
+def federation_config(n_agents: int = N_AGENTS) -> FederationConfig:
+    """A small federation in the paper's mode."""
+    return FederationConfig(
+        n_agents=n_agents,
+        crowd="explore",
+        n_rounds=N_ROUNDS,
+        n_startup=N_STARTUP,
+        n_features=20,
+        clipping_norm=22.0,
+        z=2.0,
+    )
+
+
+def threads_of(agents: list[Agent]) -> None:
+    """Every agent in a thread of its own, which tells whose log is whose."""
+    threads = [
+        threading.Thread(target=agent.work, name=f"agent-{agent.n}", daemon=True)
+        for agent in agents
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+
+def turns_of(agents: list[Agent], n_rounds: int = N_ROUNDS) -> None:
+    run_federated(
+        [agent.study for agent in agents],
+        [agent.objective for agent in agents],
+        n_rounds + 1,
+        catch=Exception,
+        show_progress_bar=True,
+    )
+    for agent in agents:
+        agent.sampler.guarantee(agent.study)
+
+
+def make_federation(evidence: Evidence, link: Any = lambda link: link) -> Any:
+    """(server, agents)."""
+    server = FederatedServer(federation_config(), vault=evidence.vault, deadline=30.0)
+    return server, [Agent(evidence, n, link(server.connect(n))) for n in range(N_AGENTS)]
+
+
+def _sums(evidence: Evidence, sums: list[np.ndarray]) -> None:
+    """Nor may a sum, before noise, be anywhere at all."""
+    assert len(sums) == N_ROUNDS
+    everybody = evidence.of(Secrets())
+    everybody.add_raw("sum", sums)
+    everybody.add_raw("mean", np.array(sums) / N_AGENTS)
+
+
+def _gather_federation(evidence: Evidence, server: Any, agents: list[Agent]) -> None:
+    for agent in agents:
+        agent.remember()
+        agent.gather(evidence)
+    evidence.add_files()
+    evidence.add_vault()
+    texts = [server, server.config, server.ledger(), server.guarantee(), server.broadcasts()]
+    evidence.add("texts", "server", "\n".join(map(repr, texts)))
+    evidence.add_messages("server ", broadcasts=server.broadcasts())
+
+
+def federation(evidence: Evidence, *, threads: bool) -> None:
+    """An agent's study, log and vectors are its own; nobody else's bytes may hold them.
+
+    In one thread logs are one as well; only Optuna quotes what its own study found.
+    """
+    sums: list[np.ndarray] = []
+    exact = RoundSum.exact
+
+    def remembered(total: RoundSum) -> np.ndarray:
+        sums.append(exact(total))
+        return sums[-1].copy()
+
+    with mock.patch.object(RoundSum, "exact", remembered):
+        server, agents = make_federation(evidence)
+        with evidence.recorded(hosts=threads):
+            (threads_of if threads else turns_of)(agents)
+    _gather_federation(evidence, server, agents)
+    _sums(evidence, sums)
+    if not threads:
+        said = evidence.text("console").splitlines()
+        bar = [line for line in said if "trial" in line and "[I" not in line]
+        evidence.blobs["console"].pop("stderr")
+        evidence.add("console", "progress bar", bar[-1])
+    for agent in agents:
+        agent.check_it_ran()
+        home = agent.own.home
+        found = " ".join(evidence.hits("storage", at_home=True))
+        assert f"{home}agent-{agent.n}.db at the end | token" in found
+        assert f"| call {N_TRIALS:03d}" in found
+        if threads:  # each agent's log is its own
+            assert f"{home}agent-{agent.n}, host: True | token" in " ".join(
+                evidence.hits("log", at_home=True)
+            )
+    assert evidence.blobs["vault"]
+    assert server.guarantee().protected
+
+
+# Rows that somebody else models: PO-GP-UCB ------------------------------------------------------
+
+N_ROWS, D = 64, 2
+
+
+class Rows(Secrets):
+    """Rows and outcomes that no public number resembles; outcomes may be told where asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.X = self.rng.uniform(0.11, 0.99, size=(N_ROWS, D))
+        self.y = self.rng.uniform(0.11, 0.99, size=N_ROWS)
+        self.scanner.add_vector("X", self.X.ravel())
+        self.add_raw("scaled X", self.X - 0.5)  # as the mechanism sees it
+        self.outcomes = Scanner()
+        self.outcomes.add_vector("y", self.y)
+
+    def told_of(self, row: int) -> Told:
+        return Told(self.token, self.X[row])
+
+    def curator(self, outcome: Any, **settings: Any) -> Curator:
+        known: dict[str, Any] = {"bounds": [(0, 1)] * D, "outcomes": outcome}
+        return Curator(self.X, epsilon=4.0, delta=1e-6, **(known | settings))
+
+
+PRIVATE_ANSWERS = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
+
+ROW_WAYS = hostile.RAISED | hostile.UNUSABLE
+
+
+def _ask(evidence: Evidence, curator: Curator, rows: list[int], more: int) -> Any:
+    """The modeler asks for rows, the curator answers; (study, sampler)."""
+    curator.release().save(evidence.folder / "table.npz")
+    sampler = POGPUCBSampler(evidence.folder / "table.npz", seed=0)
+    study = optuna.create_study(
+        storage=evidence.storage(), study_name="s", direction="maximize", sampler=sampler
+    )
+    for row in rows:
+        study.enqueue_trial({"row": row})
+    for _ in range(len(rows) + more):
+        study.ask().suggest_int("row", 0, N_ROWS - 1)
+        answer_trials(study, curator)
+    return study, sampler
+
+
+def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any) -> None:
+    evidence.add_files()
+    evidence.add_vault()
+    evidence.add_guarantee(sampler.guarantee(study))
+    evidence.add("attributes", "of the study", repr(study.user_attrs))
+    evidence.add("attributes", "trials", repr([vars(trial) for trial in study.trials]))
+    evidence.add("texts", "curator", f"{curator}{curator!r}")
+    evidence.add_objects(
+        study=study,
+        sampler=sampler,
+        trials=study.trials,
+        recommendation=sampler.recommend(study),
+        algorithm=sampler._state(study).algorithm,
+    )
+    Z = sampler._config.Z
+    evidence.add_messages(table=[Z.tobytes(), Z.tolist()])
+    for own in evidence.secrets:
+        own.scanner.allow(np.abs(Z).ravel().tolist())
+    evidence.allow(study.trials)
+
+
+def rows(evidence: Evidence, *, private: bool) -> None:
+    """Each way goes wrong at a row of its own; plain answers are told as they are."""
+    own = Rows()
+    evidence.of(own)
+    ways = list(ROW_WAYS.values())
+
+    def outcome(row: int) -> Any:
+        return ways[row](own.told_of(row)) if row < len(ways) else own.y[row]
+
+    answers: dict[str, Any] = PRIVATE_ANSWERS if private else {}
+    with evidence.recorded():
+        curator = own.curator(outcome, vault=evidence.vault, **answers)
+        study, sampler = _ask(evidence, curator, list(range(len(ways))), 4)
+    _gather_rows(evidence, curator, study, sampler)
+
+    states = states_of(study)
+    assert evidence.blobs["vault"]
+    assert states.count("FAIL") == (0 if private else len(ways))  # or the worst outcome
+    assert states[-1] == "COMPLETE"
+    guarantee = sampler.guarantee(study)
+    assert guarantee.protected
+    assert guarantee.n_answers == states.count("COMPLETE")
+    assert (guarantee.outcomes is not None) == private
+    own.outcomes.allow([abs(trial.value) for trial in study.trials if trial.value is not None])
+    told = [own.outcomes.scan(blobs) for blobs in evidence.blobs.values()]
+    assert any(told) == (not private)  # which answers as it is asked to
+
+
+# Careless runs: their leaks must be found -------------------------------------------------------
+
+
+def _attaches(told: Told) -> float:
+    told.host.set_user_attr("data", np.asarray(told.y).tolist())
+    return 0.5
+
+
+def _warns(told: Told) -> float:
+    warnings.warn(told.text, stacklevel=1)
+    return 0.5
+
+
+EVERYWHERE = {"storage", "attributes", "pickles", "log", "console", "texts"}
+SAID = {"log", "console"}
+
+CARELESS: dict[str, tuple[Way, set[str]]] = {
+    "returned": (lambda told: float(np.mean(told.y)), EVERYWHERE),
+    "float32 returned": (lambda told: np.float32(np.mean(told.y)), {"storage", "pickles", "log"}),
+    "list returned": (lambda told: [told.y, told.y], SAID),
+    "raised": (hostile.RAISED["text"], SAID),
+    "caused": (hostile.RAISED["cause"], SAID),
+    "noted": (hostile.RAISED["note"], SAID),
+    "grouped": (hostile.RAISED["group"], SAID),
+    "pruned": (hostile.OPTUNA["pruned"], SAID),
+    "attached": (_attaches, {"storage", "attributes", "pickles"}),
+    "printed": (lambda told: print(told.y) or 0.5, {"console"}),
+    "warned": (_warns, {"warnings"}),
+    "shown": (lambda told: hostile.Shown(told, TypeError), SAID),
+}
+"""How an objective that is not private leaks, and where that must be found."""
+
+
+def careless(evidence: Evidence, *, sampler: Callable[[], Any], size: int | None) -> None:
+    """A leak a trial."""
+    own = evidence.of(Secrets(size=size))
+    known = {w: row for w, row in CARELESS.items() if not (size and w == "float32 returned")}
+    objective = objective_of(own, {way: leak for way, (leak, _) in known.items()})
+    study = evidence.optimize(sampler(), objective, len(known))
+    evidence.add("attributes", "of the trials", repr([t.user_attrs for t in study.trials]))
+    for i, (_, sinks) in enumerate(known.values(), 1):
+        for sink in sinks:
+            evidence.expect(sink, f"call {i:03d}")
+    if evidence.kind == "sqlite":  # its statements show in the log
+        evidence.expect("log", f"call {1 + list(known).index('attached'):03d}")
+    unprotected = study.user_attrs.get("privbo:guarantee", "NOT PROTECTED")
+    assert unprotected.startswith("NOT PROTECTED")
+
+
+def careless_vault(evidence: Evidence, **run: Any) -> None:
+    """:func:`careless`, and a mechanism that adds no noise, whose rewards the vault remembers."""
+    careless(evidence, **run)
+    own = evidence.secrets[0]
+    first = own.calls + 1
+    sampler = duets_sampler(vault=evidence.vault)
+    with mock.patch.object(LocalMechanism, "randomize", lambda self, y, noise, worst: y):
+        study = optuna.create_study(sampler=sampler, direction="maximize")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            study.optimize(sampler.private(objective_of(own, {})), n_trials=3)
+    evidence.add_vault()
+    evidence.expect("vault", f"call {first:03d}")
+    assert sampler.recommend(study)
+    # An agent with fewer rewards than a projection has numbers sends them as they are.
+    algorithm: Any = sampler._state(study).algorithm
+    for trial in study.trials:
+        algorithm.tell(algorithm.play_of(tuple(trial.system_attrs["privbo:draw"])), trial.value)
+    evidence.add_messages(states=[algorithm.state_dict()])
+    evidence.expect("messages", "call")
+
+
+def careless_records(evidence: Evidence, **run: Any) -> None:
+    """:func:`careless`, and a vault in the middle of a batch."""
+    careless(evidence, **run)
+    own = evidence.secrets[0]
+    first = own.calls + 1
+    sampler = records_sampler(batch_size=3, vault=evidence.vault)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(objective_of(own, {})), n_trials=4)
+    evidence.add_vault()
+    evidence.expect("vault", f"call {first + 2:03d}")
+
+
+def careless_federation(evidence: Evidence) -> None:
+    """Debugging lines of a link and a server, and hints that one agent gives another."""
+    add = RoundSum.add
+
+    def loud(total: RoundSum, n: int, w: np.ndarray) -> None:
+        logging.getLogger("privbo.x").debug("agent %d sent %s", n, w.tobytes().hex())
+        warnings.warn(repr(w[0]), stacklevel=1)
+        print(repr(w[1]))
+        add(total, n, w)
+
+    with mock.patch.object(RoundSum, "add", loud):
+        server, agents = make_federation(evidence, Talkative)
+        with evidence.recorded():
+            threads_of(agents)
+    first = agents[0].own
+    agents[1].study.set_user_attr("hint", first.values[0])
+    agents[2].study.set_user_attr("hint", first.token)
+    agents[1].link.received[99] = agents[0].link.sent[0]
+    _gather_federation(evidence, server, agents)
+    evidence.add_objects(home="agent 1: ", of_another=first.values[0])
+    for n in range(N_AGENTS):
+        evidence.expect("log", f"agent-{n}, host: False | vector 1[0] as float64< hex")
+        evidence.expect("vault", "vector 1[0] as decimal")
+    evidence.expect("warnings", "vector 1[0]")
+    evidence.expect("console", "vector 1[1]")
+    evidence.expect("attributes", "agent 1: attributes | call 001")
+    evidence.expect("storage", "agent 1: agent-1.db at the end | call 001")
+    evidence.expect("storage", "agent 2: agent-2.db at the end | token")
+    evidence.expect("messages", "agent 1: pickle of received | vector 1[0]")
+    evidence.expect("pickles", "agent 1: pickle of of_another  | call 001")
+    evidence.expect("texts", "agent 1: repr of of_another  | call 001")
+    evidence.never = ("agent 0: ",)
+
+
+def careless_rows(evidence: Evidence) -> None:
+    """A curator that tells, prints and writes rows."""
+    own = Rows()
+    evidence.of(own)
+    with evidence.recorded():
+        curator = own.curator(lambda row: float(own.X[row, 0]), vault=evidence.vault)
+        study, sampler = _ask(evidence, curator, [0, 1], 1)
+        np.savez(evidence.folder / "more.npz", X=own.X)
+        print(own.X[0].tolist(), own.token)
+        logging.getLogger("optuna.x").debug("row %s of %s", own.X[1].tolist(), own.token)
+        warnings.warn(repr(own.X[2].tolist()), stacklevel=1)
+    _gather_rows(evidence, curator, study, sampler)
+    evidence.add_messages(rows=own.X)
+    for name in ("study.db", "more.npz"):
+        evidence.expect("storage", f"{name} at the end | X[")
+    for wanted in ("X[0]", "token"):
+        evidence.expect("console", wanted)
+    for sink in ("vault", "attributes"):
+        evidence.expect(sink, "X[0]")
+    for wanted in ("repr of trials  | X[0]",):
+        evidence.expect("texts", wanted)
+    for library in ("pickle", "cloudpickle"):
+        evidence.expect("pickles", f"{library} of trials  | X[0]")
+    evidence.expect("log", "X[2]")
+    evidence.expect("warnings", "X[4]")
+    evidence.expect("messages", "X[0]")
+
+
+# The table --------------------------------------------------------------------------------------
+
+Run = Callable[["Evidence"], None]
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of the table.
+
+    Attributes:
+        secret: What must not be found.
+        public: What anybody may see.
+        runs: On Optuna, by name: each with its storage ("sqlite" or "journal").
+        careless: Runs whose leaks must be found, likewise.
+    """
+
+    secret: str
+    public: str
+    runs: dict[str, tuple[str, Run]]
+    careless: dict[str, tuple[str, Run]] = field(default_factory=dict)
+
+
+SYSTEMS: dict[str, System] = {
+    "records": System(
+        secret="every trial's vector of losses, its mean, and texts that come with it",
+        public="noisy values and gradients, points, settings",
+        runs={
+            "sqlite, vault file": ("sqlite", partial(records, in_file=True)),
+            "journal, vault in memory": ("journal", partial(records, in_file=False)),
+        },
+        careless={
+            kind: (kind, partial(careless_records, sampler=records_sampler, size=N_RECORDS))
+            for kind in ("sqlite", "journal")
+        },
+    ),
+    "rewards": System(
+        secret="every reward, and the names of users",
+        public="privatised rewards, points, settings",
+        runs={
+            "laplace": ("sqlite", partial(rewards, build=LDPGPUCBSampler, mechanism="laplace")),
+            "duchi": ("journal", partial(rewards, build=LDPTGPUCBSampler, mechanism="duchi")),
+            "piecewise": (
+                "journal",
+                partial(rewards, build=LDPMoMAGPUCBSampler, mechanism="piecewise"),
+            ),
+            "hybrid": ("journal", partial(rewards, build=LDPATAGPUCBSampler, mechanism="hybrid")),
+            "gaussian": ("journal", partial(rewards, build=None, mechanism="gaussian")),
+            "any sampler": ("sqlite", partial(any_sampler, n_jobs=1)),
+            "any sampler, 3 jobs": ("journal", partial(any_sampler, n_jobs=3)),
+        },
+        careless={
+            "sqlite": (
+                "sqlite",
+                partial(
+                    careless_vault,
+                    sampler=lambda: optuna.samplers.RandomSampler(seed=0),
+                    size=None,
+                ),
+            )
+        },
+    ),
+    "federation": System(
+        secret="an agent's values, points, texts and vectors, from others; each round's sum",
+        public="noisy sums, settings",
+        runs={
+            "threads": ("sqlite", partial(federation, threads=True)),
+            "turns": ("sqlite", partial(federation, threads=False)),
+        },
+        careless={"sqlite": ("sqlite", careless_federation)},
+    ),
+    "rows": System(
+        secret="every row, and outcomes unless they are asked for as they are",
+        public="the noisy table, rows' numbers, answers, settings",
+        runs={
+            "private answers": ("sqlite", partial(rows, private=True)),
+            "plain answers": ("journal", partial(rows, private=False)),
+        },
+        careless={"sqlite": ("sqlite", careless_rows)},
+    ),
+    "duets": System(
+        secret="every reward, and the names of users",
+        public="privatised rewards, what agents send, points, settings",
+        runs={
+            "one job": ("sqlite", partial(duets, n_jobs=1, vault=True)),
+            "3 jobs": ("journal", partial(duets, n_jobs=3, vault=False)),
+        },
+        careless={
+            "sqlite": (
+                "sqlite",
+                partial(
+                    careless_vault,
+                    sampler=lambda: duets_sampler(epsilon=float("inf")),
+                    size=None,
+                ),
+            )
+        },
+    ),
+}
