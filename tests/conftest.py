@@ -19,13 +19,32 @@ from pathlib import Path
 import pytest
 
 USER = "tests"
+SCATTERED = {"test_optuna_suite.py", "test_local_mechanisms.py", "test_contract.py"}
 MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
+
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share the cores
 
 
 def pytest_configure() -> None:
     """Lays ``tmp_path`` into memory where there is room: no commit of SQLite waits for a disk."""
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups first, then what is slow: the run ends when its longest piece does.
+
+    Tests of a file stay together, with the fixtures that they share; the dear files of many tests
+    are left to whoever is free.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and item.path.name not in SCATTERED:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    grouped = {"examples", "leaks", "raytune_searchers"}
+    items.sort(key=lambda item: (item.path.parent.name not in grouped, item.path not in slow))
 
 
 def _binaries() -> Path | None:

@@ -19,7 +19,7 @@ from privbo_plugins.vault import open_vault
 from tests.leaks import exception_leaks
 from tests.leaks.evidence import Evidence
 from tests.leaks.test_exceptions import OTHER, raised
-from tests.optuna_samplers.federated_worker import invited, serve_loudly
+from tests.optuna_samplers.scenes.federations import invited, serve_loudly
 from tests.systems import (
     N_AGENTS,
     Agent,

@@ -35,7 +35,7 @@ MUTANTS = (
         file=f"{_HOST}/_base.py",
         old="trial.set_user_attr(ROLE_ATTR, label)",
         new='trial.set_user_attr(ROLE_ATTR, f"{label}, {sum(losses) / len(losses):.6f}")',
-        tests=(f"{_TESTS}/test_leaks.py::test_a_study_leaves_no_private_byte",),
+        tests=("tests/leaks/test_optuna.py::test_no_secret_reaches_a_sink",),
     ),
     Mutant(
         name="error_keeps_its_frames",
@@ -46,8 +46,8 @@ MUTANTS = (
         new="        except (ValueError, PrivacyError, VaultError) as error:\n"
         '            return float("nan"), error\n',
         tests=(
-            f"{_TESTS}/test_leaks.py::test_errors_of_tell_private_hold_no_data",
-            f"{_TESTS}/test_leaks.py::test_errors_inside_a_release_hold_no_data",
+            "tests/leaks/test_exceptions.py::test_errors_of_tell_private_hold_no_data",
+            "tests/leaks/test_exceptions.py::test_errors_inside_a_release_hold_no_losses",
         ),
     ),
     Mutant(

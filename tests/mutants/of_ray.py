@@ -27,8 +27,7 @@ MUTANTS = (
         new="        value, failure = _released(turn, private)\n"
         '        running.public["records"] = private\n',
         tests=(
-            f"{_TESTS}/test_main_job.py"
-            "::test_a_run_finds_the_minimum_publishes_releases_only_and_ends_by_itself",
+            f"{_TESTS}/test_main_job.py::test_a_run_publishes_releases_only_and_ends_by_itself",
         ),
     ),
     Mutant(
@@ -38,8 +37,8 @@ MUTANTS = (
         old="functools.partial(_release, channel, admitted, trial, user)",
         new="functools.partial(_release, channel, admitted, trial, None)",
         tests=(
-            f"{_TESTS}/test_ldp_faults.py"
-            "::test_a_budget_holds_across_workers_and_the_user_is_not_even_asked",
+            f"{_TESTS}/test_ldp_main_job.py"
+            "::test_random_search_with_declared_reports_and_a_budget_that_holds_across_workers",
         ),
     ),
     Mutant(
@@ -60,7 +59,7 @@ MUTANTS = (
         old="            self._vault_id,\n            self._released,\n",
         new="            self._vault_id,\n",
         tests=(
-            f"{_TESTS}/test_review.py"
+            f"{_TESTS}/test_hosts.py"
             "::test_a_vault_that_was_set_back_between_two_processes_is_noticed",
         ),
     ),
@@ -91,8 +90,6 @@ MUTANTS = (
         file=f"{_HOST}/_agents.py",
         old="            redirect(settings.log_to)\n",
         new="            settings.log_to and redirect(settings.log_to)\n",
-        tests=(
-            f"{_TESTS}/test_federated_leaks.py::test_no_byte_tells_what_an_agent_has_evaluated",
-        ),
+        tests=("tests/leaks/test_ray.py::test_no_secret_reaches_a_sink",),
     ),
 )

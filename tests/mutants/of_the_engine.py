@@ -202,7 +202,7 @@ _FEDERATION = (
         tests=(
             f"{_TESTS}/test_federated_mechanism.py"
             "::test_an_empty_subset_releases_noise_of_the_full_scale",
-            f"{_TESTS}/test_federated_review.py::test_a_held_round_is_released_whoever_takes_part",
+            f"{_TESTS}/test_federation_server.py::test_a_held_round_is_released_whoever_takes_part",
         ),
     ),
     Mutant(

@@ -1,3 +1,0 @@
-"""Other names of :mod:`tests.optuna_samplers.scenes.federations`."""
-
-from tests.optuna_samplers.scenes.federations import *  # noqa: F403
