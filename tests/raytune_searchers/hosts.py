@@ -45,10 +45,11 @@ class Process:
     Args:
         begin: Makes the host, from pickled arguments.
         restarts: Whether another process takes its place when it dies.
+        retries: Whether what it was doing is then done again.
     """
 
-    def __init__(self, begin: Callable[[], HostActor], restarts: bool) -> None:
-        self._begin, self._restarts = begin, restarts
+    def __init__(self, begin: Callable[[], HostActor], restarts: bool, retries: bool) -> None:
+        self._begin, self._restarts, self._retries = begin, restarts, retries
         self.host: HostActor | None = begin()
 
     def end(self) -> None:
@@ -63,11 +64,17 @@ class Process:
         """What the host replies.
 
         Raises:
-            RayActorError: If it is not there.
+            RayActorError: If it is not there, or dies meanwhile.
         """
-        if self.host is None:
+        host = self.host
+        if host is None:
             raise RayActorError
-        return sent(self.host.call(*cloudpickle.loads(args)))
+        reply = sent(host.call(*cloudpickle.loads(args)))
+        if self.host is host:
+            return reply
+        if self._retries and self.host is not None:
+            return self.call(args)
+        raise RayActorError
 
 
 class Handle:
@@ -136,7 +143,11 @@ class LocalRay:
                 return Handle(found)
             raise ValueError(f"the name {name} is taken")
         blob = cloudpickle.dumps(args)
-        process = Process(lambda: kind(*cloudpickle.loads(blob)), options["max_restarts"] != 0)
+        process = Process(
+            lambda: kind(*cloudpickle.loads(blob)),
+            options["max_restarts"] != 0,
+            options["max_task_retries"] != 0,
+        )
         self._processes[name] = process
         return Handle(process, owns=True)
 

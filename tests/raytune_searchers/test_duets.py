@@ -703,17 +703,22 @@ class Secret:
 @pytest.mark.usefixtures("the_ray")
 class TestExperiments:
     def test_no_byte_of_an_experiment_tells_a_raw_reward(self, tmp_path: Path) -> None:
-        secret = Secret(tmp_path, 1.0, 6)
+        secret = Secret(tmp_path, 1.0, 7)
         search = secret.search
         assert secret.hits() == []
+        made = float(next(secret.secret.iterdir()).name)
+        for told in (json.dumps({"score": made}).encode(), np.float64(2 * made - 1).tobytes()):
+            (secret.path / "told").write_bytes(told)  # as a control
+            assert any(hit.startswith("told") for hit in secret.hits())
         guarantee = search.guarantee(secret.results)
         assert guarantee.protected
-        assert guarantee.n_plays == 5
+        assert guarantee.n_plays == 6
         assert search.summary()["epoch"] == 2
         assert set(draws(search).values()) == {1}
         assert all(TAG in result.config for result in secret.results)
         search.close()
 
+    @pytest.mark.soak
     def test_control_raw_rewards_are_found(self, tmp_path: Path) -> None:
         secret = Secret(tmp_path, math.inf, 2)
         hits = secret.hits()

@@ -140,7 +140,7 @@ def test_scores_choices_of_any_kind_and_a_plan_that_fits_num_samples(
         num_samples=12,
         metric="accuracy",
         mode="max",
-        max_concurrent_trials=2,
+        max_concurrent_trials=1,
     )
     assert not results.errors
     assert search.finished

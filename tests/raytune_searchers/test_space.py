@@ -364,7 +364,7 @@ class Thing:
 
 space = to_space({
     "objects": tune.choice([Thing(), [Thing()], Thing, functools.partial(print, Thing())]),
-    "functions": tune.choice([lambda z: z, math.sin, np.tanh, print]),
+    "functions": tune.choice([lambda z: z, math.sin, np.tanh, len]),
     "plain": tune.choice(["a", 1, None, 2.5, ("b", 3)]),
     "dicts": tune.choice([{"b": 1, "a": 2}, {}]),
     "sets": tune.choice([{"alpha", "beta", "gamma"}, frozenset({"delta", "epsilon", "zeta"})]),
