@@ -321,7 +321,12 @@ class Runs:
                 failure_config=tune.FailureConfig(max_failures=retries),
             ),
         )
-        results = tuner.fit()
+        self.facts[name] = {"trials": 0, "errors": 0, "public": []}
+        try:
+            results = tuner.fit()
+        except Exception:  # what it left is scanned all the same
+            traceback.print_exc()
+            return
         place = self.root / "objects" / name
         self.facts[name] = keep(place, search, trainable, results)
         if guarantee is not None:
@@ -360,8 +365,9 @@ class Runs:
         trainable = make_wild("records", wild, N, VECTOR_FAILS)
         self.fit("records wild", wild, trainable, wild.guarantee, space=LINE, num_samples=5)
         for name, search in {"records big": big, "records wild": wild}.items():
-            shown = f"{search.history()} {search._report()}"
-            (self.root / "objects" / name / "public.txt").write_text(shown)
+            (self.root / "objects" / f"{name} public.txt").write_text(
+                f"{search.history()} {search._report()}"
+            )
 
         self.fit("control records", Remembering(), leaky_records, num_samples=len(LEAKS))
         _held.append(ray.put(fresh("control records", MANY).y))
@@ -417,7 +423,7 @@ class Runs:
         trainable = make_wild("duets", search, 1, REWARD_FAILS)
         self.fit("duets", search, trainable, search.guarantee, space=LINE, num_samples=4)
         states = pickle.dumps([search._duets().state_dict(), search.summary()])
-        (self.root / "objects" / "duets" / "messages").write_bytes(states)
+        (self.root / "objects" / "duets messages").write_bytes(states)
         control = DUETSSearch(2, seed=0, **own)
         careless = functools.partial(leaky, "control duets", None)
         self.fit("control duets", control, careless, space=LINE, num_samples=2)
