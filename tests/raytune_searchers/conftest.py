@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(here):
             fixtures = getattr(item, "fixturenames", ())
-            if "the_ray" in fixtures or "leaks" in item.path.name:  # those begin one themselves
+            if "the_ray" in fixtures:
                 group = "ray-faults" if "faults" in item.path.name else "ray"
                 item.add_marker(pytest.mark.xdist_group(group))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"))
