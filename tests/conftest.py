@@ -15,13 +15,48 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 USER = "tests"
-SCATTERED = {"test_optuna_suite.py", "test_local_mechanisms.py", "test_contract.py"}
-MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 
+TOGETHER = {
+    "raytune_searchers/test_faults.py": "Ray's faults",
+    "raytune_searchers/test_ldp_faults.py": "Ray's faults",
+    "raytune_searchers/test_federated_faults.py": "Ray's faults",
+    "raytune_searchers/test_main_job.py": "Ray",
+    "raytune_searchers/test_ldp_main_job.py": "Ray",
+    "raytune_searchers/test_guards.py": "Ray",
+    "raytune_searchers/test_duets.py": "Ray",
+    "raytune_searchers/test_federated.py": "Ray",
+    "raytune_searchers/test_po_gp_ucb.py": "Ray",
+    "raytune_searchers/test_local_ray.py": "Ray",
+}
+"""Files whose tests use one Ray."""
+
+LONG = [
+    "leaks/test_ray.py",
+    *TOGETHER,
+    "examples/test_examples.py",
+    "optuna_samplers/test_federated_crash.py",
+    "optuna_samplers/test_crash.py",
+    "leaks/test_optuna.py",
+    "optuna_samplers/test_processes.py",
+    "optuna_samplers/test_po_gp_ucb.py",
+    "engine/test_crowd.py",
+    "engine/test_audit.py",
+]
+"""What takes long, the longest first."""
+
+SCATTERED = [
+    "optuna_samplers/test_optuna_suite.py",
+    "engine/test_local_mechanisms.py",
+    "engine/test_contract.py",
+]
+"""Files whose tests share nothing, and are handed out one by one."""
+
+MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share the cores
 
@@ -32,19 +67,40 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hands out files, not tests: what a module's tests share is made once, and Rays are few.
+
+    xdist's own ``--dist loadgroup`` does nothing under pytest 9: no mark reaches a test's id.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return piece_of(nodeid)
+
+    return ByFile(config, log)
+
+
+def piece_of(nodeid: str) -> str:
+    """What one worker runs in one go: tests that use one Ray, a file, or a single test."""
+    file = _short(Path(nodeid.partition("::")[0]))
+    return nodeid if file in SCATTERED else TOGETHER.get(file, file)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups first, then what is slow: the run ends when its longest piece does.
+    """The longest pieces first: the run ends when the last piece does."""
+    items.sort(key=lambda item: _rank(item.path))
 
-    Tests of a file stay together, with the fixtures that they share; the dear files of many tests
-    are left to whoever is free.
-    """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None and item.path.name not in SCATTERED:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    grouped = {"examples", "leaks", "raytune_searchers"}
-    items.sort(key=lambda item: (item.path.parent.name not in grouped, item.path not in slow))
+
+def _rank(path: Path) -> int:
+    file = _short(path)
+    return LONG.index(file) if file in LONG else len(LONG)
+
+
+def _short(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
 
 
 def _binaries() -> Path | None:

@@ -25,7 +25,7 @@ CLAIMS = (
     "user-level (epsilon = ",
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 
 def skip_without(packages: tuple[str, ...]) -> None:

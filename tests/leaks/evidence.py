@@ -70,11 +70,13 @@ def _loggers(handler: logging.Handler) -> Iterator[None]:
     root = logging.getLogger()
     others, root.handlers = root.handlers, [handler]
     optuna.logging.set_verbosity(optuna.logging.DEBUG)
+    optuna.logging.disable_default_handler()  # its stream is what stderr was when it was made
     optuna.logging.enable_propagation()
     try:
         yield
     finally:
         optuna.logging.disable_propagation()
+        optuna.logging.enable_default_handler()
         optuna.logging.set_verbosity(verbosity)
         root.handlers = others
         for name, level in levels.items():
@@ -140,7 +142,8 @@ class Evidence:
     def add_files(self, when: str = "at the end") -> None:
         for path in self.folder.iterdir():
             home = f"agent {path.name[6]}: " if path.name.startswith("agent-") else ""
-            self.add("storage", f"{home}{path.name} {when}", path.read_bytes())
+            with contextlib.suppress(FileNotFoundError):  # a lock that another thread held
+                self.add("storage", f"{home}{path.name} {when}", path.read_bytes())
 
     def add_vault(self) -> None:
         for path in self.vault_folder.iterdir():

@@ -28,7 +28,6 @@ def cells(kind: str) -> list[Any]:
             name,
             sink,
             id=f"{system}-{name}-{sink}",
-            marks=pytest.mark.xdist_group(f"leaks {system}"),
         )
         for system, row in SYSTEMS.items()
         for name in getattr(row, kind)

@@ -45,7 +45,6 @@ from tests.worker import script
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("ray-leaks"),
     pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"),
     pytest.mark.filterwarnings("ignore:.*:ResourceWarning"),
 ]

@@ -26,14 +26,10 @@ INIT: dict[str, Any] = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two workers with a Ray of their own for the tests that use one; the others go anywhere."""
+    """Ray's own warnings are no errors of ours."""
     here = str(Path(__file__).parent)
     for item in items:
         if str(item.path).startswith(here):
-            fixtures = getattr(item, "fixturenames", ())
-            if "the_ray" in fixtures:
-                group = "ray-faults" if "faults" in item.path.name else "ray"
-                item.add_marker(pytest.mark.xdist_group(group))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"))
             item.add_marker(pytest.mark.filterwarnings("ignore:.*:ResourceWarning"))
 
