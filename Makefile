@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test test-fast test-soak coverage lint lint-style lint-types lint-architecture format bench clean
+.PHONY: test test-fast test-soak coverage profile lint lint-style lint-types lint-architecture format bench clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,9 @@ test-fast: $(STAMP)  ## the tests without the slow ones
 test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants that tests must catch
 	$(BIN)/python -m pytest -n 3 -m soak
 	$(BIN)/python -m tests.mutants --jobs 2
+
+profile: $(STAMP)  ## what the suite costs, by file; kept in benchmarks/results
+	PROFILE_TO=benchmarks/results/test_suite.json $(BIN)/python -m pytest -n 3 -q -p tests.profiling
 
 coverage: $(STAMP)  ## branch coverage of the three packages
 	$(BIN)/python -m pytest -n 3 -q --cov --cov-report=term:skip-covered
