@@ -399,9 +399,11 @@ def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
 def test_no_release_is_ever_replaced() -> None:
     ledger_of = PlayLedger(mechanism_of(), open_vault(), "study")
     ledger_of.charge("0", "Jane")
-    with suppress(ValueError, PrivacyError):
+    with pytest.raises(PrivacyError, match="not finite"):
         ledger_of.store("0", math.nan)
-        assert math.isnan(ledger_of.store("0", 1.0))
+    assert ledger_of.store("0", 0.5) == 0.5
+    assert ledger_of.store("0", 1.0) == 0.5
+    assert ledger_of.plays() == {"0": 0.5}
 
 
 def test_facts_and_marks_of_a_ledger_are_reported_for_ever(url: str) -> None:

@@ -747,8 +747,9 @@ def test_what_is_not_protected_is_said_and_warned_of_once_a_study(kind: str) -> 
 def test_the_reason_for_a_bare_matrix() -> None:
     sampler = make(Z=rows(), noise_sd=0.1)
     study = make_study(sampler)
-    reasons = sampler.guarantee(study).reasons
-    assert reasons == ("the sampler was given a bare matrix without a certificate",)
+    guarantee = sampler.guarantee(study)
+    assert guarantee.reasons == ("the sampler was given a bare matrix without a certificate",)
+    assert not guarantee.protected
 
 
 # The curator's side ---------------------------------------------------------------------------
