@@ -20,6 +20,9 @@ def left(system: str, kind: str, name: str, tmp_path_factory: pytest.TempPathFac
         _LATEST.clear()
         storage, run = getattr(SYSTEMS[system], kind)[name]
         evidence = Evidence(Path(tmp_path_factory.mktemp("run")), storage)
-        run(evidence)
+        try:
+            run(evidence)
+        except AssertionError as error:  # a check of the run: its tests fail with it
+            evidence.failed = error
         _LATEST[key] = evidence
     return _LATEST[key]

@@ -114,6 +114,7 @@ class Evidence:
         self.vault_folder.mkdir()
         self.vault = f"sqlite:///{self.vault_folder}/vault.db"
         self.secrets: list[Secrets] = []
+        self.failed: AssertionError | None = None
         self.expected: dict[str, set[str]] = {sink: set() for sink in SINKS}
         self.never: tuple[str, ...] = ()
         self.blobs: dict[str, dict[str, bytes]] = {sink: {} for sink in SINKS}
@@ -250,7 +251,13 @@ class Evidence:
             own.scanner.allow([*values, *np.abs(params)])
 
     def hits(self, sink: str, *, at_home: bool = False) -> list[str]:
-        """Of secrets that are not at home, or that are: "artefact | secret as encoding"."""
+        """Of secrets that are not at home, or that are: "artefact | secret as encoding".
+
+        Raises:
+            AssertionError: If the run itself was found wrong.
+        """
+        if self.failed is not None:
+            raise self.failed
         return [
             f"{name} | {hit}"
             for own in self.secrets

@@ -9,6 +9,7 @@ import pickle
 import re
 import stat
 import tempfile
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,10 @@ class Guarded:
                 path.write_text(json.dumps(caught))
             return private[trial_number()](config)
 
-        self.results = fit(search, trainable, folder, num_samples=5, max_concurrent_trials=1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", PrivacyWarning)
+            self.results = fit(search, trainable, folder, num_samples=5, max_concurrent_trials=1)
+        self.warned = [str(warning.message) for warning in caught]
         self.good = [result for result in self.results if result.error is None]
         self.caught: dict[str, list[str]] = json.loads(path.read_text())
         self.text = path.read_text()
@@ -214,6 +218,7 @@ def test_no_refusal_quotes_a_value(guarded: Guarded) -> None:
 
 
 def test_what_was_refused_was_not_charged(guarded: Guarded) -> None:
+    assert guarded.warned == []
     assert_sound(guarded.search)
     published = guarded.search._report()["published"]
     assert len(guarded.good) == len(published) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,27 +65,31 @@ class Job:
     results: Any
     trainable: Any
     notes: list[tuple[int, list[str]]]
+    warned: list[str]
 
 
 @pytest.fixture(scope="module")
 def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     folder = tmp_path_factory.mktemp("main")
     search, trainable = make_search(), plane_and_imports(str(folder / "notes"))
-    results = fit(
-        search,
-        search.private(trainable),
-        folder,
-        param_space=PLANE,
-        max_concurrent_trials=2,
-        scheduler=ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=2),
-    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrivacyWarning)
+        results = fit(
+            search,
+            search.private(trainable),
+            folder,
+            param_space=PLANE,
+            max_concurrent_trials=2,
+            scheduler=ASHAScheduler(metric="loss", mode="min", max_t=9, reduction_factor=2),
+        )
     notes = [json.loads(line) for line in (folder / "notes").read_text().splitlines()]
-    yield Job(search, results, trainable, notes)
+    yield Job(search, results, trainable, notes, [str(warning.message) for warning in caught])
     search.close()
 
 
 @pytest.mark.slow
 def test_a_run_publishes_releases_only_and_ends_by_itself(job: Job) -> None:
+    assert job.warned == []
     assert not job.results.errors
     assert len(job.results) == 2 + 2 * 3 + 1
     published = job.search._report()["published"]
