@@ -57,7 +57,6 @@ from benchmarks.outsourced_problems import (
 from benchmarks.tasks import carried_out
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
-    Curator,
     ReleasedTable,
     RowsConfig,
     row_space,
@@ -68,6 +67,7 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import largest_r, smallest_s
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.sessions.rows import Curator
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]

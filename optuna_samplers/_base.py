@@ -39,11 +39,11 @@ from optuna_samplers._study import (
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import public_name
-from privbo_plugins.session import Session
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
-from privbo_plugins.vault import Vault, open_vault
+from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.visualization import History, write_report
 
 RUN_ATTR = "privbo:run"

@@ -29,18 +29,19 @@ from optuna_samplers._study import (
     whole,
 )
 from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.plays import (
+from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.returned import NotARewardError, as_reward
+from privbo_plugins.scrub import attempt, public_name
+from privbo_plugins.sessions.rewards import (
     TEST_NOISE,
     RewardCurator,
     check_user_budget,
 )
-from privbo_plugins.privacy.guarantee import LocalGuarantee
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
-from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
-from privbo_plugins.returned import NotARewardError, as_reward
-from privbo_plugins.scrub import attempt, public_name
+from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import User
-from privbo_plugins.vault import Vault, open_vault
 
 RUN_ATTR = "privbo:ldp"
 """Study attribute that remembers the run of the users' ledger and its vault."""

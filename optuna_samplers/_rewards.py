@@ -29,12 +29,12 @@ from optuna_samplers._transcript import Learner, TranscriptSampler
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import SpaceChangedError
-from privbo_plugins.plays import local_guarantee
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.rewards import local_guarantee
 from privbo_plugins.spaces import Space
-from privbo_plugins.vault import Vault, open_vault
+from privbo_plugins.store.vault import Vault, open_vault
 
 EPOCH_ATTR = "privbo:epoch"
 """System attribute of a trial: which group of replays it belongs to."""

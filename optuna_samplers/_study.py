@@ -11,7 +11,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.vault import Vault
+from privbo_plugins.store.vault import Vault
 
 GUARANTEE_ATTR = "privbo:guarantee"
 """Study attribute with the guarantee as a paragraph, for the dashboard."""

@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution
 
 from optuna_samplers._base import PrivateSampler
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 
 
 class DPGIBOSampler(PrivateSampler):

@@ -41,7 +41,7 @@ from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.algorithms.duets.algorithm import Slot
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
 from privbo_plugins.visualization import plot_active_set, plot_communication
 

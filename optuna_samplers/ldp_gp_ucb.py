@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution
 from optuna_samplers._rewards import RewardSampler
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 
 
 class LDPGPUCBSampler(RewardSampler):

@@ -37,7 +37,7 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.spaces import Space
 
 if TYPE_CHECKING:
-    from privbo_plugins.algorithms.po_gp_ucb import Curator
+    from privbo_plugins.sessions.rows import Curator
 
 ROW_ATTR = "privbo:row"
 """System attribute of a trial: the row that it is about to ask for, while workers compare."""
@@ -101,7 +101,7 @@ class POGPUCBSampler(TranscriptSampler):
 
     Example:
         >>> import numpy as np, optuna
-        >>> from privbo_plugins.algorithms.po_gp_ucb import Curator
+        >>> from privbo_plugins.sessions.rows import Curator
         >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
         >>> X = np.random.default_rng(0).uniform(18, 90, size=(60, 1))
         >>> bounds, outcomes = [(18, 90)], -abs(X[:, 0] - 50)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import (
     read_answers,
     read_request,
@@ -36,6 +36,7 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
 )
 from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.sessions.rows import Curator
 
 Array = NDArray[np.float64]
 

@@ -20,9 +20,9 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import own_error
-from privbo_plugins.vault import Vault, open_vault
+from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import NAMESPACE, Channel, Gone, HostActor, Reply
 
 _TRIES = 5

@@ -26,13 +26,14 @@ from privbo_plugins.errors import (
     UtilityWarning,
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import OWN_ERRORS, attempt, public_name
 from raytune_searchers._actor import Host, actor_name, anchor, connect, in_worker
 from raytune_searchers._channel import Channel, Gone, trial_sender
 
 if TYPE_CHECKING:
-    from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
+    from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
+    from privbo_plugins.sessions.rows import Curator
 
 MakeCurator: TypeAlias = "Callable[[], Curator]"
 
@@ -87,7 +88,7 @@ class AnswerHost(Host):
 
     def join(self, settings: AnswerSettings) -> tuple[None, tuple[str, ...]]:
         """Makes the curator, once."""
-        from privbo_plugins.algorithms.po_gp_ucb import Curator
+        from privbo_plugins.sessions.rows import Curator
 
         if self._curator is None:
             made = _quietly(lambda: cloudpickle.loads(settings.make)(), _of_making)

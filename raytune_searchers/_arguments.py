@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privbo_plugins.vault import open_vault, resolve_url
+from privbo_plugins.store.vault import open_vault, resolve_url
 from raytune_searchers._audit import OURS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.visualization import History, write_report
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel

@@ -19,7 +19,7 @@ from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.errors import SET_BACK, FederationError, VaultError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
 from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import Gone

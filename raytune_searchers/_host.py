@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.errors import SET_BACK, VaultError
-from privbo_plugins.privacy.noise import NoiseSource
-from privbo_plugins.session import Session
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
-from privbo_plugins.vault import Vault
+from privbo_plugins.store.vault import Vault
 from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import LOSSES, Entry, LossChannel, Verdict
 

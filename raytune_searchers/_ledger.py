@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from privbo_plugins.errors import SET_BACK, VaultError
-from privbo_plugins.plays import TEST_NOISE, PlayLedger
-from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.rewards import TEST_NOISE, PlayLedger
 from privbo_plugins.users import User
 from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import Verdict

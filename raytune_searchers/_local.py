@@ -21,10 +21,10 @@ from typing import Any
 import ray
 
 from privbo_plugins.errors import PrivacyError
-from privbo_plugins.plays import check_user_budget, local_guarantee
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
 from raytune_searchers._actor import actor_name, anchor, connect, in_worker
 from raytune_searchers._arguments import (
     check_target,

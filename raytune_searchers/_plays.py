@@ -13,7 +13,8 @@ from typing import Any
 
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.scrub import attempt
 from privbo_plugins.users import User, user_name

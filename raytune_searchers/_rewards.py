@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.base import Play, RewardAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning, VaultError
-from privbo_plugins.plays import check_user_budget
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
 from raytune_searchers._ledger import LedgerHost

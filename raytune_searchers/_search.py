@@ -23,7 +23,7 @@ from privbo_plugins.errors import (
     UtilityWarning,
     VaultError,
 )
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._actor import (
     Host,
     Settings,

@@ -21,7 +21,7 @@ from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._actor import Anchor, _found_actor, anchor
 from raytune_searchers._agents import AgentHost, AgentSettings, Standing
 from raytune_searchers._arguments import checked_handle, checked_run, private_url

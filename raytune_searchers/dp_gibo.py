@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._base import PrivateSearch
 
 

@@ -14,7 +14,7 @@ from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.algorithms.duets.algorithm import Epoch
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._channel import Verdict
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._space import TuneSpace

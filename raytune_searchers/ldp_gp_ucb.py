@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
-from privbo_plugins.privacy.noise import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._rewards import RewardSearch
 
 

@@ -149,7 +149,7 @@ class POGPUCBSearch(TuneSearch):
         PrivacyWarning: If nothing can be claimed for the rows.
 
     Example:
-        >>> from privbo_plugins.algorithms.po_gp_ucb import Curator
+        >>> from privbo_plugins.sessions.rows import Curator
         >>> X = np.linspace(0.1, 0.9, 40)[:, None]
         >>> curator = Curator(
         ...     X, epsilon=8.0, delta=1e-6, bounds=[(0, 1)], neighbor_distance=0.05,

@@ -36,8 +36,8 @@ from optuna_samplers import (
     run_federated,
 )
 from privbo_plugins.algorithms.dp_fts_de import RoundSum
-from privbo_plugins.algorithms.po_gp_ucb import Curator
 from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.sessions.rows import Curator
 from tests.leaks import hostile
 from tests.leaks.hostile import Told, Way
 from tests.leaks.scanner import Scanner

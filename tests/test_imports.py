@@ -137,12 +137,12 @@ def test_naming_a_search_loads_its_own_algorithm_and_nothing_heavy() -> None:
 
 
 def test_the_engine_alone_loads_no_host() -> None:
-    modules = loaded_by("privbo_plugins.session")[""]
+    modules = loaded_by("privbo_plugins.sessions.records")[""]
     assert not {"optuna", "ray", "opendp", "sqlalchemy", "scipy.stats"} & set(modules)
 
 
 def test_control_the_probe_sees_what_is_heavy() -> None:
-    assert "sqlalchemy" in loaded_by("privbo_plugins.database")[""]
+    assert "sqlalchemy" in loaded_by("privbo_plugins.store.tables")[""]
     assert papers(loaded_by("privbo_plugins.algorithms", ["ALGORITHMS"])["ALGORITHMS"]) == {
         "dp_gibo",
         "duets",

@@ -42,9 +42,9 @@ CONTEXT.set_forkserver_preload(
         "optuna_samplers.duets",
         "optuna_samplers.ldp_gp_ucb",
         "optuna_samplers.po_gp_ucb",
-        "privbo_plugins.database",
+        "privbo_plugins.store.tables",
         "privbo_plugins.federation",
-        "privbo_plugins.federation.server",
+        "privbo_plugins.sessions.rounds",
         "privbo_plugins.federation.wire",
     ]
 )

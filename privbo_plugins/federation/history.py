@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.errors import SpaceChangedError, VaultError
 from privbo_plugins.spaces import Space
-from privbo_plugins.vault import open_vault
+from privbo_plugins.store.vault import open_vault
 
 Array = NDArray[np.float64]
 

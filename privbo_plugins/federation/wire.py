@@ -52,7 +52,7 @@ from privbo_plugins.scrub import public_name
 from privbo_plugins.spaces import Space
 
 if TYPE_CHECKING:
-    from privbo_plugins.federation.server import FederatedServer
+    from privbo_plugins.sessions.rounds import FederatedServer
 
 Array = NDArray[np.float64]
 Address = tuple[str, int] | str

@@ -38,8 +38,8 @@ import numpy as np
 
 from privbo_plugins.privacy.accountant import gdp_epsilon, gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
-from privbo_plugins.privacy.noise import NoiseSource
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
+from privbo_plugins.privacy.source import NoiseSource
 
 _ROUNDING_BITS = 53
 """A reward is rounded to the mechanism's inputs by a coin of so many bits, without bias."""

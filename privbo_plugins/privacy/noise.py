@@ -10,38 +10,19 @@ from __future__ import annotations
 import math
 import secrets
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.privacy.source import NoiseSource
+
 Array = NDArray[np.float64]
+
+__all__ = ["InsecureNoise", "NoiseSource", "SecureNoise", "choose", "grid_exponent"]
 
 _GRID_BITS = 60
 _COIN_BITS = 60
-
-
-class NoiseSource(Protocol):
-    """Draws the noise of every mechanism.
-
-    A privacy claim is made for :class:`SecureNoise` itself and nothing else, not even a subclass.
-    """
-
-    def add_gaussian(self, value: Array, scale: float) -> Array:
-        """``value + N(0, scale² I)`` for a finite ``value`` of shape (d,), ``scale`` >= 0."""
-        ...
-
-    def add_laplace(self, value: float, scale: float) -> float:
-        """``value + Laplace(scale)`` for a finite ``value``, ``scale`` > 0."""
-        ...
-
-    def flip(self, probability: float) -> bool:
-        """True with exactly this probability, in [1/2, 1)."""
-        ...
-
-    def integer(self, n: int) -> int:
-        """Uniform over 0, ..., n - 1."""
-        ...
 
 
 def choose(noise: NoiseSource, q: float) -> bool:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from privbo_plugins.federation import server as server_module
+from privbo_plugins.sessions import rounds as server_module
 
 
 @pytest.fixture

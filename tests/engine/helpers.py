@@ -11,9 +11,9 @@ from privbo_plugins.algorithms.base import Query, Release
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.session import Session
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.vault import Vault, open_vault
+from privbo_plugins.store.vault import Vault, open_vault
 
 LossFunction = Callable[[np.ndarray], np.ndarray]
 

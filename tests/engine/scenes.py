@@ -16,14 +16,14 @@ import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, make_model
 from privbo_plugins.algorithms.dp_fts_de.crowd import Belief, CrowdModel
-from privbo_plugins.algorithms.po_gp_ucb import Curator
 from privbo_plugins.federation import FederatedServer, Participant, RemoteLink, connect
-from privbo_plugins.federation import server as server_module
-from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.sessions import rounds as server_module
+from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.vault import Transaction, open_vault
+from privbo_plugins.store.vault import Transaction, open_vault
 from tests.worker import CONTEXT, PATIENCE, children
 
 # Two that ask at the same time ------------------------------------------------------------------

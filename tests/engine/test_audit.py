@@ -32,8 +32,8 @@ from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, algorithm, mak
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.session import Session
-from privbo_plugins.vault import Transaction, open_vault
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.vault import Transaction, open_vault
 
 from .helpers import answer, cube, run_session, start
 

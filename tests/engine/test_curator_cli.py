@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import (
     read_answers,
     read_request,
@@ -21,6 +21,7 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
     write_request,
 )
 from privbo_plugins.curator import column, main, read_rows, read_table
+from privbo_plugins.sessions.rows import Curator
 
 SENTINEL = "48151.62342"
 COLUMNS = ["--columns", "age:18:98", "bmi:10:60", "sex=F,M"]

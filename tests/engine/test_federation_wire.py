@@ -35,7 +35,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.federation import FederatedServer, Link, RemoteLink, connect, wire
 from privbo_plugins.spaces import Categorical, Float, Space
-from privbo_plugins.vault import open_vault
+from privbo_plugins.store.vault import open_vault
 from tests.worker import CONTEXT, PATIENCE
 
 from .scenes import SENTINEL, SPACE, as_json, obey, vector

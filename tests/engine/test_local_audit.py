@@ -27,7 +27,6 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.local import (
     LOCAL_MECHANISMS,
     Duchi,
@@ -39,7 +38,8 @@ from privbo_plugins.privacy.local import (
     make_mechanism,
 )
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise
-from privbo_plugins.vault import open_vault
+from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.store.vault import open_vault
 
 pytestmark = pytest.mark.slow  # all of them together
 

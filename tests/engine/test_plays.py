@@ -22,20 +22,20 @@ import pytest
 from scipy import optimize
 from scipy.stats import norm
 
-from privbo_plugins import plays as plays_module
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
-from privbo_plugins.plays import (
+from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL, LocalGuarantee
+from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.returned import as_reward
+from privbo_plugins.sessions import rewards as plays_module
+from privbo_plugins.sessions.rewards import (
     TEST_NOISE,
     PlayLedger,
     RewardCurator,
     check_user_budget,
     local_guarantee,
 )
-from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL, LocalGuarantee
-from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
-from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.returned import as_reward
-from privbo_plugins.vault import Transaction, Vault, open_vault
+from privbo_plugins.store.vault import Transaction, Vault, open_vault
 
 from ..leaks import Scanner
 from .scenes import at_once, release_rewards

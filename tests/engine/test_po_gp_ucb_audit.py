@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.po_gp_ucb import Curator
-from privbo_plugins.algorithms.po_gp_ucb import curator as curator_module
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import public_projection
 from privbo_plugins.privacy.accountant import gdp_epsilon
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.vault import open_vault
+from privbo_plugins.sessions import rows as curator_module
+from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.store.vault import open_vault
 
 from .test_audit import audited_mu
 

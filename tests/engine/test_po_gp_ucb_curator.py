@@ -22,7 +22,7 @@ from dp_accounting.pld import common, privacy_loss_distribution
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from privbo_plugins.algorithms.po_gp_ucb import Certificate, Curator
+from privbo_plugins.algorithms.po_gp_ucb import Certificate
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY, sealed
 from privbo_plugins.errors import (
     ObjectiveFailedError,
@@ -30,7 +30,6 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     VaultError,
 )
-from privbo_plugins.plays import TEST_NOISE
 from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_ANSWERS,
     NOT_COVERED_BEYOND,
@@ -38,7 +37,9 @@ from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_REFUSAL,
 )
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.vault import Transaction, open_vault
+from privbo_plugins.sessions.rewards import TEST_NOISE
+from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.store.vault import Transaction, open_vault
 
 from ..leaks import Scanner
 from .scenes import at_once, release_table

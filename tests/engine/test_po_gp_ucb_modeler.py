@@ -19,7 +19,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
-    Curator,
     RowsConfig,
     modeler,
     row_space,
@@ -28,6 +27,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.kernel import CORRECTIONS, RowKernel, row_prior
 from privbo_plugins.algorithms.po_gp_ucb.posterior import fit, log_likelihood
 from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
 Z = np.random.default_rng(0).normal(size=(40, 2)) * [1.0, 0.5] + [3.0, -1.0]

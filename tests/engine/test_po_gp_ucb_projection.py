@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from privbo_plugins.algorithms.po_gp_ucb import Curator
 from privbo_plugins.algorithms.po_gp_ucb.attack import recovered_rows, residual, told_apart
 from privbo_plugins.algorithms.po_gp_ucb.projection import (
     centred,
@@ -26,7 +25,8 @@ from privbo_plugins.algorithms.po_gp_ucb.projection import (
 )
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.vault import open_vault
+from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.store.vault import open_vault
 
 DELTA = 1e-5
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.po_gp_ucb import Certificate, Curator, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb import table as table_module
 from privbo_plugins.algorithms.po_gp_ucb.table import digest, sealed
+from privbo_plugins.sessions.rows import Curator
 
 X = np.random.default_rng(0).uniform(size=(30, 3))
 ENDINGS = ["npz", "parquet"]

@@ -25,9 +25,9 @@ from privbo_plugins.errors import (
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.returned import as_losses
-from privbo_plugins.session import Session
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Categorical, Float, Space
-from privbo_plugins.vault import open_vault
+from privbo_plugins.store.vault import open_vault
 
 from .helpers import cube, decoded, open_session, quadratic, run_session, tell
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privbo_plugins import vault as vault_module
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
-from privbo_plugins.vault import Transaction, Vault, open_vault
+from privbo_plugins.store import vault as vault_module
+from privbo_plugins.store.vault import Transaction, Vault, open_vault
 
 SECRET = np.array([0.123456789012345, 2.718281828459045, -9.87654321e-5] * 400)
 """Values whose eight bytes would not turn up by chance."""

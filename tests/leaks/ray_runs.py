@@ -177,7 +177,7 @@ def keep_best(agent: str, config: dict[str, Any] | None, value: float | None) ->
 
 def make_curator(owner: str) -> Any:
     """A curator of 12 rows, of which the first has an outcome that fails and quotes it."""
-    from privbo_plugins.algorithms.po_gp_ucb import Curator
+    from privbo_plugins.sessions.rows import Curator
 
     told = fresh(owner, 24, call=owner)
     X, y = told.y.reshape(12, 2), fresh(owner, 12).y

@@ -33,11 +33,11 @@ from optuna_samplers import (
 from optuna_samplers._local import LocalObjective
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.federation import connect
-from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.session import Session
-from privbo_plugins.vault import Transaction
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.store.vault import Transaction
 from tests.leaks import exception_leaks, hostile
 from tests.leaks.evidence import Evidence
 from tests.leaks.hostile import Odd, Told

@@ -15,7 +15,7 @@ import pytest
 
 from optuna_samplers import ldp_objective
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
-from privbo_plugins.vault import open_vault
+from privbo_plugins.store.vault import open_vault
 from tests.leaks import exception_leaks
 from tests.leaks.evidence import Evidence
 from tests.leaks.test_exceptions import OTHER, raised

@@ -78,7 +78,7 @@ _RECORDS = (
     Mutant(
         name="charge_after_the_draw",
         breaks="Nothing is drawn before its charge is written and found to fit.",
-        file=f"{_ENGINE}/session.py",
+        file=f"{_ENGINE}/sessions/records.py",
         old="        if self._mode == PRIVATE:\n"
         "            self._charge(tx, query, scale)\n"
         "        noisy = self._draw(query, blocks, scale)\n",
@@ -93,7 +93,7 @@ _RECORDS = (
     Mutant(
         name="losses_outlive_their_release",
         breaks="Raw losses are deleted once their step is released.",
-        file=f"{_ENGINE}/session.py",
+        file=f"{_ENGINE}/sessions/records.py",
         old="                tx.drop_losses([t for t in queries[-1].trials if t not in keep])\n",
         new="                tx.drop_losses([t for t in keep if t not in queries[-1].trials])\n",
         tests=(f"{_TESTS}/test_session.py::test_only_remembered_points_keep_their_losses",),
@@ -104,7 +104,7 @@ _VAULT = (
     Mutant(
         name="vault_readable_by_others",
         breaks="A vault's file is for its owner alone.",
-        file=f"{_ENGINE}/vault.py",
+        file=f"{_ENGINE}/store/vault.py",
         old="os.O_RDWR, 0o600",
         new="os.O_RDWR, 0o644",
         tests=(f"{_TESTS}/test_vault.py::test_a_new_file_is_readable_by_its_owner_alone",),
@@ -112,7 +112,7 @@ _VAULT = (
     Mutant(
         name="deleted_rows_stay_in_the_file",
         breaks="What is deleted from a vault is overwritten in its file.",
-        file=f"{_ENGINE}/database.py",
+        file=f"{_ENGINE}/store/tables.py",
         old="PRAGMA secure_delete=ON",
         new="PRAGMA secure_delete=OFF",
         tests=(f"{_TESTS}/test_vault.py::test_nothing_of_deleted_losses_stays_in_the_file",),
@@ -138,7 +138,7 @@ _REWARDS = (
     Mutant(
         name="last_worker_wins",
         breaks="Of two workers that draw for one trial the first one's release stays.",
-        file=f"{_ENGINE}/plays.py",
+        file=f"{_ENGINE}/sessions/rewards.py",
         old="            if known is None:\n"
         "                tx.store_play(trial, value)\n"
         "            return value if known is None else known",
@@ -153,7 +153,7 @@ _REWARDS = (
     Mutant(
         name="budget_off_by_one",
         breaks="A user is refused before a play that the user's budget does not hold.",
-        file=f"{_ENGINE}/plays.py",
+        file=f"{_ENGINE}/sessions/rewards.py",
         old="self._total(tx.plays_of(person), more=1)",
         new="self._total(tx.plays_of(person))",
         tests=(f"{_TESTS}/test_plays.py::test_a_user_is_refused_before_anything_is_drawn",),
@@ -184,7 +184,7 @@ _FEDERATION = (
     Mutant(
         name="no_coins",
         breaks="An agent is in a round only if its coin says so: the accounting counts on it.",
-        file=f"{_ENGINE}/federation/server.py",
+        file=f"{_ENGINE}/sessions/rounds.py",
         old="chosen = [choose(self._noise, self.config.q) for _ in range(self.config.n_agents)]",
         new="chosen = [True for _ in range(self.config.n_agents)]",
         tests=(
@@ -195,7 +195,7 @@ _FEDERATION = (
     Mutant(
         name="empty_round_is_silent",
         breaks="A round that nobody is in releases its noise like any other.",
-        file=f"{_ENGINE}/federation/server.py",
+        file=f"{_ENGINE}/sessions/rounds.py",
         old="        if self.config.noise_multiplier == 0:\n            return exact\n",
         new="        if self.config.noise_multiplier == 0 or not exact.any():\n"
         "            return exact\n",
@@ -208,7 +208,7 @@ _FEDERATION = (
     Mutant(
         name="an_agent_counts_twice",
         breaks="What an agent sends again to a round does not count.",
-        file=f"{_ENGINE}/federation/server.py",
+        file=f"{_ENGINE}/sessions/rounds.py",
         old="            if agent not in current.sent:  "
         "# the first message counts, whatever is sent again\n"
         "                current.total.add(agent, message)\n"
@@ -246,7 +246,7 @@ _ROWS = (
     Mutant(
         name="a_table_for_each_curator",
         breaks="A table is drawn once, whoever asks for it again.",
-        file=f"{_ENGINE}/algorithms/po_gp_ucb/curator.py",
+        file=f"{_ENGINE}/sessions/rows.py",
         old="        self._run_id = _run_id(run)\n",
         new='        self._run_id = _run_id(f"{run}/{id(self)}")\n',
         tests=(
@@ -268,7 +268,7 @@ _ROWS = (
     Mutant(
         name="raw_answer",
         breaks="Where outcomes are declared private, an answer is a release.",
-        file=f"{_ENGINE}/algorithms/po_gp_ucb/curator.py",
+        file=f"{_ENGINE}/sessions/rows.py",
         old="            return self._answers.release(str(row), y, payer, self._worst)\n",
         new="            self._answers.release(str(row), y, payer, self._worst)\n"
         "            return y\n",

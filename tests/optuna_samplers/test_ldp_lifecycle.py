@@ -45,10 +45,10 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     VaultError,
 )
-from privbo_plugins.plays import RewardCurator
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.vault import Transaction, open_vault
+from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.store.vault import Transaction, open_vault
 from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")

@@ -529,7 +529,7 @@ def test_a_pickle_holds_neither_noise_nor_vault(tmp_path: Path) -> None:
     study = study_of(sampler)
     study.optimize(sampler.private(squares), n_trials=3)
     for pickled in (pickle.dumps(sampler), pickle.dumps(study)):
-        for word in (b"Noise", b"privbo_plugins.vault", b"Session", b"sqlalchemy"):
+        for word in (b"Noise", b"privbo_plugins.store.vault", b"Session", b"sqlalchemy"):
             assert word not in pickled
         assert b"vault.db" in pickled  # the handle is
     assert pickle.loads(pickle.dumps(sampler))._noise is None

@@ -30,13 +30,13 @@ from optuna_samplers import POGPUCBSampler, answer_trials
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     Certificate,
-    Curator,
     ReleasedTable,
     RowsConfig,
 )
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.sessions.rows import Curator
 from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")

@@ -20,8 +20,8 @@ import pytest
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import VaultError
-from privbo_plugins.session import Session
-from privbo_plugins.vault import open_vault
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.vault import open_vault
 from tests.optuna_samplers.runs import (
     broad,
     make_sampler,

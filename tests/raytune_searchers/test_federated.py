@@ -126,7 +126,7 @@ def test_a_federation_under_tune(hosts: Any, tmp_path: Path) -> None:
     imported = json.loads((tmp_path / "imports").read_text().splitlines()[-1])
     assert "raytune_searchers._shell" in imported
     assert absent(imported, [
-        "privbo_plugins.session", "privbo_plugins.vault", "privbo_plugins.algorithms",
+        "privbo_plugins.sessions", "privbo_plugins.store.vault", "privbo_plugins.algorithms",
         "sqlalchemy", "dp_accounting", "scipy.stats", "scipy.optimize", "plotly",
     ])  # fmt: skip
 

@@ -133,7 +133,7 @@ def test_a_trials_process_imports_the_mechanism_and_no_ledger(job: Job) -> None:
     imported = [modules for pid, modules in job.notes if pid == process][-1]
     assert "privbo_plugins.privacy.local" in imported
     assert absent(imported, [
-        "privbo_plugins.session", "privbo_plugins.vault", "privbo_plugins.algorithms",
+        "privbo_plugins.sessions", "privbo_plugins.store.vault", "privbo_plugins.algorithms",
         "sqlalchemy", "dp_accounting", "scipy.stats", "scipy.optimize", "plotly",
     ])  # fmt: skip
 

@@ -117,7 +117,7 @@ def test_a_trials_process_imports_no_session_vault_model_or_accountant(job: Job)
     imported = [modules for pid, modules in job.notes if pid == process][-1]
     assert "raytune_searchers._trainable" in imported
     assert absent(imported, [
-        "privbo_plugins.session", "privbo_plugins.vault", "privbo_plugins.privacy.accountant",
+        "privbo_plugins.sessions", "privbo_plugins.store", "privbo_plugins.privacy.accountant",
         "privbo_plugins.models", "privbo_plugins.algorithms", "sqlalchemy", "opendp",
         "dp_accounting", "scipy", "plotly",
     ])  # fmt: skip

@@ -19,9 +19,10 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter
 
-from privbo_plugins.algorithms.po_gp_ucb import Curator, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.sessions.rows import Curator
 from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers._answers import AnswerHost, AnswerSettings
 from raytune_searchers._lifecycle import FINISHED, HOPELESS

@@ -7,12 +7,11 @@ another, sound one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from privbo_plugins.algorithms.po_gp_ucb.curator import Curator
     from privbo_plugins.algorithms.po_gp_ucb.modeler import (
         POGPUCB,
         RowsConfig,
@@ -20,11 +19,13 @@ if TYPE_CHECKING:
         rows_config,
     )
     from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable
+
+    Curator: Any  # an older name of privbo_plugins.sessions.rows.Curator
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
-            "privbo_plugins.algorithms.po_gp_ucb.curator": ["Curator"],
+            "privbo_plugins.sessions.rows": ["Curator"],
             "privbo_plugins.algorithms.po_gp_ucb.modeler": [
                 "POGPUCB",
                 "RowsConfig",

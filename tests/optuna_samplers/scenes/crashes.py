@@ -20,8 +20,8 @@ import optuna
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.privacy.noise import SecureNoise
-from privbo_plugins.session import Session
-from privbo_plugins.vault import Vault
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.vault import Vault
 from tests.optuna_samplers.runs import broad, make_sampler, squares
 
 SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}

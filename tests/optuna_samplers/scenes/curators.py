@@ -17,7 +17,7 @@ import numpy as np
 import optuna
 
 from optuna_samplers import answer_trials
-from privbo_plugins.algorithms.po_gp_ucb import Curator
+from privbo_plugins.sessions.rows import Curator
 
 FAILS = 5
 """Of so many rows, the first has an outcome that quotes its row and raises."""

@@ -26,7 +26,7 @@ from privbo_plugins.algorithms.dp_fts_de import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import connect
 from privbo_plugins.privacy.noise import SecureNoise
-from privbo_plugins.vault import Transaction
+from privbo_plugins.store.vault import Transaction
 
 SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
 """The space of most tests."""

@@ -1,7 +1,8 @@
 """The vault's tables, statements and connections: everything of it that needs SQLAlchemy.
 
 Statements are compiled once a dialect and run through the driver's own cursor. Importing this
-module takes a third of a second, so :mod:`privbo_plugins.vault` does it when a vault is opened.
+module takes a third of a second, so :mod:`privbo_plugins.store.vault` does it when a vault is
+opened.
 """
 
 from __future__ import annotations

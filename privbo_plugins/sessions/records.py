@@ -35,10 +35,11 @@ from privbo_plugins.errors import SET_BACK, PrivacyError, SpaceChangedError, Vau
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
-from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import as_losses
 from privbo_plugins.spaces import Space
-from privbo_plugins.vault import BLOCK, Transaction, Vault
+from privbo_plugins.store.vault import BLOCK, Transaction, Vault
 from privbo_plugins.visualization import History
 
 Array = NDArray[np.float64]

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.store.vault import Transaction, Vault
 from privbo_plugins.users import User, user_name
-from privbo_plugins.vault import Transaction, Vault
 
 TEST_NOISE = "the noise came from a test source"
 """Why nothing may be claimed for releases that did not come from the system's entropy."""
@@ -259,7 +260,7 @@ class RewardCurator(PlayLedger):
 
     Example:
         >>> from privbo_plugins.privacy.local import make_mechanism
-        >>> from privbo_plugins.vault import open_vault
+        >>> from privbo_plugins.store.vault import open_vault
         >>> curator = RewardCurator(make_mechanism(1.0, bound=1.0), open_vault(), "study")
         >>> first = curator.release("0", 0.25, "Jane", worst=-1.0)
         >>> curator.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again

@@ -55,14 +55,15 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     VaultError,
 )
-from privbo_plugins.plays import TEST_NOISE, RewardCurator
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.ledger import Charge
-from privbo_plugins.privacy.noise import NoiseSource, SecureNoise
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import as_reward
 from privbo_plugins.scrub import attempt
-from privbo_plugins.vault import Transaction, Vault, open_vault
+from privbo_plugins.sessions.rewards import TEST_NOISE, RewardCurator
+from privbo_plugins.store.vault import Transaction, Vault, open_vault
 
 Array = NDArray[np.float64]
 

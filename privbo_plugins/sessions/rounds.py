@@ -29,10 +29,11 @@ from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.federation.wire import Address, Listener
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
-from privbo_plugins.privacy.noise import NoiseSource, SecureNoise, choose
+from privbo_plugins.privacy.noise import SecureNoise, choose
+from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import public_name
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.vault import Transaction, open_vault
+from privbo_plugins.store.vault import Transaction, open_vault
 
 Array = NDArray[np.float64]
 

@@ -325,7 +325,9 @@ class Vault:
         self._lock = threading.RLock()
         if url is not None:
             self._prepare_file(url, create)
-        from privbo_plugins import database  # SQLAlchemy: not before a vault is opened
+        from privbo_plugins.store import (
+            tables as database,  # SQLAlchemy: not before a vault is opened
+        )
 
         self._engine = database.make_engine(url)
         weakref.finalize(self, database.dispose, self._engine, os.getpid()).atexit = False
@@ -343,7 +345,7 @@ class Vault:
     @staticmethod
     def _prepare_file(url: str, create: bool) -> None:
         """Creates a SQLite file with mode 0600 before SQLite would with the umask's."""
-        from privbo_plugins import database
+        from privbo_plugins.store import tables as database
 
         parsed = database.parse(url)
         path = parsed.database
@@ -367,7 +369,7 @@ class Vault:
             ) from None
 
     def _create(self) -> str:
-        from privbo_plugins import database
+        from privbo_plugins.store import tables as database
 
         errors: tuple[type[Exception], ...] = (VaultError, *database.driver_errors(self._engine))
         for attempt in range(5):
@@ -445,7 +447,7 @@ class Vault:
         return self._engine.dialect.loaded_dbapi.Error
 
     def _connect(self) -> Any:
-        from privbo_plugins import database
+        from privbo_plugins.store import tables as database
 
         try:
             return self._engine.raw_connection()
@@ -466,7 +468,7 @@ class Vault:
 
     def lies_in(self, engine: sa.Engine) -> bool:
         """Whether another engine, however its URL is spelt, sees this vault's own tables."""
-        from privbo_plugins import database
+        from privbo_plugins.store import tables as database
 
         return not self.in_memory and database.identity_seen_by(engine) == self.vault_id
 
@@ -522,7 +524,7 @@ def resolve_url(handle: str) -> sa.URL:
         ValueError: If it is none, or names an environment variable that is not set. The text
             never repeats the URL, which may hold a password.
     """
-    from privbo_plugins import database
+    from privbo_plugins.store import tables as database
 
     text = handle
     if handle.startswith("env:"):

@@ -1,0 +1,33 @@
+"""What a source of noise offers: whoever is handed one can use it, and nobody here makes one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class NoiseSource(Protocol):
+    """Draws the noise of every mechanism.
+
+    A privacy claim is made for :class:`SecureNoise` itself and nothing else, not even a subclass.
+    """
+
+    def add_gaussian(self, value: Array, scale: float) -> Array:
+        """``value + N(0, scale² I)`` for a finite ``value`` of shape (d,), ``scale`` >= 0."""
+        ...
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        """``value + Laplace(scale)`` for a finite ``value``, ``scale`` > 0."""
+        ...
+
+    def flip(self, probability: float) -> bool:
+        """True with exactly this probability, in [1/2, 1)."""
+        ...
+
+    def integer(self, n: int) -> int:
+        """Uniform over 0, ..., n - 1."""
+        ...

@@ -1,0 +1,1 @@
+"""What must survive a crash, and the one way in which anything leaves it."""
