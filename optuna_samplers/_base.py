@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
+from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
@@ -68,7 +70,7 @@ class _StudyState:
         self.intersection = IntersectionSearchSpace()
         self.relative: dict[str, BaseDistribution] | None = None
         self.entered: set[str] = set()
-        self.charged: set[str] = set()
+        self.prepaid: set[int] = set()
         self.told: dict[str, float] = {}
         self.warned = False
         self._distributions: dict[str, BaseDistribution] = {}
@@ -191,6 +193,8 @@ class PrivateSampler(BaseSampler):
         )
         if remembered is None:
             self._remember(study, session, self._vault.vault_id)
+        if not self._vault.in_memory:  # what is in memory cannot be set back
+            session.shown_by(StudyWitness(study, session.run))
         declared = self._search_space
         if declared is None and remembered is not None:
             declared = IntersectionSearchSpace().calculate(study)
@@ -235,13 +239,21 @@ class PrivateSampler(BaseSampler):
         study = whole(study)
         refuse_multi_objective(study, type(self).__name__)
         refuse_optuna_search(type(self).__name__)
-        self._charge_training(self._current(study), key_of(trial))
+        own = self._current(study)
+        self._charge_training(own, trial.number)
+        own.prepaid.add(trial.number)
 
-    def _charge_training(self, own: _StudyState, key: str) -> None:
-        """Once a trial, also where another sampler than this one began the trial."""
-        if self._config.training_mu is not None and key not in own.charged:
-            own.charged.add(key)
-            own.session.charge_training(key)
+    @staticmethod
+    def _pay_training(own: _StudyState, number: int) -> None:
+        """Once a training: what was charged when the trial began pays for the first one only."""
+        if number in own.prepaid:
+            own.prepaid.discard(number)
+        else:  # a trial that is evaluated again, or was begun by another process or sampler
+            PrivateSampler._charge_training(own, number)
+
+    @staticmethod
+    def _charge_training(own: _StudyState, number: int) -> None:
+        own.session.charge_training(f"{number}/{uuid.uuid4().hex[:12]}")
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -386,6 +398,7 @@ class PrivateSampler(BaseSampler):
             ValueError: If the vector is not usable; the trial stays running and can be told
                 again.
         """
+        self._pay_training(self._current(trial.study), trial.number)
         value, error = self._tell(trial, losses)
         del losses
         if error is not None:
@@ -412,7 +425,6 @@ class PrivateSampler(BaseSampler):
         frozen = frozen_of(trial)
         own = self._current(study)
         own.entered.add(key_of(frozen))
-        self._charge_training(own, key_of(frozen))
         space = own.space_of(frozen.distributions)
         if space is None:
             raise ValueError(
@@ -431,7 +443,7 @@ class PrivateSampler(BaseSampler):
     def _evaluate(self, trial: optuna.Trial, objective: Objective) -> tuple[float, Any]:
         own, key = self._state(trial.study), key_of(frozen_of(trial))
         own.entered.add(key)
-        self._charge_training(own, key)
+        self._pay_training(own, trial.number)
         losses, error = attempt_trial(objective, self.guarded(trial))
         if error is not None:
             return float("nan"), error

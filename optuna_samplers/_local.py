@@ -28,18 +28,15 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
+from optuna_samplers._witness import StudyWitness
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
-from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.scrub import attempt, public_name
-from privbo_plugins.sessions.rewards import (
-    TEST_NOISE,
-    RewardCurator,
-    check_user_budget,
-)
+from privbo_plugins.sessions.rewards import RewardCurator, check_user_budget
+from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import User
 
@@ -191,13 +188,16 @@ class LocalObjective:
             of_storage = self._curators.setdefault(study._storage, {})
             if run not in of_storage:
                 refuse_shared_database(study, self._vault)
-                of_storage[run] = RewardCurator(
+                curator = RewardCurator(
                     self.mechanism,
                     self._vault,
                     f"optuna-ldp/{run}",
                     user_budget=self._user_budget,
                     noise=self._noise,
                 )
+                if not self._vault.in_memory:  # what is in memory cannot be set back
+                    curator.shown_by(StudyWitness(study, curator.run))
+                of_storage[run] = curator
             return of_storage[run]
 
     def _reopened(self) -> Vault:
@@ -322,7 +322,7 @@ class LocalObjective:
             **self.mechanism.parameters(),
             "release": value,
             "user_named": user_named,
-            "test_noise": self._noise is not None and type(self._noise) is not SecureNoise,
+            "test_noise": is_test(self._noise),
         }
 
     # What the user reads --------------------------------------------------------------------

@@ -7,6 +7,7 @@ driver's own node, and never by a worker: it would end with that worker.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import warnings
@@ -16,16 +17,20 @@ from typing import Any, ClassVar, NoReturn, Protocol
 
 import ray
 import ray.cloudpickle as cloudpickle
+import ray.experimental.internal_kv as kv
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import own_error
+from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import NAMESPACE, Channel, Gone, HostActor, Reply
 
 _TRIES = 5
+
+_KV = b"privbo"
 
 _WARNINGS: dict[str, type[Warning]] = {
     "PrivacyWarning": PrivacyWarning,
@@ -98,10 +103,51 @@ class Host:
             raise VaultError(self.GONE.lost)
         return vault
 
+    @staticmethod
+    def _remember(run: Run) -> None:
+        """Has the cluster remember how far the run came, whichever process is its host.
+
+        Raises:
+            VaultError: If the vault was set back since another host of this cluster held it.
+        """
+        if kv._internal_kv_initialized() and not run.vault.in_memory:
+            run.shown_by(_Cluster(f"{run.vault.vault_id}/{run.run_id}"))
+
     def told_warnings(self) -> list[tuple[str, str]]:
         """Warnings since the last call, for the driver to issue."""
         told, self._warnings = self._warnings, []
         return told
+
+
+class _Cluster:
+    """The witness of a run in the cluster's own memory, which ends with the cluster.
+
+    Args:
+        name: Of the run.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._head = f"head/{name}".encode()
+        self._place = f"place/{name}/".encode()
+
+    def head(self) -> Head:
+        """The furthest head that any host of the run has shown."""
+        held = kv._internal_kv_get(self._head, namespace=_KV)
+        return Head() if held is None else Head(*json.loads(held))
+
+    def places(self) -> list[str]:
+        """Where the vaults of all these hosts have lain."""
+        held = kv._internal_kv_list(self._place, namespace=_KV)
+        return [key.decode().removeprefix(self._place.decode()) for key in held]
+
+    def show(self, head: Head) -> None:
+        """Remembers a head."""
+        told = json.dumps([head.n, head.digest]).encode()
+        kv._internal_kv_put(self._head, told, overwrite=True, namespace=_KV)
+
+    def show_place(self, place: str) -> None:
+        """Remembers a place."""
+        kv._internal_kv_put(self._place + place.encode(), b"", overwrite=True, namespace=_KV)
 
 
 # The driver's side ----------------------------------------------------------------------------

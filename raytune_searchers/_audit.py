@@ -105,7 +105,7 @@ def stored_verdict(metrics: Mapping[str, Any], report: Mapping[str, Any]) -> Ver
     mark = f"/{trial}"
     vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
     entered = trial in report.get("entered", (trial,))
-    return Verdict(report["published"].get(trial), entered, vouched, report["released"])
+    return Verdict(report["published"].get(trial), entered, vouched, report["head"])
 
 
 def flat(metrics: Mapping[str, Any], path: str = "") -> dict[str, Any]:

@@ -190,7 +190,7 @@ class PrivateSearch(HostedSearch):
             cloudpickle.dumps(space),
             not self._trials_given,
             self._vault_id,
-            self._released,
+            self._head,
         )
 
     def _connect(self) -> Channel:

@@ -62,7 +62,7 @@ class Verdict:
     published: float | None
     entered: bool
     vouched: frozenset[str]
-    released: int
+    head: tuple[int, str]
 
 
 class HostActor:

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
-from privbo_plugins.errors import SET_BACK, FederationError, VaultError
+from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
+from privbo_plugins.store.run import Head
 from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import Gone
 
@@ -63,7 +64,7 @@ class ServerSettings:
         deadline: Seconds after which a round closes without those that have not sent.
         hold: Run rounds on the server's own clock.
         vault_id: Identity of the vault, if it must exist already.
-        at_least: Rounds that the driver has seen released: the ledger may not show fewer.
+        seen: How far the driver has seen the chain of releases: the ledger must hold it.
     """
 
     run: str
@@ -74,7 +75,7 @@ class ServerSettings:
     deadline: float | None
     hold: bool
     vault_id: str | None = None
-    at_least: int = 0
+    seen: tuple[int, str] = (0, "")
 
 
 class Status(NamedTuple):
@@ -84,11 +85,13 @@ class Status(NamedTuple):
         released: Rounds released so far.
         finished: Whether these are all.
         incarnation: Changes when the server's process does, and an open round is lost.
+        head: The end of the chain of releases.
     """
 
     released: int
     finished: bool
     incarnation: str
+    head: tuple[int, str]
 
 
 class Receipt(NamedTuple):
@@ -148,8 +151,8 @@ class ServerHost(Host):
                 run=s.run,
                 noise=self._noise,
             )
-            if len(server.broadcasts()) < s.at_least:
-                raise VaultError(SET_BACK)
+            server.run.confirm(Head(*s.seen))
+            self._remember(server.run)
             self._opened = server
         return self._opened
 
@@ -170,14 +173,14 @@ class ServerHost(Host):
                 "cannot change under way: use the same settings, or another run= name (on the "
                 "same agents its loss adds to this one's)."
             )
-        if len(server.broadcasts()) < settings.at_least:
-            raise VaultError(SET_BACK)
+        server.run.confirm(Head(*settings.seen))
         return server.vault_id, server.guarantee().reasons
 
     def status(self) -> Status:
         """Closes the open round if its deadline is over, and tells where the rounds are."""
         released = _translated(self._server.poll)
-        return Status(released, self._server.finished, self._incarnation)
+        head = self._server.run.head()
+        return Status(released, self._server.finished, self._incarnation, (head.n, head.digest))
 
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed."""
@@ -197,7 +200,8 @@ class ServerHost(Host):
         guarantee = replace(server.guarantee(), notes=(*_NOTES, *server.marks(_NOTE)))
         if unaudited:
             guarantee = unprotected(guarantee, [UNSEEN])
-        return {"guarantee": guarantee, "released": len(server.broadcasts())}
+        head = server.run.head()
+        return {"guarantee": guarantee, "head": (head.n, head.digest)}
 
     def ledger(self) -> list[Any]:
         """One charge a released round."""

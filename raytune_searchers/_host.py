@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
-from privbo_plugins.errors import SET_BACK, VaultError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
+from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import Vault
 from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import LOSSES, Entry, LossChannel, Verdict
@@ -39,7 +39,7 @@ class RunSettings:
         adopt_trials: Whether a run that exists keeps its own n_trials: nobody gave one, and what
             Tune says of its number of samples differs between a fit and a restore.
         vault_id: Identity of the vault, if it must exist already.
-        at_least: Releases that the driver has seen: the ledger may not show fewer.
+        seen: How far the driver has seen the chain of releases: the vault must hold it.
     """
 
     run: str
@@ -51,7 +51,7 @@ class RunSettings:
     choices: bytes
     adopt_trials: bool = False
     vault_id: str | None = None
-    at_least: int = 0
+    seen: tuple[int, str] = (0, "")
 
 
 @dataclass
@@ -91,8 +91,8 @@ class VaultHost(Host):
                 noise=self._noise,
             )
             session.set_space(s.space)
-            if session.released < s.at_least:
-                raise VaultError(SET_BACK)
+            session.run.confirm(Head(*s.seen))
+            self._remember(session.run)
             self._opened = session
         return self._opened
 
@@ -120,9 +120,8 @@ class VaultHost(Host):
                 "cannot change under way: use the same settings, or another run= name (on the "
                 "same records its mu adds to this one's: squares add up)."
             )
-        if session.released < settings.at_least:
-            raise VaultError(SET_BACK)
-        return session.vault.vault_id, session.guarantee().reasons
+        session.run.confirm(Head(*settings.seen))
+        return session.run.vault.vault_id, session.guarantee().reasons
 
     def finished(self) -> bool:
         """Whether the plan is used up."""
@@ -150,12 +149,13 @@ class VaultHost(Host):
 
     def verdict(self, trial: str) -> Verdict:
         """What is known of a trial."""
-        session, mark = self._session, f"/{trial}"
+        session = self._session
+        head = session.head()
         return Verdict(
             session.published_value(trial),
-            trial in session.entered(),
-            frozenset(v.removesuffix(mark) for v in session.vouched() if v.endswith(mark)),
-            session.released,
+            session.entered(trial),
+            session.vouched_of(trial),
+            (head.n, head.digest),
         )
 
     def fail(self, trial: str) -> None:
@@ -184,9 +184,10 @@ class VaultHost(Host):
         """
         session = self._session
         session.refresh()
+        head = session.head()
         reasons: list[str] = []
         recommendation: Array | None
-        if not session.entered():
+        if not session.anybody_entered():
             reasons.append("no trial has run inside search.private")
         if unaudited:
             reasons.append(UNSEEN)
@@ -202,7 +203,7 @@ class VaultHost(Host):
             "published": {t: value for t, (_, _, value) in session.published().items()},
             "vouched": session.vouched(),
             "finished": session.finished,
-            "released": session.released,
+            "head": (head.n, head.digest),
         }
 
     def ledger(self) -> tuple[list[Any], list[Any], list[str]]:
@@ -221,7 +222,7 @@ class VaultHost(Host):
         """A trial begins; it is charged for its training unless it has been told before."""
         value, x = self._session.enter(trial)
         if value is None:
-            self._session.charge_training(trial, attempt)
+            self._session.charge_training(f"{trial}/{attempt}")
         public = sorted(self.verdict(trial).vouched)
         return Entry(self._settings.metric, self._settings.choices, value, x, tuple(public))
 

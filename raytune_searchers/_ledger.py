@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from privbo_plugins.errors import SET_BACK, VaultError
-from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sessions.rewards import TEST_NOISE, PlayLedger
+from privbo_plugins.sessions.rewards import PlayLedger
+from privbo_plugins.store.release import TEST_NOISE, is_test
+from privbo_plugins.store.run import UNPROTECTED, Head
 from privbo_plugins.users import User
 from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import Verdict
@@ -46,7 +46,6 @@ class LedgerHost(Host):
         super().__init__(settings, url, noise)
         self._opened: PlayLedger | None = None
         self._entered: set[str] = set()
-        self._released = 0
 
     @property
     def _ledger(self) -> PlayLedger:
@@ -55,21 +54,12 @@ class LedgerHost(Host):
             ledger = PlayLedger(
                 s.mechanism, self._open_vault(), f"ray-ldp/{s.run}", user_budget=s.user_budget
             )
-            self._released = len(ledger.plays())
-            if self._released < s.at_least:
-                raise VaultError(SET_BACK)
-            if self._noise is not None and type(self._noise) is not SecureNoise:
+            ledger.run.confirm(Head(*s.seen))
+            self._remember(ledger.run)
+            if is_test(self._noise):
                 ledger.mark_unprotected(TEST_NOISE)
             self._opened = ledger
         return self._opened
-
-    def _marks(self, kind: str) -> tuple[str, ...]:
-        with self._ledger.vault.transaction(self._ledger.run_id) as tx:
-            return tx.marks(kind)
-
-    def _mark(self, kind: str, text: str) -> None:
-        with self._ledger.vault.transaction(self._ledger.run_id) as tx:
-            tx.mark(kind, text)
 
     # The driver's side ----------------------------------------------------------------------
 
@@ -88,16 +78,21 @@ class LedgerHost(Host):
                 "change under way: use the same settings, or another run= name (the epsilons of "
                 "users who are asked in both add up)."
             )
-        if self._released < settings.at_least:
-            raise VaultError(SET_BACK)
-        return ledger.vault.vault_id, self._marks("unprotected")
+        ledger.run.confirm(Head(*settings.seen))
+        return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
 
     def verdict(self, trial: str) -> Verdict:
         """What is known of a trial."""
-        value, mark = self._ledger.replay(trial), f"/{trial}"
-        vouched = (v.removesuffix(mark) for v in self._marks(_VOUCHED_FOR) if v.endswith(mark))
-        entered = value is not None or trial in self._entered
-        return Verdict(value, entered, frozenset(vouched), self._released)
+        with self._ledger.run.transaction() as tx:
+            value, mark = tx.play(trial), f"/{trial}"
+            vouched = tx.marks_ending(_VOUCHED_FOR, mark)
+            n, digest = tx.last_link()
+        return Verdict(
+            value,
+            value is not None or trial in self._entered,
+            frozenset(text.removesuffix(mark) for text in vouched),
+            (n, digest),
+        )
 
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed."""
@@ -116,10 +111,10 @@ class LedgerHost(Host):
         """
         rows = self.ledger()
         published = {trial: value for trial, *_, value in rows if value is not None}
-        self._released = max(self._released, len(published))
+        run, head = self._ledger.run, self._ledger.head()
         guarantee = self._ledger.guarantee(
             len(published),
-            users_named=bool(self._marks(_NAMED)),
+            users_named=bool(run.marks(_NAMED)),
             reasons=[UNSEEN] if unaudited else [],
             notes=notes,
         )
@@ -127,13 +122,13 @@ class LedgerHost(Host):
             "guarantee": guarantee,
             "published": published,
             "entered": frozenset(trial for trial, *_ in rows),
-            "vouched": frozenset(self._marks(_VOUCHED_FOR)),
-            "released": self._released,
+            "vouched": frozenset(run.marks(_VOUCHED_FOR)),
+            "head": (head.n, head.digest),
         }
 
     def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, pseudonym, epsilon, delta, release or None) of every play."""
-        with self._ledger.vault.transaction(self._ledger.run_id) as tx:
+        with self._ledger.run.transaction() as tx:
             return tx.plays()
 
     # The trials' side -----------------------------------------------------------------------
@@ -148,23 +143,20 @@ class LedgerHost(Host):
         if value is None:
             self._ledger.check(trial, user)
         if user is not None:
-            self._mark(_NAMED, "users")
+            self._ledger.run.mark(_NAMED, "users")
         self._entered.add(trial)
         public = tuple(sorted(self.verdict(trial).vouched))
         return Admission(self._settings, value, public, self._noise)
 
-    def charge(self, trial: str, user: User | None) -> float | None:
-        """Charges a user before anything is drawn; the play's release if there is one."""
+    def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
+        """Charges a user before anything is drawn: (the release if there is one, a token)."""
         return self._ledger.charge(trial, user)
 
-    def store(self, trial: str, value: float) -> float:
-        """Stores what a worker drew; the first release of a trial stays, and is returned."""
-        known = self._ledger.replay(trial)
-        stored = self._ledger.store(trial, value)
-        self._released += known is None
-        return stored
+    def store(self, trial: str, token: str, value: float) -> float:
+        """Stores what the token's holder drew; the first release of a trial stays."""
+        return self._ledger.store(trial, token, value)
 
     def vouch(self, operation: str, trial: str) -> None:
         """Records what a trial declared public."""
         self._ledger.note(_DECLARED.format(operation))
-        self._mark(_VOUCHED_FOR, f"{operation}/{trial}")
+        self._ledger.run.mark(_VOUCHED_FOR, f"{operation}/{trial}")

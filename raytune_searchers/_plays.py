@@ -13,10 +13,10 @@ from typing import Any
 
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.scrub import attempt
+from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
 from raytune_searchers._channel import Channel, Gone, trial_sender
 from raytune_searchers._trainable import (
@@ -68,7 +68,7 @@ class LedgerSettings:
         metric: Under which name trials report.
         maximize: Whether larger rewards are better.
         vault_id: Identity of the vault, if it must exist already.
-        at_least: Releases that the driver has seen: the ledger may not show fewer.
+        seen: How far the driver has seen the chain of releases: the ledger must hold it.
     """
 
     run: str
@@ -77,7 +77,7 @@ class LedgerSettings:
     metric: str
     maximize: bool
     vault_id: str | None = None
-    at_least: int = 0
+    seen: tuple[int, str] = (0, "")
 
     @property
     def worst(self) -> float:
@@ -153,13 +153,12 @@ def _release(
     channel: Channel, admitted: Admission, trial: str, user: User | None, reward: float
 ) -> float:
     """Charges the user, draws here and stores the draw; whatever was stored first counts."""
-    known = channel.call("charge", trial, user)
+    known, token = channel.call("charge", trial, user)
     if known is not None:  # another attempt of this trial was faster
         return float(known)
     settings = admitted.settings
-    noise = SecureNoise() if admitted.noise is None else admitted.noise
-    drawn = settings.mechanism.randomize(reward, noise, settings.worst)
-    return float(channel.call("store", trial, drawn))
+    drawn = draw_reward(settings.mechanism, reward, settings.worst, admitted.noise)
+    return float(channel.call("store", trial, token, drawn))
 
 
 def _checked_name(user: Any) -> User:

@@ -274,7 +274,7 @@ class RewardSearch(HostedSearch):
             str(self._metric),
             self._mode == "max",
             self._vault_id,
-            self._released,
+            self._head,
         )
 
     # What the user writes and reads ---------------------------------------------------------

@@ -80,6 +80,9 @@ class HostedSearch(TuneSearch):
         "_reconcile",
     )
 
+    _head: tuple[int, str] = (0, "")
+    """How far the chain of releases was seen; searches of older versions have seen none."""
+
     _SEE_WHY: ClassVar[str] = (
         "Ray shows how in error.txt of each; what a private trainable raises is withheld there: "
         "call the function itself with one config to see it."
@@ -109,7 +112,6 @@ class HostedSearch(TuneSearch):
         self._handle = checked_handle(vault)
         self._run = checked_run(run, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)
-        self._released = 0
         self._unaudited = False
         self._exposed: set[str] = set()
         self._last: dict[str, Any] | None = None
@@ -205,7 +207,7 @@ class HostedSearch(TuneSearch):
 
     def _audit(self, trial_id: str, result: Mapping[str, Any]) -> Verdict:
         verdict: Verdict = self._call("verdict", trial_id)
-        self._see(verdict.released)
+        self._see(verdict.head)
         self._compare(result, verdict)
         return verdict
 
@@ -213,11 +215,11 @@ class HostedSearch(TuneSearch):
         for reason in complaints(result, self._metric, self._param_space, verdict, self._PLAIN):
             self._expose(reason, self._WRAP if reason == self._PLAIN else "")
 
-    def _see(self, released: int) -> None:
-        """The ledger only grows; a vault that shows less was set back under way."""
-        if released < self._released:
+    def _see(self, head: tuple[int, str]) -> None:
+        """The chain only grows; a vault that shows less was set back under way."""
+        if head[0] < self._head[0] or (head[0] == self._head[0] and head != self._head):
             raise VaultError(SET_BACK)
-        self._released = released
+        self._head = head
 
     def add_evaluated_point(self, *_args: Any, **_kwargs: Any) -> None:
         """Refused: a value from elsewhere is not a release of this run."""
@@ -289,7 +291,7 @@ class HostedSearch(TuneSearch):
             if self._last is None:
                 raise
             return {**self._last, "guarantee": self._as_far_as_known(self._last["guarantee"])}
-        self._see(self._last["released"])
+        self._see(self._last["head"])
         return self._last
 
     def _as_far_as_known(self, guarantee: Any) -> Any:

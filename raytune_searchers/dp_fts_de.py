@@ -446,15 +446,15 @@ class DPFTSDESearch(HostedSearch):
             self._deadline,
             self._hold,
             self._vault_id,
-            self._released,
+            self._head,
         )
 
     def _status(self) -> Status | None:
         """Where the rounds are; None if the server does not answer, so that agents go on alone."""
         try:
             status: Status = self._call("status")
-            self._see(status.released)
-            if self._last is None or self._last["released"] != status.released:
+            self._see(status.head)
+            if self._last is None or self._last["head"] != status.head:
                 self._last = self._call("report", self._unaudited)
         except VaultError as error:
             if not self._alone:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 
 import numpy as np
@@ -11,6 +9,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.errors import SpaceChangedError, VaultError
 from privbo_plugins.spaces import Space
+from privbo_plugins.store.run import OtherSettingsError, begin_or_join, stored_settings
 from privbo_plugins.store.vault import open_vault
 
 Array = NDArray[np.float64]
@@ -53,28 +52,24 @@ class AgentHistory:
         run: str = "federation",
         create: bool = True,
     ) -> None:
-        self._d, self._vault = len(space), open_vault(vault, create=create)
-        key = f"agent:{run}/{agent}"
-        self._run_id = hashlib.sha256(key.encode()).hexdigest()[:32]
-        settings = json.loads(json.dumps({"space": space.to_dict()}))
-        with self._vault.transaction(self._run_id) as tx:
-            known = tx.run()
-            if known is None and not create:
-                raise VaultError(
-                    f"The vault holds no run {run!r} of the agent {agent!r}: check both names."
-                )
-            if known is None:
-                tx.new_run(key, settings)
-            elif known[1] != settings:
-                raise SpaceChangedError(
-                    f"The vault of the agent {agent!r} holds the run {run!r} over another search "
-                    "space. Use the same space, or another run= name."
-                )
+        self._d, key = len(space), f"agent:{run}/{agent}"
+        held = open_vault(vault, create=create)
+        if not create and stored_settings(held, key) is None:
+            raise VaultError(
+                f"The vault holds no run {run!r} of the agent {agent!r}: check both names."
+            )
+        try:
+            self._run = begin_or_join(held, key, {"space": space.to_dict()})
+        except OtherSettingsError:
+            raise SpaceChangedError(
+                f"The vault of the agent {agent!r} holds the run {run!r} over another search "
+                "space. Use the same space, or another run= name."
+            ) from None
 
     @property
     def n_trials(self) -> int:
         """Trials that are over, with a value or without."""
-        with self._vault.transaction(self._run_id) as tx:
+        with self._run.transaction() as tx:
             return max((slot + 1 for _, slot, _ in tx.step_trials(0)), default=0)
 
     def append(self, number: int, x: Array, value: float) -> None:
@@ -96,7 +91,7 @@ class AgentHistory:
                 f"{number} and shape {x.shape}."
             )
         trial = f"{number:06d}"
-        with self._vault.transaction(self._run_id) as tx:
+        with self._run.transaction() as tx:
             if tx.trial(trial) is not None:
                 return
             tx.new_trial(trial, _ROLE, 0, number, x)
@@ -107,7 +102,7 @@ class AgentHistory:
 
     def read(self) -> tuple[Array, Array]:
         """Points (n, D) and values (n,) of the trials that have one, in order."""
-        with self._vault.transaction(self._run_id) as tx:
+        with self._run.transaction() as tx:
             names, points = tx.done_points(0)
             values = tx.published()
         X = np.array(points) if points else np.empty((0, self._d))
@@ -115,7 +110,7 @@ class AgentHistory:
 
     def told(self) -> bool:
         """True from the second call on, for what is to be done once for a run."""
-        with self._vault.transaction(self._run_id) as tx:
+        with self._run.transaction() as tx:
             known = bool(tx.marks(_TOLD))
             tx.mark(_TOLD, "the owner")
         return known

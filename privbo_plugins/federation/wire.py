@@ -560,7 +560,8 @@ class Listener:
         secret: bytes | str | os.PathLike[str] | None,
     ) -> None:
         self._master = _master(secret)
-        self.config, self.deadline, self._run_id = server.config, server._deadline, server._run_id
+        self.config, self.deadline = server.config, server._deadline
+        self._run_id = server._invitations
         self.epoch = secrets.token_hex(16)
         self.server: Callable[[], FederatedServer | None] = weakref.ref(server)
         self._lock = threading.RLock()

@@ -1,9 +1,9 @@
-"""A run: an algorithm, its vault, its ledger and its noise, for any host.
+"""Per-record losses: an algorithm and what may be asked of the losses that the vault holds.
 
-The session is the only place where raw losses meet noise. Its order of work is fixed: the charge
-is written, the noise is drawn, the release is stored, all in one transaction; only a committed
-release is ever handed to a host. After a crash the next call finds either the committed release,
-and replays it, or no trace of the transaction at all, and makes it anew.
+The session says which statistics are to be released and what they cost; how that is done is
+:mod:`privbo_plugins.store.release`'s business. Only a committed release is ever handed to a host.
+After a crash the next call finds either the committed release, and replays it, or no trace of the
+transaction at all, and makes it anew.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,20 +30,22 @@ from privbo_plugins.algorithms.base import (
     Release,
 )
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, Plan, make_plan
-from privbo_plugins.errors import SET_BACK, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
-from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import as_losses
 from privbo_plugins.spaces import Space
+from privbo_plugins.store.release import PAYLOADS, Order, Outlet
+from privbo_plugins.store.run import NOTE, UNPROTECTED, Head, Run, Witness, begin_or_join
+from privbo_plugins.store.run import stored_settings as settings_in
 from privbo_plugins.store.vault import BLOCK, Transaction, Vault
 from privbo_plugins.visualization import History
 
 Array = NDArray[np.float64]
 
-UNPROTECTED, NOTE, _CLAIMED, _ENTERED = "unprotected", "note", "claimed", "entered"
+_CLAIMED, _ENTERED = "claimed", "entered"
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
 _ENDLESS = 10**9
@@ -60,29 +61,25 @@ class Session:
     processes may hold sessions of the same run over one vault.
 
     Args:
-        vault: The private store.
-        run_id: The run in it.
+        run: The run.
         config: Settings of the algorithm.
         seed: Drives designs; stored with the run.
         maximize: Whether per-record values are scores.
-        noise: Where noise comes from.
+        noise: Test injection; None is secure.
     """
 
     def __init__(
         self,
-        vault: Vault,
-        run_id: str,
+        run: Run,
         config: GIBOConfig,
         *,
         seed: int,
         maximize: bool,
-        noise: NoiseSource,
+        noise: NoiseSource | None = None,
     ) -> None:
-        self.vault, self.run_id, self.config = vault, run_id, config
+        self.run, self.config = run, config
         self.seed, self.maximize = seed, maximize
-        self._noise = noise
-        self.begun_here = False
-        """True in the one session that began the run."""
+        self._outlet = Outlet(run, noise)
         self._lock = threading.RLock()
         self._space: Space | None = None
         self._algorithm: DPGIBO | None = None
@@ -121,38 +118,45 @@ class Session:
             ValueError: If the settings differ from those the run began with.
         """
         settings = {"algorithm": DPGIBO.name, "config": config.to_dict(), "maximize": maximize}
-        fresh = settings | {"seed": secrets.randbits(32) if seed is None else int(seed)}
-        begun_here = False
-        if run_id is None:
-            run_id, begun_here = _begin(vault, host_key, fresh)
-        with vault.transaction(run_id) as tx:
-            known = tx.run()
-        if known is None:
-            raise VaultError(
-                "This study was begun with another vault, which holds its ledger; without it "
-                "nothing can be released. Give the vault that it was begun with."
-            )
-        _check_same_settings(known[1], settings)
-        session = cls(
+        run = begin_or_join(
             vault,
-            run_id,
-            config,
-            seed=int(known[1]["seed"]),
-            maximize=maximize,
-            noise=noise or SecureNoise(),
+            host_key,
+            settings,
+            same=lambda stored: _check_same_settings(stored, settings),
+            fresh={"seed": secrets.randbits(32) if seed is None else int(seed)},
+            run_id=run_id,
         )
-        session.begun_here = begun_here
-        if type(session._noise) is not SecureNoise:
-            session.mark_unprotected("the noise source is reproducible and meant for tests only")
-        return session
+        own_seed = int(run.settings["seed"])
+        return cls(run, config, seed=own_seed, maximize=maximize, noise=noise)
 
     @staticmethod
     def stored_settings(vault: Vault, host_key: str) -> dict[str, Any] | None:
         """The settings that the run of a host key was begun with; None if there is none."""
-        with vault.transaction("") as tx:
-            tx.run_id = tx.run_of_host(host_key) or ""
-            known = tx.run() if tx.run_id else None
-        return None if known is None else known[1]
+        return settings_in(vault, host_key)
+
+    @property
+    def run_id(self) -> str:
+        """The run's identity in its vault."""
+        return self.run.run_id
+
+    @property
+    def begun_here(self) -> bool:
+        """True in the one session that began the run."""
+        return self.run.begun_here
+
+    def shown_by(self, witness: Witness) -> None:
+        """Names who shows the run's releases, and compares what it saw of them.
+
+        Raises:
+            VaultError: If the vault was set back, or is a copy.
+        """
+        with self._lock:
+            self.run.shown_by(witness)
+
+    def head(self) -> Head:
+        """The end of the chain of releases."""
+        with self._lock:
+            return self.run.head()
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
@@ -163,7 +167,7 @@ class Session:
         space, mode = self._space, self._mode
         self._fresh = []
         try:
-            with self.vault.transaction(self.run_id) as tx:
+            with self.run.transaction() as tx:
                 yield tx
             for release in self._fresh:
                 self._learn(self._seq + 1, release)
@@ -243,11 +247,9 @@ class Session:
                 if frozen["space"] != self._space.to_dict():
                     raise SpaceChangedError(_space_changed(None, self._space))
                 self._make_algorithm(frozen["mode"], frozen["n_records"])
-        rows = tx.releases_after(self._seq - 1)  # with the last one known, if there is one
-        if self._seq and (not rows or rows[0][0] != self._seq):
-            raise VaultError(SET_BACK)
-        for seq, kind, key, payload in rows[1:] if self._seq else rows:
-            self._learn(seq, Release(kind, key, tuple(payload["values"]), payload["meta"]))
+        self.run.follow(tx)
+        for seq, kind, key, payload in tx.releases_after(self._seq):
+            self._learn(seq, _release_of(kind, key, payload))
 
     def _learn(self, seq: int, release: Release) -> None:
         self._known_algorithm().observe(release)
@@ -505,53 +507,52 @@ class Session:
                 tx.drop_losses([t for t in queries[-1].trials if t not in keep])
 
     def _release(self, tx: Transaction, query: Query, blocks: Iterable[Array]) -> Release:
-        """Charge, draw, store; or the stored release."""
-        stored = tx.released(query.kind, query.key)
-        if stored is not None:
-            return Release(query.kind, query.key, tuple(stored["values"]), stored["meta"])
+        """What a query releases; or what it released before."""
+        fresh = tx.released(query.kind, query.key) is None
         scale = gaussian_scale(query.sensitivity, query.mu)
-        if self._mode == PRIVATE:
-            self._charge(tx, query, scale)
-        noisy = self._draw(query, blocks, scale)
-        release = Release(query.kind, query.key, tuple(noisy.tolist()), query.meta)
-        self._store(tx, release)
+        order = Order(
+            query.kind,
+            query.key,
+            charge=lambda tx: self._charge(tx, query, scale),
+            draw=lambda noise: self._draw(query, blocks, scale, noise),
+            shelf=PAYLOADS,
+        )
+        release = _release_of(query.kind, query.key, self._outlet.release(tx, order))
+        if fresh:
+            self._fresh.append(release)
         return release
 
     def _charge(self, tx: Transaction, query: Query, scale: float) -> None:
+        if self._mode != PRIVATE:
+            return
         charge = Charge(query.kind, query.key, query.mu, query.sensitivity, scale)
         check_budget(self.config.mu, tx.spent_mu2(VALIDATION), charge)
         tx.charge(charge)
         if math.isinf(query.mu):
             tx.mark(UNPROTECTED, "mu is infinite, so no noise is added")
-        elif type(self._noise) is not SecureNoise:  # a session may be handed another source later
-            tx.mark(UNPROTECTED, "the noise source is reproducible and meant for tests only")
 
-    def _draw(self, query: Query, blocks: Iterable[Array], scale: float) -> Array:
+    def _draw(
+        self, query: Query, blocks: Iterable[Array], scale: float, noise: NoiseSource
+    ) -> dict[str, Any]:
         with np.errstate(all="ignore"):  # a warning would tell that some record is extreme
             exact = query.statistic(blocks)
-        if self._mode == PLAIN or math.isinf(query.mu):
-            return exact + query.offset
-        return self._noise.add_gaussian(exact, scale) + query.offset
+        private = self._mode == PRIVATE and not math.isinf(query.mu)
+        noisy = (noise.add_gaussian(exact, scale) if private else exact) + query.offset
+        return {"values": noisy.tolist(), "meta": dict(query.meta)}
 
-    def _store(self, tx: Transaction, release: Release) -> None:
-        payload = {"values": list(release.values), "meta": dict(release.meta)}
-        tx.release(self._seq + 1 + len(self._fresh), release.kind, release.key, payload)
-        self._fresh.append(release)
-
-    def charge_training(self, trial: str, attempt: str | None = None) -> None:
+    def charge_training(self, attempt: str) -> None:
         """Charges one training to the training records, before it happens.
 
         Args:
-            trial: The trial's key.
-            attempt: Names this attempt, so that saying it again charges nothing; None is new.
+            attempt: Names this training and no other: every retry of a trial trains anew. Saying
+                it again charges nothing.
         """
         mu = self.config.training_mu
         if mu is None:
             return
-        key = f"{trial}/{attempt or uuid.uuid4().hex[:12]}"
         with self._lock, self._transaction() as tx:
-            if attempt is None or all(charge.key != key for charge in tx.charges()):
-                tx.charge(Charge("training", key, mu, 0.0, 0.0, TRAINING))
+            if not tx.charged(TRAINING, attempt):
+                tx.charge(Charge(TRAINING, attempt, mu, 0.0, 0.0, TRAINING))
 
     def enter(self, trial: str) -> tuple[float | None, Array | None]:
         """Records that a trial runs in the private channel.
@@ -564,10 +565,15 @@ class Session:
             row = tx.trial(trial)
         return (None, None) if row is None else (row.value, row.x)
 
-    def entered(self) -> frozenset[str]:
-        """Trials that :meth:`enter` was called for."""
+    def entered(self, trial: str) -> bool:
+        """Whether :meth:`enter` was called for a trial."""
         with self._lock, self._transaction() as tx:
-            return frozenset(tx.marks(_ENTERED))
+            return tx.has_mark(_ENTERED, trial)
+
+    def anybody_entered(self) -> bool:
+        """Whether :meth:`enter` was called for any trial."""
+        with self._lock, self._transaction() as tx:
+            return bool(tx.marks(_ENTERED))
 
     def give_back(self, living: Collection[str]) -> list[str]:
         """Gives back the slots of trials that the host no longer knows; returns their keys.
@@ -609,6 +615,13 @@ class Session:
             tx.mark(NOTE, _VOUCHED.format(operation))
             tx.mark(_VOUCHED_FOR, f"{operation}/{trial}")
 
+    def vouched_of(self, trial: str) -> frozenset[str]:
+        """Operations of one trial whose values were declared public."""
+        mark = f"/{trial}"
+        with self._lock, self._transaction() as tx:
+            told = tx.marks_ending(_VOUCHED_FOR, mark)
+        return frozenset(text.removesuffix(mark) for text in told)
+
     def vouched(self) -> frozenset[str]:
         """What was declared public, as operation/trial."""
         with self._lock, self._transaction() as tx:
@@ -633,10 +646,8 @@ class Session:
     def releases(self) -> list[Release]:
         """Every release so far, in order."""
         with self._lock, self._transaction() as tx:
-            return [
-                Release(kind, key, tuple(p["values"]), p["meta"])
-                for _, kind, key, p in tx.releases_after(0)
-            ]
+            rows = tx.releases_after(0)
+        return [_release_of(kind, key, payload) for _, kind, key, payload in rows]
 
     def held_losses(self) -> list[str]:
         """Trials whose raw losses the vault still holds."""
@@ -744,21 +755,8 @@ class Session:
         return parameters
 
 
-def _begin(vault: Vault, host_key: str, settings: Mapping[str, Any]) -> tuple[str, bool]:
-    """The run of a host key, and whether it was begun here; only one caller begins it."""
-    for last in (False, True):
-        try:
-            with vault.transaction("") as tx:
-                found = tx.run_of_host(host_key)
-                if found is not None:
-                    return found, False
-                tx.run_id = uuid.uuid4().hex
-                tx.new_run(host_key, settings)
-                return tx.run_id, True
-        except VaultError:  # another process was quicker, or the vault fails for good
-            if last:
-                raise
-    raise VaultError("The run could not be begun.")
+def _release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:
+    return Release(kind, key, tuple(payload["values"]), payload["meta"])
 
 
 def _training_notes(charges: Iterable[Charge], config: GIBOConfig) -> list[str]:

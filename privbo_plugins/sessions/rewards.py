@@ -2,6 +2,8 @@
 
 It runs in the process that evaluates a user's reward. The raw reward is an argument of one
 function and is kept nowhere; the vault holds who was charged for which play, and the release.
+Where the reward is evaluated by a process that has no vault, the charge is made here and the
+drawing there (:func:`privbo_plugins.store.release.draw_reward`).
 """
 
 from __future__ import annotations
@@ -9,18 +11,23 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.store.vault import Transaction, Vault
+from privbo_plugins.store.release import PLAYS, Order, Outlet, accept, admit
+from privbo_plugins.store.run import (
+    NOTE,
+    UNPROTECTED,
+    Head,
+    OtherSettingsError,
+    Witness,
+    begin_or_join,
+)
+from privbo_plugins.store.vault import PLAY, Transaction, Vault
 from privbo_plugins.users import User, user_name
-
-TEST_NOISE = "the noise came from a test source"
-"""Why nothing may be claimed for releases that did not come from the system's entropy."""
 
 _WORDS = {
     "laplace": "clipping to the public range, Laplace noise (OpenDP, on a fixed grid)",
@@ -32,8 +39,8 @@ _WORDS = {
 }
 
 
-class _OtherMechanismError(VaultError):
-    """A run was begun with other settings: nothing that a second look would change."""
+def _drawn_elsewhere(_noise: NoiseSource) -> float:
+    raise PrivacyError("A ledger draws nothing: the process that evaluates the reward does.")
 
 
 class PlayLedger:
@@ -61,38 +68,39 @@ class PlayLedger:
     ) -> None:
         check_user_budget(mechanism, user_budget)
         self.mechanism, self.vault, self.user_budget = mechanism, vault, user_budget
-        self.run_id = hashlib.sha256(host_key.encode()).hexdigest()[:32]
-        self._begin(host_key)
-
-    def _begin(self, host_key: str) -> None:
+        settings = {**mechanism.parameters(), "user_budget": user_budget}
         try:
-            self._join(host_key)
-        except _OtherMechanismError as error:
-            raise VaultError(str(error)) from None
-        except VaultError:  # another worker began the run at the same moment
-            self._join(host_key)
+            self.run = begin_or_join(vault, host_key, settings)
+        except OtherSettingsError:
+            raise VaultError(
+                "The vault holds plays of this run under another mechanism, epsilon, range or "
+                "user budget. Use the same, or another study."
+            ) from None
 
-    def _join(self, host_key: str) -> None:
-        settings = {**self.mechanism.parameters(), "user_budget": self.user_budget}
-        with self.vault.transaction(self.run_id) as tx:
-            known = tx.run()
-            if known is None:
-                tx.new_run(host_key, settings)
-            elif known[1] != settings:
-                raise _OtherMechanismError(
-                    "The vault holds plays of this run under another mechanism, epsilon, range or "
-                    "user budget. Use the same, or another study."
-                )
+    @property
+    def run_id(self) -> str:
+        """The run's identity in its vault."""
+        return self.run.run_id
+
+    def shown_by(self, witness: Witness) -> None:
+        """Names who shows the run's releases, and compares what it saw of them.
+
+        Raises:
+            VaultError: If the vault was set back, or is a copy.
+        """
+        self.run.shown_by(witness)
+
+    def head(self) -> Head:
+        """The end of the chain of releases."""
+        return self.run.head()
 
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed."""
-        with self.vault.transaction(self.run_id) as tx:
-            tx.mark("unprotected", reason)
+        self.run.mark_unprotected(reason)
 
     def note(self, text: str) -> None:
         """Records a fact that the guarantee reports."""
-        with self.vault.transaction(self.run_id) as tx:
-            tx.mark("note", text)
+        self.run.note(text)
 
     def _pseudonym(self, trial: str, user: User | None) -> str:
         """Names are not kept: a hash salted with the vault's identity, or the play itself."""
@@ -101,7 +109,7 @@ class PlayLedger:
 
     def replay(self, trial: str) -> float | None:
         """What was released of a trial before, if anything."""
-        with self.vault.transaction(self.run_id) as tx:
+        with self.run.transaction() as tx:
             return tx.play(trial)
 
     def check(self, trial: str, user: User | None) -> None:
@@ -112,7 +120,7 @@ class PlayLedger:
             ValueError: If the user's name is none.
         """
         person = self._pseudonym(trial, user)
-        with self.vault.transaction(self.run_id) as tx:
+        with self.run.transaction() as tx:
             if tx.payer(trial) is None:
                 self._check(tx, person)
 
@@ -133,62 +141,63 @@ class PlayLedger:
         elsewhere = math.fsum(epsilon for run, epsilon in listed if run != self.run_id)
         return self.mechanism.epsilon_of(here, self.mechanism.delta) + elsewhere
 
-    def charge(self, trial: str, user: User | None) -> float | None:
-        """Charges a user for a play that is drawn elsewhere; its release if there is one.
+    def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
+        """Charges a user for a play that is drawn elsewhere: (its release if any, a token).
 
-        A play whose process died after the charge and before :meth:`store` is not charged
-        again: what it drew has reached nobody.
+        A play whose process died after the charge and before :meth:`store` is not charged again:
+        its token is void from now on, so that what it drew reaches nobody.
 
         Raises:
             BudgetExceededError: If the user's budget does not allow it.
             PrivacyError: If another user was charged for it.
         """
-        person = self._pseudonym(trial, user)
-        with self.vault.transaction(self.run_id) as tx:
-            return self._charge(tx, trial, person)
+        with self.run.transaction() as tx:
+            return admit(self.run, tx, self._order(trial, user))
 
-    def _charge(self, tx: Transaction, trial: str, person: str) -> float | None:
-        payer, known = tx.payer(trial), tx.play(trial)
-        if payer not in (None, person) and known is None:
+    def store(self, trial: str, token: str, value: float) -> float:
+        """Stores what the token's holder drew; a release that is there stays, and is returned.
+
+        Raises:
+            PrivacyError: If the token is void, or the value is none.
+        """
+        if not math.isfinite(value):
+            raise PrivacyError("A release that is not finite was refused.")
+        with self.run.transaction() as tx:
+            return accept(self.run, tx, self._order(trial, None), token, value)
+
+    def _order(
+        self,
+        trial: str,
+        user: User | None,
+        draw: Callable[[NoiseSource], float] = _drawn_elsewhere,
+    ) -> Order[float]:
+        person = self._pseudonym(trial, user)
+        return Order(PLAY, trial, lambda tx: self._charge(tx, trial, person), draw, PLAYS)
+
+    def _charge(self, tx: Transaction, trial: str, person: str) -> None:
+        payer = tx.payer(trial)
+        if payer not in (None, person):
             raise PrivacyError(
                 "This trial has been charged to another user and was not released; nothing is "
                 "drawn for this one. Start another trial."
             )
-        if payer is not None:
-            return known
-        self._check(tx, person)
-        tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
-        return None
-
-    def store(self, trial: str, value: float) -> float:
-        """Stores the release of a charged play; the first one stays, and is returned.
-
-        Raises:
-            PrivacyError: If the play was never charged, or the value is none.
-        """
-        if not math.isfinite(value):
-            raise PrivacyError("A release that is not finite was refused.")
-        with self.vault.transaction(self.run_id) as tx:
-            if tx.payer(trial) is None:
-                raise PrivacyError("A release without a charge was refused.")
-            known = tx.play(trial)
-            if known is None:
-                tx.store_play(trial, value)
-            return value if known is None else known
+        if payer is None:
+            self._check(tx, person)
+            tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
 
     def plays(self) -> dict[str, float]:
         """Releases by trial."""
-        with self.vault.transaction(self.run_id) as tx:
+        with self.run.transaction() as tx:
             return {trial: y for trial, _, _, _, y in tx.plays() if y is not None}
 
     def adopt(self, trial: str, user: User | None, value: float) -> None:
         """Charges a play that was released under another vault, so that it is paid here too."""
         person = self._pseudonym(trial, user)
-        with self.vault.transaction(self.run_id) as tx:
+        with self.run.transaction() as tx:
             if tx.payer(trial) is None:
                 tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
             if tx.play(trial) is None:
-                tx.store_play(trial, value)
+                self.run.append(tx, PLAY, trial, tx.store_play(trial, value))
 
     def most_plays(self) -> int:
         """How often the user of this run was charged who paid most."""
@@ -197,7 +206,7 @@ class PlayLedger:
     def most(self) -> tuple[int, float]:
         """Plays and epsilon of the user of this run who paid most, other runs included."""
         of: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
-        with self.vault.transaction(self.run_id) as tx:
+        with self.run.transaction() as tx:
             for person, run, epsilon in tx.plays_of_everybody():
                 of[person].append((run, epsilon))
         mine = [plays for plays in of.values() if any(run == self.run_id for run, _ in plays)]
@@ -224,8 +233,8 @@ class PlayLedger:
             reasons: Why nothing may be claimed.
             notes: What a reader should know.
         """
-        with self.vault.transaction(self.run_id) as tx:
-            marks, noted = tx.marks("unprotected"), tx.marks("note")
+        with self.run.transaction() as tx:
+            marks, noted = tx.marks(UNPROTECTED), tx.marks(NOTE)
         plays, epsilon = self.most() if users_named else (min(n_plays, repeats), None)
         if epsilon is not None and unknown_plays:
             plays, epsilon = (
@@ -277,9 +286,12 @@ class RewardCurator(PlayLedger):
         noise: NoiseSource | None = None,
     ) -> None:
         super().__init__(mechanism, vault, host_key, user_budget=user_budget)
-        self._noise: NoiseSource = SecureNoise() if noise is None else noise
-        if type(self._noise) is not SecureNoise:
-            self.mark_unprotected(TEST_NOISE)
+        self._outlet = Outlet(self.run, noise)
+
+    @property
+    def tested(self) -> bool:
+        """Whether the noise is a test's."""
+        return self._outlet.tested
 
     def release(self, trial: str, reward: float, user: User | None, worst: float) -> float:
         """Charges the user, privatises the reward and stores the release, in one transaction.
@@ -297,14 +309,11 @@ class RewardCurator(PlayLedger):
             BudgetExceededError: If the user's budget does not allow it; nothing is drawn.
             VaultError: If the vault refuses; nothing is published.
         """
-        person = self._pseudonym(trial, user)
-        with self.vault.transaction(self.run_id) as tx:
-            known = self._charge(tx, trial, person)
-            if known is not None:
-                return known
-            value = self.mechanism.randomize(reward, self._noise, worst)
-            tx.store_play(trial, value)
-        return value
+        order = self._order(
+            trial, user, lambda noise: self.mechanism.randomize(reward, noise, worst)
+        )
+        with self.run.transaction() as tx:
+            return self._outlet.release(tx, order)
 
 
 def local_guarantee(

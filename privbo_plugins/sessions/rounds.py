@@ -29,18 +29,17 @@ from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.federation.wire import Address, Listener
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
-from privbo_plugins.privacy.noise import SecureNoise, choose
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import public_name
 from privbo_plugins.spaces import Float, Space
-from privbo_plugins.store.vault import Transaction, open_vault
+from privbo_plugins.store.release import PAYLOADS, Order, Outlet
+from privbo_plugins.store.run import UNPROTECTED, OtherSettingsError, Run, begin_or_join
+from privbo_plugins.store.vault import Transaction, Vault, open_vault
 
 Array = NDArray[np.float64]
 
 BROADCAST = "broadcast"
 """Kind of the releases and charges of a federation."""
-
-TEST_NOISE = "the noise came from a test source"
 
 NO_NOISE = "the federation was set up without noise (z = 0)"
 
@@ -124,9 +123,9 @@ class FederatedServer:
                 "space=."
             )
         self._deadline, self._hold = deadline, hold
-        self._vault = open_vault(vault)
-        self._noise: NoiseSource = SecureNoise() if noise is None else noise
-        self._run_id = hashlib.sha256(run.encode()).hexdigest()[:32]
+        self._invitations = hashlib.sha256(run.encode()).hexdigest()[:32]
+        self.run = _joined(open_vault(vault), run, config)
+        self._outlet = Outlet(self.run, noise)
         self._lock = threading.Condition(threading.RLock())
         self._round: _Round | None = None
         self._left: set[int] = set()
@@ -134,7 +133,7 @@ class FederatedServer:
         self._space: dict[str, Any] | None = None
         self._shared: SharedModel | None = None
         self._listener: Listener | None = None
-        self._begin(run, None if space is None else space.to_dict())
+        self._begin(None if space is None else space.to_dict())
         if hold and not self.finished:
             self._round = self._open()
 
@@ -144,22 +143,10 @@ class FederatedServer:
             "other processes an invitation (server.listen(), server.invitation(agent))."
         )
 
-    def _begin(self, run: str, space: dict[str, Any] | None) -> None:
-        settings = self.config.to_dict() | {"noise_multiplier": self.config.noise_multiplier}
-        with self._vault.transaction(self._run_id) as tx:
+    def _begin(self, space: dict[str, Any] | None) -> None:
+        with self.run.transaction() as tx:
             known = tx.run()
-            if known is None:
-                tx.new_run(f"federation:{run}", settings)
-                known = (run, settings, None)
-            if known[1] != settings:
-                raise ValueError(
-                    f"The vault holds the federation {run!r} with other settings (or a noise "
-                    "multiplier that this version would not choose for them). Use the same, or "
-                    "another run= name."
-                )
-            if type(self._noise) is not SecureNoise:
-                tx.mark("unprotected", TEST_NOISE)
-            if known[2] is not None:
+            if known is not None and known[2] is not None:
                 self._space = known[2]["space"]
             self._read(tx)
         if space is not None:
@@ -272,7 +259,7 @@ class FederatedServer:
             raise SpaceChangedError("A federation's search space needs a parameter that varies.")
         with self._lock:
             if self._space is None:
-                with self._vault.transaction(self._run_id) as tx:
+                with self.run.transaction() as tx:
                     known = tx.run()
                     if known is not None and known[2] is not None:
                         self._space = known[2]["space"]
@@ -340,7 +327,7 @@ class FederatedServer:
 
     def _open(self) -> _Round:
         t = len(self._broadcasts) + 1
-        chosen = [choose(self._noise, self.config.q) for _ in range(self.config.n_agents)]
+        chosen = self._outlet.sample(self.config.n_agents, self.config.q)
         S = self._model().clipping_norm(t)
         if not 1e-9 <= S <= 1e9:
             raise FederationError(
@@ -380,14 +367,15 @@ class FederatedServer:
         self._lock.notify_all()
 
     def _release(self, total: RoundSum) -> Mapping[str, Any]:
-        key = str(total.t)
-        with self._vault.transaction(self._run_id) as tx:
-            payload = tx.released(BROADCAST, key)
-            if payload is None:
-                self._charge(tx, total)
-                payload = _to_payload(total.broadcast(self._draw(total)))
-                tx.release(total.t, BROADCAST, key, payload)
-        return payload
+        order = Order(
+            BROADCAST,
+            str(total.t),
+            charge=lambda tx: self._charge(tx, total),
+            draw=lambda noise: _to_payload(total.broadcast(self._draw(total, noise))),
+            shelf=PAYLOADS,
+        )
+        with self.run.transaction() as tx:
+            return self._outlet.release(tx, order)
 
     def _charge(self, tx: Transaction, total: RoundSum) -> None:
         config, key = self.config, str(total.t)
@@ -396,11 +384,11 @@ class FederatedServer:
         check_budget(mu * math.sqrt(config.n_rounds), tx.spent_mu2(AGENTS), charge)
         tx.charge(charge)
 
-    def _draw(self, total: RoundSum) -> Array:
+    def _draw(self, total: RoundSum, noise: NoiseSource) -> Array:
         exact = total.exact()
         if self.config.noise_multiplier == 0:
             return exact
-        return self._noise.add_gaussian(exact, total.noise_scale)
+        return noise.add_gaussian(exact, total.noise_scale)
 
     def _collect(
         self, t: int, sender: int | None = None, ended: threading.Event | None = None
@@ -451,29 +439,29 @@ class FederatedServer:
 
     def ledger(self) -> list[Charge]:
         """One charge a released round."""
-        with self._vault.transaction(self._run_id) as tx:
+        with self.run.transaction() as tx:
             return tx.charges()
 
     @property
     def vault_id(self) -> str:
         """Identity of the vault that holds the ledger."""
-        return self._vault.vault_id
+        return self.run.vault.vault_id
 
     def mark(self, kind: str, text: str) -> None:
         """Records a fact about the run for ever; "unprotected" says why nothing is claimed."""
-        with self._vault.transaction(self._run_id) as tx:
+        with self.run.transaction() as tx:
             tx.mark(kind, text)
 
     def marks(self, kind: str) -> tuple[str, ...]:
         """All facts of a kind that were recorded."""
-        with self._vault.transaction(self._run_id) as tx:
+        with self.run.transaction() as tx:
             return tx.marks(kind)
 
     def guarantee(self) -> FederationGuarantee:
         """What may be claimed for everything that this federation broadcasts."""
         config = self.config
-        with self._vault.transaction(self._run_id) as tx:
-            reasons = list(tx.marks("unprotected"))
+        with self.run.transaction() as tx:
+            reasons = list(tx.marks(UNPROTECTED))
             released = len(tx.charges())
         if config.noise_multiplier == 0:
             reasons.append(NO_NOISE)
@@ -547,6 +535,17 @@ class LocalLink:
     def guarantee(self) -> FederationGuarantee:
         """What may be claimed for the broadcasts."""
         return self._server.guarantee()
+
+
+def _joined(vault: Vault, run: str, config: FederationConfig) -> Run:
+    settings = config.to_dict() | {"noise_multiplier": config.noise_multiplier}
+    try:
+        return begin_or_join(vault, f"federation:{run}", settings)
+    except OtherSettingsError:
+        raise ValueError(
+            f"The vault holds the federation {run!r} with other settings (or a noise multiplier "
+            "that this version would not choose for them). Use the same, or another run= name."
+        ) from None
 
 
 def _large_delta(delta: float) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ certificate, and answers; the vault holds these two and the ledger, never a row.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -58,11 +57,18 @@ from privbo_plugins.errors import (
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.ledger import Charge
-from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import as_reward
 from privbo_plugins.scrub import attempt
-from privbo_plugins.sessions.rewards import TEST_NOISE, RewardCurator
+from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.store.release import PAYLOADS, TEST_NOISE, Order, Outlet, Shelf
+from privbo_plugins.store.run import (
+    UNPROTECTED,
+    OtherSettingsError,
+    Run,
+    begin_or_join,
+    stored_settings,
+)
 from privbo_plugins.store.vault import Transaction, Vault, open_vault
 
 Array = NDArray[np.float64]
@@ -111,20 +117,30 @@ def _of_others(others: int) -> tuple[str, ...]:
     )
 
 
-def _run_id(run: str) -> str:
-    return hashlib.sha256(f"{_PREFIX}{run}".encode()).hexdigest()[:32]
-
-
 def _settings_of(vault: str, run: str) -> dict[str, Any]:
-    with open_vault(vault, create=False).transaction(_run_id(run)) as tx:
-        known = tx.run()
+    known = stored_settings(open_vault(vault, create=False), f"{_PREFIX}{run}")
     if known is None:
         raise VaultError(f"The vault holds no release named {run!r}. Release the table first.")
-    return known[1]
+    return known
 
 
-class _OtherReleaseError(VaultError):
-    """A run was begun with other settings: nothing that a second look would change."""
+class _Tables(Shelf[tuple[Array, Certificate]]):
+    """A table's numbers are too many for a line of text: they stand apart, in blocks."""
+
+    def get(self, tx: Transaction, kind: str, key: str) -> tuple[Array, Certificate] | None:
+        payload = tx.released(kind, key)
+        if payload is None:
+            return None
+        certificate = Certificate.from_dict(payload)
+        return tx.table(kind).reshape(certificate.n, certificate.r), certificate
+
+    def put(self, tx: Transaction, kind: str, key: str, payload: tuple[Array, Certificate]) -> str:
+        Z, certificate = payload
+        tx.put_table(kind, Z)
+        return tx.release(kind, key, certificate.to_dict())
+
+
+_TABLES = _Tables()
 
 
 class Curator:
@@ -226,12 +242,11 @@ class Curator:
         if self._total_delta >= 1:
             raise ValueError("delta and outcome_delta must add up to less than 1.")
         self._worst = worst_outcome(self._private_answers, maximize)
-        self._noise: NoiseSource = SecureNoise() if noise is None else noise
         self._vault: Vault = open_vault(vault)
-        self._run_id = _run_id(run)
-        self._run = run
-        self._begin()
-        self._answers = self._answering()
+        self._name = run
+        self._run = self._joined()
+        self._outlet = Outlet(self._run, noise)
+        self._answers = self._answering(noise)
         if mechanism == "projection":
             warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=2)
 
@@ -241,7 +256,7 @@ class Curator:
         )
 
     def __repr__(self) -> str:
-        return f"Curator(n={self.n}, d={self.d}, mechanism={self.mechanism!r}, run={self._run!r})"
+        return f"Curator(n={self.n}, d={self.d}, mechanism={self.mechanism!r}, run={self._name!r})"
 
     def _checked_r(self, r: int | None) -> int | None:
         if r is None:
@@ -328,35 +343,22 @@ class Curator:
             "high": None if scaling is None else list(scaling.high),
         }
 
-    def _begin(self) -> None:
+    def _joined(self) -> Run:
         try:
-            self._join()
-        except _OtherReleaseError as error:
-            raise VaultError(str(error)) from None
-        except VaultError:  # another process began the run at the same moment
-            self._join()
+            return begin_or_join(self._vault, f"{_PREFIX}{self._name}", self._settings())
+        except OtherSettingsError:
+            raise VaultError(
+                f"The vault holds a release named {self._name!r} of a table of another size or "
+                "with other settings. Use the same, or another run= for another table: its "
+                "loss adds up with this one's for people who are in both."
+            ) from None
 
-    def _join(self) -> None:
-        with self._vault.transaction(self._run_id) as tx:
-            known = tx.run()
-            if known is None:
-                tx.new_run(f"{_PREFIX}{self._run}", self._settings())
-            elif known[1] != self._settings():
-                raise _OtherReleaseError(
-                    f"The vault holds a release named {self._run!r} of a table of another size or "
-                    "with other settings. Use the same, or another run= for another table: its "
-                    "loss adds up with this one's for people who are in both."
-                )
-            if type(self._noise) is not SecureNoise:
-                tx.mark("unprotected", TEST_NOISE)
-
-    def _answering(self) -> RewardCurator | None:
+    def _answering(self, noise: NoiseSource | None) -> RewardCurator | None:
         if self._private_answers is None:
             return None
         return RewardCurator(
-            self._private_answers, self._vault, f"outcomes:{self._run}",
-            noise=None if type(self._noise) is SecureNoise else self._noise,
-        )  # fmt: skip
+            self._private_answers, self._vault, f"outcomes:{self._name}", noise=noise
+        )
 
     # The table --------------------------------------------------------------------------------
 
@@ -370,53 +372,49 @@ class Curator:
             PrivacyError: If this curator was resumed without its rows before any release.
             VaultError: If the vault refuses; nothing is released then.
         """
-        with self._vault.transaction(self._run_id) as tx:
-            payload = tx.released(TABLE, "0")
-            if payload is None:
-                if not self._has_rows:
-                    raise PrivacyError("This curator was resumed without X: it cannot release.")
-                reasons = tx.marks("unprotected")
-                Z, certificate = self._draw(tx, reasons, progress)
-                tx.put_table(TABLE, Z)
-                tx.release(1, TABLE, "0", certificate.to_dict())
-            else:
-                certificate = Certificate.from_dict(payload)
-                Z = tx.table(TABLE).reshape(certificate.n, certificate.r)
-        return ReleasedTable(Z, certificate)
+        reasons = self._run.marks(UNPROTECTED)
+        order = Order(
+            TABLE, "0", self._charge, lambda noise: self._draw(noise, reasons, progress), _TABLES
+        )
+        with self._run.transaction() as tx:
+            return ReleasedTable(*self._outlet.release(tx, order))
 
-    def _draw(
-        self, tx: Transaction, reasons: tuple[str, ...], progress: Progress
-    ) -> tuple[Array, Certificate]:
+    def _charge(self, tx: Transaction) -> None:
+        if not self._has_rows:
+            raise PrivacyError("This curator was resumed without X: it cannot release.")
         if self.mechanism == "projection":
-            return self._projected(tx, reasons)
+            tx.charge(Charge(TABLE, "0", math.inf, math.inf, 0.0, ROWS))
+            tx.mark(UNPROTECTED, NOT_PRIVATE)
+            return
+        _, delta_2, sigma = self._noise_of_rows()
+        tx.charge(Charge(TABLE, "0", self.mu, delta_2, sigma, ROWS))
+
+    def _noise_of_rows(self) -> tuple[Array, float, float]:
+        """Public matrix, sensitivity and standard deviation."""
         P = public_projection(self.d, self._r or self.d, self._seed)
         delta_2 = sensitivity(self.neighbor_distance, self.norm_bound, P)
-        sigma = noise_scale(delta_2, self.mu)
-        tx.charge(Charge(TABLE, "0", self.mu, delta_2, sigma, ROWS))
+        return P, delta_2, noise_scale(delta_2, self.mu)
+
+    def _draw(
+        self, noise: NoiseSource, reasons: tuple[str, ...], progress: Progress
+    ) -> tuple[Array, Certificate]:
+        if self.mechanism == "projection":
+            return self._projected(noise, reasons)
+        P, delta_2, sigma = self._noise_of_rows()
         exact = rows_within(self._X, self._scaling, self.norm_bound) @ P
-        Z = self._with_noise(exact, sigma, progress)
+        Z = _with_noise(exact, sigma, noise, progress)
         seeded = {"kind": "seeded", "seed": self._seed}
         return Z, self._certificate(
             Z, reasons, mu=self.mu, sensitivity=delta_2, noise_sd=sigma,
             projection={"kind": "identity"} if self._r == self.d else seeded,
         )  # fmt: skip
 
-    def _with_noise(self, exact: Array, sigma: float, progress: Progress) -> Array:
-        Z, step = np.empty_like(exact), max(1, _NUMBERS_AT_ONCE // exact.shape[1])
-        for start in range(0, len(Z), step):
-            rows = exact[start : start + step]
-            Z[start : start + step] = self._noise.add_gaussian(rows.ravel(), sigma).reshape(
-                rows.shape
-            )
-            progress(min(start + step, len(Z)), len(Z))
-        return Z
-
-    def _projected(self, tx: Transaction, reasons: tuple[str, ...]) -> tuple[Array, Certificate]:
+    def _projected(
+        self, noise: NoiseSource, reasons: tuple[str, ...]
+    ) -> tuple[Array, Certificate]:
         rows = rows_within(self._X, self._scaling, self.norm_bound)
         r = self._r or self._published_r(rows)
-        tx.charge(Charge(TABLE, "0", math.inf, math.inf, 0.0, ROWS))
-        tx.mark("unprotected", NOT_PRIVATE)
-        M = self._noise.add_gaussian(np.zeros(self.d * r), 1.0).reshape(self.d, r)
+        M = noise.add_gaussian(np.zeros(self.d * r), 1.0).reshape(self.d, r)
         Z, raised = transform(rows, M, self.epsilon, self.delta)
         return Z, self._certificate(
             Z, (NOT_PRIVATE, *reasons), mu=None, sensitivity=None, noise_sd=0.0,
@@ -432,11 +430,11 @@ class Curator:
             mechanism=self.mechanism, n=self.n, d=self.d, r=int(Z.shape[1]),
             epsilon=self.epsilon, delta=self.delta, neighbor_distance=self.neighbor_distance,
             norm_bound=self.norm_bound, on_excess=self._on_excess, scaling=self._public_scaling(),
-            noise=_SYSTEM if type(self._noise) is SecureNoise else TEST_NOISE,
+            noise=TEST_NOISE if self._outlet.tested else _SYSTEM,
             protected=not reasons, reasons=tuple(dict.fromkeys(reasons)),
             outcomes=answer_settings(self._private_answers),
             ledger={
-                "vault": self._vault.vault_id, "run": self._run,
+                "vault": self._vault.vault_id, "run": self._name,
                 "store": MEMORY if self._vault.in_memory else "database",
             }, **how,
         )  # fmt: skip
@@ -465,22 +463,20 @@ class Curator:
     def _told(self, row: int) -> float | None:
         if self._answers is not None:
             return self._answers.replay(str(row))
-        with self._vault.transaction(self._run_id) as tx:
+        with self._run.transaction() as tx:
             payload = tx.released(ANSWER, str(row))
         return None if payload is None else float(payload["y"])
 
     def _tell(self, row: int) -> float:
         y = self._outcome(row)
         if self._answers is not None:
-            payer = f"row {row} of {self._run}"  # not a user of that number in another run
+            payer = f"row {row} of {self._name}"  # not a user of that number in another run
             return self._answers.release(str(row), y, payer, self._worst)
         if not math.isfinite(y):
             raise PrivacyError(f"Row {row} has no finite outcome, so there is no answer.")
-        with self._vault.transaction(self._run_id) as tx:
-            known = tx.released(ANSWER, str(row))  # another process may have been quicker
-            if known is None:
-                tx.release(2 + row, ANSWER, str(row), {"y": y})
-        return y if known is None else float(known["y"])
+        order = Order(ANSWER, str(row), _free, lambda _noise: {"y": y}, PAYLOADS)
+        with self._run.transaction() as tx:
+            return float(self._outlet.release(tx, order)["y"])
 
     def _outcome(self, row: int) -> float:
         given = self._outcomes
@@ -497,16 +493,16 @@ class Curator:
         """Everything told so far, by row."""
         if self._answers is not None:
             return {int(row): y for row, y in self._answers.plays().items()}
-        with self._vault.transaction(self._run_id) as tx:
-            told = tx.releases_after(1)
-        return {int(key): float(payload["y"]) for _, _, key, payload in told}
+        with self._run.transaction() as tx:
+            told = [(k, payload) for _, kind, k, payload in tx.releases_after(0) if kind == ANSWER]
+        return {int(key): float(payload["y"]) for key, payload in told}
 
     # What may be claimed ----------------------------------------------------------------------
 
     def guarantee(self) -> OutsourcedGuarantee:
         """What may be claimed of everything released of one row so far: table and answer."""
-        with self._vault.transaction(self._run_id) as tx:
-            reasons, released = tx.marks("unprotected"), tx.released(TABLE, "0")
+        with self._run.transaction() as tx:
+            reasons, released = tx.marks(UNPROTECTED), tx.released(TABLE, "0")
             others = sum(key.startswith(_PREFIX) for key in tx.hosts()) - 1
         if self.mechanism == "projection":
             reasons = tuple(dict.fromkeys((NOT_PRIVATE, *reasons)))
@@ -524,10 +520,23 @@ class Curator:
     @property
     def certificate(self) -> Certificate | None:
         """The certificate of the release that the vault holds; None before there is one."""
-        with self._vault.transaction(self._run_id) as tx:
+        with self._run.transaction() as tx:
             released = tx.released(TABLE, "0")
         return None if released is None else Certificate.from_dict(released)
 
     @property
     def _total_delta(self) -> float:
         return total_delta(self.delta, self._private_answers)
+
+
+def _with_noise(exact: Array, sigma: float, noise: NoiseSource, progress: Progress) -> Array:
+    Z, step = np.empty_like(exact), max(1, _NUMBERS_AT_ONCE // exact.shape[1])
+    for start in range(0, len(Z), step):
+        rows = exact[start : start + step]
+        Z[start : start + step] = noise.add_gaussian(rows.ravel(), sigma).reshape(rows.shape)
+        progress(min(start + step, len(Z)), len(Z))
+    return Z
+
+
+def _free(_tx: Transaction) -> None:
+    """Answers that are told as they are cost nothing that a ledger could count."""

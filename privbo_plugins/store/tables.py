@@ -8,6 +8,7 @@ opened.
 from __future__ import annotations
 
 import os
+import platform
 from typing import Any
 
 import sqlalchemy as sa
@@ -98,6 +99,23 @@ _plays = sa.Table(
     sa.Column("value", sa.Double),
     sa.Index("privbo_plays_person", "person"),
 )
+_chain = sa.Table(
+    "privbo_chain",
+    metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("key", sa.String(160), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.UniqueConstraint("run_id", "kind", "key"),
+)
+_tokens = sa.Table(
+    "privbo_tokens",
+    metadata,
+    sa.Column("run_id", sa.String(32), primary_key=True),
+    sa.Column("trial", sa.String(128), primary_key=True),
+    sa.Column("token", sa.String(32), nullable=False),
+)
 
 
 def _b(name: str) -> sa.BindParameter[Any]:
@@ -112,7 +130,10 @@ _FAILED: sa.ColumnElement[str] = sa.literal_column("'failed'")
 _ZERO: sa.ColumnElement[float] = sa.literal_column("0.0", sa.Double)
 
 
-def _of_run(table: sa.Table) -> sa.ColumnElement[bool]:
+_newer = _chain.alias("newer")
+
+
+def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
     return table.c.run_id == _b("run_id")
 
 
@@ -126,7 +147,12 @@ STATEMENTS: dict[str, Any] = {
     "new_run": sa.insert(_runs),
     "freeze": sa.update(_runs).where(_of_run(_runs)).values(frozen=_b("new_frozen")),
     "mark": sa.insert(_marks),
-    "marks": sa.select(_marks.c.kind, _marks.c.text).where(_of_run(_marks)),
+    "marks": sa.select(_marks.c.text)
+    .where(_of_run(_marks), _marks.c.kind == _b("kind"))
+    .order_by(_marks.c.text),
+    "marks_ending": sa.select(_marks.c.text)
+    .where(_of_run(_marks), _marks.c.kind == _b("kind"), _marks.c.text.endswith(_b("ending")))
+    .order_by(_marks.c.text),
     "has_mark": sa.select(_marks.c.kind).where(
         _of_run(_marks), _marks.c.kind == _b("kind"), _marks.c.text == _b("text")
     ),
@@ -172,6 +198,9 @@ STATEMENTS: dict[str, Any] = {
     "drop": sa.delete(_losses).where(_of_run(_losses), _losses.c.trial == _b("trial")),
     "drop_all": sa.delete(_losses).where(_of_run(_losses)),
     "charge": sa.insert(_ledger),
+    "charged": sa.select(_ledger.c.kind).where(
+        _of_run(_ledger), _ledger.c.kind == _b("kind"), _ledger.c.key == _b("key")
+    ),
     "charges": sa.select(
         _ledger.c.kind,
         _ledger.c.key,
@@ -187,6 +216,7 @@ STATEMENTS: dict[str, Any] = {
     "release_by_key": sa.select(_releases.c.payload).where(
         _of_run(_releases), _releases.c.kind == _b("kind"), _releases.c.key == _b("key")
     ),
+    "last_release": sa.select(sa.func.max(_releases.c.seq)).where(_of_run(_releases)),
     "put_table": sa.insert(_tables),
     "table": sa.select(_tables.c.data)
     .where(_of_run(_tables), _tables.c.table_name == _b("table_name"))
@@ -209,6 +239,26 @@ STATEMENTS: dict[str, Any] = {
     "since": sa.select(_releases.c.seq, _releases.c.kind, _releases.c.key, _releases.c.payload)
     .where(_of_run(_releases), _releases.c.seq > _b("after"))
     .order_by(_releases.c.seq),
+    "link": sa.insert(_chain),
+    "last_link": sa.select(_chain.c.seq, _chain.c.digest)
+    .where(_of_run(_chain))
+    .where(
+        _chain.c.seq
+        == sa.select(sa.func.max(_newer.c.seq)).where(_of_run(_newer)).scalar_subquery()
+    ),
+    "link_at": sa.select(_chain.c.digest).where(_of_run(_chain), _chain.c.seq == _b("seq")),
+    "links": sa.select(_chain.c.kind, _chain.c.key, _chain.c.digest)
+    .where(_of_run(_chain))
+    .order_by(_chain.c.seq),
+    "all_releases": sa.select(_releases.c.kind, _releases.c.key, _releases.c.payload)
+    .where(_of_run(_releases))
+    .order_by(_releases.c.seq),
+    "released_plays": sa.select(_plays.c.trial, _plays.c.value)
+    .where(_of_run(_plays), _plays.c.value.is_not(None))
+    .order_by(_plays.c.trial),
+    "token": sa.select(_tokens.c.token).where(_of_run(_tokens), _tokens.c.trial == _b("trial")),
+    "hand_token": sa.insert(_tokens),
+    "take_token": sa.delete(_tokens).where(_of_run(_tokens), _tokens.c.trial == _b("t")),
 }
 
 
@@ -259,6 +309,18 @@ def identity_seen_by(engine: sa.Engine) -> str | None:
         return None
     with engine.connect() as connection:
         return connection.execute(sa.select(vault_table.c.vault_id)).scalar()
+
+
+def place_of(engine: sa.Engine, cursor: Any) -> str:
+    """Machine and file of a SQLite database, or cluster and database of a server's."""
+    if engine.dialect.name == "sqlite":
+        found = os.stat(engine.url.database or "")
+        return f"{platform.node()}/{found.st_dev}/{found.st_ino}"
+    cursor.execute(
+        "SELECT (SELECT system_identifier FROM pg_control_system()), oid, inet_server_addr(), "
+        "inet_server_port() FROM pg_database WHERE datname = current_database()"
+    )
+    return "/".join(map(str, cursor.fetchone()))
 
 
 def dispose(engine: sa.Engine, pid: int) -> None:

@@ -18,6 +18,7 @@ PostgreSQL keeps them in its files and logs until it vacuums.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 Array = NDArray[np.float64]
+
+PLAY = "play"
+"""Kind of the releases of privatised rewards."""
 
 BLOCK = 2**16
 """Records in one stored block; statistics stream over blocks, so memory does not grow with n."""
@@ -72,6 +76,7 @@ class Transaction:
         self._single_writer = single_writer
         self._statements = statements
         self.run_id = run_id
+        self.released_something = False
 
     def _run(self, name: str, **params: Any) -> Any:
         text, positions = self._statements[name]
@@ -115,12 +120,21 @@ class Transaction:
 
     def mark(self, kind: str, text: str) -> None:
         """Notes a fact about the run, once; marks are never removed."""
-        if self._one("has_mark", kind=kind, text=text[:512]) is None:
+        if not self.has_mark(kind, text):
             self._run("mark", kind=kind, text=text[:512])
 
     def marks(self, kind: str) -> tuple[str, ...]:
         """All marks of a kind, sorted."""
-        return tuple(sorted(text for k, text in self._all("marks") if k == kind))
+        return tuple(sorted(str(row[0]) for row in self._all("marks", kind=kind)))
+
+    def marks_ending(self, kind: str, ending: str) -> tuple[str, ...]:
+        """Marks of a kind with this ending, which is plain text."""
+        found = self._all("marks_ending", kind=kind, ending=ending)
+        return tuple(sorted(str(row[0]) for row in found if row[0].endswith(ending)))
+
+    def has_mark(self, kind: str, text: str) -> bool:
+        """Whether a fact was noted."""
+        return self._one("has_mark", kind=kind, text=text[:512]) is not None
 
     # Trials -------------------------------------------------------------------------------
 
@@ -228,6 +242,10 @@ class Transaction:
             population=charge.population,
         )
 
+    def charged(self, kind: str, key: str) -> bool:
+        """Whether a charge of this kind and key was written."""
+        return self._one("charged", kind=kind, key=key) is not None
+
     def charges(self) -> list[Charge]:
         """The whole ledger of the run."""
         return [Charge(*row) for row in self._all("charges")]
@@ -237,9 +255,12 @@ class Transaction:
         row = self._one("spent", population=population)
         return float(row[0]) if row else 0.0
 
-    def release(self, seq: int, kind: str, key: str, payload: Mapping[str, Any]) -> None:
-        """Stores a release; a second one of its number, or kind and key, violates a constraint."""
-        self._run("release", seq=seq, kind=kind, key=key, payload=json.dumps(payload))
+    def release(self, kind: str, key: str, payload: Mapping[str, Any]) -> str:
+        """Stores a release and returns its text; a second one of its kind and key is refused."""
+        last, text = self._one("last_release"), json.dumps(payload)
+        seq = 1 + int((last and last[0]) or 0)
+        self._run("release", seq=seq, kind=kind, key=key, payload=text)
+        return text
 
     def released(self, kind: str, key: str) -> dict[str, Any] | None:
         """The stored release of a kind and key, if any."""
@@ -263,6 +284,49 @@ class Transaction:
         parts = [np.frombuffer(bytes(row[0])) for row in self._all("table", table_name=name)]
         return np.concatenate([np.empty(0), *parts])
 
+    # The chain of releases -----------------------------------------------------------------
+
+    def last_link(self) -> tuple[int, str]:
+        """Number and digest of the newest link; (0, "") before the first."""
+        row = self._one("last_link")
+        return (0, "") if row is None else (int(row[0]), str(row[1]))
+
+    def link_at(self, seq: int) -> str | None:
+        """Digest of a link; None if there is no such link."""
+        row = self._one("link_at", seq=seq)
+        return None if row is None else str(row[0])
+
+    def link(self, seq: int, kind: str, key: str, digest: str) -> None:
+        """Adds a link; a second one for a release violates a constraint."""
+        self._run("link", seq=seq, kind=kind, key=key, digest=digest)
+
+    def links(self) -> list[tuple[str, str, str]]:
+        """(kind, key, digest) of every link, in order."""
+        return [(kind, key, digest) for kind, key, digest in self._all("links")]
+
+    def public_texts(self) -> dict[tuple[str, str], str]:
+        """What was released, as text, by kind and key: releases first, in order, then plays."""
+        texts = {(kind, key): str(text) for kind, key, text in self._all("all_releases")}
+        plays = {(PLAY, trial): repr(float(y)) for trial, y in self._all("released_plays")}
+        return texts | plays
+
+    # Tokens --------------------------------------------------------------------------------
+
+    def hand_token(self, trial: str) -> str:
+        """A token that the next release of a play must show; earlier ones are void."""
+        token = uuid.uuid4().hex
+        self._run("take_token", t=trial)
+        self._run("hand_token", trial=trial, token=token)
+        return token
+
+    def take_token(self, trial: str, token: str) -> bool:
+        """Whether this is the play's token, which is void from now on."""
+        row = self._one("token", trial=trial)
+        if row is None or row[0] != token:
+            return False
+        self._run("take_token", t=trial)
+        return True
+
     # Privatised rewards --------------------------------------------------------------------
 
     def charge_play(self, trial: str, person: str, epsilon: float, delta: float) -> None:
@@ -271,9 +335,10 @@ class Transaction:
             "charge_play", trial=trial, person=person, epsilon=epsilon, delta=delta, value=None
         )
 
-    def store_play(self, trial: str, value: float) -> None:
-        """Stores the release of a charged play."""
+    def store_play(self, trial: str, value: float) -> str:
+        """Stores the release of a charged play and returns its text."""
         self._run("store_play", t=trial, new_value=value)
+        return repr(float(value))
 
     def play(self, trial: str) -> float | None:
         """The stored release of a play, if any."""
@@ -465,6 +530,14 @@ class Vault:
         # SQLite's messages never quote values; other drivers' may, so only their type is told.
         text = str(error) if self._is_sqlite else type(error).__name__
         return f"The vault refused an operation ({text}). Nothing of it was kept."
+
+    def place(self) -> str:
+        """Where the vault lies: what tells two copies of it apart, and nothing more."""
+        from privbo_plugins.store import tables
+
+        with self.transaction("") as tx:
+            where = tables.place_of(self._engine, tx._cursor) if not self.in_memory else ""
+        return hashlib.sha256(f"{self.vault_id}/{where}".encode()).hexdigest()[:24]
 
     def lies_in(self, engine: sa.Engine) -> bool:
         """Whether another engine, however its URL is spelt, sees this vault's own tables."""

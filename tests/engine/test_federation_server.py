@@ -28,7 +28,7 @@ from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy.accountant import gdp_compose, gdp_epsilon
 from privbo_plugins.privacy.ledger import AGENTS
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
-from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.privacy.subsampling import Calibration
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import Transaction
@@ -216,7 +216,7 @@ def test_what_fails_inside_is_told_without_what_it_holds(monkeypatch: pytest.Mon
     def fails(exact: Any, scale: float) -> Any:
         raise RuntimeError(f"cannot add noise to {exact}")
 
-    monkeypatch.setattr(server._noise, "add_gaussian", fails)
+    monkeypatch.setattr(SecureNoise, "add_gaussian", fails)
     with pytest.raises(FederationError, match="failed inside") as raised:
         server.connect(0).submit(np.full(M, 0.7036283888830555))
     assert "0.70" not in str(raised.value)

@@ -185,7 +185,7 @@ def test_agents_in_processes_receive_what_the_vault_holds(pool: Pool, tmp_path: 
         assert [charge.key for charge in server.ledger()] == ["1", "2"]
     assert answers == [held, held, held]
     vault = open_vault(url)
-    with vault.transaction(server._run_id) as tx:
+    with vault.transaction(server.run.run_id) as tx:
         stored = [[int(k), p["weights"], p["noise"]] for _, _, k, p in tx.releases_after(0)]
     vault.close()
     assert stored == held

@@ -29,12 +29,12 @@ from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions import rewards as plays_module
 from privbo_plugins.sessions.rewards import (
-    TEST_NOISE,
     PlayLedger,
     RewardCurator,
     check_user_budget,
     local_guarantee,
 )
+from privbo_plugins.store.release import TEST_NOISE
 from privbo_plugins.store.vault import Transaction, Vault, open_vault
 
 from ..leaks import Scanner
@@ -334,27 +334,32 @@ def test_a_store_that_is_gone_is_a_vault_error_and_nothing_is_drawn(path: Path) 
 
 def test_a_play_drawn_elsewhere_is_charged_once_and_stored_once(vault: Vault) -> None:
     ledger_of = PlayLedger(mechanism_of(), vault, "study", user_budget=0.5)
-    assert ledger_of.charge("0", "Jane") is None
+    known, dead = ledger_of.charge("0", "Jane")
+    assert known is None
     assert ledger_of.replay("0") is None
     assert ledger_of.plays() == {}
     assert ledger_of.most_plays() == 1  # what may have been drawn counts
     ledger_of.check("0", "Jane")  # her own play is hers
-    assert ledger_of.charge("0", "Jane") is None  # its process died: she is not charged again
+    known, token = ledger_of.charge("0", "Jane")  # its process died: she is not charged again
+    assert known is None
     with pytest.raises(BudgetExceededError, match="Nothing was drawn"):
         ledger_of.charge("1", "Jane")
     with pytest.raises(BudgetExceededError):
         ledger_of.check("1", "Jane")
-    assert ledger_of.store("0", -2.5) == -2.5
-    assert ledger_of.store("0", 7.0) == -2.5  # a second worker's draw reaches nobody
-    assert ledger_of.charge("0", "Jane") == ledger_of.replay("0") == -2.5
+    with pytest.raises(PrivacyError, match="another attempt"):
+        ledger_of.store("0", dead, 7.0)  # of the two that draw on one charge, one may store
+    assert ledger_of.store("0", token, -2.5) == -2.5
+    assert ledger_of.store("0", token, 7.0) == -2.5  # a token is good for one draw
+    assert ledger_of.store("0", dead, 7.0) == -2.5
+    assert ledger_of.charge("0", "Jane") == (ledger_of.replay("0"), "") == (-2.5, "")
     assert ledger_of.plays() == {"0": -2.5}
     assert ledger_of.most_plays() == 1
 
 
 def test_a_release_without_a_charge_is_refused(vault: Vault) -> None:
     ledger_of = PlayLedger(mechanism_of(), vault, "study")
-    with pytest.raises(PrivacyError, match="without a charge"):
-        ledger_of.store("0", 1.0)
+    with pytest.raises(PrivacyError, match="without a valid charge"):
+        ledger_of.store("0", "0" * 32, 1.0)
     assert ledger_of.plays() == {}
     assert ledger_of.replay("0") is None
 
@@ -372,16 +377,21 @@ def test_threads_that_draw_the_same_play_agree_on_one(url: str) -> None:
     vaults = [open_vault(url) for _ in range(4)]
     mechanism = mechanism_of()
     ledgers = [PlayLedger(mechanism, vault, "study") for vault in vaults]
-    seen: list[list[float]] = [[] for _ in ledgers]
+    seen: list[dict[int, float]] = [{} for _ in ledgers]
 
     def work(i: int) -> None:
         for trial in range(10):
-            known = ledgers[i].charge(str(trial), "Jane")
-            drawn = float(100 * i + trial) if known is None else known
-            seen[i].append(ledgers[i].store(str(trial), drawn))
+            _, token = ledgers[i].charge(str(trial), "Jane")
+            try:
+                seen[i][trial] = ledgers[i].store(str(trial), token, float(100 * i + trial))
+            except PrivacyError:  # another thread was charged after this one
+                pass
 
     assert in_threads(4, work) == []
-    assert all(answers == seen[0] for answers in seen)
+    released = ledgers[0].plays()
+    assert len(released) == 10
+    for answers in seen:
+        assert answers == {trial: released[str(trial)] for trial in answers}
     assert ledgers[0].most_plays() == 10
     for vault in vaults:
         vault.close()
@@ -389,8 +399,8 @@ def test_threads_that_draw_the_same_play_agree_on_one(url: str) -> None:
 
 def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
     ledger_of = PlayLedger(mechanism_of(), open_vault(), "study", user_budget=0.5)
-    ledger_of.charge("0", "Joe")
-    ledger_of.store("0", 1.0)
+    _, token = ledger_of.charge("0", "Joe")
+    ledger_of.store("0", token, 1.0)
     ledger_of.charge("1", "Jane")  # and dies
     with pytest.raises((BudgetExceededError, PrivacyError, VaultError, ValueError)):
         ledger_of.charge("1", "Joe")  # a second play of Joe's, for free
@@ -398,19 +408,19 @@ def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
 
 def test_no_release_is_ever_replaced() -> None:
     ledger_of = PlayLedger(mechanism_of(), open_vault(), "study")
-    ledger_of.charge("0", "Jane")
+    _, token = ledger_of.charge("0", "Jane")
     with pytest.raises(PrivacyError, match="not finite"):
-        ledger_of.store("0", math.nan)
-    assert ledger_of.store("0", 0.5) == 0.5
-    assert ledger_of.store("0", 1.0) == 0.5
+        ledger_of.store("0", token, math.nan)
+    assert ledger_of.store("0", token, 0.5) == 0.5
+    assert ledger_of.store("0", token, 1.0) == 0.5
     assert ledger_of.plays() == {"0": 0.5}
 
 
 def test_facts_and_marks_of_a_ledger_are_reported_for_ever(url: str) -> None:
     vault = open_vault(url)
     ledger_of = PlayLedger(mechanism_of(), vault, "study")
-    ledger_of.charge("0", "Jane")
-    ledger_of.store("0", 1.0)
+    _, token = ledger_of.charge("0", "Jane")
+    ledger_of.store("0", token, 1.0)
     for _ in range(2):
         ledger_of.note("a trial was asked twice")
     assert ledger_of.guarantee(1, users_named=True).notes == ("a trial was asked twice",)

@@ -37,8 +37,8 @@ from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_REFUSAL,
 )
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.sessions.rewards import TEST_NOISE
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.store.release import TEST_NOISE
 from privbo_plugins.store.vault import Transaction, open_vault
 
 from ..leaks import Scanner
@@ -69,7 +69,7 @@ def curator_of(rows: Any = X, **more: Any) -> Curator:
 
 
 def ledger(curator: Curator) -> list[tuple[Any, ...]]:
-    with curator._vault.transaction(curator._run_id) as tx:
+    with curator._run.transaction() as tx:
         return tx._all("charges")
 
 
@@ -181,7 +181,7 @@ def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
     curator = curator_of(vault=handle)
     with monkeypatch.context() as patched:
         if place == "draw":
-            patched.setattr(curator._noise, "add_gaussian", fail)
+            patched.setattr(SecureNoise, "add_gaussian", fail)
         elif place != "progress":
             patched.setattr(Transaction, place, fail)
         with pytest.raises(error):

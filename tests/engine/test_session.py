@@ -7,6 +7,7 @@ import math
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,7 @@ def test_guarantee_of_a_run_with_secure_noise_and_with_test_noise() -> None:
     assert told.n_releases == len(private.ledger())
     seeded = open_session(config(), cube(1), noise=InsecureNoise(0))
     assert not seeded.guarantee().protected
-    assert "reproducible" in str(seeded.guarantee())
+    assert "test source" in str(seeded.guarantee())
 
 
 # Replay -------------------------------------------------------------------------------------
@@ -173,20 +174,21 @@ def test_an_interrupted_release_is_made_anew_and_charged_once(
     for i in range(4):
         tell(session, f"t{i}", losses)
     x = session.ask("t4").x
-    real = session._noise.add_gaussian
+    real = session._outlet._noise.add_gaussian
 
     def crash(value: np.ndarray, scale: float) -> np.ndarray:
         raise KeyboardInterrupt
 
     before = keys(session)
     for broken in ("value", "gradient"):
-        monkeypatch.setattr(session._noise, "add_gaussian", crash)
+        monkeypatch.setattr(session._outlet, "_noise", SimpleNamespace(add_gaussian=crash))
         if broken == "gradient":  # the value passes, then the step is interrupted
-            monkeypatch.setattr(session._noise, "add_gaussian", in_turn(real, crash))
+            broken_later = SimpleNamespace(add_gaussian=in_turn(real, crash))
+            monkeypatch.setattr(session._outlet, "_noise", broken_later)
         with pytest.raises(KeyboardInterrupt):
             session.tell("t4", cube(2).decode(x), cube(2), losses(x))
     assert len(keys(session)) == len(before) + 1
-    monkeypatch.setattr(session._noise, "add_gaussian", real)
+    monkeypatch.setattr(session._outlet, "_noise", SecureNoise())
     session.ask("t5")  # any worker makes the overdue release
     assert ("gradient", "0") in keys(session)
     check_books(session)
@@ -265,7 +267,7 @@ def test_another_space_is_refused() -> None:
     with pytest.raises(SpaceChangedError):
         session.set_space(wider)
     assert len(session.ledger()) == 1
-    late = open_session(config(), vault=session.vault)
+    late = open_session(config(), vault=session.run.vault)
     with pytest.raises(SpaceChangedError):
         late.set_space(wider)
 
@@ -313,10 +315,10 @@ def test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn() -> Non
     from privbo_plugins.privacy.ledger import Charge
 
     session = open_session(config(), cube(1))
-    with session.vault.transaction(session.run_id) as tx:
+    with session.run.vault.transaction(session.run_id) as tx:
         tx.charge(Charge("value", "elsewhere", 1.0, 1.0, 1.0))
     drawn = []
-    session._noise.add_gaussian = lambda v, _: drawn.append(v) or v  # type: ignore[method-assign]
+    session._outlet._noise = SimpleNamespace(add_gaussian=lambda v, _: drawn.append(v) or v)
     x = session.ask("a").x
     with pytest.raises(BudgetExceededError):
         session.tell("a", cube(1).decode(x), cube(1), np.ones(N))
@@ -548,9 +550,9 @@ def test_declared_training_is_added_up_apart_from_the_budget() -> None:
     losses, _ = quadratic(N, 1, 0)
     session = open_session(config(training_mu=0.5), cube(1), noise=SecureNoise())
     for i in range(4):
-        session.charge_training(f"t{i}")
+        session.charge_training(f"t{i}/first")
         tell(session, f"t{i}", losses)
-    session.charge_training("t3")  # a retry trains again and pays again
+    session.charge_training("t3/second")  # a retry trains again and pays again
     training = [c for c in session.ledger() if c.population == "training"]
     assert [c.mu for c in training] == [0.5] * 5
     assert spent(session) <= 1.0
@@ -766,7 +768,8 @@ def test_a_placed_trial_counts_as_a_start_and_is_told_like_any_other() -> None:
     value, label = session.tell("mine", space.decode([0.25]), space, np.full(50, 0.5))
     assert label == "start"
     assert session.enter("mine")[0] == value
-    assert session.entered() == {"mine"}
+    assert session.entered("mine")
+    assert not session.entered("other")
 
 
 def test_slots_of_trials_that_the_host_forgot_are_given_back() -> None:
@@ -780,5 +783,5 @@ def test_slots_of_trials_that_the_host_forgot_are_given_back() -> None:
 def test_an_attempt_pays_for_its_training_once() -> None:
     session = open_session(GIBOConfig(mu=1, training_mu=0.5), cube(1))
     for attempt in ("one", "one", "two"):
-        session.charge_training("a", attempt)
+        session.charge_training(f"a/{attempt}")
     assert len(session.ledger()) == 2

@@ -106,13 +106,11 @@ def test_the_first_losses_of_a_trial_win(vault: Vault) -> None:
 def test_a_release_of_a_kind_and_key_is_stored_once(vault: Vault) -> None:
     begin(vault)
     with vault.transaction("run") as tx:
-        tx.release(1, "value", "7", {"values": [0.5]})
+        tx.release("value", "7", {"values": [0.5]})
     with pytest.raises(VaultError), vault.transaction("run") as tx:
-        tx.release(2, "value", "7", {"values": [0.6]})
-    with pytest.raises(VaultError), vault.transaction("run") as tx:
-        tx.release(1, "value", "8", {"values": [0.6]})
+        tx.release("value", "7", {"values": [0.6]})
     with vault.transaction("run") as tx:
-        tx.release(2, "gradient", "7", {"values": [1.0]})
+        tx.release("gradient", "7", {"values": [1.0]})
         assert tx.released("value", "7") == {"values": [0.5]}
         assert tx.released("value", "9") is None
         assert last_seq(tx) == 2
@@ -240,7 +238,7 @@ def test_a_rolled_back_transaction_keeps_nothing(
         tx.put_losses("t", SECRET)
         tx.new_trial("t", "step", 0, 0, SECRET[:2])
         tx.charge(Charge("value", "t", 0.1, 1.0, 1.0))
-        tx.release(1, "value", "t", {})
+        tx.release("value", "t", {})
         raise error
     with vault.transaction("run") as tx:
         assert tx.held() == []
@@ -429,7 +427,7 @@ def next_release(vault: Vault) -> None:
         spent = tx.spent_mu2(VALIDATION)
         assert spent == pytest.approx(last * 0.01)
         tx.charge(Charge("value", str(last), 0.1, 1.0, 1.0))
-        tx.release(last + 1, "value", str(last), {"spent": spent})
+        tx.release("value", str(last), {"spent": spent})
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one-vault", "a-vault-each"])

@@ -1,0 +1,187 @@
+"""The one way out: charge, draw, store, replay.
+
+Whoever holds secrets says what is to be released, what it costs and how it is drawn; this module
+alone hands a source of noise to the drawing, and only between a charge and a store. All three
+happen in one transaction. A release that the vault holds already is replayed, whatever is asked.
+
+Where the drawing is done by another process (a worker of Ray Tune, so that a raw reward stays
+there), the charge hands out a token, and only the token's holder may store what it drew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from privbo_plugins.errors import PrivacyError
+from privbo_plugins.privacy.noise import SecureNoise, choose, is_secure
+from privbo_plugins.privacy.source import NoiseSource
+
+if TYPE_CHECKING:
+    from privbo_plugins.privacy.local import LocalMechanism
+    from privbo_plugins.store.run import Run
+    from privbo_plugins.store.vault import Transaction
+
+P = TypeVar("P")
+
+TEST_NOISE = "the noise came from a test source"
+"""Why nothing may be claimed for releases that did not come from the system's entropy."""
+
+
+class Shelf(Generic[P]):
+    """Where the releases of one kind stand in a vault."""
+
+    def get(self, tx: Transaction, kind: str, key: str) -> P | None:
+        """What was released, if anything."""
+        raise NotImplementedError
+
+    def put(self, tx: Transaction, kind: str, key: str, payload: P) -> str:
+        """Stores a release, and returns its text for the chain."""
+        raise NotImplementedError
+
+
+class _Payloads(Shelf[Mapping[str, Any]]):
+    def get(self, tx: Transaction, kind: str, key: str) -> Mapping[str, Any] | None:
+        return tx.released(kind, key)
+
+    def put(self, tx: Transaction, kind: str, key: str, payload: Mapping[str, Any]) -> str:
+        return tx.release(kind, key, payload)
+
+
+class _Plays(Shelf[float]):
+    def get(self, tx: Transaction, _kind: str, key: str) -> float | None:
+        return tx.play(key)
+
+    def put(self, tx: Transaction, _kind: str, key: str, payload: float) -> str:
+        return tx.store_play(key, payload)
+
+
+PAYLOADS: Shelf[Mapping[str, Any]] = _Payloads()
+"""Releases that are JSON-ready fields."""
+
+PLAYS: Shelf[float] = _Plays()
+"""Privatised rewards: one finite number a play."""
+
+
+@dataclass(frozen=True)
+class Order(Generic[P]):
+    """What is to be released.
+
+    Attributes:
+        kind: Of the release.
+        key: Which one of its kind; what was released of both is replayed.
+        charge: Checks the budget and writes the charge; whatever it raises, nothing is drawn.
+        draw: From a source of noise to what may be published.
+        shelf: Where the release stands.
+    """
+
+    kind: str
+    key: str
+    charge: Callable[[Transaction], None]
+    draw: Callable[[NoiseSource], P]
+    shelf: Shelf[P]
+
+
+class Outlet:
+    """The way out of one run, in one process.
+
+    Args:
+        run: The run.
+        noise: Test injection only; the run is reported as unprotected then. None is secure.
+    """
+
+    def __init__(self, run: Run, noise: NoiseSource | None = None) -> None:
+        self._run = run
+        self._noise: NoiseSource = SecureNoise() if noise is None else noise
+        if self.tested:
+            run.mark_unprotected(TEST_NOISE)
+
+    @property
+    def tested(self) -> bool:
+        """Whether the noise is a test's."""
+        return not is_secure(self._noise)
+
+    def release(self, tx: Transaction, order: Order[P]) -> P:
+        """Charges, draws and stores; or replays.
+
+        Raises:
+            PrivacyError: If the charge is refused; nothing is drawn.
+            VaultError: If the vault was set back or refuses; nothing is published.
+        """
+        known = order.shelf.get(tx, order.kind, order.key)
+        if known is not None:
+            tx.released_something = True  # whoever stored it may have died before it was shown
+            return known
+        self._run.check(tx)
+        order.charge(tx)
+        if self.tested:
+            tx.mark("unprotected", TEST_NOISE)
+        return _store(self._run, tx, order, order.draw(self._noise))
+
+    def sample(self, n: int, q: float) -> list[bool]:
+        """A Poisson sample of n members, each with probability q.
+
+        Its coins are part of the next release, which is charged for it.
+        """
+        return [choose(self._noise, q) for _ in range(n)]
+
+
+def _store(run: Run, tx: Transaction, order: Order[P], payload: P) -> P:
+    text = order.shelf.put(tx, order.kind, order.key, payload)
+    run.append(tx, order.kind, order.key, text)
+    return payload
+
+
+# Drawn elsewhere ------------------------------------------------------------------------------
+
+
+def admit(run: Run, tx: Transaction, order: Order[P]) -> tuple[P | None, str]:
+    """Charges for what another process draws: (its release if there is one, a token).
+
+    An attempt that began earlier loses its token: of all that draw, one may store.
+    """
+    known = order.shelf.get(tx, order.kind, order.key)
+    if known is not None:
+        tx.released_something = True
+        return known, ""
+    run.check(tx)
+    order.charge(tx)
+    return None, tx.hand_token(order.key)
+
+
+def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -> P:
+    """Stores what the holder of a token drew; a release that is there already is replayed.
+
+    Raises:
+        PrivacyError: If the token is void.
+    """
+    known = order.shelf.get(tx, order.kind, order.key)
+    if known is not None:
+        tx.released_something = True
+        return known
+    if not tx.take_token(order.key, token):
+        raise PrivacyError(
+            "A release without a valid charge was refused: it was never charged, or another "
+            "attempt of this trial has begun since. Nothing was published."
+        )
+    return _store(run, tx, order, payload)
+
+
+def draw_reward(
+    mechanism: LocalMechanism, reward: float, worst: float, noise: NoiseSource | None
+) -> float:
+    """Draws what :func:`admit` charged for, in the process that holds the raw reward.
+
+    Args:
+        mechanism: What happens to a reward.
+        reward: The raw reward.
+        worst: What NaN and infinity count as.
+        noise: Test injection only, which the ledger knows of.
+    """
+    return mechanism.randomize(reward, SecureNoise() if noise is None else noise, worst)
+
+
+def is_test(noise: NoiseSource | None) -> bool:
+    """Whether a source that was handed over is a test's."""
+    return noise is not None and not is_secure(noise)

@@ -1,0 +1,347 @@
+"""One run in a vault: begun once, joined by everybody else, and compared with what others saw.
+
+Every backup is a second ledger, and a vault that was restored from one looks healthy to itself:
+it would draw again what has been published, and charge for it once. So the releases of a run form
+a chain, and its head is also kept by whoever shows the releases (a study, a searcher, an agent).
+The head is compared when a run is joined and before every draw. A count would not do: a copy
+grows again.
+
+Notation:
+
+    ======  ==================================================================
+    symbol  meaning
+    ======  ==================================================================
+    n       number of releases
+    h_n     digest of the chain after n of them, h_0 = "":
+            h_n = SHA-256(h_{n-1} | run | kind | key | what was released)
+    ======  ==================================================================
+
+Two copies of one vault at the same time are told apart by where they lie: each place is entered in
+the vault and shown beside the head. Who finds a place shown that its own vault does not know has
+another copy before it. A release is published in the order: commit, show the head, look at the
+places again; of two copies that draw at the same moment, at least one therefore stops.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from privbo_plugins.errors import SET_BACK, VaultError
+from privbo_plugins.store.vault import Transaction, Vault
+
+UNPROTECTED, NOTE, _PLACE = "unprotected", "note", "place"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The end of a run's chain.
+
+    Attributes:
+        n: Number of releases.
+        digest: Of all of them; empty before the first.
+    """
+
+    n: int = 0
+    digest: str = ""
+
+
+class Witness(Protocol):
+    """Who shows the releases of a run, and remembers how far they had come."""
+
+    def head(self) -> Head:
+        """The furthest head that it was shown."""
+        ...
+
+    def places(self) -> Sequence[str]:
+        """Where the run's vault has lain."""
+        ...
+
+    def show(self, head: Head) -> None:
+        """Remembers a head."""
+        ...
+
+    def show_place(self, place: str) -> None:
+        """Remembers a place."""
+        ...
+
+
+class OwnMemory:
+    """The witness of a run that nobody outside this process shows.
+
+    Args:
+        seen: What was seen of the run before.
+    """
+
+    def __init__(self, seen: Head | None = None) -> None:
+        self._head = seen or Head()
+
+    def head(self) -> Head:
+        """The furthest head of this process."""
+        return self._head
+
+    def places(self) -> Sequence[str]:
+        """None: nobody else looks here."""
+        return ()
+
+    def show(self, head: Head) -> None:
+        """Remembers a head."""
+        self._head = head
+
+    def show_place(self, place: str) -> None:
+        """Nothing: nobody else looks here."""
+
+
+class OtherSettingsError(VaultError):
+    """A run was begun with other settings: nothing that a second look would change."""
+
+
+Check = Callable[[Mapping[str, Any]], None]
+"""Raises if the settings of a stored run are not those that it is joined with."""
+
+
+class Run:
+    """A run; made by :func:`begin_or_join`.
+
+    Attributes:
+        vault: Where it lies.
+        run_id: Its identity there.
+        settings: What it was begun with.
+        begun_here: True where it was begun, false where it was joined.
+    """
+
+    def __init__(
+        self, vault: Vault, run_id: str, settings: Mapping[str, Any], begun_here: bool
+    ) -> None:
+        self.vault, self.run_id = vault, run_id
+        self.settings, self.begun_here = dict(settings), begun_here
+        self._memory, self._witness = OwnMemory(), None
+        self._due = False
+        with vault.transaction(run_id) as tx:
+            _complete(tx)
+            self._memory.show(Head(*tx.last_link()))
+
+    _witness: Witness | None
+
+    # Whoever else remembers -----------------------------------------------------------------
+
+    def shown_by(self, witness: Witness) -> None:
+        """Compares the run with what its releases are shown by, now and before every draw.
+
+        Raises:
+            VaultError: If the vault was set back, or is a copy of the one that is shown.
+        """
+        self._witness = witness
+        place = self.vault.place()
+        with self.vault.transaction(self.run_id) as tx:
+            self.check(tx)
+            tx.mark(_PLACE, place)
+        if place not in witness.places():
+            witness.show_place(place)
+        self._show()
+
+    def check(self, tx: Transaction) -> None:
+        """That the vault holds everything that was seen of the run.
+
+        Raises:
+            VaultError: If it does not.
+        """
+        for witness in (self._memory, self._witness):
+            if witness is not None:
+                confirm(tx, witness.head())
+                _check_places(tx, witness)
+
+    def follow(self, tx: Transaction) -> None:
+        """Looks at what others have released, and remembers that it was there.
+
+        Raises:
+            VaultError: If something that was there is gone.
+        """
+        confirm(tx, self._memory.head())
+        if not tx.released_something:  # what this transaction released may yet be rolled back
+            self._memory.show(Head(*tx.last_link()))
+
+    def head(self) -> Head:
+        """The end of the chain."""
+        with self.vault.transaction(self.run_id) as tx:
+            return Head(*tx.last_link())
+
+    def confirm(self, head: Head) -> None:
+        """That a head which somebody saw is in the chain.
+
+        Raises:
+            VaultError: If it is not.
+        """
+        with self.vault.transaction(self.run_id) as tx:
+            confirm(tx, head)
+
+    def _show(self) -> None:
+        """Shows the head before anything of it is published; the vault's lock keeps the order."""
+        with self.vault.transaction(self.run_id) as tx:
+            self.check(tx)
+            head = Head(*tx.last_link())
+            self._memory.show(head)
+            if self._witness is not None and self._witness.head() != head:
+                self._witness.show(head)
+        if self._witness is not None:
+            with self.vault.transaction(self.run_id) as tx:
+                _check_places(tx, self._witness)
+        self._due = False
+
+    # Transactions ---------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """One transaction; what was released in it is shown before the caller goes on."""
+        with self.vault.transaction(self.run_id) as tx:
+            yield tx
+        self._due = self._due or tx.released_something
+        if self._due:
+            self._show()
+
+    def append(self, tx: Transaction, kind: str, key: str, text: str) -> None:
+        """Adds a release to the chain.
+
+        Args:
+            tx: The transaction that stores the release.
+            kind: Of the release.
+            key: Of the release.
+            text: What was released.
+        """
+        n, digest = tx.last_link()
+        tx.link(n + 1, kind, key, _linked(digest, self.run_id, kind, key, text))
+        tx.released_something = True
+
+    # Facts ----------------------------------------------------------------------------------
+
+    def mark(self, kind: str, text: str) -> None:
+        """Records a fact for ever."""
+        with self.vault.transaction(self.run_id) as tx:
+            tx.mark(kind, text)
+
+    def marks(self, kind: str) -> tuple[str, ...]:
+        """All facts of a kind."""
+        with self.vault.transaction(self.run_id) as tx:
+            return tx.marks(kind)
+
+    def mark_unprotected(self, reason: str) -> None:
+        """Records for ever that nothing may be claimed."""
+        self.mark(UNPROTECTED, reason)
+
+    def note(self, text: str) -> None:
+        """Records a fact that the guarantee reports."""
+        self.mark(NOTE, text)
+
+
+def begin_or_join(
+    vault: Vault,
+    host_key: str,
+    settings: Mapping[str, Any],
+    *,
+    same: Check | None = None,
+    fresh: Mapping[str, Any] | None = None,
+    run_id: str | None = None,
+) -> Run:
+    """The run that a host calls by a key; only one caller begins it.
+
+    Args:
+        vault: The private store.
+        host_key: What the host calls it, unique in the vault.
+        settings: What it must have been begun with.
+        same: Compares stored settings in the caller's own words; None wants them equal.
+        fresh: What a run that is begun stores beside its settings.
+        run_id: Its identity, if the host remembers one: then it is joined, or not found.
+
+    Raises:
+        VaultError: If the host remembers a run that the vault does not hold, if the settings
+            differ, or if the vault fails.
+    """
+    made = {**settings, **(fresh or {})}
+    for last in (False, True):
+        try:
+            found, stored, begun = _found_or_begun(vault, host_key, made, run_id)
+            break
+        except VaultError:  # another process was quicker, or the vault fails for good
+            if last or run_id is not None:
+                raise
+    if same is not None:
+        same(stored)
+    elif stored != json.loads(json.dumps(settings)):
+        raise OtherSettingsError("The vault holds this run with other settings. Use the same.")
+    return Run(vault, found, stored, begun)
+
+
+def stored_settings(vault: Vault, host_key: str) -> dict[str, Any] | None:
+    """The settings that the run of a host key was begun with; None if there is none."""
+    with vault.transaction("") as tx:
+        tx.run_id = tx.run_of_host(host_key) or ""
+        known = tx.run() if tx.run_id else None
+    return None if known is None else known[1]
+
+
+def _found_or_begun(
+    vault: Vault, host_key: str, settings: Mapping[str, Any], run_id: str | None
+) -> tuple[str, dict[str, Any], bool]:
+    with vault.transaction("") as tx:
+        tx.run_id = run_id or tx.run_of_host(host_key) or ""
+        known = tx.run() if tx.run_id else None
+        if known is not None:
+            return tx.run_id, known[1], False
+        if run_id is not None:
+            raise VaultError(
+                "This run was begun with another vault, which holds its ledger; without it "
+                "nothing can be released. Give the vault that it was begun with."
+            )
+        tx.run_id = uuid.uuid4().hex
+        tx.new_run(host_key, settings)
+        return tx.run_id, json.loads(json.dumps(settings)), True
+
+
+def confirm(tx: Transaction, head: Head) -> None:
+    """That a head is in the chain of a transaction's run.
+
+    Raises:
+        VaultError: If it is not: the vault was set back, or is another copy.
+    """
+    if head.n and tx.link_at(head.n) != head.digest:
+        raise VaultError(SET_BACK)
+
+
+def _check_places(tx: Transaction, witness: Witness) -> None:
+    if any(not tx.has_mark(_PLACE, place) for place in witness.places()):
+        raise VaultError(
+            "This vault is a copy: releases of this run come from another copy of it, which this "
+            "one knows nothing of, so two ledgers would pay for one run. Nothing was drawn. Give "
+            "all workers the same vault, and put copies away."
+        )
+
+
+def _linked(digest: str, run_id: str, kind: str, key: str, text: str) -> str:
+    parts = json.dumps([digest, run_id, kind, key, text])
+    return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def _complete(tx: Transaction) -> None:
+    """Checks the chain, and links what an older version released without linking it.
+
+    Raises:
+        VaultError: If the chain does not fit what was released.
+    """
+    texts, digest, seq = tx.public_texts(), "", 0
+    for kind, key, stored in tx.links():
+        text = texts.pop((kind, key), None)
+        digest = _linked(digest, tx.run_id, kind, key, "" if text is None else text)
+        seq += 1
+        if text is None or digest != stored:
+            raise VaultError(
+                "The vault is damaged: its releases are not those that its chain was made of. "
+                "Nothing more can be released for this run."
+            )
+    for (kind, key), text in texts.items():
+        seq, digest = seq + 1, _linked(digest, tx.run_id, kind, key, text)
+        tx.link(seq, kind, key, digest)
