@@ -39,6 +39,7 @@ from optuna_samplers._transcript import StudyState
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.algorithms.duets.algorithm import Slot
+from privbo_plugins.algorithms.duets.coins import SECRET
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
 from privbo_plugins.privacy.source import NoiseSource
@@ -52,8 +53,9 @@ DRAW_ATTR = "privbo:draw"
 """System attribute of a trial: the draw (epoch, agent, draw) that it holds."""
 
 MARK_ATTR = "privbo:duets"
-"""System attribute of a trial that holds a draw: digests of the settings and of the space that it
-was drawn with, and the number behind its coins."""
+"""System attribute of a trial that holds a draw: digests of the settings (and of how private coins
+follow from their number) and of the space that it was drawn with, and the number behind its coins.
+"""
 
 AGENT_ATTR = "privbo:agent"
 """User attribute of a trial, for the dashboard: whose draw it is."""
@@ -113,7 +115,8 @@ class DUETSSampler(RewardSampler):
         trimming: "pointwise", or "paper" for the rule as published.
         inducing: "spanning", or "sampled" as published.
         coins: "shared" if all agents can replay each other's draws, or "private" as published:
-            then more numbers are counted as sent.
+            then more numbers are counted as sent. The workers of a study hide nothing from each
+            other: each of them knows the seed, which is in the study.
         draws: "stratified" spreads the draws of an epoch over cells of equal size, or
             "independent" as published.
         final: What the last epoch plays: "top" the most promising points, each once, "best" the
@@ -330,10 +333,10 @@ class DUETSSampler(RewardSampler):
         first = _founder(study.get_trials(deepcopy=False))
         if first is None:
             return
-        if first["settings"] != self._settings:
+        if first["settings"] != self._drawn_with(first):
             raise SpaceChangedError(
                 "All workers of a study, and every resumed run, need the same settings. This "
-                f"DUETSSampler's settings or search_space= (digest {self._settings}) differ from "
+                f"DUETSSampler's settings or search_space= (digest {self._now}) differ from "
                 f"those of the study's first draw (digest {first['settings']}): give it the same "
                 "settings, or use a new study."
             )
@@ -396,7 +399,10 @@ class DUETSSampler(RewardSampler):
         algorithm = own.algorithm
         if not isinstance(algorithm, DUETS) or algorithm.space != space or own.mark != mark:
             maximize = study.direction == StudyDirection.MAXIMIZE
-            algorithm = DUETS(self._duets, space, maximize=maximize, seed=mark["key"])
+            old = mark["settings"] != self._now
+            algorithm = DUETS(
+                self._duets, space, maximize=maximize, seed=mark["key"], old_coins=old
+            )
             own.algorithm, own.mark, own.told, own.first_open = algorithm, mark, set(), 0
             own.at.clear()
             own.lost.clear()
@@ -421,7 +427,19 @@ class DUETSSampler(RewardSampler):
             key = int(first["key"])
         else:
             key = int.from_bytes(hashlib.sha256(study.study_name.encode()).digest()[:8], "big")
-        return {"settings": self._settings, "space": _digest(space.to_dict()), "key": key}
+        settings = self._drawn_with(first)
+        return {"settings": settings, "space": _digest(space.to_dict()), "key": key}
+
+    @property
+    def _now(self) -> str:
+        """Digest of the settings and, of private coins, of how they are derived."""
+        private = self._duets.coins == "private"
+        return _digest([self._settings, SECRET]) if private else self._settings
+
+    def _drawn_with(self, first: Mapping[str, Any] | None) -> str:
+        """What a study's draws are marked with: old private coins had the settings' digest."""
+        old = first is not None and first["settings"] == self._settings
+        return self._settings if old else self._now
 
     def _recommendation(self, study: Study, space: Space) -> NDArray[np.float64]:
         """From all values, those of the open epoch too, in the order of trials."""

@@ -208,7 +208,7 @@ class LDPTGPUCBSampler(RewardSampler):
 class LDPATAGPUCBSampler(RewardSampler):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
-    Faithful to the paper, and the slowest of the three.
+    Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
     Source: Zhou and Tan, *Local Differential Privacy for Bayesian Optimization*, Algorithm 1;
     without privacy (``epsilon=math.inf``) ATA-GP-UCB of
     Chowdhury and Gopalan 2019.
@@ -233,6 +233,9 @@ class LDPATAGPUCBSampler(RewardSampler):
         alpha: Moments up to 1 + alpha are finite, in (0, 1].
         lam: Regulariser lambda.
         accuracy: Of the Nyström embedding, in (0, 1).
+        dictionary: "tenth" draws the embedding's points anew after each play (of MoMA: epoch) up
+            to 32 distinct points, and then each time that they have become a tenth more; "paper"
+            always does, as published, which takes longer.
         constants: "order", as in the papers' experiments, or "theorem", as proven.
         failure: Failure probability delta of the theorem.
         search_space: Optuna distributions by name, if known beforehand.
@@ -266,6 +269,7 @@ class LDPATAGPUCBSampler(RewardSampler):
         alpha: float = 1.0,
         lam: float = 1.0,
         accuracy: float = 0.1,
+        dictionary: str = "tenth",
         constants: str = "order",
         failure: float = 0.1,
         search_space: Mapping[str, BaseDistribution] | None = None,
@@ -293,6 +297,7 @@ class LDPATAGPUCBSampler(RewardSampler):
             alpha=alpha,
             lam=lam,
             accuracy=accuracy,
+            dictionary=dictionary,
             constants=constants,
             delta=failure,
         )
@@ -336,6 +341,9 @@ class LDPMoMAGPUCBSampler(RewardSampler):
         alpha: Moments up to 1 + alpha are finite, in (0, 1].
         lam: Regulariser lambda.
         accuracy: Of the Nyström embedding, in (0, 1).
+        dictionary: "tenth" draws the embedding's points anew after each play (of MoMA: epoch) up
+            to 32 distinct points, and then each time that they have become a tenth more; "paper"
+            always does, as published, which takes longer.
         replays: k, plays of one point in an epoch; None derives it from the horizon.
         constants: "order", as in the papers' experiments, or "theorem", as proven.
         failure: Failure probability delta of the theorem.
@@ -370,6 +378,7 @@ class LDPMoMAGPUCBSampler(RewardSampler):
         alpha: float = 1.0,
         lam: float = 1.0,
         accuracy: float = 0.1,
+        dictionary: str = "tenth",
         replays: int | None = None,
         constants: str = "order",
         failure: float = 0.1,
@@ -398,6 +407,7 @@ class LDPMoMAGPUCBSampler(RewardSampler):
             alpha=alpha,
             lam=lam,
             accuracy=accuracy,
+            dictionary=dictionary,
             replays=replays,
             constants=constants,
             delta=failure,

@@ -64,7 +64,8 @@ class DUETSSearch(RewardSearch):
             "paper" takes the largest deviation for every point.
         inducing: "spanning" takes played points until they span the others; "sampled" draws
             them by coin, as published.
-        coins: "shared": every party can replay them; "private": the server and the agent can.
+        coins: "shared": every party can replay them; "private": the server and the agent can, and
+            more numbers are counted as sent. The search plays all parties, and knows every coin.
         draws: "stratified" spreads the draws of an epoch over cells of equal size, or
             "independent" as published.
         final: What the last epoch plays: "top" the most promising points, "best" the most

@@ -249,7 +249,7 @@ class LDPTGPUCBSearch(RewardSearch):
 class LDPATAGPUCBSearch(RewardSearch):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
-    Faithful to the paper, and the slowest of the three.
+    Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
     Source: Zhou and Tan, *Local Differential Privacy for Bayesian Optimization*, Algorithm 1;
     without privacy (``epsilon=math.inf``) ATA-GP-UCB of
     Chowdhury and Gopalan 2019.
@@ -274,6 +274,9 @@ class LDPATAGPUCBSearch(RewardSearch):
         alpha: Moments up to 1 + alpha are finite, in (0, 1].
         lam: Regulariser lambda.
         accuracy: Of the Nyström embedding, in (0, 1).
+        dictionary: "tenth" draws the embedding's points anew after each play (of MoMA: epoch) up
+            to 32 distinct points, and then each time that they have become a tenth more; "paper"
+            always does, as published, which takes longer.
         constants: "order", as in the papers' experiments, or "theorem", as proven.
         failure: Failure probability delta of the theorem.
         metric: Under which name trials report their release; None takes ``TuneConfig``'s.
@@ -317,6 +320,7 @@ class LDPATAGPUCBSearch(RewardSearch):
         alpha: float = 1.0,
         lam: float = 1.0,
         accuracy: float = 0.1,
+        dictionary: str = "tenth",
         constants: str = "order",
         failure: float = 0.1,
         metric: str | None = None,
@@ -349,6 +353,7 @@ class LDPATAGPUCBSearch(RewardSearch):
             alpha=alpha,
             lam=lam,
             accuracy=accuracy,
+            dictionary=dictionary,
             constants=constants,
             delta=failure,
         )
@@ -397,6 +402,9 @@ class LDPMoMAGPUCBSearch(RewardSearch):
         alpha: Moments up to 1 + alpha are finite, in (0, 1].
         lam: Regulariser lambda.
         accuracy: Of the Nyström embedding, in (0, 1).
+        dictionary: "tenth" draws the embedding's points anew after each play (of MoMA: epoch) up
+            to 32 distinct points, and then each time that they have become a tenth more; "paper"
+            always does, as published, which takes longer.
         replays: k, plays of one point in an epoch; None derives it from the horizon.
         constants: "order", as in the papers' experiments, or "theorem", as proven.
         failure: Failure probability delta of the theorem.
@@ -441,6 +449,7 @@ class LDPMoMAGPUCBSearch(RewardSearch):
         alpha: float = 1.0,
         lam: float = 1.0,
         accuracy: float = 0.1,
+        dictionary: str = "tenth",
         replays: int | None = None,
         constants: str = "order",
         failure: float = 0.1,
@@ -474,6 +483,7 @@ class LDPMoMAGPUCBSearch(RewardSearch):
             alpha=alpha,
             lam=lam,
             accuracy=accuracy,
+            dictionary=dictionary,
             replays=replays,
             constants=constants,
             delta=failure,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import math
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -252,15 +255,15 @@ def test_the_last_epoch_is_known_to_be_the_last(config: DUETSConfig) -> None:
     assert not DUETSConfig().is_last(10**6, 10**6)
 
 
-def test_the_width_is_that_of_the_lemma() -> None:
-    config = DUETSConfig.paper(10, 50, constants="theorem", B=2.0, delta=0.2, discretisation=1000)
+def test_the_published_width_is_that_of_the_lemma() -> None:
+    config = DUETSConfig.paper(10, 50, B=2.0, delta=0.2, discretisation=1000)
     delta = 0.2 / (2 * 1000 * (math.log(math.log(10) * math.log(50)) + 4))
     # R² = lam, so that R sqrt(2 / lam ln(2 / delta')) has no lam.
     width = 2.0 + math.sqrt(2 * math.log(2 / delta))
     assert config.width(2) == config.width(40) == pytest.approx(width)
-    assert DUETSConfig.paper(10, 50, B=2.0, delta=0.2, discretisation=1000, beta_scale=3.0).width(
-        2
-    ) == pytest.approx(0.3 * width)
+    narrow = replace(config, constants="order", beta_scale=3.0)
+    assert narrow.width(2) == pytest.approx(0.3 * width)
+    assert DUETSConfig().constants == "order"
     assert DUETSConfig(beta=0.7, beta_scale=2.0).width(5) == pytest.approx(1.4)
     assert DUETSConfig().width(8) < DUETSConfig().width(10**6)
     assert math.isfinite(DUETSConfig(n_agents=1, horizon=1).width(1))
@@ -336,9 +339,133 @@ def test_private_coins_are_private() -> None:
     assert "own" not in repr(agents[0].party.coins)
 
 
-def test_draws_are_uniform() -> None:
+WORD = 2**32
+
+
+def state_of_the_source(words: Mapping[int, int]) -> dict[int, int]:
+    """What words of ``SeedSequence.generate_state`` tell of its state: every step is undone."""
+    state = {}
+    for place, word in words.items():
+        constant = 0x8B51F9DD * pow(0x58F38DED, place, WORD) % WORD
+        mixed = word ^ (word >> 16)
+        mixed = mixed * pow(constant * 0x58F38DED % WORD, -1, WORD) % WORD
+        state[place % 4] = mixed ^ constant
+    return state
+
+
+def words_of_the_source(state: Mapping[int, int], place: int) -> int:
+    """A word of ``generate_state``, from the state."""
+    constant = 0x8B51F9DD * pow(0x58F38DED, place, WORD) % WORD
+    mixed = (state[place % 4] ^ constant) * (constant * 0x58F38DED % WORD) % WORD
+    return mixed ^ (mixed >> 16)
+
+
+def worked_out(known: Coins, n_agents: int) -> dict[int, int]:
+    """Numbers behind other agents' coins, by whoever knows some and inverts their source."""
+    seen = {0: known.public} | {agent + 1: number for agent, number in known.own.items()}
+    words = {
+        2 * i + half: (number >> 32 * half) % WORD for i, number in seen.items() for half in (0, 1)
+    }
+    state = state_of_the_source(words)
+    found = {}
+    for agent in set(range(n_agents)) - set(known.own):
+        places = (2 * agent + 2, 2 * agent + 3)
+        if all(place % 4 in state for place in places):
+            low, high = (words_of_the_source(state, place) for place in places)
+            found[agent] = low + WORD * high
+    return found
+
+
+def test_no_agent_works_out_anothers_coin() -> None:
+    """The control is the same attack on coins that are no secret: it finds all of them."""
+    key, N = 2**127 + 12345, 5
+    shared = Coins.shared(key, N)
+    control = Coins(shared.public, {0: shared.own[0]})
+    assert worked_out(control, N) == {n: shared.own[n] for n in range(1, N)}
+    assert worked_out(Coins(shared.public, {}), N) == {n: shared.own[n] for n in (1, 3)}
+
+    config = DUETSConfig.paper(N, 20)
+    server, agents = make_parties(config, FinitePoints(np.eye(40)), key)
+    for agent in agents:
+        mine = agent.party.coins
+        assert set(mine.own) == {agent.number}
+        for known in (mine, Coins(mine.public, {})):
+            for other, number in worked_out(known, N).items():
+                assert number % 2**64 != server.party.coins.own[other] % 2**64
+                assert number != shared.own[other]
+        whole = pickle.dumps(agent)  # what its process is sent
+        for n, number in server.party.coins.own.items():
+            assert (number.to_bytes(32, "little") in whole) == (n == agent.number)
+
+
+def test_private_coins_are_keyed_hashes_of_agent_epoch_and_draw() -> None:
+    def hashed(key: int, *message: str) -> int:
+        secret = hashlib.sha256(f"{key:x}".encode()).digest()
+        made = hmac.new(secret, "/".join(("privbo duets coins", *message)).encode(), "sha256")
+        return int(made.hexdigest(), 16)
+
+    key = 2**130 + 7
+    coins = Coins.tossed(key, 3)
+    assert coins.public == hashed(key, "public")
+    assert dict(coins.own) == {n: hashed(key, "agent", str(n)) for n in range(3)}
+    draw = np.random.default_rng(hashed(coins.own[2], "draw", "4", "11")).integers(1000)
+    assert coins.draw(2, 4, 11, 1000) == draw
+
+
+def test_one_of_coins_that_give_each_other_is_told_to_nobody() -> None:
+    with pytest.raises(ValueError, match="gives the others"):
+        Coins.shared(3, 2).known_to(0)
+    config = DUETSConfig.paper(2, 20)
+    with pytest.raises(ValueError, match="gives the others"):
+        make_parties(config, FinitePoints(np.eye(9)), key=3, old_coins=True)
+    for key in (-1, 0.5, None):
+        with pytest.raises(ValueError, match="integer >= 0") as refused:
+            Coins.tossed(key, 2)  # type: ignore[arg-type]
+        assert str(key) not in str(refused.value)
+
+
+def test_shared_coins_stay_those_that_studies_were_drawn_with() -> None:
+    """The numbers are those of the version before private coins had a derivation of their own."""
+    coins = Coins.shared(7, 3)
+    assert coins.public == 16920295385781661272
+    assert coins.own[1] == 7078124019849193311
+    assert coins.draws(1, 2, 6, 1000).tolist() == [497, 917, 774, 204, 403, 789]
+    shared = make_parties(DUETSConfig(n_agents=3), FinitePoints(np.eye(9)), 7)[0].party.coins
+    assert shared == coins
+
+
+def test_private_plays_of_an_earlier_version_go_on_with_its_coins() -> None:
+    config = DUETSConfig.paper(3, 14, discretisation=64)
+    earlier, now = DUETS(config, LINE, seed=5, old_coins=True), DUETS(config, LINE, seed=5)
+    assert earlier.play_of((1, 1, 0)).x != now.play_of((1, 1, 0)).x
+    number = int(np.random.SeedSequence(5).generate_state(4, np.uint64)[2])  # agent 1's
+    drawn = np.random.default_rng([number, 1, 1, 0]).integers(64)
+    assert np.array_equal(earlier.play_of((1, 1, 0)).x, earlier.party.active.U[drawn])
+    for i in range(7):
+        play = earlier.ask(i)
+        assert play is not None
+        earlier.tell(play, float(play.x[0]))
+    state = json.loads(json.dumps(earlier.state_dict()))
+    assert "coins" not in state  # as earlier versions wrote it
+    assert earlier.epoch == 2
+    now.load_state_dict(state)
+    assert now.state_dict() == earlier.state_dict()
+    assert (now.epoch, now.open_slots()) == (earlier.epoch, earlier.open_slots())
+    again = DUETS(config, LINE, seed=5, old_coins=True)  # and the other way round
+    fresh = DUETS(config, LINE, seed=5)
+    for i in range(7):
+        play = fresh.ask(i)
+        assert play is not None
+        fresh.tell(play, float(play.x[0]))
+    again.load_state_dict(json.loads(json.dumps(fresh.state_dict())))
+    assert again.epoch == fresh.epoch == 2
+    assert again.state_dict() == fresh.state_dict()
+
+
+@pytest.mark.parametrize("toss", [Coins.tossed, Coins.shared], ids=["private", "shared"])
+def test_draws_are_uniform(toss: Callable[[int, int], Coins]) -> None:
     """Seeded; each of the tests would fail for one seed in ten thousand."""
-    coins = Coins.tossed(11, 3)
+    coins = toss(11, 3)
     draws = np.array([coins.draws(n, j, 400, 10) for n in range(3) for j in range(1, 5)])
     for some in (draws, draws[:4], draws[:, ::2], draws[:, 0::7]):
         assert chisquare(np.bincount(some.ravel(), minlength=10)).pvalue > 1e-4
@@ -361,9 +488,12 @@ def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
     assert np.array_equal(Coins.tossed(0, 9).draws(1, 3, 50, 1000), longest)
 
 
-def test_keys_agents_and_epochs_have_coins_of_their_own() -> None:
+@pytest.mark.parametrize("toss", [Coins.tossed, Coins.shared], ids=["private", "shared"])
+def test_keys_agents_and_epochs_have_coins_of_their_own(
+    toss: Callable[[int, int], Coins],
+) -> None:
     seen = {
-        tuple(Coins.tossed(key, 2).draws(n, j, 8, 10**6))
+        tuple(toss(key, 2).draws(n, j, 8, 10**6))
         for key in range(3) for n in range(2) for j in range(1, 4)
     }  # fmt: skip
     assert len(seen) == 18

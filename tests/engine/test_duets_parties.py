@@ -196,7 +196,7 @@ def test_the_papers_messages_counted_by_hand(d: int) -> None:
 
 def test_a_larger_p0_keeps_more_points_and_one_is_always_kept() -> None:
     sizes = []
-    for p0 in (1e-9, 2.0, 1e9):
+    for p0 in (1e-9, 20.0, 1e9):
         config = DUETSConfig.paper(20, 50, p0=p0, discretisation=64, first_epoch=4)
         server, agents = make_parties(config, SpaceDomain(cube(1)), key=2)
         message = server.inducing_set()
@@ -628,6 +628,23 @@ def test_a_state_says_what_it_lacks() -> None:
     with pytest.raises(ValueError, match="communication of a state holds up, down"):
         parties[0][1]().load_state_dict({**travelled(server.state_dict()), "communication": {}})
     assert upload.epoch == 1
+
+
+def test_a_state_of_private_coins_that_could_be_worked_out_is_refused() -> None:
+    """Earlier versions kept no word of how coins were derived; shared ones are what they were."""
+    server, agents, upload = reported(PAPER)
+    assert server.receive(upload)
+    states = [travelled(server.state_dict()), travelled(agents[0].state_dict())]
+    again, others = make_parties(PAPER, GRID, key=0)
+    for party, state in zip((again, others[0]), states, strict=True):
+        assert state.pop("coins") == "secret"
+        with pytest.raises(ValueError, match="has to begin anew"):
+            party.load_state_dict(state)
+        party.load_state_dict({**state, "coins": "secret"})
+    server, agents, _ = reported(DEFAULT)
+    assert "coins" not in server.state_dict()
+    assert "coins" not in agents[0].state_dict()
+    make_parties(DEFAULT, GRID, key=0)[0].load_state_dict(travelled(server.state_dict()))
 
 
 @both

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -300,6 +303,64 @@ def test_who_was_not_chosen_adds_nothing() -> None:
     some, only = (total_of(config, m, chosen=chosen).exact() for m in (messages, left))
     assert some.tobytes() == only.tobytes()
     assert not total_of(config, messages, chosen=[False] * 6).exact().any()
+
+
+def work_of(act: Callable[[], object]) -> list[tuple[str, str]]:
+    """Everything that is called, in Python and in C, in order."""
+    called: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, what: Any) -> None:
+        if event == "call":
+            called.append((frame.f_code.co_filename, frame.f_code.co_qualname))
+        elif event == "c_call":
+            called.append(("C", str(getattr(what, "__qualname__", what))))
+
+    before = sys.getprofile()
+    gc.disable()  # what others have it call is no part of the work
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+        gc.enable()
+    return called
+
+
+@pytest.mark.parametrize(
+    "w", [np.ones(5), np.full(5, 1e300), np.full(5, math.nan)], ids=["short", "long", "NaN"]
+)
+def test_the_same_work_is_done_for_whoever_is_chosen_or_not(w: np.ndarray) -> None:
+    """Sampling hides an agent only from those who do not know, or time, who was chosen."""
+    config = config_of(n_regions=2, q=0.5)
+    total = RoundSum(config, 1, [True, False, True, False, False, True])
+    total.add(0, w)  # NumPy prepares something at its first use
+    chosen, left = (work_of(lambda n=n: total.add(n, w)) for n in (2, 3))
+    assert chosen == left
+    names = [name for _, name in left]
+    assert names.count("clip_rows") == names.count("fixed_point_sum") == 1
+
+    server = FederatedServer(config_of(q=0.5), noise=InsecureNoise(1))
+    links = [server.connect(n) for n in range(6)]
+    links[0].submit(w)
+    assert server._round is not None
+    coins = [bool(coin) for coin in server._round.total._chosen]
+    heads, tails = coins.index(True, 1), coins.index(False, 1)
+    before = server._round.total.exact()
+    works = {n: work_of(lambda n=n: links[n].submit(w)) for n in (tails, heads)}
+    assert works[heads] == works[tails]
+    assert (server._round.total.exact() != before).any() == np.isfinite(w).all()
+
+
+def test_an_unchosen_vector_changes_no_bit_of_the_sum() -> None:
+    config = config_of(n_regions=2, q=0.5)
+    messages = vectors(config)
+    total = RoundSum(config, 1, [True, False, False, False, False, False])
+    total.add(0, messages[0])
+    before = total.exact().tobytes()
+    for n in range(1, 6):
+        for w in (messages[n], np.full(5, 1e300), np.full(5, math.nan), np.full(5, -math.inf)):
+            total.add(n, w)
+    assert total.exact().tobytes() == before
 
 
 @pytest.mark.parametrize("arrived", [True, False], ids=["all came", "nobody came"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -779,6 +780,31 @@ def test_a_dictionary_that_came_out_empty_leaves_the_prior(
 
 
 @each_nystrom
+def test_the_published_dictionary_is_drawn_after_every_play(cls: type[RewardUCB]) -> None:
+    """Fifty arms, against the printed lines; the control draws it now and then beyond 32."""
+    n, rng = 50, np.random.default_rng(3)
+    K = 0.5 * np.eye(n) + 0.5 * np.exp(-0.5 * (np.subtract.outer(range(n), range(n)) / 0.7) ** 2)
+    config = UCBConfig(low=-2, high=2, kernel_matrix=K, second_moment=0.5, noise_moment=0.7,
+                       replays=1, dictionary="paper")  # fmt: skip
+    faithful, seldom = cls(config, row(n)), cls(replace(config, dictionary="tenth"), row(n))
+    arms, y = [int(arm) for arm in rng.permutation(n)[:46]], rng.standard_normal(46).tolist()
+    for t, (arm, reward) in enumerate(zip(arms, y, strict=True)):
+        for algorithm in (faithful, seldom):
+            algorithm.tell(play_of(algorithm, arm, t), reward)
+        if t in (20, 33, 40, 45):
+            told = arms[: t + 1], y[: t + 1]
+            literal: Any = literal_ata(K, *told, config)
+            if cls is MoMAGPUCB:
+                literal = literal_moma(K, told[0], [[reward] for reward in told[1]], config)
+            mu, sigma = literal[:2]
+            assert config.q * sigma[told[0]].min() ** 2 >= 1  # the dictionary is every arm played
+            assert_allclose(faithful.mean(everything(n)), mu, atol=1e-7)
+            assert_allclose(sigma_of(faithful, n), sigma, atol=1e-7)
+            same = np.allclose(seldom.mean(everything(n)), mu, atol=1e-7)
+            assert same == (t == 20)
+
+
+@each_nystrom
 def test_a_dictionary_smaller_than_the_points_still_learns(cls: type[RewardUCB]) -> None:
     """Beyond 32 distinct points on a box, where it is drawn only now and then."""
     algorithm = cls(UCBConfig(low=-1, high=1, replays=1, second_moment=10.0), SQUARE)
@@ -996,6 +1022,7 @@ def test_earlier_points_are_candidates() -> None:
         ],
         ({"kernel": "cubic"}, "^kernel must be one of rbf, matern52, got 'cubic'"),
         ({"constants": "loose"}, "^constants must be one of order, theorem, got 'loose'"),
+        ({"dictionary": "never"}, "^dictionary must be one of tenth, paper, got 'never'"),
         ({"kernel_matrix": np.eye(2), "features": np.eye(2)}, "kernel_matrix= or features=, not"),
         ({"kernel_matrix": np.ones((2, 3))}, r"shape \(arms, arms\), got \(2, 3\)"),
         ({"kernel_matrix": np.ones(3)}, r"shape \(arms, arms\), got \(3,\)"),

@@ -170,6 +170,17 @@ _REWARDS = (
 
 _FEDERATION = (
     Mutant(
+        name="work_for_the_chosen_only",
+        breaks="Nobody can time whether a round's coin has chosen an agent.",
+        file=f"{_ENGINE}/algorithms/dp_fts_de/server.py",
+        old="        clipped = clip_rows(",
+        new="        if not self._chosen[n]:\n            return\n        clipped = clip_rows(",
+        tests=(
+            f"{_TESTS}/test_federated_mechanism.py"
+            "::test_the_same_work_is_done_for_whoever_is_chosen_or_not",
+        ),
+    ),
+    Mutant(
         name="rounds_do_not_compose",
         breaks="Epsilon is that of all rounds together.",
         file=f"{_ENGINE}/privacy/subsampling.py",
@@ -284,12 +295,20 @@ _AGENTS = (
         name="one_coin_for_all_agents",
         breaks="Each agent has a coin of its own; everybody could replay draws from a public one.",
         file=f"{_ENGINE}/algorithms/duets/coins.py",
-        old="np.random.default_rng([self.own[agent], _POINTS, epoch, draw])",
-        new="np.random.default_rng([self.public, _POINTS, epoch, draw])",
+        old="own = self.own[agent]",
+        new="own = self.public",
         tests=(
             f"{_TESTS}/test_duets.py::test_private_coins_are_private",
             f"{_TESTS}/test_duets.py::test_keys_agents_and_epochs_have_coins_of_their_own",
         ),
+    ),
+    Mutant(
+        name="a_coin_gives_the_others",
+        breaks="Nobody works out another agent's private coin from his own.",
+        file=f"{_ENGINE}/algorithms/duets/coins.py",
+        old='own = {agent: _derived(int(key), "agent", agent) for agent in range(n_agents)}',
+        new="own = dict(cls.shared(key, n_agents).own)",
+        tests=(f"{_TESTS}/test_duets.py::test_no_agent_works_out_anothers_coin",),
     ),
 )
 

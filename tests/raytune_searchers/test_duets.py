@@ -508,6 +508,24 @@ def test_coins_come_from_the_seed_alone_and_are_kept(tmp_path: Path) -> None:
     assert drawn._seed != search_of(seed=None)._seed
 
 
+def test_a_search_that_an_earlier_version_saved_goes_on_with_its_private_coins() -> None:
+    """Its transcript says nothing of how coins are derived; one of today does."""
+    private: dict[str, Any] = {"coins": "private", "trimming": "paper"}
+    search = search_of(2, **private)
+    earlier = DUETS(search._config, search._duets().space, seed=1, old_coins=True)
+    for i in range(5):
+        play = earlier.ask(i)
+        assert play is not None
+        earlier.tell(play, -float(play.x[0]))
+    saved = cloudpickle.loads(cloudpickle.dumps(search))
+    saved._transcript = json.loads(json.dumps(earlier.state_dict()))
+    assert "coins" not in saved._transcript
+    assert known(saved)[1:] != known(search)[1:]
+    assert saved._duets().epoch == earlier.epoch == 2
+    assert saved._duets().open_slots() == earlier.open_slots()
+    assert search._shown_so_far()["coins"] == "secret"
+
+
 def test_another_mode_later_turns_what_was_learned() -> None:
     search = search_of(2)
     run(search, 4)
@@ -618,7 +636,7 @@ def test_arguments_out_of_range_are_refused(settings: dict[str, Any], text: str)
 def test_published_settings_are_the_published_algorithms() -> None:
     search = search_of(
         5, n_trials=50, epochs="paper", trimming="paper", inducing="sampled", coins="private",
-        draws="independent", final="uniform", fit=False,
+        draws="independent", final="uniform", fit=False, constants="theorem",
     )  # fmt: skip
     assert search._config == DUETSConfig.paper(5, 10, discretisation=POINTS)
     run(search, 50)

@@ -23,8 +23,10 @@ CROWD = ("prior", "explore")
 class FederationConfig:
     """Settings of a federation; :meth:`paper` gives the published ones.
 
-    With ``crowd="explore"`` DP-FTS-DE as published; with one region DP-FTS, without noise FTS-DE,
-    with neither FTS. The budget is given as ``epsilon`` (the noise is then the least that keeps
+    With ``crowd="explore"`` DP-FTS-DE, with the published server and agents that differ in one
+    step: their own draws come from the shared random features' posterior, the paper's from their
+    exact Gaussian process. With one region it is DP-FTS, without noise FTS-DE, with neither FTS.
+    The budget is given as ``epsilon`` (the noise is then the least that keeps
     it) or as ``z``.
 
     Attributes:
@@ -151,6 +153,8 @@ class FederationConfig:
     @classmethod
     def paper(cls, n_agents: int, **changes: Any) -> Self:
         """The paper's settings on its landmine problem, with changes.
+
+        Settings only: agents draw for themselves from the random features, see the class.
 
         Example:
             >>> round(FederationConfig.paper(29).epsilon_after(60), 1)

@@ -12,6 +12,11 @@ Notation (Dai et al. 2021, Algorithm 2):
     i[x]       the region of x                                              scalar
     p_t        chance that the agent relies on itself                       scalar
     =========  ===========================================================  ========
+
+One step is not the paper's. Where an agent relies on itself (line 6) the paper draws a function
+from the agent's own Gaussian process, exact, its deviation widened by beta_t. Here that draw comes
+from the posterior of the M shared features too, as w_n does, and is not widened: an approximation,
+which is worse the fewer features there are for the length-scale.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ _CANDIDATES, _REFINED = 1000, 3
 
 
 class FeatureModel(SharedModel):
-    """Random features and sub-regions (Algorithm 2).
+    """Random features and sub-regions (Algorithm 2, but for the draws of its line 6).
 
     Args:
         config: Public settings.
@@ -76,7 +81,10 @@ class FeatureModel(SharedModel):
         broadcasts: Sequence[Broadcast],
         rng: np.random.Generator,
     ) -> Array:
-        """Its own draw with probability p_t, else the crowd's (lines 5 to 8)."""
+        """Its own draw with probability p_t, else the crowd's (lines 5 to 8).
+
+        Its own is drawn from the features' posterior, where line 6 has the exact one.
+        """
         if not broadcasts or rng.random() < chance_of_own(t, self.config.power):
             w = self.message(X, y, (), rng)
             return self.argmax(w[None], rng)

@@ -21,7 +21,8 @@ Lines 5 to 11:
 Divided by phi_max^(p)/q in region p, what one agent adds to all regions together has norm at most
 S, and the noise is N(0, (z S)² I) everywhere: one Gaussian release of multiplier z on a Poisson
 sample. The normaliser is the public q N, never the number chosen or present; an empty sample
-still releases its noise.
+still releases its noise. What sampling adds to privacy rests on nobody knowing who was chosen, so
+the work done for a vector, which its sender could time, does not depend on its coin.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from privbo_plugins.privacy.mechanisms import (
 )
 
 Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class RoundSum:
     def __init__(
         self, config: FederationConfig, t: int, chosen: Sequence[bool], S: float | None = None
     ) -> None:
-        self.config, self.t, self._chosen = config, t, tuple(chosen)
+        self.config, self.t = config, t
+        self._chosen: IntArray = np.array(chosen, dtype=np.int64)
         self.S = config.norm if S is None else S
         phi = region_weights(config.n_agents, config.n_regions, config.temperature(t))
         self._phi_max: Array = phi.max(1)  # (P,)
@@ -98,7 +101,7 @@ class RoundSum:
         self._total = np.zeros(config.n_regions * config.message_length, dtype=np.int64)
 
     def add(self, n: int, w: Array) -> None:
-        """Clips agent n's vector and adds it if the coin says so; NaN and infinity count as 0.
+        """Clips agent n's vector and adds it times its coin, 0 or 1; NaN and infinity count as 0.
 
         Raises:
             ValueError: If the vector has another shape than (M,).
@@ -106,10 +109,9 @@ class RoundSum:
         S, P, M = self.S, self.config.n_regions, self.config.message_length
         if w.shape != (M,):
             raise ValueError(f"A message has shape ({M},), got {w.shape}.")
-        if self._chosen[n]:
-            clipped = clip_rows(w[None, :], S / math.sqrt(P))  # (1, M)
-            joint = self._relative[:, n, None] * clipped  # (P, M)
-            self._total += fixed_point_sum(joint.reshape(1, -1), S)
+        clipped = clip_rows(w[None, :], S / math.sqrt(P))  # (1, M)
+        joint = self._relative[:, n, None] * clipped  # (P, M)
+        self._total += self._chosen[n] * fixed_point_sum(joint.reshape(1, -1), S)
 
     def exact(self) -> Array:
         """The sum before noise, shape (P * M,); one agent changes its norm by at most S."""

@@ -167,6 +167,7 @@ class Agent:
             ValueError: If something is missing, or is nothing that an agent holds.
         """
         check_holds(state, ("heard", "epoch", "rewards"), "An agent's state")
+        self.party.check_derivation(state)
         for heard in state["heard"]:
             self.hear(Broadcast.from_dict(heard))
         if not all(map(self._is_kept, state["rewards"])):

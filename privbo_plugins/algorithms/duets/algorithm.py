@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets.agent import Agent, bounded
-from privbo_plugins.algorithms.duets.coins import Coins
+from privbo_plugins.algorithms.duets.coins import SECRET, Coins
 from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain, SpaceDomain
@@ -64,7 +64,12 @@ class Epoch:
 
 
 def make_parties(
-    config: DUETSConfig, domain: Domain, key: int, *, together: bool = False
+    config: DUETSConfig,
+    domain: Domain,
+    key: int,
+    *,
+    together: bool = False,
+    old_coins: bool = False,
 ) -> tuple[Server, list[Agent]]:
     """A server and its agents.
 
@@ -75,16 +80,25 @@ def make_parties(
             least 128 bits, e.g. ``secrets.randbits(128)``: an agent could try all small ones.
         together: Whether they share one object for what all of them know, as parties of one
             process may; otherwise each works it out from the server's broadcasts.
+        old_coins: Whether private coins are derived as shared ones are, which they once were: for
+            parties of one process that go on with draws from then.
 
     Returns:
         The server and N agents.
+
+    Raises:
+        ValueError: If private coins are asked for that agents apart could tell from their own.
     """
-    coins = Coins.tossed(key, config.n_agents)
+    secret = config.coins == "private" and not old_coins
+    coins = (Coins.tossed if secret else Coins.shared)(key, config.n_agents)
     whole = Party(config, domain, coins)
     agents = []
     for n in range(config.n_agents):
-        known = coins if config.coins == "shared" else coins.known_to(n)
-        agents.append(Agent(n, whole if together else whole.apart(known)))
+        if together:
+            agents.append(Agent(n, whole))
+        else:
+            known = coins if config.coins == "shared" else coins.known_to(n)
+            agents.append(Agent(n, whole.apart(known)))
     return Server(whole), agents
 
 
@@ -97,6 +111,7 @@ class DUETS:
         maximize: Whether larger values are better.
         seed: Number behind all coins, >= 0.
         domain: Where to look; None for the whole space.
+        old_coins: As for :func:`make_parties`.
 
     Example:
         >>> from privbo_plugins.spaces import Float
@@ -119,13 +134,19 @@ class DUETS:
         maximize: bool = True,
         seed: int = 0,
         domain: Domain | None = None,
+        old_coins: bool = False,
     ) -> None:
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self.domain: Domain = SpaceDomain(space) if domain is None else domain
-        self.server, self.agents = make_parties(config, self.domain, seed, together=True)
+        self._toss(old_coins)
         self.history: list[Epoch] = []
         self.plays: list[tuple[Play, float]] = []
         self.lost: list[tuple[int, Play, float]] = []
+
+    def _toss(self, old_coins: bool) -> None:
+        self.server, self.agents = make_parties(
+            self.config, self.domain, self.seed, together=True, old_coins=old_coins
+        )
         self._points: dict[int, Array] = {}
 
     # What hosts see -------------------------------------------------------------------------
@@ -324,12 +345,17 @@ class DUETS:
         return {
             "plays": [_row(play, value) for play, value in self.plays],
             "lost": [[after, *_row(play, value)] for after, play, value in self.lost],
+            **self.party.derivation(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replays :meth:`state_dict` on a new object."""
+        """Replays :meth:`state_dict` on a new object; it goes on with the coins of those plays."""
         lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
         told = [_unrow(row) for row in state["plays"]]
+        old = state.get("coins") != SECRET
+        drawn = lost or any(play.epoch is not None for play, _ in told)
+        if drawn and old == self.party.coins.secret:
+            self._toss(old)
         for i, (play, value) in enumerate([*told, (None, 0.0)]):
             for _, gone, worst in (entry for entry in lost if entry[0] == i):
                 self.give_up(gone, worst)

@@ -3,13 +3,20 @@
 Coins choose points, which are public; they never touch a reward. What privatises a reward draws
 from the operating system and cannot be replayed by anybody.
 
-All coins come from one key. Where they are to be private, so that agents do not know what others
-play, the key must be random and long, e.g. ``secrets.randbits(128)``: from its own coin an agent
-could find a small key, and with it everybody's coins, by trying all of them.
+All coins come from one key, in one of two ways:
+
+* *Private* coins by HMAC-SHA256, from the key to the numbers of agents, and from an agent's number
+  to each of its draws. Whoever knows some of them, and any draws, cannot work out another. The key
+  must be random and long, e.g. ``secrets.randbits(128)``: a small one is found by trying all.
+* *Shared* coins by numpy's SeedSequence, which is no secret: it can be inverted word by word, so
+  that one agent's number gives all others'. They stay as they are, because studies hold points
+  that were drawn with them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
+
+SECRET = "secret"
+"""What states say whose private coins cannot be worked out; earlier ones say nothing."""
 
 _POINTS, _INDUCING, _REFINEMENT, _CELLS = 1, 2, 3, 4
 
@@ -28,6 +38,7 @@ class Coins:
     Attributes:
         public: The number behind everybody's coin, >= 0.
         own: The numbers behind agents' coins, by agent.
+        secret: Whether they were derived so that they can be kept from each other.
 
     Example:
         >>> server = Coins.tossed(7, n_agents=3)
@@ -37,22 +48,43 @@ class Coins:
 
     public: int
     own: Mapping[int, int] = field(repr=False)
+    secret: bool = False
 
     @classmethod
     def tossed(cls, key: int, n_agents: int) -> Coins:
-        """All coins, as the server knows them.
+        """All private coins, as the server knows them.
 
         Args:
-            key: The number behind them, >= 0 and of any length. For private coins it must be
-                random, of at least 128 bits: ``secrets.randbits(128)``.
+            key: The number behind them, >= 0 and of any length. It must be random, of at least
+                128 bits: ``secrets.randbits(128)``.
             n_agents: N.
+
+        Raises:
+            ValueError: If the key is no integer >= 0.
         """
+        if not isinstance(key, int | np.integer) or key < 0:
+            raise ValueError("The key behind coins is an integer >= 0: secrets.randbits(128).")
+        own = {agent: _derived(int(key), "agent", agent) for agent in range(n_agents)}
+        return cls(_derived(int(key), "public"), own, secret=True)
+
+    @classmethod
+    def shared(cls, key: int, n_agents: int) -> Coins:
+        """Coins that everybody may know; the arguments are those of :meth:`tossed`."""
         numbers = np.random.SeedSequence(key).generate_state(n_agents + 1, np.uint64).tolist()
         return cls(numbers[0], dict(enumerate(numbers[1:])))
 
     def known_to(self, agent: int) -> Coins:
-        """What an agent knows of them if they are private: its own and everybody's."""
-        return Coins(self.public, {agent: self.own[agent]})
+        """What an agent knows of private coins: its own and everybody's.
+
+        Raises:
+            ValueError: If each of them gives the others.
+        """
+        if not self.secret:
+            raise ValueError(
+                "Each of these coins gives the others, so nobody can be told one alone: toss "
+                "private ones with Coins.tossed."
+            )
+        return Coins(self.public, {agent: self.own[agent]}, secret=True)
 
     def draw(self, agent: int, epoch: int, draw: int, size: int) -> int:
         """One of ``size`` points, uniformly: an agent's draw number ``draw`` of an epoch.
@@ -60,8 +92,10 @@ class Coins:
         Raises:
             KeyError: If this party does not know the agent's coin.
         """
-        rng = np.random.default_rng([self.own[agent], _POINTS, epoch, draw])
-        return int(rng.integers(size))
+        own = self.own[agent]
+        # Others see some of the points: they must not tell what else the agent will draw.
+        seed = _derived(own, "draw", epoch, draw) if self.secret else [own, _POINTS, epoch, draw]
+        return int(np.random.default_rng(seed).integers(size))
 
     def draws(self, agent: int, epoch: int, n: int, size: int) -> IntArray:
         """An agent's first n draws of an epoch, shape (n,)."""
@@ -78,6 +112,13 @@ class Coins:
     def cells(self, epoch: int) -> np.random.Generator:
         """Everybody's coin for the cells of an epoch and who gets which."""
         return np.random.default_rng([self.public, _CELLS, epoch])
+
+
+def _derived(key: int, purpose: str, *numbers: int) -> int:
+    """A number of 256 bits that tells neither the key nor what it gives for anything else."""
+    message = "/".join(("privbo duets coins", purpose, *(str(int(n)) for n in numbers)))
+    digest = hashlib.sha256(f"{key:x}".encode()).digest()
+    return int.from_bytes(hmac.digest(digest, message.encode(), "sha256"), "big")
 
 
 def dealt_cells(X: NDArray[np.float64], n: int, rng: np.random.Generator) -> list[IntArray]:

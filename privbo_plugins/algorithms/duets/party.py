@@ -10,6 +10,7 @@ import copy
 import hashlib
 import itertools
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets.active_set import ActiveSet, Test
-from privbo_plugins.algorithms.duets.coins import Coins, dealt_cells
+from privbo_plugins.algorithms.duets.coins import SECRET, Coins, dealt_cells
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain
 from privbo_plugins.algorithms.duets.messages import Broadcast, are_real, is_real, is_whole
@@ -267,4 +268,22 @@ class Party:
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-ready; everything else follows from settings and coins."""
-        return {"heard": [broadcast.to_dict() for broadcast in self.heard], "epoch": self.j}
+        heard = [broadcast.to_dict() for broadcast in self.heard]
+        return {"heard": heard, "epoch": self.j, **self.derivation()}
+
+    def derivation(self) -> dict[str, str]:
+        """The entry of a state that says how its coins were derived."""
+        return {"coins": SECRET} if self.coins.secret else {}
+
+    def check_derivation(self, state: Mapping[str, Any]) -> None:
+        """Refuses a state of draws by other coins.
+
+        Raises:
+            ValueError: If private coins were derived in another way.
+        """
+        if (state.get("coins") == SECRET) != self.coins.secret:
+            raise ValueError(
+                "The coins behind this state were derived in another way: from those of earlier "
+                "versions each agent could work out all others', so a run with private coins that "
+                "one of them began has to begin anew."
+            )

@@ -236,6 +236,7 @@ class Server:
         """
         names = ("heard", "epoch", "announced", "communication", "uploads")
         check_holds(state, names, "A server's state")
+        self.party.check_derivation(state)
         check_holds(state["communication"], ("up", "down"), "The communication of a state")
         for heard in map(Broadcast.from_dict, state["heard"]):
             self.party.hear(heard, self._inducing())

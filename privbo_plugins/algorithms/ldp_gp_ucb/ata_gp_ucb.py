@@ -16,7 +16,8 @@ Notation:
 
 Line 10 of the algorithm prints the indicator with b_tau; all past rewards are truncated anew each
 round with the current b_t, as in Chowdhury and Gopalan 2019 (and in Theorem 2, whose b_t holds
-the current m_t).
+the current m_t). Line 6, a new embedding each round, is followed with ``dictionary="paper"``; by
+default beyond 32 distinct points it is drawn less often.
 """
 
 from __future__ import annotations

@@ -44,6 +44,9 @@ class UCBConfig:
         accuracy: The Nyström embedding's, in (0, 1).
         replays: k, plays of one point in an epoch of MoMA; None derives it.
         constants: "order" as in the papers' experiments, or "theorem".
+        dictionary: When the points behind the Nyström embedding are drawn anew: "paper" after
+            every play (of MoMA: every epoch); "tenth" so up to 32 distinct points, and from then
+            on each time that their number has grown by a tenth.
 
     Raises:
         ValueError: For every setting outside its range.
@@ -68,6 +71,7 @@ class UCBConfig:
     accuracy: float = 0.1
     replays: int | None = None
     constants: str = "order"
+    dictionary: str = "tenth"
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -83,6 +87,7 @@ class UCBConfig:
         _check_whole("replays", 1 if self.replays is None else self.replays)
         _check_choice("kernel", self.kernel, KERNEL_NAMES)
         _check_choice("constants", self.constants, ("order", "theorem"))
+        _check_choice("dictionary", self.dictionary, ("tenth", "paper"))
         self._check_scale()
         if self.kernel_matrix is not None and self.features is not None:
             raise ValueError("Give kernel_matrix= or features=, not both.")

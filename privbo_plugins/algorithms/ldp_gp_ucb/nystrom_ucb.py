@@ -17,9 +17,9 @@ from privbo_plugins.spaces import Space
 Array = NDArray[np.float64]
 
 _EVERY = 32
-"""Up to so many distinct points the dictionary is drawn after each play, as published; beyond,
-each time their number has grown by a tenth, which changes the posterior by no more than the
-embedding's accuracy and keeps a play on a box affordable."""
+"""Up to so many distinct points the dictionary is drawn after each play, as published. Beyond,
+``dictionary="tenth"`` draws it each time their number has grown by a tenth, which keeps a play
+affordable; the theorems do not speak of that: what it does not span keeps its prior variance."""
 
 
 class NystromUCB(RewardUCB):
@@ -54,7 +54,8 @@ class NystromUCB(RewardUCB):
     def _follow(self) -> None:
         """Lines 6 to 8, after every play: what is known depends on plays only, not on looks."""
         n = len(self.distinct)
-        if n <= _EVERY or n >= 1.1 * self._drawn_at:
+        always = self.config.dictionary == "paper" or n <= _EVERY
+        if always or n >= 1.1 * self._drawn_at:
             self._draw()
             self._drawn_at = n
         self._extend()
