@@ -281,9 +281,12 @@ KINDS = [KeyboardInterrupt, SystemExit, MemoryError, RuntimeError, Odd]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", ["_charge", "_draw", "_store"])
+@pytest.mark.parametrize(
+    ("owner", "place"),
+    [(Session, "_charge"), (Session, "_draw"), (Transaction, "release"), (Transaction, "link")],
+)
 def test_errors_inside_a_release_hold_no_losses(
-    kind: type[BaseException], place: str, monkeypatch: pytest.MonkeyPatch
+    kind: type[BaseException], owner: type, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also an interrupt that arrives while the engine holds the vector."""
     own = Secrets(size=N_RECORDS)
@@ -291,7 +294,7 @@ def test_errors_inside_a_release_hold_no_losses(
     def fails(*args: Any, **kwargs: Any) -> Any:
         raise kind("here")
 
-    monkeypatch.setattr(Session, place, fails)
+    monkeypatch.setattr(owner, place, fails)
     sampler, private = _records(own, {})
     study = optuna.create_study(sampler=sampler)
     error = raised(lambda: study.optimize(private, n_trials=1))

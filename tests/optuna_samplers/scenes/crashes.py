@@ -20,7 +20,7 @@ import optuna
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.store.vault import Vault
+from privbo_plugins.store.vault import Transaction, Vault
 from tests.optuna_samplers.runs import broad, make_sampler, squares
 
 SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}
@@ -110,23 +110,24 @@ class Killer:
             charge(session, tx, query, scale)
             self.at("after charge", query)
 
-        def _draw(session: Session, query: Any, blocks: Any, scale: float) -> Any:
+        def _draw(session: Session, query: Any, *args: Any) -> Any:
             noise.label = (broad(query.kind), query.key)
-            noisy = draw(session, query, blocks, scale)
+            noisy = draw(session, query, *args)
             self.at("after draw", query)
             return noisy
 
         Session._charge, Session._draw = _charge, _draw  # type: ignore[method-assign]
 
     def _install_from_store(self) -> None:
-        store, transaction = Session._store, Vault.transaction
+        store, transaction = Transaction.release, Vault.transaction
         after_trial = DPGIBOSampler.after_trial
 
-        def _store(session: Session, tx: Any, release: Any) -> None:
-            store(session, tx, release)
-            if self.meant("after store", release.kind, release.key):
+        def _store(tx: Transaction, kind: str, key: str, payload: Any) -> str:
+            text = store(tx, kind, key, payload)
+            if self.meant("after store", kind, key):
                 self.stored = True
                 self.strike("after store")
+            return text
 
         @contextmanager
         def _transaction(vault: Vault, run_id: str) -> Iterator[Any]:
@@ -143,7 +144,7 @@ class Killer:
                 self.strike("before publish")
             after_trial(sampler, *args)
 
-        Session._store, Vault.transaction = _store, _transaction  # type: ignore[method-assign]
+        Transaction.release, Vault.transaction = _store, _transaction  # type: ignore[method-assign]
         DPGIBOSampler.after_trial = _after_trial  # type: ignore[method-assign]
 
 

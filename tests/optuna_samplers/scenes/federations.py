@@ -217,9 +217,10 @@ def install_in_server(death: Death, draws: Path) -> None:
 
         return draw
 
-    def _release(tx: Transaction, seq: int, kind: str, key: str, payload: Any) -> None:
-        release(tx, seq, kind, key, payload)
+    def _release(tx: Transaction, kind: str, key: str, payload: Any) -> str:
+        text = release(tx, kind, key, payload)
         death.at("before commit", key)
+        return text
 
     def _close(server: FederatedServer, current: Any) -> None:
         t = current.total.t
