@@ -111,7 +111,6 @@ class Outlet:
         """
         known = order.shelf.get(tx, order.kind, order.key)
         if known is not None:
-            tx.released_something = True  # whoever stored it may have died before it was shown
             return known
         self._run.check(tx)
         order.charge(tx)
@@ -143,7 +142,6 @@ def admit(run: Run, tx: Transaction, order: Order[P]) -> tuple[P | None, str]:
     """
     known = order.shelf.get(tx, order.kind, order.key)
     if known is not None:
-        tx.released_something = True
         return known, ""
     run.check(tx)
     order.charge(tx)
@@ -158,7 +156,6 @@ def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -
     """
     known = order.shelf.get(tx, order.kind, order.key)
     if known is not None:
-        tx.released_something = True
         return known
     if not tx.take_token(order.key, token):
         raise PrivacyError(

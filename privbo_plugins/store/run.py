@@ -120,13 +120,11 @@ class Run:
     ) -> None:
         self.vault, self.run_id = vault, run_id
         self.settings, self.begun_here = dict(settings), begun_here
-        self._memory, self._witness = OwnMemory(), None
-        self._due = False
+        self._memory = OwnMemory()
+        self._witness: Witness | None = None
         with vault.transaction(run_id) as tx:
             _complete(tx)
             self._memory.show(Head(*tx.last_link()))
-
-    _witness: Witness | None
 
     # Whoever else remembers -----------------------------------------------------------------
 
@@ -157,14 +155,12 @@ class Run:
                 _check_places(tx, witness)
 
     def follow(self, tx: Transaction) -> None:
-        """Looks at what others have released, and remembers that it was there.
+        """That what this process has seen released is still there.
 
         Raises:
-            VaultError: If something that was there is gone.
+            VaultError: If it is not.
         """
         confirm(tx, self._memory.head())
-        if not tx.released_something:  # what this transaction released may yet be rolled back
-            self._memory.show(Head(*tx.last_link()))
 
     def head(self) -> Head:
         """The end of the chain."""
@@ -185,23 +181,22 @@ class Run:
         with self.vault.transaction(self.run_id) as tx:
             self.check(tx)
             head = Head(*tx.last_link())
-            self._memory.show(head)
             if self._witness is not None and self._witness.head() != head:
                 self._witness.show(head)
         if self._witness is not None:
             with self.vault.transaction(self.run_id) as tx:
                 _check_places(tx, self._witness)
-        self._due = False
+        self._memory.show(head)
 
     # Transactions ---------------------------------------------------------------------------
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """One transaction; what was released in it is shown before the caller goes on."""
+        """One transaction; whatever it saw released is shown before the caller goes on."""
         with self.vault.transaction(self.run_id) as tx:
             yield tx
-        self._due = self._due or tx.released_something
-        if self._due:
+            head = Head(*tx.last_link())
+        if head != self._memory.head():
             self._show()
 
     def append(self, tx: Transaction, kind: str, key: str, text: str) -> None:
@@ -215,7 +210,6 @@ class Run:
         """
         n, digest = tx.last_link()
         tx.link(n + 1, kind, key, _linked(digest, self.run_id, kind, key, text))
-        tx.released_something = True
 
     # Facts ----------------------------------------------------------------------------------
 

@@ -76,7 +76,6 @@ class Transaction:
         self._single_writer = single_writer
         self._statements = statements
         self.run_id = run_id
-        self.released_something = False
 
     def _run(self, name: str, **params: Any) -> Any:
         text, positions = self._statements[name]

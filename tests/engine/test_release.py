@@ -1,0 +1,398 @@
+"""The one way out: what a run remembers of its releases, and who may draw.
+
+The reference in most tests is a set: what was published, with what was charged for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.rewards import PlayLedger, RewardCurator
+from privbo_plugins.store.release import PAYLOADS, Order, Outlet
+from privbo_plugins.store.run import Head, OwnMemory, Run, begin_or_join
+from privbo_plugins.store.vault import Vault, open_vault
+
+from .helpers import cube, open_session, quadratic, tell
+from .test_session import config
+
+KEY = "study"
+
+
+class Shared:
+    """A witness that several runs share, as workers share a study."""
+
+    def __init__(self) -> None:
+        self.shown: list[Head] = []
+        self.where: list[str] = []
+        self.broken = False
+
+    def head(self) -> Head:
+        return max(self.shown, key=lambda head: head.n, default=Head())
+
+    def places(self) -> list[str]:
+        return list(self.where)
+
+    def show(self, head: Head) -> None:
+        if self.broken:
+            raise VaultError("the study cannot be written")
+        self.shown.append(head)
+
+    def show_place(self, place: str) -> None:
+        self.where.append(place)
+
+
+class Counter:
+    """Orders that count what was charged and drawn."""
+
+    def __init__(self) -> None:
+        self.charged: list[str] = []
+        self.drawn: list[str] = []
+
+    def order(self, key: str) -> Order[Any]:
+        def draw(_noise: Any) -> dict[str, Any]:
+            self.drawn.append(key)
+            return {"values": [float(len(self.drawn))]}
+
+        return Order("value", key, lambda _tx: self.charged.append(key), draw, PAYLOADS)
+
+    def release(self, run: Run, key: str) -> float:
+        with run.transaction() as tx:
+            return float(Outlet(run).release(tx, self.order(key))["values"][0])
+
+
+def run_of(path: Path, witness: Any = None) -> Run:
+    run = begin_or_join(open_vault(f"sqlite:///{path}"), KEY, {"a": 1})
+    if witness is not None:
+        run.shown_by(witness)
+    return run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "vault.db"
+
+
+@pytest.fixture
+def many() -> Iterator[Counter]:
+    counter = Counter()
+    yield counter
+    assert counter.charged == counter.drawn
+
+
+# The chain --------------------------------------------------------------------------------------
+
+
+def test_the_head_is_a_hash_of_everything_released_in_order(path: Path, many: Counter) -> None:
+    run, digest = run_of(path), ""
+    assert run.head() == Head(0, "")
+    for n, key in enumerate(("a", "b", "c"), start=1):
+        many.release(run, key)
+        text = json.dumps({"values": [float(n)]})
+        parts = json.dumps([digest, run.run_id, "value", key, text])
+        digest = hashlib.sha256(parts.encode()).hexdigest()
+        assert run.head() == Head(n, digest)
+    many.release(run, "a")  # replayed
+    assert run.head() == Head(3, digest)
+    assert many.drawn == ["a", "b", "c"]
+
+
+def test_a_vault_of_an_older_version_gets_its_chain_when_it_is_joined(
+    path: Path, many: Counter
+) -> None:
+    run, witness = run_of(path), Shared()
+    for key in "abc":
+        many.release(run, key)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE privbo_chain")
+        connection.execute("DROP TABLE privbo_tokens")
+    again = run_of(path, witness)
+    assert again.head() == run.head() == witness.head()
+    many.release(again, "d")
+    assert many.drawn == ["a", "b", "c", "d"]
+
+
+def test_plays_of_an_older_version_get_their_chain_too(path: Path) -> None:
+    mechanism = make_mechanism(1.0, bound=1.0)
+    first = RewardCurator(mechanism, open_vault(f"sqlite:///{path}"), KEY)
+    told = {str(i): first.release(str(i), 0.1, f"user {i}", -1.0) for i in range(5)}
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE privbo_chain")
+    later = RewardCurator(mechanism, open_vault(f"sqlite:///{path}"), KEY)
+    assert later.head().n == 5
+    assert later.plays() == told
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE privbo_releases SET payload = '{\"values\": [0.0]}' WHERE key = 'b'",
+        "DELETE FROM privbo_releases WHERE key = 'b'",
+        "UPDATE privbo_chain SET digest = 'f' WHERE seq = 2",
+        "UPDATE privbo_chain SET key = 'z' WHERE seq = 2",
+    ],
+)
+def test_releases_that_do_not_fit_their_chain_end_the_run(
+    path: Path, many: Counter, damage: str
+) -> None:
+    run = run_of(path)
+    for key in "abc":
+        many.release(run, key)
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    with pytest.raises(VaultError, match="damaged"):
+        run_of(path)
+
+
+# Set back ---------------------------------------------------------------------------------------
+
+
+def test_a_vault_that_is_set_back_again_and_again_draws_each_release_once(
+    path: Path, tmp_path: Path
+) -> None:
+    """It drew forty times before, and its ledger said what one draw costs."""
+    losses, _ = quadratic(200, 2, 0)
+    witness, drawn = Shared(), set()
+    session = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
+    session.shown_by(witness)
+    for i in range(4):
+        tell(session, f"t{i}", losses)
+    backup = tmp_path / "backup.db"
+    shutil.copyfile(path, backup)
+    while not any(release.kind == "gradient" for release in session.releases()):
+        tell(session, f"g{len(session.releases())}", losses)
+    drawn |= {r.values for r in session.releases() if r.kind == "gradient"}
+    for attempt in range(40):
+        shutil.copyfile(backup, path)
+        again = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
+        with pytest.raises(VaultError, match="set back"):
+            again.shown_by(witness)
+        with pytest.raises(VaultError, match="set back"):
+            tell(again, f"again {attempt}", losses)
+    assert len(drawn) == 1
+
+
+def test_a_vault_that_was_set_back_and_has_grown_again_is_told_apart(
+    path: Path, tmp_path: Path, many: Counter
+) -> None:
+    witness, backup = Shared(), tmp_path / "backup.db"
+    run = run_of(path, witness)
+    many.release(run, "a")
+    shutil.copyfile(path, backup)
+    for key in "bcd":
+        many.release(run, key)
+    shutil.copyfile(backup, path)
+    other = run_of(path)  # somebody who shows nothing to the study
+    for key in "bcde":
+        many.release(other, key)
+    assert other.head().n > witness.head().n
+    for late in (lambda: run_of(path, witness), lambda: many.release(run, "e")):
+        with pytest.raises(VaultError, match="set back"):
+            late()
+
+
+def test_a_vault_that_is_set_back_under_a_living_run_is_noticed_before_the_next_draw(
+    path: Path, tmp_path: Path, many: Counter
+) -> None:
+    run, backup = run_of(path), tmp_path / "backup.db"
+    many.release(run, "a")
+    shutil.copyfile(path, backup)
+    many.release(run, "b")
+    shutil.copyfile(backup, path)
+    with pytest.raises(VaultError, match="set back"):
+        many.release(run, "b")
+    assert many.drawn == ["a", "b"]
+
+
+def test_a_vault_of_rewards_that_was_set_back_draws_nothing(path: Path, tmp_path: Path) -> None:
+    witness, backup = Shared(), tmp_path / "backup.db"
+    mechanism = make_mechanism(1.0, bound=1.0)
+
+    def curator() -> RewardCurator:
+        return RewardCurator(mechanism, open_vault(f"sqlite:///{path}"), KEY, user_budget=1.0)
+
+    first = curator()
+    first.shown_by(witness)
+    shutil.copyfile(path, backup)
+    first.release("0", 0.5, "Jane", -1.0)
+    shutil.copyfile(backup, path)
+    with pytest.raises(VaultError, match="set back"):
+        first.release("1", 0.5, "Jane", -1.0)  # her budget is used up, and the vault forgot it
+    with pytest.raises(VaultError, match="set back"):
+        curator().shown_by(witness)
+
+
+# Copies -----------------------------------------------------------------------------------------
+
+
+def test_of_two_workers_on_two_copies_of_a_vault_at_most_one_goes_on(
+    path: Path, tmp_path: Path, many: Counter
+) -> None:
+    witness, copy = Shared(), tmp_path / "copy.db"
+    first = run_of(path, witness)
+    shutil.copy(path, copy)
+    second = run_of(copy, witness)
+    with pytest.raises(VaultError, match="copy"):
+        many.release(first, "a")
+    many.release(second, "a")
+    with pytest.raises(VaultError):
+        run_of(path, witness)
+
+
+def test_copies_that_draw_at_the_same_moment_publish_one_release(
+    path: Path, tmp_path: Path
+) -> None:
+    """The second copy is opened while the first one draws: the first one publishes nothing."""
+    witness, copy, other = Shared(), tmp_path / "copy.db", Counter()
+    first = run_of(path, witness)
+    shutil.copy(path, copy)
+    published: list[float] = []
+
+    def draw(_noise: Any) -> dict[str, Any]:
+        published.append(other.release(run_of(copy, witness), "a"))
+        return {"values": [7.0]}
+
+    order = Order("value", "a", lambda _tx: None, draw, PAYLOADS)
+    outlet = Outlet(first)
+
+    def release() -> None:
+        with first.transaction() as tx:
+            outlet.release(tx, order)
+        published.append(7.0)
+
+    with pytest.raises(VaultError):
+        release()
+    assert published == [1.0]
+
+
+def test_a_vault_that_moves_goes_on(path: Path, tmp_path: Path, many: Counter) -> None:
+    witness, moved = Shared(), tmp_path / "moved.db"
+    many.release(run_of(path, witness), "a")
+    shutil.move(path, moved)
+    many.release(run_of(moved, witness), "b")
+    assert many.drawn == ["a", "b"]
+
+
+def test_a_release_is_published_only_once_its_head_is_shown(path: Path, many: Counter) -> None:
+    witness = Shared()
+    run = run_of(path, witness)
+    witness.broken = True
+    for _ in range(2):  # the second time it is replayed, and not published either
+        with pytest.raises(VaultError, match="cannot be written"):
+            many.release(run, "a")
+    with pytest.raises(VaultError, match="cannot be written"):
+        run_of(path, witness)
+    witness.broken = False
+    assert many.release(run, "a") == 1.0
+    assert witness.head() == run.head()
+    assert many.drawn == ["a"]
+
+
+def test_heads_are_shown_in_order_whoever_releases(path: Path, many: Counter) -> None:
+    witness = Shared()
+    runs = [run_of(path, witness) for _ in range(3)]
+    for i in range(9):
+        many.release(runs[i % 3], str(i))
+    shown = [head.n for head in witness.shown]
+    assert shown == sorted(shown)
+    assert witness.head() == runs[0].head()
+
+
+# Who begins, who draws --------------------------------------------------------------------------
+
+
+def test_a_run_is_joined_with_its_own_settings_only(path: Path) -> None:
+    first = run_of(path)
+    assert first.begun_here
+    assert run_of(path).run_id == first.run_id
+    with pytest.raises(VaultError, match="other settings"):
+        begin_or_join(open_vault(f"sqlite:///{path}"), KEY, {"a": 2})
+
+
+def test_what_a_host_remembers_and_the_vault_does_not_hold_is_refused(path: Path) -> None:
+    run_of(path)
+    with pytest.raises(VaultError, match="another vault"):
+        begin_or_join(open_vault(f"sqlite:///{path}"), KEY, {"a": 1}, run_id="0" * 32)
+
+
+def test_two_attempts_that_draw_on_one_charge_store_one_draw() -> None:
+    ledger = PlayLedger(make_mechanism(1.0, bound=1.0), open_vault(), KEY)
+    (_, first), (_, second) = ledger.charge("0", None), ledger.charge("0", None)
+    with pytest.raises(PrivacyError, match="another attempt"):
+        ledger.store("0", first, 0.25)
+    assert ledger.plays() == {}
+    assert ledger.store("0", second, 0.5) == 0.5
+    assert ledger.store("0", first, 0.25) == 0.5
+    assert ledger.plays() == {"0": 0.5}
+    assert ledger.head().n == 1
+
+
+def test_an_outlet_is_secure_or_says_so_for_ever(path: Path) -> None:
+    class Overwritten:
+        def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+            return value
+
+    run = run_of(path)
+    assert not Outlet(run).tested
+    assert run.marks("unprotected") == ()
+    assert Outlet(run, Overwritten()).tested  # type: ignore[arg-type]
+    assert run_of(path).marks("unprotected") == ("the noise came from a test source",)
+
+
+def test_nobody_but_the_mechanisms_and_the_way_out_draws() -> None:
+    """Whatever calls a source of noise by its methods' names; import-linter checks the rest."""
+    methods = {"add_gaussian", "add_laplace", "flip"}
+    found: dict[str, set[str]] = {}
+    for package in ("privbo_plugins", "optuna_samplers", "raytune_searchers"):
+        for file in Path(package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    if node.func.attr in methods:
+                        found.setdefault(file.as_posix(), set()).add(node.func.attr)
+    assert set(found) == {
+        "privbo_plugins/privacy/local.py",  # mechanisms, which are handed their noise
+        "privbo_plugins/sessions/records.py",  # what an order draws, with the noise it is handed
+        "privbo_plugins/sessions/rows.py",
+        "privbo_plugins/sessions/rounds.py",
+    }
+
+
+def test_the_memory_of_a_process_is_no_other_witness() -> None:
+    memory = OwnMemory(Head(3, "x"))
+    memory.show_place("here")
+    assert (memory.head(), list(memory.places())) == (Head(3, "x"), [])
+
+
+def test_a_vault_in_memory_lies_apart_from_every_other() -> None:
+    first, second = open_vault(), open_vault()
+    assert first.place() == first.place() != second.place()
+    assert isinstance(first, Vault)
+
+
+def test_a_session_that_replays_shows_what_another_one_released(path: Path) -> None:
+    losses, _ = quadratic(100, 1, 0)
+    witness = Shared()
+
+    def session() -> Session:
+        return open_session(config(mu=1.0), cube(1), vault=open_vault(f"sqlite:///{path}"))
+
+    quiet, loud = session(), session()
+    loud.shown_by(witness)
+    value = tell(quiet, "t0", losses)  # its process died before it had shown anything
+    space = loud.space
+    assert space is not None
+    x = loud.ask("t0").x
+    assert loud.tell("t0", space.decode(x), space, losses(x))[0] == value
+    assert loud.head() == quiet.head() == witness.head()
