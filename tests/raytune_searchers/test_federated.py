@@ -470,7 +470,7 @@ def test_a_server_of_other_settings_is_refused(tmp_path: Path) -> None:
     other = replace(federation.settings, maximize=False)
     with pytest.raises(ValueError, match="other maximize"):
         federation.channel.call("join", other)
-    ahead = replace(federation.settings, at_least=1)
+    ahead = replace(federation.settings, seen=(1, "0" * 64))
     with pytest.raises(VaultError):
         federation.channel.call("join", ahead)
 

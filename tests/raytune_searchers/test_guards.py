@@ -657,7 +657,7 @@ def test_no_noise_is_said_at_once() -> None:
 def test_injected_noise_is_unprotected() -> None:
     search = make_search(noise=InsecureNoise(0))
     search.set_search_properties(None, None, LINE)
-    with pytest.warns(PrivacyWarning, match=r"Nothing is protected: the noise source"):
+    with pytest.warns(PrivacyWarning, match=r"Nothing is protected: the noise came from a test"):
         search.suggest("t")
     assert not search.guarantee().protected
     assert "NOT PROTECTED" in str(search.guarantee())

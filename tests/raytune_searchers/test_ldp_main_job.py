@@ -369,16 +369,17 @@ def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_set_back(
     configs = {trial: search.suggest(trial) for trial in "abc"}
     for trial, value in (("a", 0.5), ("b", 0.25)):
         search._call("enter", trial, "Jane")
-        assert search._call("charge", trial, "Jane") is None
-        assert search._call("store", trial, value) == value
+        known, token = search._call("charge", trial, "Jane")
+        assert known is None
+        assert search._call("store", trial, token, value) == value
         search.on_trial_complete(trial, {"reward": value})
     search.save(str(tmp_path / "state"))
-    search._call("charge", "c", None)
-    assert search._call("store", "c", 0.75) == 0.75
+    _, token = search._call("charge", "c", None)
+    assert search._call("store", "c", token, 0.75) == 0.75
     again = LDPGPUCBSearch(1.0, reward_range=(0, 1))
     again.restore(str(tmp_path / "state"))
     assert again.suggest("c") == configs["c"]
-    assert again._call("store", "c", 0.9) == 0.75  # the first one stays
+    assert again._call("store", "c", token, 0.9) == 0.75  # the first one stays
     again.on_trial_complete("c", {"reward": 0.75})
     again.on_trial_complete("c", {"reward": 0.75})
     assert len(again._shown_so_far()["plays"]) == 3

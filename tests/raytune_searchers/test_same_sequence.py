@@ -72,9 +72,9 @@ def _in_tune() -> list[tuple[dict[str, Any], float]]:
 @pytest.mark.usefixtures("local_hosts")
 def test_one_algorithm_in_two_hosts() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with pytest.warns(PrivacyWarning, match="noise source"):
+    with pytest.warns(PrivacyWarning, match="the noise came from a test"):
         expected = _in_optuna()
-    with pytest.warns(PrivacyWarning, match="noise source"):
+    with pytest.warns(PrivacyWarning, match="the noise came from a test"):
         found = _in_tune()
     assert len(found) == len(expected) == 3 + 3 * 4 + 1
     assert [config for config, _ in found] == [params for params, _ in expected]
