@@ -36,6 +36,7 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
 )
 from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.scrub import own_error, public_name
 from privbo_plugins.sessions.rows import Curator
 
 Array = NDArray[np.float64]
@@ -254,7 +255,7 @@ def answer(given: argparse.Namespace) -> None:
         except ValueError as error:  # a file that somebody is just saving, say
             if given.watch is None:
                 raise
-            print(f"Not answered in this round: {error}", file=sys.stderr)
+            print(f"Not answered in this round: {_said(error)}", file=sys.stderr)
         if given.until is not None and told >= given.until:
             break
     print(f"{told} outcomes have been told so far; they are in {given.out}.")
@@ -271,7 +272,11 @@ def _answer_once(given: argparse.Namespace) -> int:
     """Answers the rows asked for whose outcome is known; how many were told in all."""
     y = read_outcomes(given.data, given.outcome)
     curator = Curator.resume(
-        vault=given.vault, run=given.run, outcomes=y, maximize=not given.minimize
+        vault=given.vault,
+        run=given.run,
+        outcomes=y,
+        outcome_column=given.outcome,
+        maximize=not given.minimize,
     )
     released = curator.certificate
     if released is None:
@@ -376,7 +381,9 @@ def _answer_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--outcome",
         required=True,
-        help="its column with outcomes: empty where not known yet, inf where there is none",
+        help="its column with outcomes: empty where not known yet, inf where there is none. The "
+        "first answer ties the release to it; unless outcomes are randomised, it must be none of "
+        "the released columns",
     )
     command.add_argument("--request", type=Path, required=True, help="the modeler's file")
     command.add_argument("--out", type=Path, required=True, help="answers, a JSON file")
@@ -405,13 +412,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130
         except (ValueError, PrivacyError, VaultError, ObjectiveFailedError) as error:
-            return _refuse(str(error))
+            return _refuse(_said(error))
         except OSError as error:
-            return _refuse(f"{error.strerror}: {error.filename}")
+            return _refuse(f"{error.strerror or public_name(error)}: {error.filename}")
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):
                 print(f"WARNING: {text}", file=sys.stderr)
     return 0
+
+
+def _said(error: Exception) -> str:
+    """The text of an engine's error; those of other libraries may quote an entry."""
+    return str(error) if type(error) is ObjectiveFailedError else own_error(error)[1]
 
 
 def _refuse(why: str) -> int:

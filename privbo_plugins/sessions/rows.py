@@ -107,6 +107,19 @@ _SAME = (
 
 _PREFIX = "outsourced:"
 
+_COLUMN = "outcome column"
+"""Mark that ties a run's answers to one column."""
+
+TIED = (
+    "answers are tied to one column of the data, by its name, which is none of the table's; what "
+    "stands under that name is not checked, nor are answers that were told before it was tied"
+)
+
+NOT_TIED = (
+    "answers are tied to no column whose name could be compared with the table's: nothing keeps "
+    "them from being entries of the table"
+)
+
 
 def _of_others(others: int) -> tuple[str, ...]:
     if others < 1:
@@ -115,6 +128,12 @@ def _of_others(others: int) -> tuple[str, ...]:
         f"the vault holds {others} other releases: for people whose rows are in several of them, "
         "the losses add up",
     )
+
+
+def _checked_column(name: str | None) -> str | None:
+    if name is None or (isinstance(name, str) and 0 < len(name) <= 512):
+        return name
+    raise ValueError("outcome_column must be a column's name of 1 to 512 characters, or None.")
 
 
 def _settings_of(vault: str, run: str) -> dict[str, Any]:
@@ -168,6 +187,8 @@ class Curator:
         columns: Names for the certificate, public.
         outcomes: Outcomes by row, shape (n,), or a function of the row's number; None for a
             curator that only releases.
+        outcome_column: Name of the column that outcomes come from, public. The first answer ties
+            the run to it. None ties nothing: outcomes are then whatever this program gives.
         outcome_epsilon: Privatises answers: of one row's answer. None gives them as they are.
         outcome_range: (low, high) from public knowledge that outcomes are clipped to.
         outcome_mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
@@ -180,7 +201,9 @@ class Curator:
 
     Raises:
         ValueError: For every argument outside its range; no text quotes an entry of the table.
-        PrivacyError: With ``on_excess="refuse"``, if a row lies outside.
+        PrivacyError: With ``on_excess="refuse"``, if a row lies outside; if ``outcome_column`` is
+            another than the run is tied to, or one of ``columns`` while answers are given as
+            they are.
         VaultError: If the vault holds another release under this name.
 
     Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, Algorithm 1.
@@ -214,6 +237,7 @@ class Curator:
         outcome_range: tuple[float, float] | None = None,
         outcome_mechanism: str = "laplace",
         outcome_delta: float | None = None,
+        outcome_column: str | None = None,
         maximize: bool = True,
         vault: str | None = None,
         run: str = "table",
@@ -236,6 +260,7 @@ class Curator:
         if on_excess == "refuse":
             self._refuse_excess()
         self._outcomes = checked_outcomes(outcomes, self.n)
+        self._outcome_column = _checked_column(outcome_column)
         self._private_answers = answer_mechanism(
             outcome_epsilon, outcome_range, outcome_mechanism, outcome_delta
         )
@@ -245,6 +270,8 @@ class Curator:
         self._vault: Vault = open_vault(vault)
         self._name = run
         self._run = self._joined()
+        with self._run.transaction() as tx:
+            self._check_column(tx)
         self._outlet = Outlet(self._run, noise)
         self._answers = self._answering(noise)
         if mechanism == "projection":
@@ -299,6 +326,7 @@ class Curator:
         vault: str,
         run: str = "table",
         outcomes: Outcomes | None = None,
+        outcome_column: str | None = None,
         maximize: bool = True,
     ) -> Curator:
         """The curator of an earlier release, with the settings that its vault holds.
@@ -308,9 +336,11 @@ class Curator:
             vault: Where the release was made.
             run: Its name there.
             outcomes: As for :class:`Curator`.
+            outcome_column: As for :class:`Curator`.
             maximize: As for :class:`Curator`.
 
         Raises:
+            PrivacyError: If answers must not come from ``outcome_column``.
             VaultError: If the vault holds no such release, or one of a table of another size.
         """
         known = _settings_of(vault, run)
@@ -326,6 +356,7 @@ class Curator:
                 bounds=None if low is None else list(zip(low, high, strict=True)),
                 columns=scaling.get("columns"),
                 outcomes=outcomes,
+                outcome_column=outcome_column,
                 maximize=maximize,
                 vault=vault,
                 run=run,
@@ -450,7 +481,8 @@ class Curator:
 
         Raises:
             ValueError: If there is no such row, or no outcomes were given.
-            PrivacyError: If an answer that is given as it is would not be a finite number.
+            PrivacyError: If an answer that is given as it is would not be a finite number, or
+                the run is tied to another outcome column meanwhile.
             ObjectiveFailedError: If the function of outcomes fails; what it said is withheld.
                 Where answers are randomised, a failure counts as the worst outcome instead.
         """
@@ -470,13 +502,49 @@ class Curator:
     def _tell(self, row: int) -> float:
         y = self._outcome(row)
         if self._answers is not None:
+            with self._run.transaction() as tx:
+                self._tie_column(tx)
             payer = f"row {row} of {self._name}"  # not a user of that number in another run
             return self._answers.release(str(row), y, payer, self._worst)
         if not math.isfinite(y):
             raise PrivacyError(f"Row {row} has no finite outcome, so there is no answer.")
-        order = Order(ANSWER, str(row), _free, lambda _noise: {"y": y}, PAYLOADS)
+        order = Order(ANSWER, str(row), self._tie_column, lambda _noise: {"y": y}, PAYLOADS)
         with self._run.transaction() as tx:
             return float(self._outlet.release(tx, order)["y"])
+
+    def _tie_column(self, tx: Transaction) -> None:
+        """All that an answer as it is costs: there is nothing that a ledger could count."""
+        self._check_column(tx)
+        if self._outcome_column is not None:
+            tx.mark(_COLUMN, self._outcome_column)
+
+    def _check_column(self, tx: Transaction) -> None:
+        """Each column told as it is would be another one that nothing protects.
+
+        Raises:
+            PrivacyError: If answers come from another column than before, or would tell entries
+                of the table.
+        """
+        name, tied = self._outcome_column, tx.marks(_COLUMN)
+        if name is None:
+            return
+        if tied and tied != (name,):
+            raise PrivacyError(
+                f"Answers of {self._name!r} come from column {tied[0]!r}, not from {name!r}: one "
+                "release answers for one column. Release a table under another name for another "
+                "column: the losses add up."
+            )
+        if self._private_answers is None and name in self._released_names():
+            raise PrivacyError(
+                f"Column {name!r} is in the released table, and answers are given as they are: "
+                "they would tell the very entries that the table protects. Name another column, "
+                "or release a table with outcome_epsilon and outcome_range."
+            )
+
+    def _released_names(self) -> set[str]:
+        """Of the table's columns; one of choices, "sex=F", is made of a column of the data."""
+        names = self._columns or ()
+        return {*names, *(name.partition("=")[0] for name in names)}
 
     def _outcome(self, row: int) -> float:
         given = self._outcomes
@@ -503,6 +571,7 @@ class Curator:
         """What may be claimed of everything released of one row so far: table and answer."""
         with self._run.transaction() as tx:
             reasons, released = tx.marks(UNPROTECTED), tx.released(TABLE, "0")
+            tied = bool(tx.marks(_COLUMN)) and self._columns is not None
             others = sum(key.startswith(_PREFIX) for key in tx.hosts()) - 1
         if self.mechanism == "projection":
             reasons = tuple(dict.fromkeys((NOT_PRIVATE, *reasons)))
@@ -514,6 +583,8 @@ class Curator:
         claimed = Certificate.from_dict(released).guarantee(len(self.answers()))
         why = tuple(dict.fromkeys((*claimed.reasons, *reasons)))
         notes = (*claimed.notes, *_of_others(others))
+        if claimed.n_answers and claimed.outcomes is None:
+            notes += (TIED if tied else NOT_TIED,)
         epsilon = math.inf if why else claimed.epsilon
         return replace(claimed, protected=not why, epsilon=epsilon, reasons=why, notes=notes)
 
@@ -536,7 +607,3 @@ def _with_noise(exact: Array, sigma: float, noise: NoiseSource, progress: Progre
         Z[start : start + step] = noise.add_gaussian(rows.ravel(), sigma).reshape(rows.shape)
         progress(min(start + step, len(Z)), len(Z))
     return Z
-
-
-def _free(_tx: Transaction) -> None:
-    """Answers that are told as they are cost nothing that a ledger could count."""

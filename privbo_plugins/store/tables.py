@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -262,6 +264,10 @@ STATEMENTS: dict[str, Any] = {
 }
 
 
+class WriteAheadError(VaultError):
+    """A vault's file cannot be switched back from write-ahead mode, for now."""
+
+
 Compiled = dict[str, tuple[str, tuple[str, ...] | None]]
 """SQL text and parameter order (None for named parameters) of every statement, by name."""
 
@@ -347,13 +353,28 @@ def make_engine(url: str | None) -> sa.Engine:
     else:
         parsed = sa.make_url(url)
         if parsed.get_backend_name() == "sqlite":
-            engine = sa.create_engine(
-                parsed, poolclass=NullPool, connect_args={"timeout": 60.0}, hide_parameters=True
-            )
+            engine = _make_file_engine(parsed)
         else:
             engine = _make_server_engine(parsed)
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "connect", _configure_sqlite)
+    return engine
+
+
+def _make_file_engine(url: sa.URL) -> sa.Engine:
+    """Its connections never create the file: one that went away would come back without a ledger.
+
+    SQLite would also make it readable for whomever the umask allows.
+    """
+    engine = sa.create_engine(
+        url, poolclass=NullPool, connect_args={"timeout": 60.0}, hide_parameters=True
+    )
+    existing = f"{Path(os.path.abspath(url.database or '')).as_uri()}?mode=rw"
+
+    def connect(dialect: Any, _record: Any, _arguments: Sequence[Any], options: Any) -> Any:
+        return dialect.connect(existing, **{**options, "uri": True})
+
+    sa.event.listen(engine, "do_connect", connect)
     return engine
 
 
@@ -374,5 +395,29 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA secure_delete=ON")
     cursor.execute("PRAGMA temp_store=MEMORY")
-    cursor.execute("PRAGMA synchronous=FULL")
+    # FULL leaves the directory unsynced: after a power loss the journal of a commit whose release
+    # has been published may be there again, and would take it back.
+    cursor.execute("PRAGMA synchronous=EXTRA")
+    try:
+        _leave_write_ahead(cursor, connection.OperationalError)
+    except BaseException:
+        cursor.close()  # first: its statement would keep the connection open
+        connection.close()  # while it is open, nobody else can leave write-ahead mode either
+        raise
     cursor.close()
+
+
+def _leave_write_ahead(cursor: Any, refusal: type[Exception]) -> None:
+    """Takes a file back that some tool has switched to WAL: its log keeps what was deleted."""
+    if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        return
+    try:
+        (mode,) = cursor.execute("PRAGMA journal_mode=DELETE").fetchone()
+    except refusal:
+        mode = "wal"
+    if mode != "delete":
+        raise WriteAheadError(
+            "The vault's file is in write-ahead mode (WAL), whose log keeps losses that were "
+            "deleted, and another program that has it open keeps it from being switched back. "
+            "Close that program, a database browser for example. Nothing was written."
+        )

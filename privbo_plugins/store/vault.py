@@ -5,7 +5,8 @@ of privatised rewards it holds the ledger and the releases, never a raw one.
 One implementation over SQLAlchemy serves three places:
 
 - ``None`` or ``"memory"``: inside this process, gone with it;
-- ``sqlite:///path``: a file, created with mode 0600, for processes of one machine;
+- ``sqlite:///path``: a file, created with mode 0600, for processes of one machine; one that is
+  somebody else's, or was emptied or cut, is refused;
 - ``postgresql://...``: for several machines;
 - ``env:NAME``: the URL that an environment variable holds, so that no pickle carries a password.
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import stat
 import threading
 import time
@@ -374,6 +376,83 @@ _NO_STORE = (
 
 _MEMORY: weakref.WeakValueDictionary[str, Vault] = weakref.WeakValueDictionary()
 
+_PATIENCE = 10.0
+"""Seconds in which whoever has created a file writes the tables into it."""
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(0.1 * 2**attempt * random.uniform(0.5, 1.0))  # two that collided must not again
+
+
+# A vault's file ----------------------------------------------------------------------------
+
+
+def _new_file(path: str) -> bool:
+    """Whether there was no file and one was created, for its owner alone."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _check_file(path: str) -> None:
+    """Looks at a file that is there, without opening it: closing it would drop SQLite's locks.
+
+    Raises:
+        VaultError: If it is no plain file, is somebody else's, or has lost its contents.
+    """
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise VaultError(_dangling(path) if os.path.islink(path) else _NO_STORE) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise VaultError(f"The vault file {path} is no plain file. Give the path of one.")
+    for doubt in _doubts(path, found):
+        warnings.warn(doubt, PrivacyWarning, stacklevel=5)  # whoever calls open_vault
+    _check_written(path)
+
+
+def _dangling(path: str) -> str:
+    return (
+        f"The vault file {path} is a link to a file that does not exist. Put the file back, or "
+        "give the path of the file itself."
+    )
+
+
+def _doubts(path: str, found: os.stat_result) -> Iterator[str]:
+    """What others may do with a file; whose it is can read it, and say who else may.
+
+    Raises:
+        VaultError: If it is neither this user's nor root's. Root is warned only: in a container
+            it often works on files of the user outside.
+    """
+    owner = found.st_uid
+    user = os.geteuid() if hasattr(os, "geteuid") else owner
+    whose = f"The vault file {path} belongs to another user (uid {owner}, this is uid {user})"
+    if owner not in (user, 0) and user != 0:
+        raise VaultError(
+            f"{whose}, who can read and change what must stay with this one. Run as its owner, "
+            "have it chown'ed, or give a path of your own."
+        )
+    if owner not in (user, 0):
+        yield f"{whose}, who can read and change it: chown it."
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        yield f"The vault file {path} can be read by other users: chmod 600 it."
+
+
+def _check_written(path: str) -> None:
+    """An empty file had a ledger before it was cut, or somebody is just creating it."""
+    deadline = time.monotonic() + _PATIENCE
+    while os.stat(path).st_size <= 1:  # SQLite takes one byte for none, too
+        if time.monotonic() > deadline:
+            raise VaultError(
+                f"The vault file {path} is empty: a ledger that it held is lost, and without it "
+                "everything would be released anew. Put the file back; if it never was a vault, "
+                "delete it."
+            )
+        time.sleep(0.02)
+
 
 class Vault:
     """A private store; open it with :func:`open_vault`.
@@ -398,6 +477,8 @@ class Vault:
         self._is_sqlite = self._engine.dialect.name == "sqlite"
         self._statements = database.compiled_for(self._engine)
         self.vault_id = self._create() if create else self._known_identity()
+        if self._is_sqlite and not self.in_memory:
+            self._check_length()
         self.handle = f"memory:{self.vault_id}" if url is None else url
 
     def __repr__(self) -> str:
@@ -416,16 +497,8 @@ class Vault:
         if parsed.get_backend_name() != "sqlite" or not path:
             return
         try:
-            if not create and not os.path.exists(path):
-                raise VaultError(_NO_STORE)
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError:
-            if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
-                warnings.warn(
-                    f"The vault file {path} can be read by other users: chmod 600 it.",
-                    PrivacyWarning,
-                    stacklevel=2,
-                )
+            if not (create and _new_file(path)):
+                _check_file(path)
         except OSError as error:
             raise VaultError(
                 f"The vault file {path} cannot be created: {error.strerror}. Give a path in a "
@@ -441,13 +514,29 @@ class Vault:
                 database.metadata.create_all(self._engine)
                 return self._identify()
             except errors as error:
+                if attempt == 4 and isinstance(error, database.WriteAheadError):
+                    raise
                 if attempt == 4:
                     raise VaultError(
                         f"The vault cannot be opened for writing ({type(error).__name__}). Check "
-                        "that the database exists, is reachable, and that this user may write it."
+                        "that the database exists, is whole and reachable, and that this user may "
+                        "write it."
                     ) from None
-                time.sleep(0.1 * 2**attempt)  # another process may be creating the tables
+                _pause(attempt)  # another process may be creating the tables
         raise VaultError("The vault cannot be opened.")
+
+    def _check_length(self) -> None:
+        """SQLite takes what is missing of a last page for zeros, and a row in it for none."""
+        with self.transaction("") as tx:
+            pages, size = (
+                tx._cursor.execute(f"PRAGMA {what}").fetchone()[0]
+                for what in ("page_count", "page_size")
+            )
+            if os.stat(self._engine.url.database or "").st_size < pages * size:
+                raise VaultError(
+                    "The vault's file was cut: its end is missing, and with it a part of the "
+                    "ledger. Nothing can be released without it. Put the file back."
+                )
 
     def _known_identity(self) -> str:
         """The identity of a store that exists; nothing is created."""
@@ -513,10 +602,16 @@ class Vault:
     def _connect(self) -> Any:
         from privbo_plugins.store import tables as database
 
-        try:
-            return self._engine.raw_connection()
-        except database.driver_errors(self._engine) as error:
-            raise VaultError(self._explain(error)) from None
+        for attempt in range(5):
+            try:
+                return self._engine.raw_connection()
+            except database.WriteAheadError:
+                if attempt == 4:
+                    raise
+            except database.driver_errors(self._engine) as error:
+                raise VaultError(self._explain(error)) from None
+            _pause(attempt)  # another worker may be switching the file back
+        raise VaultError("The vault cannot be opened.")
 
     @staticmethod
     def _roll_back(connection: Any) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from privbo_plugins import curator as command_line
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import (
     read_answers,
@@ -49,9 +53,9 @@ def release(folder: Path, *more: str, columns: list[str] = COLUMNS, out: str = "
     )  # fmt: skip
 
 
-def answer(folder: Path, *more: str) -> int:
+def answer(folder: Path, *more: str, outcome: str = "score") -> int:
     return main(
-        ["answer", str(folder / "people.csv"), "--outcome", "score",
+        ["answer", str(folder / "people.csv"), "--outcome", outcome,
          "--vault", f"sqlite:///{folder}/curator.db", "--request", str(folder / "request.json"),
          "--out", str(folder / "answers.json"), *more]
     )  # fmt: skip
@@ -135,6 +139,69 @@ def test_outcomes_that_nobody_privatises_are_said_to_be_as_they_are(
     vault = f"sqlite:///{folder}/curator.db"
     assert main(["report", "--table", str(folder / "t.npz"), "--vault", vault]) == 0
     assert "as they are" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["age", "bmi", "sex"])
+def test_columns_of_the_table_are_not_answered_as_they_are(
+    folder: Path, capsys: Any, name: str
+) -> None:
+    path = folder / "people.csv"
+    path.write_text(path.read_text().replace(",F,", ",0,").replace(",M,", ",1,"))
+    assert release(folder, columns=["--columns", "age:18:98", "bmi:10:60", "sex=0,1"]) == 0
+    request(folder, 1, 2)
+    assert answer(folder, outcome=name) == 2
+    assert f"Column '{name}' is in the released table" in capsys.readouterr().err
+    assert not (folder / "answers.json").exists()
+    assert answer(folder) == 0  # a refused column ties nothing
+    assert sorted(told(folder)) == [1, 2]
+
+
+def test_one_release_answers_for_one_column(folder: Path, capsys: Any) -> None:
+    path = folder / "people.csv"
+    head, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([f"{head},stay", *(f"{row},7" for row in rows)]) + "\n")
+    assert release(folder) == 0
+    request(folder, 1)
+    assert answer(folder) == 0
+    request(folder, 1, 2)
+    assert answer(folder, outcome="stay") == 2
+    assert "come from column 'score', not from 'stay'" in capsys.readouterr().err
+    assert sorted(told(folder)) == [1]
+    vault = f"sqlite:///{folder}/curator.db"
+    assert main(["report", "--table", str(folder / "t.npz"), "--vault", vault]) == 0
+    assert "answers are tied to one column of the data, by its name" in capsys.readouterr().out
+
+
+class Strange(ValueError):
+    """An error of another library, whose text quotes an entry and which nobody can rebuild."""
+
+    def __init__(self, entry: str, place: int) -> None:
+        super().__init__(f"{entry} at {place}")
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_errors_of_other_libraries_are_named_and_not_quoted(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    assert release(folder) == 0
+
+    def fails(*_: Any) -> Any:
+        if watched:  # the second round ends it
+            monkeypatch.setattr(command_line, "read_outcomes", reads)
+        raise Strange("Jane Doe", 7)
+
+    reads = command_line.read_outcomes
+    monkeypatch.setattr(command_line, "read_outcomes", fails)
+    more = ("--watch", "0.01", "--until", "0") if watched else ()
+    assert answer(folder, *more) == (0 if watched else 2)
+    seen = capsys.readouterr()
+    assert "an exception" in seen.err
+    assert "Jane" not in seen.out + seen.err
+
+
+def test_a_table_that_is_not_there_is_named(folder: Path, capsys: Any) -> None:
+    assert main(["report", "--table", str(folder / "none.npz")]) == 2
+    assert "none.npz" in capsys.readouterr().err
 
 
 def test_report_is_text_for_people_and_json_for_programs(folder: Path, capsys: Any) -> None:
@@ -338,6 +405,78 @@ def test_no_row_leaves_the_curators_side(folder: Path) -> None:
 
 
 # Files ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o027, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    files = ("t.npz", "request.json", "answers.json", "curator.db")
+    return {name: stat.S_IMODE((folder / name).stat().st_mode) for name in files}
+
+
+def test_exact_outcomes_are_for_their_owner_alone_and_a_table_for_whom_the_umask_allows(
+    folder: Path, umask: int
+) -> None:
+    assert release(folder) == 0
+    request(folder, 1)
+    for _ in range(2):
+        assert answer(folder) == 0
+        public = 0o666 & ~umask
+        assert modes(folder) == {
+            "t.npz": public, "request.json": public, "answers.json": 0o600, "curator.db": 0o600,
+        }  # fmt: skip
+        (folder / "answers.json").chmod(0o644)  # as earlier versions left it
+        request(folder, 1, 2)
+
+
+def test_randomised_answers_are_for_whom_the_umask_allows(folder: Path, umask: int) -> None:
+    assert release(folder, "--outcome-epsilon", "1", "--outcome-range", "-3", "3") == 0
+    request(folder, 1)
+    assert answer(folder) == 0
+    assert modes(folder)["answers.json"] == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("ending", ["npz", "parquet"])
+def test_a_table_that_protects_nothing_is_for_its_owner_alone(
+    folder: Path, umask: int, ending: str
+) -> None:
+    assert release(folder, "--mechanism", "projection", out=f"t.{ending}") == 0
+    assert stat.S_IMODE((folder / f"t.{ending}").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400])
+def test_replacing_a_file_opens_it_to_nobody_new(folder: Path, mode: int) -> None:
+    assert release(folder) == 0
+    for name in ("t.npz", "request.json"):
+        (folder / name).touch()
+        (folder / name).chmod(mode)
+    assert release(folder) == 0
+    write_request(folder / "request.json", "one", [1])
+    for name in ("t.npz", "request.json"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) & 0o077 == mode & 0o077
+
+
+def test_no_file_is_open_to_others_even_while_it_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert release(folder) == 0
+    request(folder, 1)
+    seen: list[int] = []
+    plain = os.replace
+
+    def spied(source: Any, target: Any) -> None:
+        seen.append(stat.S_IMODE(os.stat(source).st_mode))
+        plain(source, target)
+
+    monkeypatch.setattr(os, "replace", spied)
+    monkeypatch.setattr(os, "chmod", lambda *_: pytest.fail("created open or closed, not later"))
+    assert answer(folder) == 0
+    assert seen == [0o600]
 
 
 def test_requests_and_answers_name_their_table(tmp_path: Path) -> None:

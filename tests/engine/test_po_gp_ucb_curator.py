@@ -37,7 +37,8 @@ from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_REFUSAL,
 )
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.sessions.rows import NOT_TIED, TIED, Curator
+from privbo_plugins.store import vault as vault_module
 from privbo_plugins.store.release import TEST_NOISE
 from privbo_plugins.store.vault import Transaction, open_vault
 
@@ -196,6 +197,69 @@ def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
                            table.certificate.noise_sd)  # fmt: skip
 
 
+def test_a_release_that_a_power_loss_interrupted_is_made_anew_once(tmp_path: Path) -> None:
+    """The files as they were before the commit: nobody has seen what was drawn then."""
+    (tmp_path / "first").mkdir()
+    rows = np.zeros((150_000, 3))  # so many that pages are written before the commit
+    vault = tmp_path / "first" / "private.db"
+    curator = curator_of(rows, vault=f"sqlite:///{vault}", noise=InsecureNoise(1))
+    before = vault.read_bytes()
+    torn: dict[str, bytes] = {}
+
+    def captured(tx: Transaction, *stored: Any) -> str:
+        text = plain(tx, *stored)
+        torn.update({p.name: p.read_bytes() for p in vault.parent.iterdir()})
+        return text
+
+    plain = Transaction.release
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Transaction, "release", captured)
+        lost = curator.release()
+    assert len(torn) == 2
+    assert torn["private.db"] != before
+    (tmp_path / "later").mkdir()
+    for name, content in torn.items():
+        (tmp_path / "later" / name).write_bytes(content)
+        (tmp_path / "later" / name).chmod(0o600)
+    url = f"sqlite:///{tmp_path}/later/private.db"
+    again = curator_of(rows, vault=url, noise=InsecureNoise(2))
+    assert again.certificate is None
+    table = again.release()
+    assert np.mean(table.Z == lost.Z) < 1e-3
+    assert len(ledger(again)) == 1
+    other = curator_of(rows, vault=url, noise=InsecureNoise(3)).release()
+    assert np.array_equal(other.Z, table.Z)
+
+
+def damaged(raw: bytes) -> Iterator[bytes]:
+    """A vault's file after its end, or any one page, was lost."""
+    for length in (*range(0, len(raw), 2048), len(raw) - 1):
+        yield raw[:length]
+    for start in range(0, len(raw), 4096):
+        yield raw[:start] + bytes(4096) + raw[start + 4096 :]
+
+
+def test_a_damaged_vault_never_releases_another_table(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused, or replayed where the damage lies elsewhere."""
+    monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(vault_module, "_PATIENCE", 0.0)
+    url, rows = f"sqlite:///{path}", np.zeros((2000, 3))
+    first, outcomes = curator_of(rows, vault=url).release(), {"refused": 0, "replayed": 0}
+    for raw in damaged(path.read_bytes()):
+        path.write_bytes(raw)
+        try:
+            Z = curator_of(rows, vault=url).release().Z
+        except (VaultError, ValueError):
+            outcomes["refused"] += 1
+        else:
+            assert np.array_equal(Z, first.Z)
+            outcomes["replayed"] += 1
+    assert outcomes["refused"] > 50
+    assert outcomes["replayed"] > 5
+
+
 def test_a_vault_that_is_gone_releases_nothing(path: Path) -> None:
     noise = Counting()
     curator = curator_of(vault=f"sqlite:///{path}", noise=noise)
@@ -203,6 +267,7 @@ def test_a_vault_that_is_gone_releases_nothing(path: Path) -> None:
     with pytest.raises(VaultError):
         curator.release()
     assert noise.draws == 0
+    assert not path.exists()
 
 
 OTHER_SETTINGS: list[dict[str, Any]] = [
@@ -546,6 +611,78 @@ def test_an_answer_as_it_is_must_be_finite(value: Any) -> None:
     with pytest.raises(PrivacyError, match="Row 3 has no finite outcome"):
         curator.evaluate(3)
     assert curator.answers() == {}
+
+
+# One column ---------------------------------------------------------------------------------
+
+
+NAMED: dict[str, Any] = {"columns": ["age", "sex=F", "sex=M"], "outcomes": Y}
+
+
+def test_the_first_answer_ties_a_run_to_one_outcome_column(url: str) -> None:
+    """Not the first curator: one that told nothing may have been given a wrong name."""
+    curator_of(vault=url, outcome_column="typo", **NAMED)
+    first = curator_of(vault=url, outcome_column="score", **NAMED)
+    late = curator_of(vault=url, outcome_column="stay", **NAMED)
+    assert first.evaluate(3) == Y[3]
+    for refused in (
+        lambda: late.evaluate(4),
+        lambda: curator_of(vault=url, outcome_column="stay", **NAMED),
+        lambda: Curator.resume(vault=url, outcomes=Y, outcome_column="stay"),
+    ):
+        with pytest.raises(PrivacyError, match="come from column 'score', not from 'stay'"):
+            refused()
+    again = Curator.resume(vault=url, outcomes=Y, outcome_column="score")
+    assert again.evaluate(4) == Y[4]
+    assert again.answers() == {3: Y[3], 4: Y[4]}
+
+
+def test_the_column_of_randomised_answers_is_tied_too(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    first = curator_of(vault=url, outcome_column="score", **NAMED, **PRIVATE)
+    late = curator_of(vault=url, outcome_column="stay", **NAMED, **PRIVATE)
+    first.evaluate(3)
+    with pytest.raises(PrivacyError, match="come from column 'score'"):
+        late.evaluate(4)
+    assert list(first.answers()) == [3]
+
+
+@pytest.mark.parametrize("name", ["age", "sex", "sex=F"])
+def test_a_column_of_the_table_is_never_told_as_it_is(path: Path, name: str) -> None:
+    with pytest.raises(PrivacyError, match=f"Column '{name}' is in the released table"):
+        curator_of(vault=f"sqlite:///{path}", outcome_column=name, **NAMED)
+    randomised = curator_of(
+        vault=f"sqlite:///{path}", run="other", outcome_column=name, **NAMED, **PRIVATE
+    )
+    assert randomised.evaluate(3) != Y[3]  # the guarantee adds table and answer up
+
+
+def test_a_vault_whose_answers_were_tied_to_nothing_is_tied_at_its_next_one(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    before = curator_of(vault=url, **NAMED)  # as versions did that knew no columns
+    before.release()
+    before.evaluate(1)
+    assert NOT_TIED in before.guarantee().notes
+    after = Curator.resume(vault=url, outcomes=Y, outcome_column="score")
+    assert after.evaluate(1) == Y[1]
+    assert NOT_TIED in after.guarantee().notes  # replayed: nothing new was told
+    after.evaluate(2)
+    assert TIED in after.guarantee().notes
+    with pytest.raises(PrivacyError, match="come from column 'score'"):
+        Curator.resume(vault=url, outcomes=Y, outcome_column="stay")
+
+
+def test_a_table_without_names_claims_nothing_of_the_outcomes_name(path: Path) -> None:
+    curator = curator_of(vault=f"sqlite:///{path}", outcomes=Y, outcome_column="score")
+    curator.release()
+    curator.evaluate(1)
+    assert NOT_TIED in curator.guarantee().notes
+
+
+@pytest.mark.parametrize("name", ["", "x" * 513, 3, b"score"])
+def test_an_outcome_column_is_a_name(name: Any) -> None:
+    with pytest.raises(ValueError, match="outcome_column must be"):
+        curator_of(outcome_column=name)
 
 
 MECHANISMS: list[dict[str, Any]] = [

@@ -6,9 +6,14 @@ import gc
 import logging
 import os
 import pickle
+import shutil
+import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -285,13 +290,323 @@ def test_a_file_that_others_can_read_gives_a_warning(path: Path, mode: int) -> N
     open_vault(f"sqlite:///{path}").close()  # a warning would be an error here
 
 
-def test_a_journal_left_by_a_transaction_is_not_readable_by_others(path: Path) -> None:
-    vault = begin(open_vault(f"sqlite:///{path}"))
-    with vault.transaction("run") as tx:
-        tx.put_losses("t", SECRET)
-        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_a_journal_left_by_a_transaction_is_not_readable_by_others(path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        vault = begin(open_vault(f"sqlite:///{path}"))
+        with vault.transaction("run") as tx:
+            tx.put_losses("t", SECRET)
+            modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
+    finally:
+        os.umask(before)
     assert len(modes) == 2
     assert set(modes.values()) == {0o600}
+
+
+def owned_by_another(path: Path) -> int:
+    """Makes a file somebody else's than the user that a test pretends to be; whose it is."""
+    owner = os.geteuid() or 4321
+    os.chown(path, owner, -1)
+    return owner
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_of_another_user_is_refused(
+    path: Path, create: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_vault(f"sqlite:///{path}").close()
+    owner = owned_by_another(path)
+    monkeypatch.setattr(vault_module.os, "geteuid", lambda: owner + 1)
+    with pytest.raises(VaultError, match=f"belongs to another user .uid {owner}.*own"):
+        open_vault(f"sqlite:///{path}", create=create)
+
+
+def test_root_is_warned_of_a_file_of_another_user(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_vault(f"sqlite:///{path}").close()
+    owner = owned_by_another(path)
+    monkeypatch.setattr(vault_module.os, "geteuid", lambda: 0)
+    with pytest.warns(PrivacyWarning, match=f"belongs to another user .uid {owner}") as caught:
+        open_vault(f"sqlite:///{path}").close()
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_link_to_nothing_is_refused_and_nothing_is_made_where_it_points(
+    path: Path, create: bool
+) -> None:
+    path.symlink_to(path.parent / "elsewhere.db")
+    with pytest.raises(VaultError, match="link to a file that does not exist"):
+        open_vault(f"sqlite:///{path}", create=create)
+    assert not (path.parent / "elsewhere.db").exists()
+
+
+def test_a_link_to_a_vault_is_that_vault(path: Path) -> None:
+    first = open_vault(f"sqlite:///{path}")
+    (path.parent / "link.db").symlink_to(path)
+    assert open_vault(f"sqlite:///{path.parent}/link.db").vault_id == first.vault_id
+
+
+def test_what_is_no_plain_file_is_refused_without_waiting_for_it(path: Path) -> None:
+    os.mkfifo(path, 0o600)
+    with pytest.raises(VaultError, match="no plain file"):
+        open_vault(f"sqlite:///{path}")
+
+
+def test_a_file_that_goes_away_in_mid_run_does_not_come_back_without_its_ledger(
+    path: Path,
+) -> None:
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    path.unlink()
+    with pytest.raises(VaultError, match="unable to open"), vault.transaction("run"):
+        pass
+    assert list(path.parent.iterdir()) == []
+
+
+def test_paths_are_taken_as_they_are_whatever_signs_they_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vault = begin(open_vault("sqlite:///a b #1&mode=memory é.db"))
+    monkeypatch.chdir("/")
+    with vault.transaction("run") as tx:
+        assert tx.run() is not None
+    assert [p.name for p in tmp_path.iterdir()] == ["a b #1&mode=memory é.db"]
+
+
+def test_an_empty_file_is_waited_for_and_then_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is being created, or it was cut: then everything would be released anew."""
+    path.touch(0o600)
+    monkeypatch.setattr(vault_module, "_PATIENCE", 0.05)
+    with pytest.raises(VaultError, match="is empty"):
+        open_vault(f"sqlite:///{path}")
+    assert path.stat().st_size == 0
+    monkeypatch.setattr(vault_module, "_PATIENCE", 60.0)
+    content = path.parent / "other.db"
+    identity = open_vault(f"sqlite:///{content}").vault_id
+    later = threading.Timer(0.1, lambda: path.write_bytes(content.read_bytes()))
+    later.start()
+    assert open_vault(f"sqlite:///{path}").vault_id == identity
+    later.join()
+
+
+# Write-ahead mode ---------------------------------------------------------------------------
+
+
+def switched_to_wal(path: Path) -> sqlite3.Connection:
+    """What a database browser does: the file stays in this mode after it is closed."""
+    tool = sqlite3.connect(path, isolation_level=None)
+    assert tool.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
+    tool.execute("SELECT count(*) FROM privbo_runs").fetchone()
+    return tool
+
+
+def test_a_file_that_a_tool_switched_to_write_ahead_mode_is_switched_back(path: Path) -> None:
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    switched_to_wal(path).close()
+    with vault.transaction("run") as tx:
+        assert tx._cursor.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        tx.put_losses("t", SECRET)
+        assert {p.name for p in path.parent.iterdir()} == {path.name, f"{path.name}-journal"}
+
+
+def test_nothing_of_deleted_losses_stays_in_a_write_ahead_log(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    put(vault, "before", SECRET)
+    with closing(switched_to_wal(path)):
+        for work in (lambda: put(vault, "t", SECRET + 1), lambda: open_vault(vault.handle)):
+            with pytest.raises(VaultError, match=r"write-ahead mode.*Close that program"):
+                work()
+        assert traces(path.parent, SECRET + 1) == 0  # nothing was written
+    put(vault, "t", SECRET + 1)
+    with vault.transaction("run") as tx:
+        tx.purge()
+    assert [traces(path.parent, SECRET + j) for j in range(2)] == [0, 0]
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_log_that_a_crashed_tool_left_is_written_back_and_removed(path: Path) -> None:
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    put(vault, "t", SECRET)
+    crashed = path.parent / "crashed"
+    crashed.mkdir()
+    with closing(switched_to_wal(path)) as tool:
+        tool.execute("PRAGMA secure_delete=ON")
+        tool.execute("UPDATE privbo_losses SET data = zeroblob(length(data))")
+        for file in path.parent.glob("private.db*"):
+            shutil.copy(file, crashed)
+    assert traces(crashed, SECRET) > 0  # the control: its log has not been written back
+    later = open_vault(f"sqlite:///{crashed}/private.db")
+    with later.transaction("run") as tx:
+        assert not next(tx.blocks(["t"], len(SECRET))).any()
+    assert traces(crashed, SECRET) == 0
+    assert [p.name for p in crashed.iterdir()] == ["private.db"]
+
+
+def test_several_workers_take_a_file_back_from_write_ahead_mode(path: Path) -> None:
+    begin(open_vault(f"sqlite:///{path}"))
+    switched_to_wal(path).close()
+    opened: list[Vault] = []
+    errors = in_threads(5, lambda _: opened.append(open_vault(f"sqlite:///{path}")))
+    assert errors == []
+    assert len({vault.vault_id for vault in opened}) == 1
+
+
+# Power losses -------------------------------------------------------------------------------
+
+
+def large_release(tx: Transaction) -> None:
+    """So large that SQLite writes pages into the database before the commit."""
+    tx.charge(Charge("value", "7", 0.3, 0.1, 0.2))
+    tx.release("value", "7", {"values": [0.5]})
+    tx.put_losses("t", np.resize(SECRET, 600_000))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+def put_back(files: dict[str, bytes], folder: Path) -> Path:
+    """What an interrupted system leaves, and nothing else; the vault's path."""
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    return folder / "private.db"
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Path:
+    """A vault's path in a folder of its own."""
+    (tmp_path / "vault").mkdir()
+    return tmp_path / "vault" / "private.db"
+
+
+def test_a_transaction_that_a_power_loss_interrupted_leaves_no_trace(
+    alone: Path, tmp_path: Path
+) -> None:
+    vault = begin(open_vault(f"sqlite:///{alone}"))
+    before = alone.read_bytes()
+    with vault.transaction("run") as tx:
+        large_release(tx)
+        torn = contents(alone.parent)
+    assert set(torn) == {"private.db", "private.db-journal"}
+    assert torn["private.db"] != before  # only the journal can undo it
+    path = put_back(torn, tmp_path / "later")
+    later = open_vault(f"sqlite:///{path}")
+    assert contents(path.parent) == {"private.db": before}
+    with later.transaction("run") as tx:
+        assert (tx.charges(), tx.releases_after(0), tx.held()) == ([], [], [])
+        large_release(tx)
+    with pytest.raises(VaultError), later.transaction("run") as tx:
+        large_release(tx)
+
+
+def test_a_journal_that_came_back_after_its_commit_would_lose_the_release(
+    alone: Path, tmp_path: Path
+) -> None:
+    """Why a commit must not end before the directory is synced: the next test looks at that."""
+    vault = begin(open_vault(f"sqlite:///{alone}"))
+    before = alone.read_bytes()
+    with vault.transaction("run") as tx:
+        large_release(tx)
+        os.link(f"{alone}-journal", tmp_path / "kept")
+    with vault.transaction("run") as tx:
+        assert tx.released("value", "7") == {"values": [0.5]}
+    assert list(contents(alone.parent)) == ["private.db"]
+    files = {
+        "private.db": alone.read_bytes(),
+        "private.db-journal": (tmp_path / "kept").read_bytes(),
+    }
+    path = put_back(files, tmp_path / "later")
+    with open_vault(f"sqlite:///{path}").transaction("run") as tx:
+        assert tx.released("value", "7") is None
+    assert path.read_bytes() == before
+
+
+PUBLISHES = """
+import os, sys
+from privbo_plugins.store.vault import open_vault
+vault = open_vault(sys.argv[1])
+with vault.transaction("run") as tx:
+    tx.new_run("host", {})
+    tx.release("value", "7", {"values": [0.5]})
+os.write(1, b"published")
+"""
+
+
+def strace() -> str:
+    """The tracer's path, where there is one and the system lets it trace."""
+    found = shutil.which("strace")
+    if found is None:
+        pytest.skip("strace is not installed: what reaches the disk in which order is not seen")
+    tried = subprocess.run([found, "-o", os.devnull, "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip("this system lets nobody trace system calls")
+    return found
+
+
+def test_the_directory_is_synced_after_the_journal_is_removed_and_before_publishing(
+    alone: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls"
+    command = [strace(), "-f", "-y", "-e", "trace=fsync,fdatasync,unlink,unlinkat,write",
+               "-o", str(log), sys.executable, "-c", PUBLISHES, f"sqlite:///{alone}"]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    calls = log.read_text().splitlines()
+    published = next(i for i, call in enumerate(calls) if "published" in call)
+    removed = max(
+        i for i, call in enumerate(calls[:published]) if "unlink" in call and "-journal" in call
+    )
+    synced = [call for call in calls[removed:published] if "sync(" in call]
+    assert any(f"<{alone.parent}>)" in call for call in synced)
+
+
+def test_every_connection_syncs_the_directory_and_overwrites_what_it_deletes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = begin(open_vault(f"sqlite:///{path}"))
+    wanted = {"synchronous": 3, "secure_delete": 1, "journal_mode": "delete", "temp_store": 2}
+
+    def found(cursor: sqlite3.Cursor) -> dict[str, object]:
+        return {name: cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in wanted}
+
+    for opened in (
+        vault,
+        open_vault(vault.handle, create=False),
+        pickle.loads(pickle.dumps(vault)),
+    ):
+        with opened.transaction("run") as tx:
+            assert found(tx._cursor) == wanted
+        with closing(opened._engine.raw_connection()) as connection:
+            assert found(connection.cursor()) == wanted
+    monkeypatch.setattr(vault_module.os, "getpid", lambda: -1)
+    with vault.transaction("run") as tx:
+        assert found(tx._cursor) == wanted
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("length", [0, 1, 99, 512, 4096, 20_000, 20_480, -4096, -512, -1])
+def test_a_file_whose_end_is_lost_is_refused(
+    path: Path, length: int, create: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vault_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(vault_module, "_PATIENCE", 0.01)
+    with begin(open_vault(f"sqlite:///{path}")).transaction("run") as tx:
+        tx.release("value", "7", {"values": [0.5]})
+    left = path.read_bytes()[:length]
+    path.write_bytes(left)
+    for _ in range(2):
+        with pytest.raises(VaultError):
+            open_vault(f"sqlite:///{path}", create=create)
+    assert path.read_bytes() == left
 
 
 @pytest.fixture(

@@ -117,6 +117,46 @@ _VAULT = (
         new="PRAGMA secure_delete=OFF",
         tests=(f"{_TESTS}/test_vault.py::test_nothing_of_deleted_losses_stays_in_the_file",),
     ),
+    Mutant(
+        name="a_commit_that_a_power_loss_takes_back",
+        breaks="A release is published when its commit can no longer be undone.",
+        file=f"{_ENGINE}/store/tables.py",
+        old="PRAGMA synchronous=EXTRA",
+        new="PRAGMA synchronous=FULL",
+        tests=(
+            f"{_TESTS}/test_vault.py"
+            "::test_every_connection_syncs_the_directory_and_overwrites_what_it_deletes",
+        ),
+    ),
+    Mutant(
+        name="deleted_rows_stay_in_the_log",
+        breaks="A vault's file does not stay in write-ahead mode.",
+        file=f"{_ENGINE}/store/tables.py",
+        old='fetchone()[0] != "wal"',
+        new='fetchone()[0] != "persist"',
+        tests=(
+            f"{_TESTS}/test_vault.py::test_nothing_of_deleted_losses_stays_in_a_write_ahead_log",
+        ),
+    ),
+    Mutant(
+        name="a_lost_file_comes_back_empty",
+        breaks="A vault's file that went away is not made anew by SQLite.",
+        file=f"{_ENGINE}/store/tables.py",
+        old="?mode=rw",
+        new="?mode=rwc",
+        tests=(
+            f"{_TESTS}/test_vault.py"
+            "::test_a_file_that_goes_away_in_mid_run_does_not_come_back_without_its_ledger",
+        ),
+    ),
+    Mutant(
+        name="a_vault_of_somebody_else",
+        breaks="A vault's file belongs to who uses it.",
+        file=f"{_ENGINE}/store/vault.py",
+        old="if owner not in (user, 0) and user != 0:",
+        new="if owner == -1:",
+        tests=(f"{_TESTS}/test_vault.py::test_a_file_of_another_user_is_refused",),
+    ),
 )
 
 _REWARDS = (
@@ -258,8 +298,8 @@ _ROWS = (
         name="a_table_for_each_curator",
         breaks="A table is drawn once, whoever asks for it again.",
         file=f"{_ENGINE}/sessions/rows.py",
-        old="        self._run_id = _run_id(run)\n",
-        new='        self._run_id = _run_id(f"{run}/{id(self)}")\n',
+        old='begin_or_join(self._vault, f"{_PREFIX}{self._name}"',
+        new='begin_or_join(self._vault, f"{_PREFIX}{self._name}/{id(self)}"',
         tests=(
             f"{_TESTS}/test_po_gp_ucb_curator.py"
             "::test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now",
@@ -286,6 +326,39 @@ _ROWS = (
         tests=(
             f"{_TESTS}/test_po_gp_ucb_curator.py"
             "::test_privatised_answers_are_charged_and_drawn_once_a_row",
+        ),
+    ),
+    Mutant(
+        name="entries_of_the_table_as_answers",
+        breaks="A column of the table is not answered as it is.",
+        file=f"{_ENGINE}/sessions/rows.py",
+        old="if self._private_answers is None and name in self._released_names():",
+        new="if self._private_answers is not None and name == self._name:",
+        tests=(
+            f"{_TESTS}/test_po_gp_ucb_curator.py"
+            "::test_a_column_of_the_table_is_never_told_as_it_is",
+        ),
+    ),
+    Mutant(
+        name="a_column_a_row",
+        breaks="A release answers for one column.",
+        file=f"{_ENGINE}/sessions/rows.py",
+        old="if tied and tied != (name,):",
+        new="if not name:",
+        tests=(
+            f"{_TESTS}/test_po_gp_ucb_curator.py"
+            "::test_the_first_answer_ties_a_run_to_one_outcome_column",
+        ),
+    ),
+    Mutant(
+        name="exact_outcomes_for_everybody",
+        breaks="A file of exact outcomes is for its owner alone.",
+        file=f"{_ENGINE}/algorithms/po_gp_ucb/files.py",
+        old="(0o600 if private else 0o666)",
+        new="(0o666 if private else 0o600)",
+        tests=(
+            f"{_TESTS}/test_curator_cli.py"
+            "::test_exact_outcomes_are_for_their_owner_alone_and_a_table_for_whom_the_umask_allows",
         ),
     ),
 )

@@ -193,9 +193,8 @@ def test_no_spelling_hides_that_vault_and_study_share_a_database(
 
 
 def test_a_hard_link_does_not_hide_it_either(tmp_path: Path) -> None:
-    (tmp_path / "study.db").touch(0o600)
-    (tmp_path / "vault.db").hardlink_to(tmp_path / "study.db")
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
+    (tmp_path / "study.db").hardlink_to(tmp_path / "vault.db")
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db")
     refuses_to_share(sampler, storage)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from privbo_plugins.algorithms.po_gp_ucb.files import replace_file
 
 _LARGEST = 2**26
 """Bytes that a file of the other side may have."""
@@ -57,6 +57,8 @@ def write_answers(
 ) -> None:
     """Writes all outcomes told so far, and what may be claimed of them.
 
+    The file is for its owner alone unless the guarantee says that outcomes are randomised.
+
     Args:
         path: Where to.
         table: Digest of the released table.
@@ -65,7 +67,9 @@ def write_answers(
     """
     told = {str(row): float(y) for row, y in sorted(answers.items())}
     write_json(
-        path, {"format": _ANSWERS, "table": table, "answers": told, "guarantee": dict(guarantee)}
+        path,
+        {"format": _ANSWERS, "table": table, "answers": told, "guarantee": dict(guarantee)},
+        private=guarantee.get("outcomes") is None or not guarantee.get("protected"),
     )
 
 
@@ -91,19 +95,14 @@ def read_answers(path: str | Path, table: str) -> dict[int, float]:
     return told
 
 
-def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
-    """Replaces a JSON file at once: a reader sees the old one or the new one."""
-    target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
-        os.chmod(name, 0o644)  # both sides read it; the directory decides who else does
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def write_json(path: str | Path, content: Mapping[str, Any], *, private: bool = False) -> None:
+    """Replaces a JSON file at once; see :func:`replace_file` for who may read it."""
+    text = json.dumps(content, indent=1) + "\n"
+    replace_file(Path(path), lambda beside: _write(beside, text), private=private)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
 
 
 def _read(path: str | Path, kind: str, table: str) -> dict[str, Any] | None:

@@ -6,11 +6,10 @@ the certificate as JSON beside the numbers. Whoever has the file can check what 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from privbo_plugins.algorithms.po_gp_ucb.claims import (
     total_delta,
     total_epsilon,
 )
+from privbo_plugins.algorithms.po_gp_ucb.files import replace_file
 from privbo_plugins.privacy.accountant import gdp_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 
@@ -201,20 +201,15 @@ class ReleasedTable:
     def save(self, path: str | Path) -> Path:
         """Writes ``.npz``, or ``.parquet`` by the path's ending; replaces the file at once.
 
+        Who may read it is for the umask to say; an unprotected table is for its owner alone.
+
         Raises:
             ValueError: If the ending is another, or pyarrow is needed and not installed.
         """
         target = Path(path)
         write = _WRITERS[checked_ending(target)]
-        handle, name = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
-        os.close(handle)
-        try:
-            write(self, Path(name))
-            os.chmod(name, 0o644)  # made to be given away; the directory decides who reads it
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        protected = self.certificate.protected
+        replace_file(target, lambda beside: write(self, beside), private=not protected)
         return target
 
     @classmethod
@@ -228,7 +223,7 @@ class ReleasedTable:
         source = Path(path)
         read = _READERS[checked_ending(source)]
         if not source.exists():
-            raise FileNotFoundError(f"There is no file {source}.")
+            raise FileNotFoundError(errno.ENOENT, "There is no file", str(source))
         try:
             Z, text = read(source)
             fields = json.loads(text)
