@@ -19,7 +19,14 @@ from privbo_plugins.privacy.source import NoiseSource
 
 Array = NDArray[np.float64]
 
-__all__ = ["InsecureNoise", "NoiseSource", "SecureNoise", "choose", "grid_exponent"]
+__all__ = [
+    "InsecureNoise",
+    "NoiseSource",
+    "SecureNoise",
+    "choose",
+    "grid_exponent",
+    "is_secure",
+]
 
 _GRID_BITS = 60
 _COIN_BITS = 60
@@ -37,22 +44,19 @@ class SecureNoise:
     rho = (sensitivity / scale)² / 2 holds exactly, Gaussian DP up to the width of the grid. Its
     float Laplace lies on such a grid too, and its coin has exactly the probability it is given.
 
-    Measurements are built on first use, a vector length and scale at a time; they cannot be
-    pickled and are left behind when this object is.
+    It has no state: nothing can be put into an instance or pickled with it. OpenDP's measurements
+    are built on first use, a vector length and scale at a time, and kept by this module.
 
     Example:
         >>> SecureNoise().add_gaussian(np.zeros(3), 1.0).shape
         (3,)
     """
 
-    def __init__(self) -> None:
-        self._measurements: dict[tuple[int | str, float], Any] = {}
+    __slots__ = ()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._measurements = {}
+    def __setstate__(self, state: object) -> None:
+        # Pickles of earlier versions bring an empty dictionary along.
+        pass
 
     def add_gaussian(self, value: Array, scale: float) -> Array:
         """``value + N(0, scale² I)`` on OpenDP's grid.
@@ -64,7 +68,8 @@ class SecureNoise:
             raise ValueError(f"The noise scale must be positive and finite, got {scale}.")
         if not np.isfinite(value).all():
             raise ValueError("The value must be finite: clip before noise is added.")
-        return np.array(self._measurement(value.size, scale)(value.tolist()), dtype=float)
+        drawn = _measurement(value.size, float(scale))(value.tolist())
+        return np.array(drawn, dtype=float)
 
     def add_laplace(self, value: float, scale: float) -> float:
         """``value + Laplace(scale)`` on OpenDP's grid.
@@ -76,7 +81,7 @@ class SecureNoise:
             raise ValueError(f"The noise scale must be positive and finite, got {scale}.")
         if not math.isfinite(value):
             raise ValueError("The value must be finite: clip before noise is added.")
-        return float(self._measurement("laplace", scale)(float(value)))
+        return float(_measurement("laplace", float(scale))(float(value)))
 
     def flip(self, probability: float) -> bool:
         """True with exactly this probability.
@@ -86,21 +91,33 @@ class SecureNoise:
         """
         if not 0.5 <= probability < 1:
             raise ValueError(f"The probability must lie in [1/2, 1), got {probability}.")
-        return bool(self._measurement("coin", probability)(True))
+        return bool(_measurement("coin", float(probability))(True))
 
     def integer(self, n: int) -> int:
         """Uniform over 0, ..., n - 1, without bias."""
         return secrets.randbelow(n)
 
-    def _measurement(self, kind: int | str, parameter: float) -> Any:
-        key = (kind, float(parameter))
-        if key not in self._measurements:
-            if len(self._measurements) >= 64:
-                self._measurements.clear()
-            self._measurements[key] = _measurement(*key)
-        return self._measurements[key]
+
+def _methods() -> dict[str, Any]:
+    return {name: value for name, value in vars(SecureNoise).items() if callable(value)}
 
 
+_AS_DEFINED = _methods()
+
+
+def is_secure(noise: object) -> bool:
+    """Whether a privacy claim may rest on this source: :class:`SecureNoise`, as defined here.
+
+    A subclass is another source, and so is the class once one of its methods has been replaced.
+
+    Example:
+        >>> is_secure(SecureNoise()), is_secure(InsecureNoise(0))
+        (True, False)
+    """
+    return type(noise) is SecureNoise and _methods() == _AS_DEFINED
+
+
+@lru_cache(maxsize=64)
 def _measurement(kind: int | str, parameter: float) -> Any:
     # Not opendp.prelude: it imports scikit-learn and pandas where they are installed, 1.5 s.
     from opendp import measurements

@@ -13,7 +13,8 @@ Array = NDArray[np.float64]
 class NoiseSource(Protocol):
     """Draws the noise of every mechanism.
 
-    A privacy claim is made for :class:`SecureNoise` itself and nothing else, not even a subclass.
+    A privacy claim is made for :class:`SecureNoise` itself and nothing else, not even a subclass
+    (:func:`privbo_plugins.privacy.noise.is_secure`).
     """
 
     def add_gaussian(self, value: Array, scale: float) -> Array:

@@ -16,6 +16,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from privbo_plugins.privacy import mechanisms
+from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.mechanisms import (
     SENSITIVITY_SLACK,
     BoundedMean,
@@ -27,7 +28,7 @@ from privbo_plugins.privacy.mechanisms import (
     mean_of_clipped_rows,
     mean_of_clipped_values,
 )
-from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise, is_secure
 
 EXTREME = [np.nan, np.inf, -np.inf, 1e308, -1e308, 1e300, 1e-300, 5e-324, 0.0, -0.0]
 anything = st.sampled_from(EXTREME) | st.floats() | st.floats(-2, 2)
@@ -307,7 +308,54 @@ def test_many_scales_do_not_pile_up() -> None:
     noise = SecureNoise()
     for j in range(1, 140):
         assert noise.add_gaussian(np.zeros(1), float(j)).shape == (1,)
-    assert len(noise._measurements) <= 64
+    assert noise_module._measurement.cache_info().currsize <= 64
+
+
+METHODS = ("add_gaussian", "add_laplace", "flip", "integer")
+
+
+@pytest.mark.parametrize("name", [*METHODS, "anything"])
+def test_nothing_can_be_put_into_an_instance_of_secure_noise(name: str) -> None:
+    noise = SecureNoise()
+    with pytest.raises(AttributeError):
+        setattr(noise, name, lambda *_: 0.0)
+    assert is_secure(noise)
+
+
+@pytest.mark.parametrize("name", [*METHODS, "__getattribute__"])
+def test_a_patched_class_is_no_secure_noise(name: str) -> None:
+    noise = SecureNoise()
+    assert is_secure(noise)
+    own = vars(SecureNoise).get(name)
+    setattr(SecureNoise, name, object.__getattribute__)
+    try:
+        assert not is_secure(noise)
+    finally:
+        delattr(SecureNoise, name)
+        if own is not None:
+            setattr(SecureNoise, name, own)
+    assert is_secure(noise)
+
+
+def test_only_the_class_itself_is_secure_noise() -> None:
+    class Silent(SecureNoise):
+        pass
+
+    class Pretender:
+        __class__ = SecureNoise
+
+    assert isinstance(Pretender(), SecureNoise)
+    assert not any(is_secure(x) for x in (Silent(), Pretender(), InsecureNoise(0), None))
+
+
+def test_secure_noise_that_was_pickled_when_it_had_state_still_loads() -> None:
+    earlier = b"".join(
+        [
+            b"\x80\x02cprivbo_plugins.privacy.noise\nSecureNoise\n",
+            b")\x81}b.",  # an empty state, which __setstate__ used to take
+        ]
+    )
+    assert is_secure(pickle.loads(earlier))
 
 
 def test_insecure_noise_is_reproducible_and_says_so() -> None:

@@ -69,7 +69,7 @@ _RECORDS = (
         name="noise_of_a_seed",
         breaks="Noise comes from the operating system, whatever a program has seeded.",
         file=f"{_ENGINE}/privacy/noise.py",
-        old="return np.array(self._measurement(value.size, scale)(value.tolist()), dtype=float)",
+        old="return np.array(drawn, dtype=float)",
         new="return np.asarray(value + scale * np.random.standard_normal(value.shape))",
         tests=(
             f"{_TESTS}/test_mechanisms.py::test_secure_noise_never_repeats_whatever_is_seeded",

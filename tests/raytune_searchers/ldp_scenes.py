@@ -51,7 +51,6 @@ class DeadlyNoise(SecureNoise):
         return {"folder": self.folder, "faults": self.faults}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({})
         self.__dict__.update(state)
 
     def add_laplace(self, value: float, scale: float) -> float:

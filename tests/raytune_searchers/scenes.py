@@ -88,7 +88,6 @@ class CountedNoise(SecureNoise):
         return {"file": self.file}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({})
         self.file = state["file"]
 
     def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:

@@ -10,16 +10,15 @@ import json
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
 
 from optuna_samplers import DPGIBOSampler
-from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import Vault
 from tests.optuna_samplers.runs import broad, make_sampler, squares
@@ -48,20 +47,23 @@ def _append(path: Path, line: Any) -> None:
 class CountingNoise:
     """Writes down each draw of this process's secure noise before it, and its outcome after.
 
-    Put into the class itself: a run with an injected source is never called private.
+    Put where OpenDP is called: a run with an injected source is never called private.
     """
 
     def __init__(self, folder: Path) -> None:
         self.label: tuple[str, str] = ("", "")
-        draw = SecureNoise.add_gaussian
+        measurement = noise_module._measurement
 
-        def add_gaussian(noise: SecureNoise, value: np.ndarray, scale: float) -> np.ndarray:
-            _append(folder / "draws", self.label)
-            noisy = draw(noise, value, scale)
-            _append(folder / "outcomes", [*self.label, noisy.tolist()])
-            return noisy
+        def counted(kind: int | str, parameter: float) -> Callable[[Any], Any]:
+            def draw(value: Any) -> Any:
+                _append(folder / "draws", self.label)
+                noisy = measurement(kind, parameter)(value)
+                _append(folder / "outcomes", [*self.label, noisy])
+                return noisy
 
-        SecureNoise.add_gaussian = add_gaussian  # type: ignore[method-assign]
+            return draw
+
+        noise_module._measurement = counted  # type: ignore[assignment]
 
 
 class Killer:

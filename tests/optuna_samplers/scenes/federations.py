@@ -25,7 +25,7 @@ from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig, r
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import connect
-from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.store.vault import Transaction
 
 SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
@@ -195,7 +195,7 @@ def install_in_server(death: Death, draws: Path) -> None:
     "after draw", "before commit", "after commit".
     """
     add, charge, release = RoundSum.add, Transaction.charge, Transaction.release
-    draw, close = SecureNoise.add_gaussian, FederatedServer._close
+    measurement, close = noise_module._measurement, FederatedServer._close
     now = [0]
 
     def _add(total: RoundSum, n: int, w: np.ndarray) -> None:
@@ -208,11 +208,14 @@ def install_in_server(death: Death, draws: Path) -> None:
         charge(tx, charged)
         death.at("after charge", charged.key)
 
-    def _add_gaussian(noise: SecureNoise, value: np.ndarray, scale: float) -> np.ndarray:
-        noisy = draw(noise, value, scale)
-        append(draws, [now[0], noisy.tolist()])
-        death.at("after draw", now[0])
-        return noisy
+    def _measurement(kind: int | str, parameter: float) -> Callable[[Any], Any]:
+        def draw(value: Any) -> Any:
+            noisy = measurement(kind, parameter)(value)
+            append(draws, [now[0], noisy])
+            death.at("after draw", now[0])
+            return noisy
+
+        return draw
 
     def _release(tx: Transaction, seq: int, kind: str, key: str, payload: Any) -> None:
         release(tx, seq, kind, key, payload)
@@ -225,7 +228,7 @@ def install_in_server(death: Death, draws: Path) -> None:
 
     RoundSum.add = _add  # type: ignore[method-assign]
     Transaction.charge, Transaction.release = _charge, _release  # type: ignore[method-assign]
-    SecureNoise.add_gaussian = _add_gaussian  # type: ignore[method-assign]
+    noise_module._measurement = _measurement  # type: ignore[assignment]
     FederatedServer._close = _close  # type: ignore[method-assign]
 
 
