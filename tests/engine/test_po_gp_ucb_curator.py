@@ -587,7 +587,7 @@ def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
         assert curator._answers is not None
         assert curator._answers.most() == (1, 0.7)
         with curator._vault.transaction(curator._answers.run_id) as tx:
-            people = {person for person, _, _ in tx.plays_of_everybody()}
+            people = {person for person, *_ in tx.plays_of_everybody()}
     assert len(people) == 2
     assert not any(curators[0]._answers._pseudonym("x", name) in people for name in (3, "3"))
 

@@ -154,9 +154,28 @@ _REWARDS = (
         name="budget_off_by_one",
         breaks="A user is refused before a play that the user's budget does not hold.",
         file=f"{_ENGINE}/sessions/rewards.py",
-        old="self._total(tx.plays_of(person), more=1)",
-        new="self._total(tx.plays_of(person))",
+        old="plays = Counter([self.mechanism.play])",
+        new="plays = Counter[Play]()",
         tests=(f"{_TESTS}/test_plays.py::test_a_user_is_refused_before_anything_is_drawn",),
+    ),
+    Mutant(
+        name="deltas_of_plays_forgotten",
+        breaks="What a user's plays cost together is claimed at a delta that covers all of them.",
+        file=f"{_ENGINE}/privacy/accountant.py",
+        old="added = _added(plays) if declared <= delta else math.inf",
+        new="added = _added(plays)",
+        tests=(
+            f"{_TESTS}/test_composed_plays.py"
+            "::test_a_user_s_gaussian_plays_in_several_runs_are_claimed_at_a_true_pair",
+        ),
+    ),
+    Mutant(
+        name="a_name_of_many_spellings",
+        breaks="One user pays from one account, however the name is spelt.",
+        file=f"{_ENGINE}/users.py",
+        old='return unicodedata.normalize("NFKC", _spelling(user)).strip()',
+        new="return repr(user_name(user))",
+        tests=(f"{_TESTS}/test_plays.py::test_a_name_is_one_user_however_it_is_spelt",),
     ),
     Mutant(
         name="claim_rounded_down",
