@@ -180,9 +180,9 @@ _REWARDS = (
     Mutant(
         name="claim_rounded_down",
         breaks="No figure of a claim is printed smaller than it is.",
-        file=f"{_ENGINE}/privacy/guarantee.py",
-        old="Context(prec=digits, rounding=ROUND_CEILING)",
-        new="Context(prec=digits, rounding=ROUND_FLOOR)",
+        file=f"{_ENGINE}/privacy/figures.py",
+        old="context = Context(prec=digits, rounding=ROUND_CEILING)",
+        new="context = Context(prec=digits, rounding=ROUND_FLOOR)",
         tests=(f"{_TESTS}/test_plays.py::test_no_claim_of_a_play_is_rounded_down",),
     ),
 )
