@@ -141,6 +141,12 @@ def _claimed(epsilon: float, claimed_delta: float, delta: float) -> float:
     return epsilon
 
 
+NOT_COVERED_COPIES = (
+    "a process, container or virtual machine that is saved while it runs and resumed twice: both "
+    "copies may draw the same noise, and then the difference of what they release is exact"
+)
+"""A limit of every guarantee: the noise generator's state lies in the process's memory."""
+
 NOT_COVERED_TUNER = (
     "training records: a model trained on secret data must be trained privately, and its cost "
     "declared as training_mu",
@@ -153,6 +159,7 @@ NOT_COVERED_TUNER = (
     "run times, and whether a trial fails or is pruned",
     "what the objective itself prints, logs or writes",
     "other studies on the same records: their mu add up as squares",
+    NOT_COVERED_COPIES,
 )
 """Limits of every guarantee that rests on per-record losses."""
 
@@ -253,6 +260,7 @@ NOT_COVERED_LOCAL = (
     "the trial depends on",
     "names, ranges, choices and constants of the search space, which are stored as they are",
     "the same user's rewards in other studies: their epsilons add up",
+    NOT_COVERED_COPIES,
 )
 """Limits of every guarantee for privatised rewards."""
 
@@ -354,6 +362,7 @@ NOT_COVERED_FEDERATION = (
     "the other agents and whoever sees what they receive, not from the server",
     "names, ranges and choices of the search space, and the public value range",
     "other federations of the same agents: their losses add up",
+    NOT_COVERED_COPIES,
 )
 """Limits of every guarantee for a federation's agents."""
 
@@ -462,6 +471,7 @@ NOT_COVERED_OUTSOURCED = (
     "the table anew",
     "what the curator releases elsewhere of the same people, other tables of the same rows "
     "included: the losses add up",
+    NOT_COVERED_COPIES,
 )
 """Limits of every guarantee for a released table."""
 

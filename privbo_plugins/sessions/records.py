@@ -708,8 +708,9 @@ class Session:
         return Guarantee(
             protected=not reasons,
             mechanism=(
-                "Gaussian noise from the operating system's entropy on means of per-record "
-                "gradients clipped in L2 norm, on means of clipped values"
+                "Gaussian noise (OpenDP's cryptographic generator, seeded from the operating "
+                "system's entropy) on means of per-record gradients clipped in L2 norm, on means "
+                "of clipped values"
                 + (", on fractions of records within the norm" if self.config.adaptive else "")
                 + "; every release is post-processed only"
             ),

@@ -21,7 +21,7 @@ from privbo_plugins.store.vault import Transaction, Vault
 from privbo_plugins.users import User, earlier_names, one_name
 
 TEST_NOISE = "the noise came from a test source"
-"""Why nothing may be claimed for releases that did not come from the system's entropy."""
+"""Why nothing may be claimed for releases that the secure source did not draw."""
 
 _WORDS = {
     "laplace": "clipping to the public range, Laplace noise (OpenDP, on a fixed grid)",

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from privbo_plugins.privacy.figures import not_above, not_below, two_decimals
 from privbo_plugins.privacy.guarantee import (
+    NOT_COVERED_COPIES,
     Epsilon,
     FederationGuarantee,
     Guarantee,
@@ -187,6 +188,12 @@ def test_a_federation_s_epsilon_is_composed_anew_at_another_delta(delta: float) 
     guarantee = federated(delta=0.02, parameters={"q": 0.35, "z": 2.0})
     assert guarantee.epsilon(delta) == pytest.approx(exact, abs=2e-3)
     assert guarantee.epsilon(0.02) == 2.0  # what was claimed
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_guarantee_covers_a_generator_that_was_copied(make: Any) -> None:
+    assert NOT_COVERED_COPIES in str(make())
+    assert "resumed twice" in NOT_COVERED_COPIES
 
 
 @pytest.mark.parametrize("make", MAKERS)
