@@ -30,6 +30,7 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     VaultError,
 )
+from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_ANSWERS,
     NOT_COVERED_BEYOND,
@@ -181,7 +182,7 @@ def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
     curator = curator_of(vault=handle)
     with monkeypatch.context() as patched:
         if place == "draw":
-            patched.setattr(curator._noise, "add_gaussian", fail)
+            patched.setattr(noise_module, "_measurement", fail)
         elif place != "progress":
             patched.setattr(Transaction, place, fail)
         with pytest.raises(error):
