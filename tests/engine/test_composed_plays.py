@@ -119,6 +119,7 @@ def test_mixed_plays_against_loss_distributions_of_another_grid(
     assert bound - 2e-3 <= found <= bound + 0.01
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 30), min_size=1, max_size=20))
 def test_pure_plays_add_up_exactly_and_need_no_delta(epsilons: list[float]) -> None:
     plays: dict[Play, int] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privbo_plugins.privacy.figures import not_above, not_below, two_decimals
@@ -70,6 +70,7 @@ def numbers(pattern: str, guarantee: Any) -> list[float]:
 # Figures ----------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.floats(1e-300, 1e300), st.integers(1, 6))
 @example(1.00049, 4)
 @example(math.nextafter(1.13, 2), 3)
@@ -79,6 +80,7 @@ def test_digits_are_rounded_to_the_safe_side_and_not_far(value: float, digits: i
     assert above - below <= 10.0 ** (1 - digits) * value * (1 + 1e-9)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e12))
 @example(math.nextafter(1.13, 2))
 @example(math.nextafter(0.29, 1))
@@ -86,12 +88,14 @@ def test_two_decimals_are_never_below(value: float) -> None:
     assert value <= float(two_decimals(value)) <= value + 0.01 * (1 + 1e-9) + value * 1e-15
 
 
+@settings(deadline=None)
 @given(st.decimals("0.01", "99.99", places=2))
 def test_what_has_few_digits_is_printed_as_it_is(number: Any) -> None:
     value = float(number)
     assert value == float(not_below(value, 4)) == float(not_above(value, 4))
 
 
+@settings(deadline=None)
 @given(POSITIVE, POSITIVE)
 @example(1.00049, 0.70004)
 def test_no_figure_of_a_run_is_printed_smaller(mu: float, spent: float) -> None:
@@ -109,6 +113,7 @@ def test_a_run_that_spends_all_prints_what_was_declared() -> None:
     assert "so far: mu = 1 in" in str(central(1.0, math.nextafter(1.0, 2)))
 
 
+@settings(deadline=None)
 @given(POSITIVE, DELTA, POSITIVE, DELTA)
 def test_no_figure_of_a_local_guarantee_is_printed_smaller(
     epsilon: float, delta: float, most: float, at: float
@@ -121,6 +126,7 @@ def test_no_figure_of_a_local_guarantee_is_printed_smaller(
     assert numbers("at delta = #", guarantee)[0] >= at
 
 
+@settings(deadline=None)
 @given(POSITIVE, DELTA, POSITIVE)
 def test_no_figure_of_a_federation_is_printed_smaller(
     epsilon: float, delta: float, spent: float
@@ -131,6 +137,7 @@ def test_no_figure_of_a_federation_is_printed_smaller(
     assert min(numbers("delta = #", guarantee)) >= delta
 
 
+@settings(deadline=None)
 @given(POSITIVE, DELTA, POSITIVE)
 def test_no_figure_of_a_table_is_printed_smaller(
     epsilon: float, delta: float, distance: float
@@ -142,6 +149,7 @@ def test_no_figure_of_a_table_is_printed_smaller(
 
 
 @pytest.mark.parametrize("make", MAKERS)
+@settings(deadline=None)
 @given(value=st.floats(1e-9, 1e9))
 @example(value=0.123449)
 @example(value=0.0)

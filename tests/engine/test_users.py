@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privbo_plugins.users import earlier_names, one_name, user_name
@@ -15,6 +15,7 @@ from privbo_plugins.users import earlier_names, one_name, user_name
 NAMES = st.text() | st.integers() | st.binary(max_size=20)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_the_one_spelling_is_its_own_and_a_text(name: Any) -> None:
     one = one_name(name)
@@ -22,6 +23,7 @@ def test_the_one_spelling_is_its_own_and_a_text(name: Any) -> None:
     assert unicodedata.is_normalized("NFKC", one)
 
 
+@settings(deadline=None)
 @given(st.integers())
 def test_an_integer_its_digits_and_their_bytes_are_one_name(number: int) -> None:
     spellings: list[Any] = [number, str(number), str(number).encode(), f"\t{number} "]
@@ -29,6 +31,7 @@ def test_an_integer_its_digits_and_their_bytes_are_one_name(number: int) -> None
     assert {number, str(number), str(number).encode()} <= set(earlier_names(f"{number} "))
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_text_is_one_name_with_its_bytes_and_its_normal_forms(text: str) -> None:
     if "\ud800" <= max(text, default="") <= "\udfff":
@@ -38,11 +41,13 @@ def test_text_is_one_name_with_its_bytes_and_its_normal_forms(text: str) -> None
     assert len({one_name(spelling) for spelling in spellings}) == 1
 
 
+@settings(deadline=None)
 @given(st.integers(), st.integers())
 def test_other_integers_are_other_names(one: int, two: int) -> None:
     assert (one_name(one) == one_name(two)) == (one == two)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_a_name_is_among_its_earlier_ones(name: Any) -> None:
     assert {user_name(name), one_name(name)} <= earlier_names(name)
