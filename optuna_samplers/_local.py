@@ -38,7 +38,7 @@ from privbo_plugins.scrub import attempt, public_name
 from privbo_plugins.sessions.rewards import RewardCurator, check_user_budget
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
-from privbo_plugins.users import User
+from privbo_plugins.users import NO_NAME, User, user_name
 
 RUN_ATTR = "privbo:ldp"
 """Study attribute that remembers the run of the users' ledger and its vault."""
@@ -232,9 +232,15 @@ class LocalObjective:
             )
         return str(known["run"])
 
-    def _user(self, trial: GuardedTrial) -> User | None:
-        user = self._user_id
-        return user(trial) if callable(user) else user  # type: ignore[arg-type]
+    def _user(self, trial: GuardedTrial) -> tuple[User | None, BaseException | None]:
+        """(whose reward it is, None), or (None, why nobody can be charged)."""
+        user: Any = self._user_id
+        if user is None:
+            return None, None
+        named, error = attempt(lambda: user(trial) if callable(user) else user, lambda _: None)
+        if error is not None:
+            return None, error
+        return attempt(lambda: user_name(named), lambda _: ValueError(NO_NAME))
 
     # One play -------------------------------------------------------------------------------
 
@@ -253,7 +259,7 @@ class LocalObjective:
         frozen = frozen_of(trial)
         curator, key = self._curator(study), key_of(frozen)
         guarded = GuardedTrial(trial, lambda operation: _vouch(trial, operation))
-        user, error = attempt(lambda: self._user(guarded), lambda _: None)
+        user, error = self._user(guarded)
         if error is not None:
             return float("nan"), error
         earlier = frozen.user_attrs.get(PLAY_ATTR)  # a retry brings the release along
@@ -405,8 +411,9 @@ def ldp_objective(
             have one sign. Exactly one of the two, from public knowledge.
         mechanism: "laplace" (the paper's CTL), "duchi", "piecewise", "hybrid" or "gaussian".
         delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        user_id: Whose reward a trial is: a string or integer, or a function from the trial to
-            one. A user who is asked k times pays k times. None: every trial asks another user.
+        user_id: Whose reward a trial is: a string, bytes or integer, or a function from the trial
+            to one, which must name somebody. ``7``, ``"7"`` and ``b"7 "`` are one name. A user who
+            is asked k times pays k times. None: every trial asks another user.
         user_budget: The most epsilon that one user may pay in all studies of the vault; needs
             ``user_id``. A play beyond it is refused before the objective runs.
         vault: Where users' plays are counted: None for this process, or a database URL (never a

@@ -1,13 +1,19 @@
-"""Who a reward is from, as the plain data that a ledger keeps."""
+"""Who a reward is from: a name as plain data, and the one spelling that a ledger counts."""
 
 from __future__ import annotations
 
+import unicodedata
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 User = str | bytes | int
 """What may name a user."""
+
+
+NO_NAME = "A user's name must be a string, bytes or an integer."
+"""What is said of anything else."""
 
 
 def user_name(user: Any) -> User:
@@ -25,4 +31,48 @@ def user_name(user: Any) -> User:
         return int(user)
     if issubclass(kind, int) and kind is not bool:
         return int.__int__(user)
-    raise ValueError("A user's name must be a string, bytes or an integer.")
+    raise ValueError(NO_NAME)
+
+
+def one_name(user: Any) -> str:
+    """The one spelling of a user's name, under which a ledger counts.
+
+    An integer is its decimal digits, bytes are the UTF-8 text they hold (or their hexadecimal
+    digits after ``bytes:``); text is normalised (Unicode NFKC) and loses the whitespace around it.
+    Upper and lower case differ, and so do ``7`` and ``"07"``.
+
+    Raises:
+        ValueError: If it is no string, bytes or integer.
+
+    Example:
+        >>> {one_name(name) for name in (7, "7", b"7", " 7 ", "\uff17")}
+        {'7'}
+    """
+    return unicodedata.normalize("NFKC", _spelling(user)).strip()
+
+
+def _spelling(user: Any) -> str:
+    name = user_name(user)
+    if isinstance(name, int):
+        return f"{name:d}"
+    try:
+        return name if isinstance(name, str) else name.decode()
+    except UnicodeDecodeError:
+        return f"bytes:{name.hex()}"  # type: ignore[union-attr]
+
+
+def earlier_names(user: Any) -> set[User]:
+    """The names, each another user's then, under which ledgers counted this one before.
+
+    Every kind of name that is spelt alike: as it is given here, in the one spelling, and in
+    Unicode's composed and decomposed forms. Other spellings with whitespace cannot be known.
+
+    Raises:
+        ValueError: If it is no string, bytes or integer.
+    """
+    one = one_name(user)
+    texts = {_spelling(user), one, *(unicodedata.normalize(form, one) for form in ("NFC", "NFD"))}
+    names = {user_name(user), *texts, *(text.encode("utf-8", "surrogatepass") for text in texts)}
+    with suppress(ValueError):
+        names |= {number} if str(number := int(one)) == one else set()
+    return names

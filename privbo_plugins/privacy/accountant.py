@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,18 @@ class PoissonGaussianEvent:
     q: float
 
 
-Event = GaussianEvent | PureEvent | PoissonGaussianEvent
+@dataclass(frozen=True)
+class ApproximateEvent:
+    """An (epsilon, delta)-DP release of which nothing else is known: it counts as the worst one.
+
+    That one tells everything with probability delta, and is randomised response otherwise.
+    """
+
+    epsilon: float
+    delta: float
+
+
+Event = GaussianEvent | PureEvent | PoissonGaussianEvent | ApproximateEvent
 
 
 def _loss_distribution(event: Event, interval: float) -> Any:
@@ -149,9 +161,9 @@ def _loss_distribution(event: Event, interval: float) -> Any:
 
     if isinstance(event, GaussianEvent):
         return pld.from_gaussian_mechanism(1.0 / event.mu, value_discretization_interval=interval)
-    if isinstance(event, PureEvent):
+    if isinstance(event, PureEvent | ApproximateEvent):
         return pld.from_privacy_parameters(
-            common.DifferentialPrivacyParameters(event.epsilon, 0),
+            common.DifferentialPrivacyParameters(event.epsilon, getattr(event, "delta", 0.0)),
             value_discretization_interval=interval,
         )
     return pld.from_gaussian_mechanism(
@@ -193,3 +205,108 @@ def compose_epsilon(events: Iterable[Event], delta: float, *, interval: float = 
     for part in parts[1:]:
         total = total.compose(part)
     return float(total.get_epsilon_for_delta(delta))
+
+
+@dataclass(frozen=True)
+class Play:
+    """What a ledger knows of one release of one user's reward.
+
+    Args:
+        epsilon: Of this play alone.
+        delta: At which that holds; 0 for pure epsilon.
+        gaussian: Whether the noise was the analytic Gaussian mechanism's for this pair; its
+            epsilon is then known at every delta.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    gaussian: bool = False
+
+    @property
+    def event(self) -> Event:
+        """What it is to an accountant."""
+        if self.delta == 0:
+            return PureEvent(self.epsilon)
+        if self.gaussian:
+            return GaussianEvent(_gaussian_mu(self.epsilon, self.delta))
+        return ApproximateEvent(self.epsilon, self.delta)
+
+
+_gaussian_mu = lru_cache(maxsize=1024)(gdp_mu)
+
+_STEPS = 2**12
+"""A grid of privacy losses has about so many steps up to what simple addition gives."""
+
+
+def plays_delta(plays: Mapping[Play, int], least: float = 0.0) -> float:
+    """A delta at which the plays of one user can be claimed: 0 if all of them are pure.
+
+    ``least``, or the largest of the Gaussian ones, whose epsilon is finite at every delta, and the
+    sum of those of which only a pair is known.
+    """
+    gaussian = max((play.delta for play, k in plays.items() if play.gaussian and k), default=0.0)
+    return (least or gaussian) + _leaked(plays)
+
+
+def _leaked(plays: Mapping[Play, int]) -> float:
+    return math.fsum(k * play.delta for play, k in plays.items() if not play.gaussian)
+
+
+def plays_epsilon(plays: Mapping[Play, int], delta: float) -> float:
+    """Epsilon at ``delta`` of one user's plays, the least of three bounds that each hold.
+
+    Epsilons and deltas added up; Gaussian plays as a single one of mu² = Σ mu_i², and the rest
+    added to it; dp-accounting's pessimistic privacy loss distributions where kinds are mixed.
+
+    Args:
+        plays: How many of each.
+        delta: In [0, 1); no less than :func:`plays_delta` gives, or infinity may be the answer.
+
+    Example:
+        >>> plays_epsilon({Play(0.5): 2, Play(0.25): 4}, 0.0)
+        2.0
+        >>> round(plays_epsilon({Play(1.0, 1e-5, gaussian=True): 4}, 1e-5), 2)
+        2.15
+    """
+    return _plays_epsilon(frozenset((play, k) for play, k in plays.items() if k), delta)
+
+
+@lru_cache(maxsize=1024)
+def _plays_epsilon(counted: frozenset[tuple[Play, int]], delta: float) -> float:
+    plays = dict(counted)
+    if delta >= 1:  # which everything satisfies, and so says nothing
+        return math.inf
+    declared = math.fsum(k * play.delta for play, k in plays.items())
+    added = _added(plays) if declared <= delta else math.inf
+    return min(added, _as_one_gaussian(plays, delta), _by_loss_distributions(plays, delta))
+
+
+def _added(plays: Mapping[Play, int]) -> float:
+    return math.fsum(k * play.epsilon for play, k in plays.items())
+
+
+def _as_one_gaussian(plays: Mapping[Play, int], delta: float) -> float:
+    squares = [k * p.event.mu**2 for p, k in plays.items() if isinstance(p.event, GaussianEvent)]
+    rest = {p: k for p, k in plays.items() if not isinstance(p.event, GaussianEvent)}
+    left = delta - _leaked(rest)
+    if not squares or left <= 0:
+        return math.inf
+    return gdp_epsilon(math.sqrt(math.fsum(squares)), left) + _added(rest)
+
+
+def _by_loss_distributions(plays: Mapping[Play, int], delta: float) -> float:
+    kinds = {type(play.event) for play in plays}
+    if delta == 0 or kinds <= {PureEvent} or kinds <= {GaussianEvent}:
+        return math.inf  # the other bounds are exact
+    events = [play.event for play, k in plays.items() for _ in range(k)]
+    return compose_epsilon(events, delta, interval=_interval(plays))
+
+
+def _interval(plays: Mapping[Play, int]) -> float:
+    """A grid on which the smallest epsilon lies exactly, if it can; others are rounded up to it.
+
+    Hence a power of two: an inexact quotient would cost a step of the grid each way.
+    """
+    target = max(1e-4, _added(plays) / _STEPS)
+    smallest = min(max(target, play.epsilon) for play in plays if not play.gaussian)
+    return math.ldexp(smallest, -math.floor(math.log2(smallest / target)))

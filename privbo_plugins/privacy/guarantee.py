@@ -3,11 +3,149 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
+from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
+
+
+class Epsilon(float):
+    """A guarantee's epsilon: the number at the delta that it names, and called, at another one.
+
+    Pickled and copied it is the plain number.
+
+    Example:
+        >>> g = LocalGuarantee(True, "randomised response", 1.0, 0.0, 3, 2, 2.0, 0.0, True)
+        >>> g.epsilon, g.epsilon(), g.epsilon(1e-5)
+        (2.0, 2.0, 2.0)
+    """
+
+    def __new__(cls, value: float, at: Callable[[float], float]) -> Epsilon:
+        """The number, and what it is at another delta."""
+        epsilon = super().__new__(cls, value)
+        epsilon._at = at
+        return epsilon
+
+    _at: Callable[[float], float]
+
+    def __call__(self, delta: float | None = None) -> float:
+        """Epsilon at ``delta``, never rounded down; None for the delta that the claim names.
+
+        Raises:
+            ValueError: If delta is none, or nothing is known at it.
+        """
+        return float(self) if delta is None else self._at(delta)
+
+    def __reduce__(self) -> Any:
+        return float, (float(self),)
+
+
+class _StoredEpsilon:
+    """A dataclass's field that holds a number and shows an :class:`Epsilon`."""
+
+    def __get__(self, guarantee: Any, owner: type) -> Epsilon:
+        if guarantee is None:
+            raise AttributeError("epsilon")  # which tells a dataclass that there is no default
+        value = guarantee.__dict__["epsilon"] if guarantee.protected else math.inf
+        return Epsilon(value, guarantee._at)
+
+    def __set__(self, guarantee: Any, value: float) -> None:
+        guarantee.__dict__["epsilon"] = float(value)
+
+
+class PrivacyGuarantee:
+    """What all guarantees have in common: who is protected, how, how far, and why not.
+
+    Attributes:
+        protected: False if nothing may be claimed; then ``reasons`` says why.
+        mechanism: What is released and how.
+        neighbours: The neighbouring relation.
+        population: Whose data are protected, and against whom.
+        parameters: Public parameters of the mechanism.
+        not_covered: What the guarantee does not extend to.
+        reasons: Why nothing is claimed, if so.
+        notes: Facts a reader should know.
+        epsilon: A number, infinity where nothing is claimed; ``epsilon(delta)`` is what holds at
+            another delta.
+    """
+
+    if TYPE_CHECKING:
+        protected: bool
+        parameters: dict[str, Any]
+        not_covered: tuple[str, ...]
+        reasons: tuple[str, ...]
+        notes: tuple[str, ...]
+
+    _UNPROTECTED: ClassVar[tuple[str, str, str, str]]
+    """No such guarantee for what; why, if no reason is given; treat what as if it quoted whom."""
+
+    def _at(self, delta: float) -> float:
+        if not 0 <= delta < 1:
+            raise ValueError(f"delta must lie in [0, 1), got {delta}.")
+        return self._epsilon_at(delta) if self.protected else math.inf
+
+    def _epsilon_at(self, delta: float) -> float:
+        """Epsilon of a protected run at any delta in [0, 1)."""
+        raise NotImplementedError
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Everything that is not covered."""
+        return self.not_covered
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        shown = asdict(self) | {"not_covered": self.limits}  # type: ignore[call-overload]
+        shown |= {name: getattr(self, name) for name in ("mechanism", "neighbours", "population")}
+        return {name: _json_ready(value) for name, value in shown.items()}
+
+    def __str__(self) -> str:
+        return self._protected_text() if self.protected else self._unprotected_text()
+
+    def _unprotected_text(self) -> str:
+        run, nothing, what, whom = self._UNPROTECTED
+        return (
+            f"NOT PROTECTED. No {run}: {'; '.join(self.reasons) or nothing}. Treat {what} as if "
+            f"it quoted {whom}."
+        )
+
+    def _protected_text(self) -> str:
+        """The claim in words."""
+        raise NotImplementedError
+
+    def _settings(self) -> str:
+        return ", ".join(f"{k}={as_it_is(v)}" for k, v in self.parameters.items()) or "none"
+
+    def _ending(self) -> str:
+        notes = "".join(f" Note: {note}." for note in self.notes)
+        return f"Not covered: {'; '.join(self.limits)}.{notes}"
+
+
+def _json_ready(value: Any) -> Any:
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def _claimed(epsilon: float, claimed_delta: float, delta: float) -> float:
+    """A claim at its own delta holds at every larger one too.
+
+    Raises:
+        ValueError: If delta is smaller.
+    """
+    if delta < claimed_delta:
+        raise ValueError(
+            f"This guarantee claims an epsilon at delta={claimed_delta} and larger ones; what "
+            f"holds at delta={delta} is not known."
+        )
+    return epsilon
+
+
+NOT_COVERED_COPIES = (
+    "a process, container or virtual machine that is saved while it runs and resumed twice: both "
+    "copies may draw the same noise, and then the difference of what they release is exact"
+)
+"""A limit of every guarantee: the noise generator's state lies in the process's memory."""
 
 NOT_COVERED_TUNER = (
     "training records: a model trained on secret data must be trained privately, and its cost "
@@ -21,12 +159,13 @@ NOT_COVERED_TUNER = (
     "run times, and whether a trial fails or is pruned",
     "what the objective itself prints, logs or writes",
     "other studies on the same records: their mu add up as squares",
+    NOT_COVERED_COPIES,
 )
 """Limits of every guarantee that rests on per-record losses."""
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(PrivacyGuarantee):
     """A privacy guarantee with everything it needs to be checked.
 
     Attributes:
@@ -62,13 +201,20 @@ class Guarantee:
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def epsilon(self, delta: float) -> float:
-        """Epsilon at ``delta`` for the declared total; infinity where nothing is claimed.
+    _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
+        "privacy guarantee holds for this run",
+        "no private release has been made",
+        "every value, parameter and log line of it",
+        "the records",
+    )
 
-        Args:
-            delta: In (0, 1).
-        """
-        return gdp_epsilon(self.mu, delta) if self.protected else math.inf
+    @property
+    def epsilon(self) -> Epsilon:
+        """For the declared total: at the customary delta, or ``epsilon(delta)`` in (0, 1)."""
+        return Epsilon(self._at(self._report_delta()), self._at)
+
+    def _epsilon_at(self, delta: float) -> float:
+        return gdp_epsilon(self.mu, delta)
 
     def delta(self, epsilon: float) -> float:
         """Delta at ``epsilon`` >= 0 for the declared total; 1 where nothing is claimed."""
@@ -79,64 +225,30 @@ class Guarantee:
         """Zero-concentrated DP parameter mu² / 2; exact on the noise library's grid."""
         return self.mu**2 / 2 if self.protected else math.inf
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
-        fields = asdict(self)
-        for name in ("mu", "mu_spent"):
-            if math.isinf(fields[name]):
-                fields[name] = "inf"
-        return fields
-
-    def __str__(self) -> str:
-        return self._protected_text() if self.protected else self._unprotected_text()
-
-    def _unprotected_text(self) -> str:
-        why = "; ".join(self.reasons) or "no private release has been made"
-        return (
-            f"NOT PROTECTED. No privacy guarantee holds for this run: {why}. Treat every value, "
-            "parameter and log line of it as if it quoted the records."
-        )
-
     def _protected_text(self) -> str:
-        delta = self._report_delta()
-        settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
+        delta, mu = self._report_delta(), not_below(self.mu, 4)
         size = "" if self.n_records is None else f" (n = {self.n_records})"
-        text = (
-            f"Everything this run publishes is {_short(self.mu)}-GDP (Gaussian differential "
-            f"privacy, mu = {_short(self.mu)}; rho = {_short(self.rho)} zero-concentrated DP "
+        return (
+            f"Everything this run publishes is {mu}-GDP (Gaussian differential "
+            f"privacy, mu = {mu}; rho = {not_below(self.rho, 4)} zero-concentrated DP "
             f"exactly, mu-GDP up to the noise library's grid; epsilon = "
-            f"{_round_up(self.epsilon(delta)):.2f} at delta = {delta:.0e}) for the "
+            f"{two_decimals(self.epsilon(delta))} at delta = {as_it_is(delta)}) for the "
             f"{self.population}{size}. "
             f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
-            f"Parameters: {settings or 'none'}. Spent so far: mu = {_short(self.mu_spent)} in "
-            f"{self.n_releases} releases; the run cannot spend more than mu = {_short(self.mu)}. "
-            f"Not covered: {'; '.join(self.not_covered)}."
+            f"Parameters: {self._settings()}. Spent so far: mu = {not_below(self._spent, 4)} in "
+            f"{self.n_releases} releases; the run cannot spend more than mu = {mu}. "
+            f"{self._ending()}"
         )
-        return text + "".join(f" Note: {note}." for note in self.notes)
+
+    @property
+    def _spent(self) -> float:
+        """Squares that add up to the declared total do so but for rounding."""
+        return self.mu if self.mu < self.mu_spent <= self.mu * (1 + 1e-9) else self.mu_spent
 
     def _report_delta(self) -> float:
         """A power of ten below 1/n: the customary delta for n records."""
         n = self.n_records or 10**5
-        return float(10.0 ** -math.ceil(math.log10(10 * n)))
-
-
-def _round_up(value: float) -> float:
-    """To two decimals, never below the value."""
-    return math.ceil(value * 100) / 100 if math.isfinite(value) else value
-
-
-def _not_below(value: float, digits: int) -> str:
-    """With so many significant digits, and never less than the value."""
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)):g}"
-
-
-def _not_above(value: float, digits: int) -> str:
-    """With so many significant digits, and never more than the value."""
-    return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(value)):g}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        return float(f"1e-{math.ceil(math.log10(10 * n))}")
 
 
 NOT_COVERED_LOCAL = (
@@ -148,12 +260,13 @@ NOT_COVERED_LOCAL = (
     "the trial depends on",
     "names, ranges, choices and constants of the search space, which are stored as they are",
     "the same user's rewards in other studies: their epsilons add up",
+    NOT_COVERED_COPIES,
 )
 """Limits of every guarantee for privatised rewards."""
 
 
 @dataclass(frozen=True)
-class LocalGuarantee:
+class LocalGuarantee(PrivacyGuarantee):
     """A local privacy guarantee: each reward is privatised before it leaves the user's process.
 
     Attributes:
@@ -194,45 +307,34 @@ class LocalGuarantee:
     neighbours: ClassVar[str] = "any two rewards whatsoever of the same user in the same play"
     population: ClassVar[str] = "each user, against everybody else, the tuner included"
 
+    _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
+        "privacy guarantee holds for this run",
+        "no privatised reward has been released",
+        "every value, parameter and log line of it",
+        "the users' rewards",
+    )
+
     @property
-    def epsilon(self) -> float:
-        """Epsilon of the user who was asked most often; infinity where nothing is claimed."""
-        return self.epsilon_most if self.protected else math.inf
+    def epsilon(self) -> Epsilon:
+        """Of the user who was asked most often, at ``delta_most`` or any larger delta."""
+        return Epsilon(self.epsilon_most if self.protected else math.inf, self._at)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
-        fields = asdict(self) | {"neighbours": self.neighbours, "population": self.population}
-        for name in ("epsilon_play", "epsilon_most"):
-            if math.isinf(fields[name]):
-                fields[name] = "inf"
-        return fields
-
-    def __str__(self) -> str:
-        return self._protected_text() if self.protected else self._unprotected_text()
-
-    def _unprotected_text(self) -> str:
-        why = "; ".join(self.reasons) or "no privatised reward has been released"
-        return (
-            f"NOT PROTECTED. No privacy guarantee holds for this run: {why}. Treat every value, "
-            "parameter and log line of it as if it quoted the users' rewards."
-        )
+    def _epsilon_at(self, delta: float) -> float:
+        return _claimed(self.epsilon_most, self.delta_most, delta)
 
     def _protected_text(self) -> str:
-        settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
-        text = (
+        return (
             f"Every reward that this run publishes is {self._claim()} (local differential "
             f"privacy): it was clipped and privatised in the process that evaluated it. "
             f"Protected: {self.population}. Neighbouring relation: {self.neighbours}. "
-            f"Mechanism: {self.mechanism}. Parameters: {settings or 'none'}. "
-            f"Released so far: {self.n_plays} plays. {self._users()} "
-            f"Not covered: {'; '.join(self.not_covered)}."
+            f"Mechanism: {self.mechanism}. Parameters: {self._settings()}. "
+            f"Released so far: {self.n_plays} plays. {self._users()} {self._ending()}"
         )
-        return text + "".join(f" Note: {note}." for note in self.notes)
 
     def _claim(self) -> str:
-        epsilon = _not_below(self.epsilon_play, 4)
+        epsilon = not_below(self.epsilon_play, 4)
         if self.delta_play:
-            return f"({epsilon}, {_not_below(self.delta_play, 2)})-LDP"
+            return f"({epsilon}, {not_below(self.delta_play, 2)})-LDP"
         return f"{epsilon}-LDP"
 
     def _users(self) -> str:
@@ -241,10 +343,10 @@ class LocalGuarantee:
                 "One play is taken to be one user, as declared; a user who was asked k times "
                 "has paid k times."
             )
-        at = f" at delta = {_not_below(self.delta_most, 2)}" if self.delta_most else ""
+        at = f" at delta = {not_below(self.delta_most, 2)}" if self.delta_most else ""
         return (
             f"The user asked most often had {self.most_plays} plays: epsilon = "
-            f"{_round_up(self.epsilon_most):.2f}{at}."
+            f"{two_decimals(self.epsilon_most)}{at}."
         )
 
 
@@ -260,12 +362,13 @@ NOT_COVERED_FEDERATION = (
     "the other agents and whoever sees what they receive, not from the server",
     "names, ranges and choices of the search space, and the public value range",
     "other federations of the same agents: their losses add up",
+    NOT_COVERED_COPIES,
 )
 """Limits of every guarantee for a federation's agents."""
 
 
 @dataclass(frozen=True)
-class FederationGuarantee:
+class FederationGuarantee(PrivacyGuarantee):
     """User-level privacy of a federation's broadcasts.
 
     Attributes:
@@ -290,16 +393,23 @@ class FederationGuarantee:
 
     protected: bool
     n_agents: int
-    epsilon: float
-    delta: float
-    epsilon_spent: float
-    n_rounds: int
-    n_released: int
+    epsilon: _StoredEpsilon = _StoredEpsilon()  # no default, which only mypy takes it for
+    delta: float  # type: ignore[misc]
+    epsilon_spent: float  # type: ignore[misc]
+    n_rounds: int  # type: ignore[misc]
+    n_released: int  # type: ignore[misc]
     parameters: dict[str, Any] = field(default_factory=dict)
     not_covered: tuple[str, ...] = NOT_COVERED_FEDERATION
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     held: bool = False
+
+    _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
+        "privacy guarantee holds for this federation",
+        "no private broadcast has been made",
+        "every broadcast",
+        "the agents' vectors",
+    )
 
     mechanism: ClassVar[str] = (
         "each agent's vector is clipped, a Poisson sample of them is summed exactly, and Gaussian "
@@ -326,42 +436,26 @@ class FederationGuarantee:
             "the server's clock instead)"
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
-        fields = asdict(self) | {
-            "mechanism": self.mechanism,
-            "neighbours": self.neighbours,
-            "population": self.population,
-        }
-        for name in ("epsilon", "epsilon_spent"):
-            if math.isinf(fields[name]):
-                fields[name] = "inf"
-        return fields
+    def _epsilon_at(self, delta: float) -> float:
+        """Composed anew where the parameters say of what."""
+        from privbo_plugins.privacy.subsampling import pld_epsilon
 
-    def __str__(self) -> str:
-        return self._protected_text() if self.protected else self._unprotected_text()
-
-    def _unprotected_text(self) -> str:
-        why = "; ".join(self.reasons) or "no private broadcast has been made"
-        return (
-            f"NOT PROTECTED. No privacy guarantee holds for this federation: {why}. Treat every "
-            "broadcast as if it quoted the agents' vectors."
-        )
+        q, z = (self.parameters.get(name) for name in "qz")
+        if delta == self.delta or q is None or z is None:
+            return _claimed(self.__dict__["epsilon"], self.delta, delta)
+        return pld_epsilon(q, z, self.n_rounds, delta)
 
     def _protected_text(self) -> str:
-        settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
-        delta = _not_below(self.delta, 3)
-        text = (
+        return (
             f"Everything this federation broadcasts is user-level (epsilon = "
-            f"{_round_up(self.epsilon):.2f}, delta = {delta})-differentially private for "
-            f"{self.population} ({self.n_agents} on the roster). "
+            f"{two_decimals(self.epsilon)}, delta = {not_below(self.delta, 3)})-differentially "
+            f"private for {self.population} ({self.n_agents} on the roster). "
             f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
-            f"Parameters: {settings or 'none'}. Spent so far: epsilon = "
-            f"{_round_up(self.epsilon_spent):.2f} in {self.n_released} rounds; no more than "
+            f"Parameters: {self._settings()}. Spent so far: epsilon = "
+            f"{two_decimals(self.epsilon_spent)} in {self.n_released} rounds; no more than "
             f"{self.n_rounds} are released, whoever is late, silent or comes back. "
-            f"Not covered: {'; '.join(self.not_covered)}."
+            f"{self._ending()}"
         )
-        return text + "".join(f" Note: {note}." for note in self.notes)
 
 
 NOT_COVERED_OUTSOURCED = (
@@ -377,6 +471,7 @@ NOT_COVERED_OUTSOURCED = (
     "the table anew",
     "what the curator releases elsewhere of the same people, other tables of the same rows "
     "included: the losses add up",
+    NOT_COVERED_COPIES,
 )
 """Limits of every guarantee for a released table."""
 
@@ -397,7 +492,7 @@ NOT_COVERED_REFUSAL = "that every row lies within the public bounds: other table
 
 
 @dataclass(frozen=True)
-class OutsourcedGuarantee:
+class OutsourcedGuarantee(PrivacyGuarantee):
     """Privacy of a table's rows against whoever sees the released one, and of the answers.
 
     Attributes:
@@ -423,16 +518,23 @@ class OutsourcedGuarantee:
 
     protected: bool
     mechanism: str
-    epsilon: float
-    delta: float
-    neighbor_distance: float | None
-    n_rows: int
+    epsilon: _StoredEpsilon = _StoredEpsilon()  # no default, which only mypy takes it for
+    delta: float  # type: ignore[misc]
+    neighbor_distance: float | None  # type: ignore[misc]
+    n_rows: int  # type: ignore[misc]
     parameters: dict[str, Any] = field(default_factory=dict)
     outcomes: str | None = None
     n_answers: int = 0
     not_covered: tuple[str, ...] = NOT_COVERED_OUTSOURCED
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
+        "differential privacy guarantee holds for this table",
+        "nothing has been released",
+        "the released table",
+        "the rows",
+    )
 
     @property
     def population(self) -> str:
@@ -446,7 +548,7 @@ class OutsourcedGuarantee:
         how_far = (
             "in any way"
             if self.neighbor_distance is None
-            else f"by at most {_not_above(self.neighbor_distance, 4)} in Euclidean norm over all "
+            else f"by at most {not_above(self.neighbor_distance, 4)} in Euclidean norm over all "
             "columns together, in the scaled units of the release"
         )
         answers = "; the row's own outcome may differ in any way" if self.outcomes else ""
@@ -460,42 +562,21 @@ class OutsourcedGuarantee:
         more += [NOT_COVERED_REFUSAL] if self.parameters.get("on_excess") == "refuse" else []
         return (*self.not_covered, *more)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
-        fields = asdict(self) | {
-            "neighbours": self.neighbours,
-            "population": self.population,
-            "not_covered": self.limits,
-        }
-        if not self.protected or math.isinf(self.epsilon):
-            fields["epsilon"] = "inf"
-        return fields
-
-    def __str__(self) -> str:
-        return self._protected_text() if self.protected else self._unprotected_text()
-
-    def _unprotected_text(self) -> str:
-        why = "; ".join(self.reasons) or "nothing has been released"
-        return (
-            f"NOT PROTECTED. No differential privacy guarantee holds for this table: {why}. Treat "
-            "the released table as if it quoted the rows."
-        )
+    def _epsilon_at(self, delta: float) -> float:
+        return _claimed(self.__dict__["epsilon"], self.delta, delta)
 
     def _protected_text(self) -> str:
-        settings = ", ".join(f"{k}={_short(v)}" for k, v in self.parameters.items())
         answers = (
             f"Answers told so far: {self.n_answers}, each randomised once: {self.outcomes}. "
             if self.outcomes
             else f"Answers told so far: {self.n_answers}, as they are and without protection. "
         )
         what = "table and the one answer to a row are" if self.outcomes else "table is"
-        text = (
-            f"The released {what} (epsilon = {_round_up(self.epsilon):.2f}, delta = "
-            f"{_not_below(self.delta, 3)})-differentially private. Protected: {self.population} "
+        return (
+            f"The released {what} (epsilon = {two_decimals(self.epsilon)}, delta = "
+            f"{not_below(self.delta, 3)})-differentially private. Protected: {self.population} "
             f"(n = {self.n_rows}). Neighbouring relation: {self.neighbours}. "
             "Mechanism: rows scaled and clipped by public bounds, mixed by a public matrix, "
             "Gaussian noise on every one (OpenDP, up to its grid). "
-            f"Parameters: {settings or 'none'}. {answers}"
-            f"Not covered: {'; '.join(self.limits)}."
+            f"Parameters: {self._settings()}. {answers}{self._ending()}"
         )
-        return text + "".join(f" Note: {note}." for note in self.notes)

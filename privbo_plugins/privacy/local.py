@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privbo_plugins.privacy.accountant import gdp_epsilon, gdp_mu
+from privbo_plugins.privacy.accountant import Play, gdp_epsilon, gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
 from privbo_plugins.privacy.source import NoiseSource
@@ -171,6 +171,11 @@ class LocalMechanism(abc.ABC):
     def noise(self) -> RewardNoise:
         """What an algorithm may know of it, all public."""
         return RewardNoise(self.worst_variance, self.total_variance, self.tail)
+
+    @property
+    def play(self) -> Play:
+        """One play, as an accountant knows it."""
+        return Play(self.epsilon)
 
     def epsilon_of(self, plays: int, delta: float) -> float:
         """Epsilon at ``delta`` for a user asked so many times: pure epsilons add up."""
@@ -401,6 +406,11 @@ class Gaussian(LocalMechanism):
     def tail(self) -> Tail:
         """Sigma sqrt(2 ln(2 t)): the sub-Weibull rule with theta = 1/2 (eq. 5)."""
         return Tail(self.sigma * math.sqrt(2.0), theta=0.5, a=2.0)
+
+    @property
+    def play(self) -> Play:
+        """One play, whose epsilon is known at every delta."""
+        return Play(self.epsilon, self.delta, gaussian=True)
 
     def epsilon_of(self, plays: int, delta: float) -> float:
         """Exactly: so many plays are mu sqrt(plays)-GDP."""

@@ -1,8 +1,15 @@
 """Where noise comes from.
 
-Privacy noise is drawn from the operating system's entropy by OpenDP, whose samplers are hardened
-against floating-point attacks. A seed never reaches it. Tests inject :class:`InsecureNoise`
-explicitly, and whatever was released with it is reported as unprotected for ever.
+Privacy noise is drawn by OpenDP, whose samplers are hardened against floating-point attacks.
+Their bits come from a cryptographic generator inside the process (OpenSSL's CTR-DRBG in OpenDP's
+wheels) that is seeded from the operating system's entropy; no seed of a program reaches it. It
+asks the system again in a forked child before the first draw, and otherwise only after very many
+draws or a long time: a trace of 90 000 draws shows no further request. What copies the memory of
+a running process copies the generator, so a snapshot that is resumed twice may draw the same
+noise twice. Integers come from the system each time.
+
+Tests inject :class:`InsecureNoise` explicitly, and whatever was released with it is reported as
+unprotected for ever.
 """
 
 from __future__ import annotations
@@ -38,7 +45,7 @@ def choose(noise: NoiseSource, q: float) -> bool:
 
 
 class SecureNoise:
-    """Noise from OpenDP, and integers, over the operating system's entropy.
+    """Noise from OpenDP's cryptographic generator, and integers from the operating system.
 
     OpenDP's float Gaussian is a discrete Gaussian on a fine grid: zero-concentrated DP with
     rho = (sensitivity / scale)² / 2 holds exactly, Gaussian DP up to the width of the grid. Its

@@ -31,6 +31,7 @@ from privbo_plugins.algorithms.base import (
 )
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, Plan, make_plan
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
@@ -718,8 +719,9 @@ class Session:
         return Guarantee(
             protected=not reasons,
             mechanism=(
-                "Gaussian noise from the operating system's entropy on means of per-record "
-                "gradients clipped in L2 norm, on means of clipped values"
+                "Gaussian noise (OpenDP's cryptographic generator, seeded from the operating "
+                "system's entropy) on means of per-record gradients clipped in L2 norm, on means "
+                "of clipped values"
                 + (", on fractions of records within the norm" if self.config.adaptive else "")
                 + "; every release is post-processed only"
             ),
@@ -765,9 +767,9 @@ def _training_notes(charges: Iterable[Charge], config: GIBOConfig) -> list[str]:
         return []
     total = math.sqrt(math.fsum(c.mu**2 for c in training))
     return [
-        f"training records: {len(training)} trainings declared {config.training_mu:g}-GDP each "
-        f"compose to {total:.4g}-GDP for the training records, if the training is what was "
-        "declared"
+        f"training records: {len(training)} trainings declared "
+        f"{not_below(config.training_mu, 4)}-GDP each compose to {not_below(total, 4)}-GDP for "
+        "the training records, if the training is what was declared"
     ]
 
 

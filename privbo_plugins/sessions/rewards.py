@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
+from privbo_plugins.privacy.accountant import Play, plays_delta, plays_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
-from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.store.release import PLAYS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import (
@@ -27,7 +28,7 @@ from privbo_plugins.store.run import (
     begin_or_join,
 )
 from privbo_plugins.store.vault import PLAY, Transaction, Vault
-from privbo_plugins.users import User, user_name
+from privbo_plugins.users import User, earlier_names, one_name
 
 _WORDS = {
     "laplace": "clipping to the public range, Laplace noise (OpenDP, on a fixed grid)",
@@ -43,6 +44,22 @@ def _drawn_elsewhere(_noise: NoiseSource) -> float:
     raise PrivacyError("A ledger draws nothing: the process that evaluates the reward does.")
 
 
+class Person(str):
+    """A user's pseudonym.
+
+    Attributes:
+        earlier: Those that other spellings of the name were charged under before they were one.
+    """
+
+    earlier: tuple[str, ...]
+
+    def __new__(cls, pseudonym: str, earlier: tuple[str, ...] = ()) -> Person:
+        """A pseudonym that remembers what else it was."""
+        person = super().__new__(cls, pseudonym)
+        person.earlier = earlier
+        return person
+
+
 class PlayLedger:
     """Who was charged for which play, and what was released of it; no raw reward ever.
 
@@ -50,8 +67,9 @@ class PlayLedger:
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first begins it.
-        user_budget: The most epsilon that one user may be charged in all runs of the vault; None
-            for no limit.
+        user_budget: The most epsilon that one user may be charged in all runs of the vault, at
+            this mechanism's delta (for a pure one, at the largest delta that the user's plays in
+            other runs were charged with); None for no limit.
 
     Raises:
         ValueError: If the budget is smaller than what one play costs.
@@ -102,9 +120,15 @@ class PlayLedger:
         """Records a fact that the guarantee reports."""
         self.run.note(text)
 
-    def _pseudonym(self, trial: str, user: User | None) -> str:
+    def _pseudonym(self, trial: str, user: User | None) -> Person:
         """Names are not kept: a hash salted with the vault's identity, or the play itself."""
-        name = f"play:{trial}" if user is None else f"user:{user_name(user)!r}"
+        if user is None:
+            return Person(self._hashed(f"play:{trial}"))
+        one = self._hashed(f"user:{one_name(user)!r}")
+        earlier = {self._hashed(f"user:{name!r}") for name in earlier_names(user)}
+        return Person(one, tuple(sorted(earlier - {one})))
+
+    def _hashed(self, name: str) -> str:
         return hashlib.sha256(f"{self.vault.vault_id}/{name}".encode()).hexdigest()
 
     def replay(self, trial: str) -> float | None:
@@ -124,22 +148,27 @@ class PlayLedger:
             if tx.payer(trial) is None:
                 self._check(tx, person)
 
-    def _check(self, tx: Transaction, person: str) -> None:
+    def _check(self, tx: Transaction, person: Person) -> None:
+        self._unite(tx, person)
         if self.user_budget is None:
             return
-        total = self._total(tx.plays_of(person), more=1)
+        plays = Counter([self.mechanism.play])
+        for _, mechanism, epsilon, delta, k in tx.plays_of(person):
+            plays.update(_plays(mechanism, epsilon, delta, k))
+        claimed = plays_delta(plays, self.mechanism.delta)
+        total = plays_epsilon(plays, claimed)
         if total > self.user_budget * (1 + 1e-9):
+            at = f" at delta={claimed:.6g}" if claimed else ""
             raise BudgetExceededError(
-                f"One more play would cost this user epsilon={total:.6g} in all, more than "
+                f"One more play would cost this user epsilon={total:.6g}{at} in all, more than "
                 f"user_budget={self.user_budget:.6g}. Nothing was drawn. Ask another user."
             )
 
-    def _total(self, plays: Iterable[tuple[str, float]], more: int = 0) -> float:
-        """Epsilon of one user's plays: composed here, added up over other runs of the vault."""
-        listed = list(plays)
-        here = sum(run == self.run_id for run, _ in listed) + more
-        elsewhere = math.fsum(epsilon for run, epsilon in listed if run != self.run_id)
-        return self.mechanism.epsilon_of(here, self.mechanism.delta) + elsewhere
+    @staticmethod
+    def _unite(tx: Transaction, person: Person) -> None:
+        """Plays that were charged under other spellings of the name are this person's."""
+        for earlier in person.earlier:
+            tx.rename_person(earlier, person)
 
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
         """Charges a user for a play that is drawn elsewhere: (its release if any, a token).
@@ -174,9 +203,9 @@ class PlayLedger:
         person = self._pseudonym(trial, user)
         return Order(PLAY, trial, lambda tx: self._charge(tx, trial, person), draw, PLAYS)
 
-    def _charge(self, tx: Transaction, trial: str, person: str) -> None:
+    def _charge(self, tx: Transaction, trial: str, person: Person) -> None:
         payer = tx.payer(trial)
-        if payer not in (None, person):
+        if payer not in (None, person, *person.earlier):
             raise PrivacyError(
                 "This trial has been charged to another user and was not released; nothing is "
                 "drawn for this one. Start another trial."
@@ -194,6 +223,7 @@ class PlayLedger:
         """Charges a play that was released under another vault, so that it is paid here too."""
         person = self._pseudonym(trial, user)
         with self.run.transaction() as tx:
+            self._unite(tx, person)
             if tx.payer(trial) is None:
                 tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
             if tx.play(trial) is None:
@@ -205,12 +235,21 @@ class PlayLedger:
 
     def most(self) -> tuple[int, float]:
         """Plays and epsilon of the user of this run who paid most, other runs included."""
-        of: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+        return self._most()[:2]
+
+    def _most(self, unknown: int = 0) -> tuple[int, float, float]:
+        """Plays and epsilon of who paid most, and the delta at which no user paid more."""
+        of: defaultdict[str, Counter[Play]] = defaultdict(Counter)
+        mine = set()
         with self.run.transaction() as tx:
-            for person, run, epsilon in tx.plays_of_everybody():
-                of[person].append((run, epsilon))
-        mine = [plays for plays in of.values() if any(run == self.run_id for run, _ in plays)]
-        return max(((len(p), self._total(p)) for p in mine), key=lambda m: m[1], default=(0, 0.0))
+            for person, run, mechanism, cost, at, k in tx.plays_of_everybody():
+                of[person].update(_plays(mechanism, cost, at, k))
+                mine |= {person} if run == self.run_id else set()
+        more = Counter({self.mechanism.play: unknown})
+        everybody = [of[person] + more for person in mine] or [+more]
+        delta = max(plays_delta(plays, self.mechanism.delta) for plays in everybody)
+        epsilon, most = max((plays_epsilon(plays, delta), plays.total()) for plays in everybody)
+        return most, epsilon, delta
 
     def guarantee(
         self,
@@ -235,17 +274,15 @@ class PlayLedger:
         """
         with self.run.transaction() as tx:
             marks, noted = tx.marks(UNPROTECTED), tx.marks(NOTE)
-        plays, epsilon = self.most() if users_named else (min(n_plays, repeats), None)
-        if epsilon is not None and unknown_plays:
-            plays, epsilon = (
-                plays + unknown_plays,
-                epsilon + unknown_plays * self.mechanism.epsilon,
-            )
+        plays, epsilon, delta = min(n_plays, repeats), None, None
+        if users_named:
+            plays, epsilon, delta = self._most(unknown_plays)
         return local_guarantee(
             self.mechanism,
             n_plays,
             plays,
             epsilon_most=epsilon,
+            delta_most=delta,
             users_named=users_named,
             reasons=[*marks, *reasons],
             notes=[*noted, *notes],
@@ -259,8 +296,9 @@ class RewardCurator(PlayLedger):
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first begins it.
-        user_budget: The most epsilon that one user may be charged in all runs of the vault; None
-            for no limit.
+        user_budget: The most epsilon that one user may be charged in all runs of the vault, at
+            this mechanism's delta (for a pure one, at the largest delta that the user's plays in
+            other runs were charged with); None for no limit.
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:
@@ -316,6 +354,11 @@ class RewardCurator(PlayLedger):
             return self._outlet.release(tx, order)
 
 
+def _plays(mechanism: str | None, epsilon: float, delta: float, k: int) -> Counter[Play]:
+    """What a ledger says of k alike plays of some run."""
+    return Counter({Play(epsilon, delta, gaussian=mechanism == Gaussian.name): k})
+
+
 def local_guarantee(
     mechanism: LocalMechanism,
     n_plays: int,
@@ -323,12 +366,13 @@ def local_guarantee(
     *,
     users_named: bool,
     epsilon_most: float | None = None,
+    delta_most: float | None = None,
     reasons: Iterable[str] = (),
     notes: Iterable[str] = (),
 ) -> LocalGuarantee:
     """A guarantee for so many plays, of which one user had at most so many.
 
-    ``epsilon_most`` is what that user paid, if it is more than these plays.
+    ``epsilon_most`` at ``delta_most`` is what that user paid, if it is more than these plays.
     """
     why = tuple(dict.fromkeys(reasons))
     protected = not why and n_plays > 0
@@ -342,7 +386,7 @@ def local_guarantee(
         n_plays=n_plays,
         most_plays=most_plays,
         epsilon_most=(most if epsilon_most is None else epsilon_most) if protected else math.inf,
-        delta_most=delta,
+        delta_most=delta if delta_most is None else delta_most,
         users_named=users_named,
         parameters=mechanism.parameters(),
         reasons=why,

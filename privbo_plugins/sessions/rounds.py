@@ -27,6 +27,7 @@ from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.federation.wire import Address, Listener
+from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource
@@ -552,8 +553,8 @@ def _large_delta(delta: float) -> tuple[str, ...]:
     if delta <= 0.05:
         return ()
     return (
-        f"delta = {delta:.2g} is large, because the roster is short: epsilon alone says little. "
-        "Give delta=, well below one over the number of agents",
+        f"delta = {not_below(delta, 2)} is large, because the roster is short: epsilon alone says "
+        "little. Give delta=, well below one over the number of agents",
     )
 
 

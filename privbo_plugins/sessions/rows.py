@@ -89,7 +89,7 @@ NOT_PRIVATE = (
 _NUMBERS_AT_ONCE = 2**14
 """Numbers in one draw of noise: the memory that the noise library needs stays small."""
 
-_SYSTEM = "the operating system's entropy (OpenDP)"
+_SYSTEM = "OpenDP's cryptographic generator, seeded from the operating system's entropy"
 
 Progress = Callable[[int, int], None]
 

@@ -139,6 +139,13 @@ def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
     return table.c.run_id == _b("run_id")
 
 
+def _counted(*by: sa.Column[Any]) -> sa.Select[Any]:
+    """How many plays of which cost, and the settings of the run that says what they were."""
+    columns = *by, _runs.c.settings, _plays.c.epsilon, _plays.c.delta
+    joined = _plays.outerjoin(_runs, _plays.c.run_id == _runs.c.run_id)
+    return sa.select(*columns, sa.func.count()).select_from(joined).group_by(*columns)
+
+
 STATEMENTS: dict[str, Any] = {
     "vault": sa.select(vault_table.c.vault_id),
     "identify": sa.insert(vault_table),
@@ -230,10 +237,11 @@ STATEMENTS: dict[str, Any] = {
     "play": sa.select(_plays.c.value, _plays.c.person).where(
         _of_run(_plays), _plays.c.trial == _b("trial")
     ),
-    "plays_of": sa.select(_plays.c.run_id, _plays.c.epsilon).where(
-        _plays.c.person == _b("person")
-    ),
-    "plays_of_everybody": sa.select(_plays.c.person, _plays.c.run_id, _plays.c.epsilon),
+    "plays_of": _counted(_plays.c.run_id).where(_plays.c.person == _b("person")),
+    "plays_of_everybody": _counted(_plays.c.person, _plays.c.run_id),
+    "rename_person": sa.update(_plays)
+    .where(_plays.c.person == _b("old_person"))
+    .values(person=_b("new_person")),
     "lock_vault": sa.select(vault_table.c.one).with_for_update(),
     "all_plays": sa.select(
         _plays.c.trial, _plays.c.person, _plays.c.epsilon, _plays.c.delta, _plays.c.value

@@ -32,6 +32,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -351,22 +352,35 @@ class Transaction:
         row = self._one("play", trial=trial)
         return None if row is None else str(row[1])
 
-    def plays_of(self, person: str) -> list[tuple[str, float]]:
-        """(run, epsilon) of every play of a person, in any run of the vault.
+    def plays_of(self, person: str) -> list[tuple[str, str | None, float, float, int]]:
+        """(run, mechanism, epsilon, delta, how many) of a person's plays in all of the vault.
 
         Holds up other runs until the end of the transaction, which may charge the same person.
         """
         if not self._single_writer:
             self._all("lock_vault")
-        return [(run, epsilon) for run, epsilon in self._all("plays_of", person=person)]
+        rows = self._all("plays_of", person=person)
+        return [(run, _mechanism(settings), *cost) for run, settings, *cost in rows]
 
-    def plays_of_everybody(self) -> list[tuple[str, str, float]]:
-        """(person, run, epsilon) of every play in the vault."""
-        return [(who, run, epsilon) for who, run, epsilon in self._all("plays_of_everybody")]
+    def plays_of_everybody(self) -> list[tuple[str, str, str | None, float, float, int]]:
+        """(person, run, mechanism, epsilon, delta, how many) of all plays in the vault."""
+        rows = self._all("plays_of_everybody")
+        return [(who, run, _mechanism(settings), *cost) for who, run, settings, *cost in rows]
+
+    def rename_person(self, old: str, new: str) -> None:
+        """Makes plays of one person those of another, in all of the vault."""
+        self._run("rename_person", old_person=old, new_person=new)
 
     def plays(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, person, epsilon, delta, release or None) of every play that was charged."""
         return [(t, who, eps, delta, y) for t, who, eps, delta, y in self._all("all_plays")]
+
+
+@lru_cache(maxsize=256)
+def _mechanism(settings: str | None) -> str | None:
+    """The mechanism that a run's stored settings name, if they do."""
+    name = json.loads(settings).get("mechanism") if settings else None
+    return name if isinstance(name, str) else None
 
 
 _NO_STORE = (

@@ -25,10 +25,11 @@ from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, Rou
 from privbo_plugins.algorithms.dp_fts_de import config as config_module
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError
 from privbo_plugins.federation import FederatedServer
+from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.accountant import gdp_compose, gdp_epsilon
 from privbo_plugins.privacy.ledger import AGENTS
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
-from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.subsampling import Calibration
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import Transaction
@@ -213,10 +214,10 @@ def test_what_fails_inside_is_told_without_what_it_holds(monkeypatch: pytest.Mon
     """Neither the text nor a frame of the failure, which may hold the exact sum."""
     server = FederatedServer(config_of(n_agents=1))
 
-    def fails(exact: Any, scale: float) -> Any:
+    def fails(exact: Any) -> Any:
         raise RuntimeError(f"cannot add noise to {exact}")
 
-    monkeypatch.setattr(SecureNoise, "add_gaussian", fails)
+    monkeypatch.setattr(noise_module, "_measurement", lambda *_: fails)
     with pytest.raises(FederationError, match="failed inside") as raised:
         server.connect(0).submit(np.full(M, 0.7036283888830555))
     assert "0.70" not in str(raised.value)

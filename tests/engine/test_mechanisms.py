@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import pickle
 import random
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -280,6 +283,34 @@ def test_secure_noise_never_repeats_whatever_is_seeded() -> None:
         drawn.append(noise.add_gaussian(np.zeros(2), 1.0).tobytes())
         drawn.append(SecureNoise().add_gaussian(np.zeros(2), 1.0).tobytes())
     assert len(set(drawn)) == 100
+
+
+FORKS = r"""
+import os, sys
+import numpy as np
+from privbo_plugins.privacy.noise import SecureNoise
+noise = SecureNoise()
+def draw():
+    coins = "".join("01"[noise.flip(0.5)] for _ in range(128))
+    drawn = noise.add_gaussian(np.zeros(2), 1.0).tolist(), noise.add_laplace(0.0, 1.0)
+    return f"{coins} {drawn} {noise.integer(2**64)}\n"
+draw()  # so that there is a generator, which has been seeded
+for _ in range(3):
+    if os.fork() == 0:
+        os.write(1, draw().encode())
+        os._exit(0)
+    os.wait()
+os.write(1, draw().encode())
+"""
+
+
+def test_forked_processes_draw_other_noise_than_their_parent() -> None:
+    """Coins, Gaussian, Laplace and integer of each: no two of four are the same."""
+    run = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    drawn = [re.split(r"[ ,()\[\]]+", line) for line in run.stdout.splitlines()]
+    assert len(drawn) == 4
+    for part in range(5):
+        assert len({parts[part] for parts in drawn}) == 4
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -465,15 +465,90 @@ def test_gaussian_plays_of_a_user_add_up_as_squares(plays: int) -> None:
         assert guarantee.epsilon < 0.8 * plays  # a good deal less than adding them up
 
 
-def test_a_name_is_one_user_only_as_the_same_value(vault: Vault) -> None:
+def test_a_name_is_one_user_however_it_is_spelt(vault: Vault) -> None:
     curator = curator_of(vault)
-    users: list[Any] = ["1", 1, b"1", np.int64(1), "play:0", "user:1", "", 0, -1, "é", "e\u0301"]
-    for trial, user in enumerate(users):
-        curator.release(str(trial), 0.3, user, 0.0)
-    people = [row[1] for row in sorted(ledger(curator), key=lambda row: int(row[0]))]
-    assert people[1] == people[3]
-    assert len(set(people)) == len(users) - 1
-    assert all(len(person) == 64 for person in people)
+    users: list[list[Any]] = [
+        ["1", 1, b"1", np.int64(1), " 1\n", b"1 ", "\uff11"],
+        ["é", "e\u0301", "é".encode(), "e\u0301 ".encode()],
+        [-1, "-1"],
+        [0, "0"],
+        ["01"],
+        ["1.0"],
+        ["Jane"],
+        ["jane"],
+        ["play:0"],
+        ["user:1"],
+        ["", " "],
+        [b"\xff"],
+    ]
+    for person, spellings in enumerate(users):
+        for i, user in enumerate(spellings):
+            curator.release(f"{person}/{i}", 0.3, user, 0.0)
+    people: dict[str, set[str]] = {}
+    for trial, pseudonym, *_ in ledger(curator):
+        people.setdefault(trial.partition("/")[0], set()).add(pseudonym)
+    assert [len(pseudonyms) for pseudonyms in people.values()] == [1] * len(users)
+    assert len(set.union(*people.values())) == len(users)
+    assert all(len(person) == 64 for persons in people.values() for person in persons)
+    assert curator.most() == (7, 3.5)
+
+
+def charged_by_an_earlier_version(curator: RewardCurator, users: list[Any], **how: Any) -> None:
+    """As it did: each value and type was another user."""
+    for i, user in enumerate(users):
+        name = f"{curator.vault.vault_id}/user:{user!r}"
+        person = plays_module.hashlib.sha256(name.encode()).hexdigest()
+        with curator.vault.transaction(curator.run_id) as tx:
+            tx.charge_play(f"earlier {i}", person, 0.5, 0.0)
+            if how.get("released", True):
+                tx.store_play(f"earlier {i}", 0.25)
+
+
+@pytest.mark.parametrize("user", [7, "7", b"7", " 7", np.int32(7)], ids=repr)
+def test_nobody_s_earlier_plays_are_forgotten_in_whatever_spelling(
+    vault: Vault, user: Any
+) -> None:
+    noise = Counting()
+    curator = curator_of(vault, noise, budget=2.0)
+    charged_by_an_earlier_version(curator, [7, "7", b"7"])
+    curator.release("now", 0.3, user, 0.0)
+    assert curator.most() == (4, 2.0)
+    with pytest.raises(BudgetExceededError):
+        curator.release("next", 0.3, 7, 0.0)
+    assert noise.draws == 1
+
+
+@pytest.mark.parametrize(
+    "earlier", [" Jane ", "e\u0301", "é", b"\xff", b"Jane ", "\u2460"], ids=ascii
+)
+def test_a_spelling_that_is_given_again_finds_its_earlier_plays(earlier: Any) -> None:
+    curator = curator_of(open_vault(), budget=1.0)
+    charged_by_an_earlier_version(curator, [earlier, earlier])
+    with pytest.raises(BudgetExceededError):
+        curator.check("next", earlier)
+
+
+def test_earlier_plays_of_other_runs_and_without_a_budget_are_found() -> None:
+    vault = open_vault()
+    charged_by_an_earlier_version(curator_of(vault, host_key="earlier"), [7, b"7"])
+    curator = curator_of(vault)
+    curator.release("now", 0.3, "7", 0.0)
+    assert curator.most() == (3, 1.5)
+    curator.adopt("adopted", 8, 0.25)
+    charged_by_an_earlier_version(curator_of(vault, host_key="another"), [8] * 4)
+    curator.adopt("again", "8", 0.25)
+    assert curator.most() == (6, 3.0)
+
+
+def test_a_play_charged_before_names_were_one_is_drawn_for_the_same_user() -> None:
+    curator = curator_of(open_vault(), budget=0.5)
+    charged_by_an_earlier_version(curator, [7], released=False)
+    assert math.isfinite(curator.release("earlier 0", 0.3, "7", 0.0))
+    assert curator.most() == (1, 0.5)
+    other = curator_of(open_vault())
+    charged_by_an_earlier_version(other, [7], released=False)
+    with pytest.raises(PrivacyError, match="charged to another user"):
+        other.release("earlier 0", 0.3, "8", 0.0)
 
 
 def test_plays_without_a_name_are_other_users_each(vault: Vault) -> None:

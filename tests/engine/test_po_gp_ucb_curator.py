@@ -30,6 +30,7 @@ from privbo_plugins.errors import (
     PrivacyWarning,
     VaultError,
 )
+from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_ANSWERS,
     NOT_COVERED_BEYOND,
@@ -182,7 +183,7 @@ def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
     curator = curator_of(vault=handle)
     with monkeypatch.context() as patched:
         if place == "draw":
-            patched.setattr(SecureNoise, "add_gaussian", fail)
+            patched.setattr(noise_module, "_measurement", fail)
         elif place != "progress":
             patched.setattr(Transaction, place, fail)
         with pytest.raises(error):
@@ -724,7 +725,7 @@ def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
         assert curator._answers is not None
         assert curator._answers.most() == (1, 0.7)
         with curator._vault.transaction(curator._answers.run_id) as tx:
-            people = {person for person, _, _ in tx.plays_of_everybody()}
+            people = {person for person, *_ in tx.plays_of_everybody()}
     assert len(people) == 2
     assert not any(curators[0]._answers._pseudonym("x", name) in people for name in (3, "3"))
 

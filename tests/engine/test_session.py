@@ -24,6 +24,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.models.kernels import RBF
+from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.returned import as_losses
 from privbo_plugins.sessions.records import Session
@@ -163,7 +164,7 @@ def test_a_trial_that_asks_again_gets_its_point_again() -> None:
 def in_turn(*functions: Any) -> Any:
     """Each call goes to the next function."""
     rest = iter(functions)
-    return lambda value, scale: next(rest)(value, scale)
+    return lambda *given: next(rest)(*given)
 
 
 def test_an_interrupted_release_is_made_anew_and_charged_once(
@@ -174,21 +175,20 @@ def test_an_interrupted_release_is_made_anew_and_charged_once(
     for i in range(4):
         tell(session, f"t{i}", losses)
     x = session.ask("t4").x
-    real = session._outlet._noise.add_gaussian
+    real = noise_module._measurement
 
-    def crash(value: np.ndarray, scale: float) -> np.ndarray:
+    def crash(kind: int | str, parameter: float) -> Any:
         raise KeyboardInterrupt
 
     before = keys(session)
     for broken in ("value", "gradient"):
-        monkeypatch.setattr(session._outlet, "_noise", SimpleNamespace(add_gaussian=crash))
+        monkeypatch.setattr(noise_module, "_measurement", crash)
         if broken == "gradient":  # the value passes, then the step is interrupted
-            broken_later = SimpleNamespace(add_gaussian=in_turn(real, crash))
-            monkeypatch.setattr(session._outlet, "_noise", broken_later)
+            monkeypatch.setattr(noise_module, "_measurement", in_turn(real, crash))
         with pytest.raises(KeyboardInterrupt):
             session.tell("t4", cube(2).decode(x), cube(2), losses(x))
     assert len(keys(session)) == len(before) + 1
-    monkeypatch.setattr(session._outlet, "_noise", SecureNoise())
+    monkeypatch.setattr(noise_module, "_measurement", real)
     session.ask("t5")  # any worker makes the overdue release
     assert ("gradient", "0") in keys(session)
     check_books(session)
@@ -558,7 +558,7 @@ def test_declared_training_is_added_up_apart_from_the_budget() -> None:
     assert spent(session) <= 1.0
     told = session.guarantee()
     assert told.protected
-    assert "5 trainings declared 0.5-GDP each compose to 1.118-GDP" in " ".join(told.notes)
+    assert "5 trainings declared 0.5-GDP each compose to 1.119-GDP" in " ".join(told.notes)
     free = open_session(config(), cube(1))
     free.charge_training("a")
     assert free.ledger() == []

@@ -934,8 +934,7 @@ def _names(*names: Any) -> Callable[[Any], Any]:
         (_names("Jane", "Joe", "Jane"), 4),
         (_names(1, 2, 3), 2),
         (_names(np.int64(1), 1), 6),
-        (_names(None, "Jane"), 3),
-        (_names("7", b"7", 7), 2),
+        (_names("7", b"7", 7, " 7"), 6),
         (None, 1),
     ],
 )
@@ -1026,6 +1025,20 @@ def test_what_cannot_name_a_user_is_refused_before_the_objective_runs(user: Any)
         with pytest.raises(ValueError, match="name must be a string, bytes or an integer"):
             private(optuna.create_study().ask())
     assert not ran
+
+
+def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn() -> None:
+    """Each of its plays would count as another user's."""
+    ran: list[int] = []
+    private = wrapped(lambda trial: ran.append(1) or 0.5, user_id=_names(None), user_budget=2.0)
+    study = optuna.create_study()
+    study.optimize(private, n_trials=6, catch=(ValueError,))
+    assert not ran
+    assert not study.get_trials(states=(TrialState.COMPLETE,))
+    assert not any(PLAY in trial.user_attrs for trial in study.trials)
+    assert private._curator(study).plays() == {}
+    with pytest.raises(ValueError, match="name must be a string, bytes or an integer"):
+        private(study.ask())
 
 
 def test_a_user_function_that_raises_is_scrubbed() -> None:

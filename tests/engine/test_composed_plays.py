@@ -1,0 +1,283 @@
+"""What one user's plays cost together: in one run, in several, and where no ledger knows them.
+
+Oracles: the product of small discrete mechanisms, written out; the privacy profile of two normal
+distributions; dp-accounting, asked without the engine's accountant.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+from dp_accounting.pld import common
+from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+from scipy.stats import norm
+
+from privbo_plugins.errors import BudgetExceededError
+from privbo_plugins.privacy.accountant import Play, plays_delta, plays_epsilon
+from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.sessions.rewards import RewardCurator, local_guarantee
+from privbo_plugins.store.vault import Vault, open_vault
+
+
+def leaky_coin(epsilon: float, delta: float) -> list[tuple[float, float]]:
+    """Both probabilities of each outcome: the input itself, or randomised response of it."""
+    truth = (1 - delta) / (1 + math.exp(-epsilon))
+    return [(delta, 0.0), (0.0, delta), (truth, 1 - delta - truth), (1 - delta - truth, truth)]
+
+
+def delta_of(mechanisms: list[list[tuple[float, float]]], epsilon: float) -> float:
+    """Hockey-stick divergence of the product, outcome by outcome."""
+    total = 0.0
+    for outcome in itertools.product(*mechanisms):
+        p, q = (math.prod(column) for column in zip(*outcome, strict=True))
+        total += max(0.0, p - math.exp(epsilon) * q)
+    return total
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """Distance of the two normal distributions that the analytic Gaussian mechanism allows."""
+    return float(optimize.brentq(lambda mu: profile(mu, epsilon) - delta, 1e-6, 50, xtol=1e-13))
+
+
+def profile(mu: float, epsilon: float) -> float:
+    second = math.exp(epsilon + norm.logcdf(-epsilon / mu - mu / 2))
+    return float(norm.cdf(-epsilon / mu + mu / 2)) - second
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    return float(optimize.brentq(lambda e: profile(mu, e) - delta, 0.0, 500.0, xtol=1e-12))
+
+
+COSTS = st.tuples(st.sampled_from([0.1, 0.5, 1.3, 2.0]), st.sampled_from([0.0, 1e-3, 0.05, 0.2]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(costs=st.lists(COSTS, min_size=1, max_size=4))
+@example(costs=[(0.5, 0.05)] * 4)
+@example(costs=[(0.1, 0.0), (0.5, 0.2), (0.5, 0.2)])
+def test_pairs_of_which_nothing_else_is_known_compose_as_leaky_coins(
+    costs: list[tuple[float, float]],
+) -> None:
+    plays: dict[Play, int] = {}
+    for cost in costs:
+        plays[Play(*cost)] = plays.get(Play(*cost), 0) + 1
+    delta = plays_delta(plays)
+    assert delta == pytest.approx(sum(delta for _, delta in costs))
+    for at in (delta, 0.3 + 0.7 * delta):
+        if at >= 1:
+            continue
+        epsilon = plays_epsilon(plays, at)
+        assert epsilon <= sum(epsilon for epsilon, _ in costs) + 1e-12
+        coins = [leaky_coin(*cost) for cost in costs]
+        assert delta_of(coins, epsilon) <= at * (1 + 1e-9) + 1e-12
+
+
+def test_leaky_coins_cost_no_more_than_they_must() -> None:
+    """Within a hundredth of the smallest epsilon that the written-out product allows."""
+    coins = [leaky_coin(1.0, 0.01)] * 4
+    least = optimize.brentq(lambda e: delta_of(coins, e) - 0.1, 0.0, 4.0)
+    assert least <= plays_epsilon({Play(1.0, 0.01): 4}, 0.1) <= least + 0.01 < 3.9
+
+
+def test_a_delta_below_what_leaks_is_paid_for_by_no_epsilon() -> None:
+    assert plays_epsilon({Play(1.0, 0.01): 4}, 0.02) == math.inf
+    assert plays_epsilon({Play(1.0, 0.5): 4}, 2.0) == math.inf  # delta 2 says nothing
+
+
+@pytest.mark.parametrize("counts", [(1, 0, 0), (0, 3, 0), (2, 3, 1), (1, 1, 7)])
+def test_gaussian_plays_are_known_at_every_delta(counts: tuple[int, int, int]) -> None:
+    costs = [(1.0, 0.05), (0.3, 1e-4), (2.0, 1e-6)]
+    plays = {Play(*c, gaussian=True): k for c, k in zip(costs, counts, strict=True) if k}
+    mu = math.sqrt(sum(k * mu_of(*c) ** 2 for c, k in zip(costs, counts, strict=True)))
+    for delta in (1e-6, 0.01):
+        exact = epsilon_of(mu, delta)
+        assert exact * (1 - 1e-7) <= plays_epsilon(plays, delta) <= exact * (1 + 1e-6) + 1e-8
+    assert plays_delta(plays) == max(delta for _, delta in costs if Play(_, delta, True) in plays)
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0.01, 0.05])
+@pytest.mark.parametrize(("gaussians", "pure"), [(1, 1), (3, 2), (2, 40)])
+def test_mixed_plays_against_loss_distributions_of_another_grid(
+    gaussians: int, pure: int, delta: float
+) -> None:
+    one = pld.from_gaussian_mechanism(
+        1 / (mu_of(1.0, 0.05) * math.sqrt(gaussians)), value_discretization_interval=1e-4
+    )
+    other = pld.from_privacy_parameters(
+        common.DifferentialPrivacyParameters(0.25, 0), value_discretization_interval=1e-4
+    ).self_compose(pure)
+    bound = one.compose(other).get_epsilon_for_delta(delta)
+    found = plays_epsilon({Play(1.0, 0.05, gaussian=True): gaussians, Play(0.25): pure}, delta)
+    assert bound - 2e-3 <= found <= bound + 0.01
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1e-6, 30), min_size=1, max_size=20))
+def test_pure_plays_add_up_exactly_and_need_no_delta(epsilons: list[float]) -> None:
+    plays: dict[Play, int] = {}
+    for epsilon in epsilons:
+        plays[Play(epsilon)] = plays.get(Play(epsilon), 0) + 1
+    assert plays_delta(plays) == 0.0
+    assert plays_epsilon(plays, 0.0) == pytest.approx(math.fsum(epsilons), rel=1e-15)
+    coins = [leaky_coin(epsilon, 0.0) for epsilon in epsilons]
+    assert math.prod(p for _, _, (p, _), _ in coins) > 0  # the honest outcome attains it
+
+
+def test_only_gaussian_plays_have_a_delta() -> None:
+    """What a ledger calls Gaussian by its run's mechanism, and nothing else."""
+    for name in LOCAL_MECHANISMS:
+        delta = 1e-6 if name == "gaussian" else None
+        mechanism = make_mechanism(0.5, bound=1.0, mechanism=name, delta=delta)
+        expected = Play(0.5, delta or 0.0, gaussian=name == "gaussian")
+        assert mechanism.play == expected
+
+
+# Over the runs of a vault -----------------------------------------------------------------------
+
+
+def gaussian(epsilon: float, delta: float) -> LocalMechanism:
+    return make_mechanism(epsilon, bound=1.0, mechanism="gaussian", delta=delta)
+
+
+def played(vault: Vault, run: str, mechanism: LocalMechanism, plays: int) -> RewardCurator:
+    curator = RewardCurator(mechanism, vault, run, noise=SecureNoise())
+    for trial in range(plays):
+        curator.release(f"{run}/{trial}", 0.25, "Jane", -1.0)
+    return curator
+
+
+def claimed(curator: RewardCurator, **how: Any) -> LocalGuarantee:
+    return curator.guarantee(1, users_named=True, **how)
+
+
+def test_a_user_s_gaussian_plays_in_several_runs_are_claimed_at_a_true_pair() -> None:
+    """Epsilons added and deltas dropped gave (1.04, .05) for what costs 2.29 there."""
+    vault = open_vault()
+    for run in range(4):
+        played(vault, f"run {run}", gaussian(0.01, 0.2), 1)
+    guarantee = claimed(played(vault, "last", gaussian(1.0, 0.05), 1))
+    mu = math.sqrt(4 * mu_of(0.01, 0.2) ** 2 + mu_of(1.0, 0.05) ** 2)
+    assert guarantee.delta_most == 0.05
+    assert epsilon_of(mu, 0.05) > 2.0
+    assert guarantee.epsilon >= epsilon_of(mu, 0.05) * (1 - 1e-7)
+    assert profile(mu, guarantee.epsilon) <= guarantee.delta_most * (1 + 1e-8)
+    assert guarantee.most_plays == 5
+
+
+def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
+    vault = open_vault()
+    for run in range(3):
+        played(vault, f"run {run}", gaussian(0.5, 0.01), 1)
+    guarantee = claimed(played(vault, "pure", make_mechanism(0.5, bound=1.0), 2))
+    assert guarantee.delta_most == 0.01
+    mu = mu_of(0.5, 0.01) * math.sqrt(3)
+    # The pure plays at their worst, as two coins beside the Gaussian ones.
+    coins = [
+        (math.prod(ps), math.prod(qs))
+        for ps, qs in (
+            zip(*pair, strict=True)
+            for pair in itertools.product(leaky_coin(0.5, 0.0)[2:], repeat=2)
+        )
+    ]
+    delta = sum(p * profile(mu, max(guarantee.epsilon - math.log(p / q), 0)) for p, q in coins)
+    assert delta <= guarantee.delta_most
+    assert "at delta = 0.01" in str(guarantee)
+
+
+def test_pure_plays_in_several_runs_add_up_without_a_delta() -> None:
+    vault = open_vault()
+    played(vault, "one", make_mechanism(0.5, bound=1.0), 3)
+    guarantee = claimed(played(vault, "two", make_mechanism(0.25, bound=1.0), 2))
+    assert (guarantee.epsilon, guarantee.delta_most, guarantee.most_plays) == (2.0, 0.0, 5)
+
+
+def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
+    """Joe paid more epsilon without any delta; Jane's plays need one."""
+    vault = open_vault()
+    played(vault, "one", gaussian(0.1, 0.01), 1)
+    curator = played(vault, "two", make_mechanism(0.5, bound=1.0), 1)
+    for trial in range(5):
+        curator.release(str(trial), 0.25, "Joe", -1.0)
+    guarantee = claimed(curator)
+    assert (guarantee.epsilon, guarantee.most_plays, guarantee.delta_most) == (2.5, 5, 0.01)
+
+
+def test_plays_that_no_ledger_knows_are_composed_with_their_delta() -> None:
+    curator = played(open_vault(), "run", gaussian(1.0, 0.05), 1)
+    guarantee = claimed(curator, unknown_plays=8)
+    exact = epsilon_of(3 * mu_of(1.0, 0.05), 0.05)
+    assert guarantee.delta_most == 0.05
+    assert exact * (1 - 1e-7) <= guarantee.epsilon <= exact * (1 + 1e-6)
+    assert guarantee.most_plays == 9
+    unknown_only = RewardCurator(gaussian(1.0, 0.05), open_vault(), "run")
+    assert claimed(unknown_only, unknown_plays=9).epsilon == pytest.approx(exact, rel=1e-6)
+
+
+def test_unknown_plays_may_make_somebody_else_the_one_who_paid_most() -> None:
+    """One Gaussian play of epsilon 4 costs more than pure ones of 3.5, until many are added."""
+    vault = open_vault()
+    pure = make_mechanism(1.0, bound=1.0)
+    other = RewardCurator(gaussian(4.0, 1e-6), vault, "other")
+    other.release("0", 0.25, "Jane", -1.0)
+    curator = RewardCurator(pure, vault, "run")
+    curator.release("0", 0.25, "Jane", -1.0)
+    guarantee = claimed(curator, unknown_plays=3)
+    assert guarantee.epsilon >= plays_epsilon({other.mechanism.play: 1, pure.play: 4}, 1e-6)
+
+
+def test_a_budget_is_spent_in_true_epsilons_over_several_runs() -> None:
+    """Four plays of (.01, .2) elsewhere use up a budget of 2 at delta .05 all by themselves."""
+    vault = open_vault()
+    for run in range(4):
+        played(vault, f"run {run}", gaussian(0.01, 0.2), 1)
+    curator = RewardCurator(gaussian(1.0, 0.05), vault, "last", user_budget=2.0)
+    with pytest.raises(BudgetExceededError, match=r"at delta=0\.05 in all"):
+        curator.check("0", "Jane")
+    with pytest.raises(BudgetExceededError):
+        curator.release("0", 0.25, "Jane", -1.0)
+    assert curator.plays() == {}
+    curator.release("0", 0.25, "Joe", -1.0)
+
+
+def test_whoever_is_within_the_budget_is_claimed_within_it() -> None:
+    vault = open_vault()
+    played(vault, "elsewhere", gaussian(0.5, 1e-4), 2)
+    curator = RewardCurator(make_mechanism(0.5, bound=1.0), vault, "run", user_budget=3.0)
+    for trial in range(100):
+        try:
+            curator.release(str(trial), 0.25, "Jane", -1.0)
+        except BudgetExceededError:
+            break
+    assert 3 < trial < 99
+    assert 2.5 < claimed(curator).epsilon <= 3.0 * (1 + 1e-9)
+
+
+def test_plays_of_a_mechanism_that_this_version_does_not_know_leak_what_they_may() -> None:
+    """Stored by a later version, say: only their pair counts, and their deltas add up."""
+    vault = open_vault()
+    curator = played(vault, "run", make_mechanism(0.5, bound=1.0), 1)
+    person = curator._pseudonym("0", "Jane")
+    with vault.transaction("f" * 32) as tx:
+        tx.new_run("later", {"mechanism": "unheard of"})
+        for trial in range(3):
+            tx.charge_play(str(trial), person, 0.2, 0.01)
+    guarantee = claimed(curator)
+    assert guarantee.delta_most == pytest.approx(0.03)
+    assert guarantee.epsilon == pytest.approx(1.1, abs=0.01)
+
+
+def test_one_run_alone_is_claimed_as_before() -> None:
+    curator = played(open_vault(), "run", gaussian(1.0, 1e-6), 1)
+    assert claimed(curator).epsilon == pytest.approx(1.0, abs=1e-8)
+    alone = local_guarantee(gaussian(1.0, 1e-6), 4, 4, users_named=True)
+    four = claimed(played(open_vault(), "run", gaussian(1.0, 1e-6), 4))
+    assert four.epsilon == pytest.approx(alone.epsilon, rel=1e-9)
+    assert four.delta_most == alone.delta_most == 1e-6

@@ -1,0 +1,246 @@
+"""What all guarantees have in common, and that no printed figure promises more than it is."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from privbo_plugins.privacy.figures import not_above, not_below, two_decimals
+from privbo_plugins.privacy.guarantee import (
+    NOT_COVERED_COPIES,
+    Epsilon,
+    FederationGuarantee,
+    Guarantee,
+    LocalGuarantee,
+    OutsourcedGuarantee,
+    PrivacyGuarantee,
+)
+from privbo_plugins.sessions.rounds import _large_delta
+
+WORDS = {"mechanism": "m", "neighbours": "n", "population": "p"}
+
+
+def central(mu: float = 1.0, spent: float = 0.5, **how: Any) -> Guarantee:
+    given = {**WORDS, "protected": True, "n_records": 100, "n_releases": 3, **how}
+    return Guarantee(mu=mu, mu_spent=spent, **given)
+
+
+def local(epsilon: float = 1.0, delta: float = 0.0, most: float = 2.0, **how: Any) -> Any:
+    at = how.pop("at", delta)
+    given = {"protected": True, "n_plays": 3, "most_plays": 2, "users_named": True, **how}
+    return LocalGuarantee(
+        mechanism="m", epsilon_play=epsilon, delta_play=delta, epsilon_most=most, delta_most=at,
+        **given,
+    )  # fmt: skip
+
+
+def federated(epsilon: float = 2.0, delta: float = 0.01, spent: float = 1.0, **how: Any) -> Any:
+    return FederationGuarantee(how.pop("protected", True), 29, epsilon, delta, spent, 3, 1, **how)
+
+
+def outsourced(
+    epsilon: float = 2.0, delta: float = 1e-5, distance: float = 0.5, **how: Any
+) -> Any:
+    protected = how.pop("protected", True)
+    return OutsourcedGuarantee(protected, "gaussian", epsilon, delta, distance, 1000, **how)
+
+
+MAKERS: list[Callable[..., Any]] = [central, local, federated, outsourced]
+POSITIVE = st.floats(1e-6, 1e6)
+DELTA = st.floats(1e-12, 0.999)
+
+
+def numbers(pattern: str, guarantee: Any) -> list[float]:
+    found = re.findall(pattern.replace("#", r"([0-9][0-9.e+-]*[0-9]|[0-9])"), str(guarantee))
+    assert found
+    return [float(number) for number in found]
+
+
+# Figures ----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.floats(1e-300, 1e300), st.integers(1, 6))
+@example(1.00049, 4)
+@example(math.nextafter(1.13, 2), 3)
+def test_digits_are_rounded_to_the_safe_side_and_not_far(value: float, digits: int) -> None:
+    above, below = float(not_below(value, digits)), float(not_above(value, digits))
+    assert below <= value <= above
+    assert above - below <= 10.0 ** (1 - digits) * value * (1 + 1e-9)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1e12))
+@example(math.nextafter(1.13, 2))
+@example(math.nextafter(0.29, 1))
+def test_two_decimals_are_never_below(value: float) -> None:
+    assert value <= float(two_decimals(value)) <= value + 0.01 * (1 + 1e-9) + value * 1e-15
+
+
+@settings(deadline=None)
+@given(st.decimals("0.01", "99.99", places=2))
+def test_what_has_few_digits_is_printed_as_it_is(number: Any) -> None:
+    value = float(number)
+    assert value == float(not_below(value, 4)) == float(not_above(value, 4))
+
+
+@settings(deadline=None)
+@given(POSITIVE, POSITIVE)
+@example(1.00049, 0.70004)
+def test_no_figure_of_a_run_is_printed_smaller(mu: float, spent: float) -> None:
+    mu, spent = max(mu, spent), min(mu, spent)
+    guarantee = central(mu, spent)
+    assert min(numbers("#-GDP", guarantee)) >= mu
+    assert min(numbers("more than mu = #", guarantee)) >= mu
+    assert min(numbers("so far: mu = #", guarantee)) >= spent
+    assert min(numbers("rho = #", guarantee)) >= guarantee.rho
+    delta = numbers("at delta = #", guarantee)[0]
+    assert numbers("epsilon = #", guarantee)[0] >= guarantee.epsilon(delta)
+
+
+def test_a_run_that_spends_all_prints_what_was_declared() -> None:
+    assert "so far: mu = 1 in" in str(central(1.0, math.nextafter(1.0, 2)))
+
+
+@settings(deadline=None)
+@given(POSITIVE, DELTA, POSITIVE, DELTA)
+def test_no_figure_of_a_local_guarantee_is_printed_smaller(
+    epsilon: float, delta: float, most: float, at: float
+) -> None:
+    guarantee = local(epsilon, delta, most, at=at)
+    pair = re.search(r"is \(([^,]*), ([^)]*)\)-LDP", str(guarantee))
+    assert pair is not None
+    assert (float(pair[1]) >= epsilon, float(pair[2]) >= delta) == (True, True)
+    assert numbers("plays: epsilon = #", guarantee)[0] >= most
+    assert numbers("at delta = #", guarantee)[0] >= at
+
+
+@settings(deadline=None)
+@given(POSITIVE, DELTA, POSITIVE)
+def test_no_figure_of_a_federation_is_printed_smaller(
+    epsilon: float, delta: float, spent: float
+) -> None:
+    guarantee = federated(epsilon, delta, spent, notes=_large_delta(delta))
+    first, *_, last = numbers("epsilon = #", guarantee)
+    assert (first >= epsilon, last >= spent) == (True, True)
+    assert min(numbers("delta = #", guarantee)) >= delta
+
+
+@settings(deadline=None)
+@given(POSITIVE, DELTA, POSITIVE)
+def test_no_figure_of_a_table_is_printed_smaller(
+    epsilon: float, delta: float, distance: float
+) -> None:
+    guarantee = outsourced(epsilon, delta, distance)
+    assert numbers("epsilon = #", guarantee)[0] >= epsilon
+    assert numbers("delta = #", guarantee)[0] >= delta
+    assert numbers("by at most #", guarantee)[0] <= distance
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@settings(deadline=None)
+@given(value=st.floats(1e-9, 1e9))
+@example(value=0.123449)
+@example(value=0.0)
+def test_settings_are_printed_as_they_are(make: Any, value: float) -> None:
+    """Noise must not be printed larger and clipping not smaller: no digit is lost."""
+    assert numbers("scale=#[,.]", make(parameters={"scale": value, "n": 3})) == [value]
+
+
+# One kind of thing ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_an_epsilon_is_a_number_and_a_function_of_delta(make: Any) -> None:
+    guarantee = make()
+    assert isinstance(guarantee, PrivacyGuarantee)
+    assert isinstance(guarantee.epsilon, float)
+    assert guarantee.epsilon() == guarantee.epsilon(None) == guarantee.epsilon > 0
+    assert 0 < guarantee.epsilon(0.05) <= guarantee.epsilon
+    assert guarantee.epsilon * 1 == float(guarantee.epsilon) == pytest.approx(guarantee.epsilon)
+    for delta in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match="delta must lie in"):
+            guarantee.epsilon(delta)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_an_unprotected_run_has_no_epsilon_at_any_delta(make: Any) -> None:
+    guarantee = make(protected=False, reasons=("a", "b"))
+    assert guarantee.epsilon == guarantee.epsilon() == guarantee.epsilon(0.5) == math.inf
+    assert re.match("NOT PROTECTED. No .*holds for this .*: a; b. Treat ", str(guarantee))
+
+
+@pytest.mark.parametrize("make", [local, federated, outsourced])
+def test_a_claim_holds_at_larger_deltas_and_is_refused_at_smaller_ones(make: Any) -> None:
+    guarantee = make(delta=0.01)
+    assert guarantee.epsilon(0.02) == guarantee.epsilon(0.01) == guarantee.epsilon == 2.0
+    with pytest.raises(ValueError, match=r"at delta=0\.001 is not known"):
+        guarantee.epsilon(0.001)
+
+
+@pytest.mark.parametrize("delta", [1e-4, 0.01, 0.1])
+def test_a_federation_s_epsilon_is_composed_anew_at_another_delta(delta: float) -> None:
+    exact = pld.from_gaussian_mechanism(2.0, sampling_prob=0.35, use_connect_dots=False)
+    exact = exact.self_compose(3).get_epsilon_for_delta(delta)
+    guarantee = federated(delta=0.02, parameters={"q": 0.35, "z": 2.0})
+    assert guarantee.epsilon(delta) == pytest.approx(exact, abs=2e-3)
+    assert guarantee.epsilon(0.02) == 2.0  # what was claimed
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_guarantee_covers_a_generator_that_was_copied(make: Any) -> None:
+    assert NOT_COVERED_COPIES in str(make())
+    assert "resumed twice" in NOT_COVERED_COPIES
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_guarantee_is_json_with_the_words_for_infinity(make: Any) -> None:
+    for protected in (True, False):
+        told = make(math.inf, protected=protected).to_dict()
+        names = {f.name for f in fields(make())} | set(WORDS)
+        assert set(told) == names
+        assert json.loads(json.dumps(told, allow_nan=False))["protected"] is protected
+        assert "inf" in told.values()
+    plain = make().to_dict()
+    assert "inf" not in plain.values()
+    assert all(type(value) is not Epsilon for value in plain.values())
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_guarantees_survive_pickles_copies_and_replacement(make: Any) -> None:
+    guarantee = make(notes=("a",))
+    for again in (
+        pickle.loads(pickle.dumps(guarantee)),
+        copy.deepcopy(guarantee),
+        replace(guarantee),
+    ):
+        assert again == guarantee
+        assert str(again) == str(guarantee)
+        assert again.epsilon(0.5) == guarantee.epsilon(0.5)
+    assert type(pickle.loads(pickle.dumps(guarantee.epsilon))) is float
+    assert type(copy.deepcopy(guarantee.epsilon)) is float
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_guarantees_that_earlier_versions_pickled_still_load(make: Any) -> None:
+    """Their state is a dictionary of the fields, with epsilon as a plain number."""
+    guarantee = make()
+    state = {f.name: getattr(guarantee, f.name) for f in fields(guarantee)}
+    if "epsilon" in state:
+        state["epsilon"] = float(state["epsilon"])
+    again = type(guarantee).__new__(type(guarantee))
+    again.__dict__.update(state)
+    assert vars(guarantee) == state
+    assert again == guarantee
+    assert again.epsilon(0.5) == guarantee.epsilon(0.5)
