@@ -13,7 +13,8 @@ import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,18 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._guard import GuardedTrial, attempt_trial
-from optuna_samplers._space import to_space
+from optuna_samplers._space import (
+    ANOTHER_CONSTANT,
+    ANOTHER_SPACE,
+    CONSTANT_CHANGED,
+    constants_of,
+    described,
+    holds,
+    to_space,
+)
 from optuna_samplers._study import (
+    attributes_note,
+    failures_in,
     frozen_of,
     key_of,
     outputs_of,
@@ -39,10 +50,10 @@ from optuna_samplers._study import (
 )
 from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scrub import public_name
+from privbo_plugins.scrub import retold
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
@@ -72,6 +83,8 @@ class _StudyState:
         self.entered: set[str] = set()
         self.prepaid: set[int] = set()
         self.told: dict[str, float] = {}
+        self.audited: set[int] = set()
+        self.found: list[str] = []
         self.warned = False
         self._distributions: dict[str, BaseDistribution] = {}
         self._space: Space | None = None
@@ -324,8 +337,10 @@ class PrivateSampler(BaseSampler):
             self._take_plain(study, own, trial, values)
         elif values is not None and not same(values[0], published):
             self._expose(study, own, f"trial {trial.number} was told another value than released")
+        else:
+            self._look_around(study, own)
         if session.finished:
-            self._finish(study, session)
+            self._finish(study, own)
 
     def _notice_outside(self, study: Study, own: _StudyState) -> None:
         """A trial ended that no private objective evaluated: who knows what it has logged."""
@@ -352,15 +367,21 @@ class PrivateSampler(BaseSampler):
 
     def _expose(self, study: Study, own: _StudyState, reason: str, fix: str = "") -> None:
         own.session.mark_unprotected(reason)
+        self._show(study, own)
         if not own.warned:
             own.warned = True
-            show_guarantee(study, own.session.guarantee())
             warnings.warn(
                 f"Nothing is protected: {reason}. {fix}".strip(), PrivacyWarning, stacklevel=2
             )
 
-    def _finish(self, study: Study, session: Session) -> None:
-        show_guarantee(study, session.guarantee())
+    def _look_around(self, study: Study, own: _StudyState) -> None:
+        """Notices what others have written since, so that the study never claims too much."""
+        self._audit(study, own)
+        if own.found and not own.warned:
+            self._expose(study, own, own.found[0])
+
+    def _finish(self, study: Study, own: _StudyState) -> None:
+        self._show(study, own)
         try:
             study.stop()
         except RuntimeError:  # ask/tell has no loop to stop; Optuna raises after storing
@@ -410,15 +431,8 @@ class PrivateSampler(BaseSampler):
         """(released value, None), or (nan, an error whose frames hold no private value)."""
         try:
             return self._tell_or_raise(trial, losses), None
-        except (ValueError, PrivacyError, VaultError) as error:
-            return float("nan"), type(error)(str(error))
-        except Warning as warning:  # warnings that the user turned into errors
-            return float("nan"), type(warning)(str(warning))
-        except KeyboardInterrupt:
-            return float("nan"), KeyboardInterrupt()
         except BaseException as error:
-            name = public_name(error)
-            return float("nan"), PrivacyError(f"A release failed inside the engine ({name}).")
+            return float("nan"), retold(error)
 
     def _tell_or_raise(self, trial: optuna.Trial, losses: Any) -> float:
         study = trial.study
@@ -430,15 +444,49 @@ class PrivateSampler(BaseSampler):
             raise ValueError(
                 "The objective suggested no parameter that varies, so there is nothing to tune."
             )
-        value, label = own.session.tell(key_of(frozen), frozen.params, space, losses)
+        constants = constants_of(frozen.distributions)
+        self._refuse_other_constants(study, own, constants)
+        fixed = constants if self._search_space is None else constants_of(self._search_space)
+        value, label = own.session.tell(key_of(frozen), frozen.params, space, losses, fixed)
         first = not own.told
         own.told[key_of(frozen)] = value
         trial.set_user_attr(ROLE_ATTR, label)
         if own.session.finished:
-            self._finish(study, own.session)
+            self._finish(study, own)
         elif first:
-            show_guarantee(study, own.session.guarantee())
+            self._show(study, own)
         return value
+
+    def _check_suggestion(
+        self, study: Study, own: _StudyState, name: str, distribution: BaseDistribution
+    ) -> None:
+        """Refuses, before Optuna stores it, what differs from the space that the run has fixed.
+
+        Raises:
+            SpaceChangedError: If it does.
+        """
+        if distribution.single():
+            self._refuse_other_constants(study, own, constants_of({name: distribution}))
+            return
+        space, _ = own.session.fixed()
+        if space is not None and space.get(name) != described(name, distribution):
+            raise SpaceChangedError(ANOTHER_SPACE)
+
+    def _refuse_other_constants(
+        self, study: Study, own: _StudyState, constants: Mapping[str, Any]
+    ) -> None:
+        """Refuses parameters with a single value that are not those of the first trial.
+
+        Raises:
+            SpaceChangedError: If there are others; the run is marked, because it is not known
+                which trial's come from private data.
+        """
+        _, known = own.session.fixed()
+        if known is None and self._search_space is not None:
+            known = constants_of(self._search_space)
+        if known is not None and not holds(known, constants):
+            self._expose(study, own, CONSTANT_CHANGED)
+            raise SpaceChangedError(ANOTHER_CONSTANT)
 
     def _evaluate(self, trial: optuna.Trial, objective: Objective) -> tuple[float, Any]:
         own, key = self._state(trial.study), key_of(frozen_of(trial))
@@ -451,8 +499,12 @@ class PrivateSampler(BaseSampler):
 
     def guarded(self, trial: optuna.Trial) -> GuardedTrial:
         """The trial as a private objective sees it, for ask/tell: outputs need ``public=True``."""
-        own, key = self._state(trial.study), key_of(frozen_of(trial))
-        return GuardedTrial(trial, lambda operation: own.session.vouch(f"trial.{operation}", key))
+        study, own, key = trial.study, self._state(trial.study), key_of(frozen_of(trial))
+        return GuardedTrial(
+            trial,
+            lambda operation: own.session.vouch(f"trial.{operation}", key),
+            lambda name, distribution: self._check_suggestion(study, own, name, distribution),
+        )
 
     # What the user reads --------------------------------------------------------------------
 
@@ -501,32 +553,45 @@ class PrivateSampler(BaseSampler):
 
     def guarantee(self, study: Study) -> Guarantee:
         """What may be claimed for this study, after comparing its storage with the ledger."""
-        session = self._state(study).session
-        self._audit_storage(study, session)
-        guarantee = session.guarantee()
+        return self._show(study, self._state(study))
+
+    def _show(self, study: Study, own: _StudyState) -> Guarantee:
+        """Writes the guarantee into the study; never before looking at what the study holds."""
+        self._audit(study, own)
+        failed = failures_in(study.get_trials(deepcopy=False))
+        guarantee = own.session.guarantee(failed=failed)
+        guarantee = replace(guarantee, notes=(*guarantee.notes, *attributes_note(study)))
         show_guarantee(study, guarantee)
         return guarantee
 
-    def _audit_storage(self, study: Study, session: Session) -> None:
-        """Marks the run if the study holds values that no release explains.
+    def _audit(self, study: Study, own: _StudyState) -> None:
+        """Marks the run if trials not looked at before hold what no release explains.
 
         The study is read before the vault: other workers may go on meanwhile, and what they show
         is committed to the vault first.
         """
         trials = study.get_trials(deepcopy=False)
-        published, vouched = session.published(), session.vouched()
-        for trial in trials:
-            for operation in outputs_of(trial):
-                if f"trial.{operation}/{key_of(trial)}" not in vouched:
-                    session.mark_unprotected(
-                        f"the study holds {operation} data nobody vouched for"
-                    )
-            if trial.state != TrialState.COMPLETE or trial.value is None:
-                continue
-            known = published.get(key_of(trial))
-            if known is None or not same(trial.value, known[2]):
-                session.mark_unprotected("the study holds values that were not released")
-                return
+        new = [trial for trial in trials if trial.number not in own.audited]
+        _, constants = own.session.fixed()
+        released, vouched = self._explained(own, new)
+        for reason in dict.fromkeys(_suspicions(new, released, vouched, constants)):
+            own.session.mark_unprotected(reason)
+            own.found.append(reason)
+        if constants is not None:  # until then nothing can be compared with them
+            own.audited |= {trial.number for trial in new if trial.state.is_finished()}
+
+    @staticmethod
+    def _explained(
+        own: _StudyState, trials: Sequence[FrozenTrial]
+    ) -> tuple[Mapping[str, float], frozenset[str]]:
+        """Values released, and outputs vouched for; of the vault's only what trials call for."""
+        released: dict[str, float] = own.told
+        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        if any(key_of(trial) not in released for trial in complete):
+            stored = own.session.published()
+            released = {key: value for key, (_, _, value) in stored.items()} | released
+        outputs = any(outputs_of(trial) for trial in trials)
+        return released, own.session.vouched() if outputs else frozenset()
 
     def history(self, study: Study) -> History:
         """What the study has published, for :mod:`privbo_plugins.visualization`."""
@@ -593,6 +658,29 @@ class PrivateObjective:
 
     def __repr__(self) -> str:
         return "PrivateObjective()"  # the objective's own repr may quote data
+
+
+def _suspicions(
+    trials: Sequence[FrozenTrial],
+    released: Mapping[str, float],
+    vouched: frozenset[str],
+    constants: Mapping[str, Any] | None,
+) -> Iterator[str]:
+    """Why nothing may be claimed of what trials hold."""
+    for trial in trials:
+        key = key_of(trial)
+        for operation in outputs_of(trial):
+            if f"trial.{operation}/{key}" not in vouched:
+                yield f"the study holds {operation} data nobody vouched for"
+        if trial.state == TrialState.COMPLETE and not _shows(trial, released.get(key)):
+            yield "the study holds values that were not released"
+        if constants is not None and not holds(constants, constants_of(trial.distributions)):
+            yield CONSTANT_CHANGED
+
+
+def _shows(trial: FrozenTrial, released: float | None) -> bool:
+    """Whether a trial's value is the one that was released."""
+    return released is not None and trial.value is not None and same(trial.value, released)
 
 
 def _no_trial() -> FrozenTrial:

@@ -6,19 +6,38 @@ from collections.abc import Callable
 from typing import Any
 
 import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.exceptions import TrialPruned
 
-from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
-from privbo_plugins.scrub import attempt
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    PrivacyError,
+    SpaceChangedError,
+    VaultError,
+)
+from privbo_plugins.scrub import attempt, retold
+
+_SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
+    "suggest_float": lambda low, high, *, step=None, log=False: FloatDistribution(
+        low, high, log=log, step=step
+    ),
+    "suggest_int": lambda low, high, *, step=1, log=False: IntDistribution(
+        low, high, log=log, step=step
+    ),
+    "suggest_categorical": lambda choices: CategoricalDistribution(choices),
+    "suggest_uniform": lambda low, high: FloatDistribution(low, high),
+    "suggest_loguniform": lambda low, high: FloatDistribution(low, high, log=True),
+    "suggest_discrete_uniform": lambda low, high, q: FloatDistribution(low, high, step=q),
+}
+"""What a suggestion would write into the storage, beside the value."""
 
 _PASSED_ON = frozenset(
     {
-        "suggest_float",
-        "suggest_int",
-        "suggest_categorical",
-        "suggest_uniform",
-        "suggest_loguniform",
-        "suggest_discrete_uniform",
         "number",
         "params",
         "distributions",
@@ -67,16 +86,23 @@ class GuardedTrial:
     Args:
         trial: Optuna's trial.
         declare: Called with the name of an operation whenever a caller vouches for it.
+        check: Called with the name and the distribution of a suggestion before anything of it is
+            stored; raises what refuses it.
     """
 
-    def __init__(self, trial: optuna.Trial, declare: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        trial: optuna.Trial,
+        declare: Callable[[str], None],
+        check: Callable[[str, BaseDistribution], None],
+    ) -> None:
         self._trial = trial
-        self._declare = declare
+        self._declare, self._check = declare, check
         self.suggest_error: BaseException | None = None
         self.suggestion = ""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("suggest_") and name in _PASSED_ON:
+        if name in _SUGGESTED:
             return self._suggesting(name, getattr(self._trial, name))
         if name in _PASSED_ON:
             return getattr(self._trial, name)
@@ -89,6 +115,7 @@ class GuardedTrial:
 
         def wrapped(name: str, *args: Any, **kwargs: Any) -> Any:
             try:
+                self._check(name, _SUGGESTED[method](*args, **kwargs))
                 return suggest(name, *args, **kwargs)
             except Exception as error:
                 self.suggest_error, self.suggestion = error, f"trial.{method}({name!r}, ...)"
@@ -142,12 +169,11 @@ def attempt_trial(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple
     return attempt(lambda: objective(trial), translate)
 
 
-def _suggest_failed(error: BaseException, suggestion: str) -> Exception:
+def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
     """The engine's own errors pass; Optuna's quote bounds, which may have come from the data."""
-    for kind in (VaultError, PrivacyError, SpaceChangedError):
-        if isinstance(error, kind):
-            return kind(str(error))
-    if isinstance(error, ImportError):
+    if type(error) in (VaultError, PrivacyError, BudgetExceededError, SpaceChangedError):
+        return retold(error)
+    if isinstance(error, ImportError) and type(error) in (ImportError, ModuleNotFoundError):
         return ImportError(
             f"The sampler needs the package {error.name or 'that it imports'!r}, which is not "
             "installed."

@@ -7,18 +7,30 @@ import itertools
 import threading
 import time
 import uuid
+import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._guard import GuardedTrial, attempt_trial
+from optuna_samplers._space import (
+    ANOTHER_CONSTANT,
+    ANOTHER_SPACE,
+    CONSTANT_CHANGED,
+    constants_of,
+    described,
+)
 from optuna_samplers._study import (
+    EXPOSED_ATTR,
+    attributes_note,
+    failures_in,
     frozen_of,
     key_of,
     outputs_of,
@@ -29,12 +41,12 @@ from optuna_samplers._study import (
     whole,
 )
 from optuna_samplers._witness import StudyWitness
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import NotARewardError, as_reward
-from privbo_plugins.scrub import attempt, public_name
+from privbo_plugins.scrub import attempt, retold
 from privbo_plugins.sessions.rewards import RewardCurator, check_user_budget
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
@@ -82,18 +94,17 @@ class StoredPlays:
 def read_plays(study: Study) -> StoredPlays:
     """Compares every value in a study with the release that its trial remembers."""
     stored = StoredPlays()
-    failed = 0
-    for trial in study.get_trials(deepcopy=False):
+    trials = study.get_trials(deepcopy=False)
+    for trial in trials:
         play = trial.user_attrs.get(PLAY_ATTR)
-        vouched = trial.user_attrs.get(VOUCHED_ATTR, [])
-        stored.vouched |= set(vouched)
-        if any(operation not in vouched for operation in outputs_of(trial)):
-            stored.reasons.append("trials hold data beside the reward that nobody vouched for")
-        failed += trial.state in (TrialState.FAIL, TrialState.PRUNED)
+        stored.vouched |= set(trial.user_attrs.get(VOUCHED_ATTR, []))
+        stored.reasons += _suspicions(trial)
         if play is not None:
             _count(stored, key_of(trial), play)
-        if trial.state == TrialState.COMPLETE and not shows_release(trial):
-            stored.reasons.append(PLAIN)
+    if EXPOSED_ATTR in study.user_attrs or _differ(trials, {}):
+        stored.reasons.append(CONSTANT_CHANGED)
+    failed = failures_in(trials)
+    stored.notes += attributes_note(study)
     if stored.repeats > 1:
         stored.notes.append("a trial was retried where its first release was not known")
     for operation in sorted(stored.vouched):
@@ -104,6 +115,25 @@ def read_plays(study: Study) -> StoredPlays:
             "reward"
         )
     return stored
+
+
+def _suspicions(trial: FrozenTrial) -> list[str]:
+    """Why nothing may be claimed of what one trial holds."""
+    found, vouched = [], trial.user_attrs.get(VOUCHED_ATTR, [])
+    if any(operation not in vouched for operation in outputs_of(trial)):
+        found.append("trials hold data beside the reward that nobody vouched for")
+    if trial.state == TrialState.COMPLETE and not shows_release(trial):
+        found.append(PLAIN)
+    return found
+
+
+def _differ(trials: Iterable[FrozenTrial], known: dict[str, Any]) -> bool:
+    """Whether trials hold other constants than those before, which are remembered here."""
+    return any(
+        known.setdefault(name, value) != value
+        for trial in trials
+        for name, value in constants_of(trial.distributions).items()
+    )
 
 
 def _count(stored: StoredPlays, key: str, play: dict[str, Any]) -> None:
@@ -135,6 +165,7 @@ class LocalObjective:
         *,
         user_id: UserOf | None = None,
         user_budget: float | None = None,
+        search_space: Mapping[str, BaseDistribution] | None = None,
         vault: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
@@ -151,6 +182,7 @@ class LocalObjective:
             )
         self.mechanism = mechanism
         self._objective, self._user_id, self._user_budget = objective, user_id, user_budget
+        self._search_space = search_space
         self._vault: Vault | None = open_vault(vault)
         self._vault_handle = self._vault.handle
         self._noise = noise
@@ -159,7 +191,11 @@ class LocalObjective:
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._looked_at: dict[str, int] = {}
+        self._constants: dict[str, dict[str, Any]] = {}
         self._curators: weakref.WeakKeyDictionary[Any, dict[str, RewardCurator]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._ranges: weakref.WeakKeyDictionary[Any, dict[int, dict[str, dict[str, Any]]]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -167,7 +203,7 @@ class LocalObjective:
         """A handle and public settings: no vault contents and no noise source."""
         state = self.__dict__.copy()
         state["_vault"] = state["_noise"] = None
-        for name in ("_lock", "_curators", "_looked_at"):
+        for name in ("_lock", "_curators", "_looked_at", "_constants", "_ranges"):
             del state[name]
         return state
 
@@ -258,7 +294,11 @@ class LocalObjective:
         refuse_multi_objective(study, "ldp_objective")
         frozen = frozen_of(trial)
         curator, key = self._curator(study), key_of(frozen)
-        guarded = GuardedTrial(trial, lambda operation: _vouch(trial, operation))
+        guarded = GuardedTrial(
+            trial,
+            lambda operation: _vouch(trial, operation),
+            functools.partial(self._check_suggestion, study),
+        )
         user, error = self._user(guarded)
         if error is not None:
             return float("nan"), error
@@ -297,13 +337,48 @@ class LocalObjective:
     ) -> tuple[float, BaseException | None]:
         try:
             return curator.release(key, reward, user, worst), None
-        except (ValueError, PrivacyError, VaultError) as error:
-            return float("nan"), type(error)(str(error))
-        except KeyboardInterrupt:
-            return float("nan"), KeyboardInterrupt()
         except BaseException as error:
-            name = public_name(error)
-            return float("nan"), PrivacyError(f"A release failed inside the engine ({name}).")
+            return float("nan"), retold(error)
+
+    def _check_suggestion(self, study: Study, name: str, distribution: BaseDistribution) -> None:
+        """Refuses, before Optuna stores it, what differs from an earlier trial's suggestion.
+
+        A parameter keeps its range; one with a single value must have been in the first trial.
+
+        Raises:
+            SpaceChangedError: If it differs. Where its value is a single one nothing is claimed
+                for the study any more, because it is not known which trial's is private.
+        """
+        known = self._known(study, name, distribution)
+        if known is None or known == described(name, distribution):
+            return
+        if not distribution.single():
+            raise SpaceChangedError(ANOTHER_SPACE)
+        study.set_user_attr(EXPOSED_ATTR, CONSTANT_CHANGED)
+        self.guarantee(study)
+        text = f"Nothing is protected: {CONSTANT_CHANGED}."
+        warnings.warn(text, PrivacyWarning, stacklevel=2)
+        raise SpaceChangedError(ANOTHER_CONSTANT)
+
+    def _known(
+        self, study: Study, name: str, distribution: BaseDistribution
+    ) -> dict[str, Any] | None:
+        """What a parameter must be; None if nothing is known of it, {} if it must not be."""
+        declared = self._search_space
+        if declared is not None and (name in declared or distribution.single()):
+            return described(name, declared[name]) if name in declared else {}
+        of_study = self._ranges.setdefault(study._storage, {}).setdefault(study._study_id, {})
+        if name in of_study:
+            return of_study[name]
+        trials = study.get_trials(deepcopy=False)
+        first = _first_with(name, trials)
+        if first is None:
+            late = any(trial.state == TrialState.COMPLETE for trial in trials)
+            return {} if late and distribution.single() else None
+        known = described(name, first.distributions[name])
+        if first.state == TrialState.COMPLETE:
+            of_study[name] = known
+        return known
 
     def _same_mechanism(self, play: dict[str, Any]) -> bool:
         return self.mechanism.parameters().items() <= play.items()
@@ -315,7 +390,8 @@ class LocalObjective:
             trials = study.get_trials(deepcopy=False)[first or 0 :]
             finished = itertools.takewhile(lambda trial: trial.state.is_finished(), trials)
             self._looked_at[curator.run_id] = (first or 0) + sum(1 for _ in finished)
-        if first is None or any(map(_plain, trials)):
+        known = self._constants.setdefault(curator.run_id, {})
+        if first is None or any(map(_suspicions, trials)) or _differ(trials, known):
             self.guarantee(study)
 
     def _worst(self, study: Study) -> float:
@@ -373,8 +449,15 @@ def _check_trial(trial: Any) -> None:
         )
 
 
-def _plain(trial: FrozenTrial) -> bool:
-    return trial.state == TrialState.COMPLETE and not shows_release(trial)
+def _first_with(name: str, trials: list[FrozenTrial]) -> FrozenTrial | None:
+    """The first trial that has a parameter; one that failed only if no other has it."""
+    first = None
+    for trial in trials:
+        if name in trial.distributions:
+            first = first or trial
+            if trial.state == TrialState.COMPLETE:
+                return trial
+    return first
 
 
 def _in_memory(study: Study) -> bool:

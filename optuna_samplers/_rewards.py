@@ -216,6 +216,7 @@ class RewardSampler(TranscriptSampler):
             self.mechanism,
             user_id=user_id,
             user_budget=self._user_budget,
+            search_space=self._search_space,
             vault=self._vault if self._memory is None else self._memory.handle,
             noise=self._noise,
         )

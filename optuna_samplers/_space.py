@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from optuna.distributions import (
     BaseDistribution,
@@ -12,6 +13,27 @@ from optuna.distributions import (
 )
 
 from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
+
+ANOTHER_SPACE = (
+    "The search space of a private study is fixed by its first trial (or by search_space=); this "
+    "trial suggests a parameter that it does not have, or one with another range, scale or step. "
+    "Bounds are stored as they are, so they must not be computed from private data. Nothing of "
+    "the suggestion was stored or charged; start a new study for a new space (what it releases "
+    "about the same records or users adds to this one's)."
+)
+
+ANOTHER_CONSTANT = (
+    "A parameter with a single value is stored with its trial as it is, so its value is fixed by "
+    "the study's first trial (or by search_space=); this trial suggests another value, or one "
+    "more parameter of this kind. What was computed from private data must not be suggested; "
+    "suggest every other constant in all trials alike, or start a new study for another one."
+)
+
+CONSTANT_CHANGED = (
+    "parameters with a single value differ between trials; they are stored as they are, and may "
+    "have been computed from private data"
+)
+"""Why nothing may be claimed any more: the first of the values is in the study already."""
 
 
 def to_dimension(name: str, distribution: BaseDistribution) -> Dimension:
@@ -43,3 +65,21 @@ def to_space(distributions: Mapping[str, BaseDistribution]) -> Space | None:
         if not distribution.single()
     }
     return Space(varying) if varying else None
+
+
+def described(name: str, distribution: BaseDistribution) -> dict[str, Any]:
+    """One distribution, JSON-ready as in ``Space.to_dict``."""
+    try:
+        return dict(Space({name: to_dimension(name, distribution)}).to_dict()[name])
+    except ValueError:  # bounds that are not finite, or an unknown kind
+        return {"type": type(distribution).__name__}
+
+
+def constants_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+    """Descriptions of all parameters that do not vary."""
+    return {name: described(name, d) for name, d in distributions.items() if d.single()}
+
+
+def holds(known: Mapping[str, Any], constants: Mapping[str, Any]) -> bool:
+    """Whether constants are among those that are known."""
+    return all(known.get(name) == described for name, described in constants.items())

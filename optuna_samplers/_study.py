@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import FrameType
 
 import numpy as np
@@ -16,8 +17,17 @@ from privbo_plugins.store.vault import Vault
 GUARANTEE_ATTR = "privbo:guarantee"
 """Study attribute with the guarantee as a paragraph, for the dashboard."""
 
+EXPOSED_ATTR = "privbo:exposed"
+"""Study attribute with the reason why nothing may be claimed for what it holds."""
+
+_OWN_STUDY_ATTRS = {"privbo:run", "privbo:ldp", "privbo:duets", GUARANTEE_ATTR, EXPOSED_ATTR}
+"""All user attributes that samplers and wrapped objectives give a study."""
+
 _OWN_ATTRS = {"privbo:play", "privbo:vouched", "privbo:role", "privbo:agent", "privbo:epoch"}
 """All user attributes that samplers and wrapped objectives give a trial."""
+
+_NAMED = 5
+"""Attributes that a note names, at most."""
 
 _OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
 
@@ -38,8 +48,14 @@ def frozen_of(trial: optuna.Trial) -> FrozenTrial:
 
 
 def outputs_of(trial: FrozenTrial) -> list[str]:
-    """Operations that must have put something into a trial besides parameters and value."""
+    """Operations that must have put something into a trial besides parameters and value.
+
+    A pruned trial's value is what it has reported last; no other one has any, unless it was
+    added from elsewhere.
+    """
     found = []
+    if trial.state != TrialState.COMPLETE and trial.values and not _reported(trial):
+        found.append("add_trial")
     if trial.intermediate_values:
         found.append("report")
     if not set(trial.user_attrs) <= _OWN_ATTRS:
@@ -47,6 +63,28 @@ def outputs_of(trial: FrozenTrial) -> list[str]:
     if trial.constraints:
         found.append("set_constraint")
     return found
+
+
+def _reported(trial: FrozenTrial) -> bool:
+    reports = trial.intermediate_values
+    return bool(reports) and same(trial.values[0], reports[max(reports)])
+
+
+def failures_in(trials: Sequence[FrozenTrial]) -> int:
+    """Number of trials that failed or were pruned, whoever ran them."""
+    return sum(trial.state in (TrialState.FAIL, TrialState.PRUNED) for trial in trials)
+
+
+def attributes_note(study: Study) -> list[str]:
+    """What to say of study attributes that somebody else wrote: their names, if there are any."""
+    others = sorted(set(study.user_attrs) - _OWN_STUDY_ATTRS)
+    if not others:
+        return []
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return [
+        "the study holds attributes which this sampler did not write and which are not covered: "
+        f"{', '.join(others[:_NAMED])}{more}"
+    ]
 
 
 def whole(study: Study) -> Study:

@@ -1,15 +1,17 @@
 """What objectives return, as the numbers that a mechanism takes.
 
 Converting runs the code of the object that was returned, whose errors and warnings may quote
-data: nothing of them gets out, and no message here repeats a value. It needs numpy alone, because
-trials convert in processes of their own.
+data: nothing of them gets out, and no message here repeats a value. Whether something is taken
+depends on its outer shape alone, never on what a record or a user looks like. It needs numpy
+alone, because trials convert in processes of their own.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from numbers import Number
+from collections.abc import Mapping, Sized
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,22 +23,23 @@ Array = NDArray[np.float64]
 def as_losses(values: Any) -> Array:
     """One value a record as a float vector, shape (n,).
 
-    Non-finite values pass: the mechanism turns them into a constant.
+    Entries that are no real number become NaN. Non-finite values pass: the mechanism turns them
+    into a constant.
 
     Raises:
-        ValueError: If it is not a non-empty vector of real numbers. The message never quotes
-            a value.
+        ValueError: If it is not a non-empty vector, whatever its entries are. The message never
+            quotes a value.
+
+    Example:
+        >>> as_losses([0.25, "n/a", None, 0.5 + 1j, [0.5], "0.5"]).tolist()
+        [0.25, nan, nan, nan, nan, 0.5]
     """
-    array = _quietly_as_vector(values)
-    if array is None:
-        raise ValueError(
-            "Per-record losses must be real numbers in an array, list or series (a torch tensor "
-            "as .detach().cpu().numpy()); something else was given."
-        )
-    if array.ndim == 0:
+    array = _quietly_converted(values)
+    if array is None or array.ndim == 0:
         raise ValueError(
             "A private objective must return one value per validation record, shape "
-            "(n_records,); it returned a single number. Return the vector before averaging it."
+            "(n_records,); these must be real numbers in an array, list, series or tensor. It "
+            "returned something else, or a single number. Return the vector before averaging it."
         )
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
@@ -46,38 +49,6 @@ def as_losses(values: Any) -> Array:
     return array
 
 
-def _quietly_as_vector(values: Any) -> Array | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a warning would tell that some record is odd
-            return _as_vector(values)
-    except Exception:  # its text may quote the data
-        return None
-
-
-def _as_vector(values: Any) -> Array | None:
-    if isinstance(values, np.ma.MaskedArray):  # what is masked was not scored
-        values = np.ma.filled(values.astype(np.float64), math.nan)
-    array = np.asarray(values)
-    if array.dtype.kind not in "biufO":
-        return None
-    if array.dtype.kind == "O" and array.ndim == 1:
-        numbers = [_entry_or_none(entry) for entry in array]
-        if all(number is None for number in numbers):
-            return None
-        array = np.array([math.nan if number is None else number for number in numbers])
-    with np.errstate(all="ignore"):
-        return np.array(array, dtype=np.float64)
-
-
-def _entry_or_none(entry: Any) -> float | None:
-    """One record's value, or None; a single odd record must not fail the trial."""
-    try:
-        return float(entry)
-    except Exception:
-        return None
-
-
 class NotARewardError(ValueError):
     """An objective returned something else than one number; the text never quotes it."""
 
@@ -85,15 +56,18 @@ class NotARewardError(ValueError):
 def as_reward(returned: Any) -> float:
     """One raw reward from what an objective returned: a number, or an array of one number.
 
+    What is no number is NaN, which the mechanism takes for the worst reward: if it were refused,
+    a failed trial would tell of its user.
+
     Raises:
-        NotARewardError: If it is none.
+        NotARewardError: If it is a collection of none or several.
+
+    Example:
+        >>> as_reward([0.25]), as_reward("n/a")
+        (0.25, nan)
     """
-    array = _as_numbers(returned)
-    if array is None:
-        raise NotARewardError(
-            f"The objective must return one reward, a number; got {_a(type(returned))}."
-        )
-    if array.size != 1:
+    array = _quietly_converted(returned)
+    if array is None or array.size != 1:
         raise NotARewardError(
             "The objective must return one reward, the one user's of this trial; got none or "
             "several numbers. Per-record losses of a whole data set are another setting: "
@@ -102,33 +76,83 @@ def as_reward(returned: Any) -> float:
     return float(array.reshape(()))
 
 
-def _as_numbers(returned: Any) -> Array | None:
-    """None for what is no number; converting may run the code of what was returned."""
+def _quietly_converted(returned: Any) -> Array | None:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # a warning would tell that some record is odd
+        try:
+            return _converted(_unwrapped(returned))
+        except Exception:  # its text may quote the data
+            return None
+
+
+def _unwrapped(returned: Any) -> Any:
+    """Tensors, series and numpy's scalars as an array; everything else as it is."""
     try:
         if hasattr(returned, "detach"):
-            returned = returned.detach().cpu().numpy()
-        if isinstance(returned, np.ma.MaskedArray) or returned is None:
-            return None
-        array = np.asarray(returned)
-        if array.dtype.kind == "O":  # Python's own integers and fractions of any size
-            return np.array([_as_reward_entry(entry) for entry in array.ravel()])
-        with np.errstate(all="ignore"):  # a warning would tell that the reward is extreme
-            return array.astype(float) if array.dtype.kind in "biuf" else None
-    except Exception:  # what it says may quote data
-        return None
+            return _detached(returned)
+        if hasattr(type(returned), "__array__") or isinstance(returned, memoryview):
+            return np.asanyarray(returned)  # keeps the mask of a masked array
+    except Exception:  # what it says may quote data; a record may be the cause
+        pass
+    return returned
 
 
-def _as_reward_entry(entry: Any) -> float:
-    if isinstance(entry, str | bytes | bytearray):
-        raise TypeError
+def _detached(tensor: Any) -> Any:
+    tensor = tensor.detach().cpu()
     try:
-        return float(entry)
-    except (OverflowError, ValueError):
-        if isinstance(entry, Number):  # too large for a float, or a NaN that signals
+        return tensor.numpy()
+    except TypeError:  # numpy has no bfloat16
+        return tensor.double().numpy()
+
+
+def _converted(returned: Any) -> Array | None:
+    """Floats in the outer shape of what was returned; None for a collection without an order."""
+    if isinstance(returned, np.ndarray):
+        return _of_array(returned)
+    if isinstance(returned, str | bytes | bytearray) or not isinstance(returned, Sized):
+        return np.array(_number(returned))
+    if isinstance(returned, Mapping) or not hasattr(type(returned), "__getitem__"):
+        return None
+    return _of_sequence(returned, len(returned))
+
+
+def _of_sequence(entries: Any, n: int) -> Array:
+    """Entry by entry: numpy would let one odd record decide the type of all."""
+    numbers: list[float] = []
+    try:
+        numbers.extend(map(_number, islice(entries, n)))
+    except Exception:  # a sequence that stops at some record; the others count
+        pass
+    return np.array(numbers + [math.nan] * (n - len(numbers)))
+
+
+def _of_array(array: NDArray[Any]) -> Array:
+    data, kind = np.asarray(np.ma.getdata(array)), array.dtype.kind
+    if kind in "biuf":
+        numbers = np.array(data, dtype=np.float64)
+    elif kind == "c":
+        numbers = np.where(data.imag == 0, data.real, math.nan).astype(np.float64)
+    elif kind in "OSTU":
+        listed = data.ravel().tolist()
+        numbers = _of_sequence(listed, len(listed)).reshape(data.shape)
+    else:  # dates and structures
+        return np.full(data.shape, math.nan)
+    if isinstance(array, np.ma.MaskedArray):  # what is masked was not scored
+        numbers[np.ma.getmaskarray(array)] = math.nan
+    return numbers
+
+
+def _number(entry: Any) -> float:
+    """One record's value; NaN if it is no real number, whatever its own code does."""
+    if type(entry) is float:
+        return entry
+    try:
+        if isinstance(entry, complex | np.complexfloating):
+            return float(entry.real) if entry.imag == 0 else math.nan
+        if isinstance(entry, np.datetime64 | np.timedelta64):
             return math.nan
+        return float(entry)
+    except KeyboardInterrupt:
         raise
-
-
-def _a(kind: type) -> str:
-    known = (str, bytes, bytearray, type(None), dict, list, tuple)
-    return kind.__name__ if kind in known else "something else"
+    except BaseException:  # what it says may quote data
+        return math.nan

@@ -14,7 +14,9 @@ from privbo_plugins.errors import (
     BudgetExceededError,
     ObjectiveFailedError,
     PrivacyError,
+    PrivacyWarning,
     SpaceChangedError,
+    UtilityWarning,
     VaultError,
 )
 
@@ -25,6 +27,9 @@ OWN_ERRORS: dict[str, type[Exception]] = {
     for kind in (BudgetExceededError, PrivacyError, SpaceChangedError, VaultError, ValueError)
 }
 """Errors of the engine by name, the narrower ones first; their texts hold no private value."""
+
+_OWN_WARNINGS = (PrivacyWarning, UtilityWarning)
+"""What a filter may have turned into an error."""
 
 
 def attempt(
@@ -93,3 +98,23 @@ def own_error(error: BaseException) -> tuple[str, str]:
         if type(error) is kind:
             return name, str(error)
     return "PrivacyError", f"A release failed inside the engine ({public_name(error)})."
+
+
+def retold(error: BaseException) -> BaseException:
+    """A new exception in the engine's own words, to be raised instead of one that may hold data.
+
+    Only the engine's own classes are made again, and only those themselves: a subclass from
+    elsewhere may hold data, or be made of other arguments than a text.
+
+    Example:
+        >>> retold(VaultError("The vault is gone."))
+        VaultError('The vault is gone.')
+        >>> retold(UnicodeDecodeError("utf-8", b"Jane", 0, 1, "Jane"))
+        PrivacyError('A release failed inside the engine (UnicodeDecodeError).')
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return KeyboardInterrupt()
+    if type(error) in _OWN_WARNINGS:
+        return type(error)(str(error))
+    name, text = own_error(error)
+    return OWN_ERRORS[name](text)

@@ -497,7 +497,7 @@ class Rows(Secrets):
 
 PRIVATE_ANSWERS = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
 
-ROW_WAYS = hostile.RAISED | hostile.UNUSABLE
+ROW_WAYS = hostile.RAISED | hostile.UNUSABLE | hostile.ODD_ENTRIES | hostile.ODD_SCALARS
 
 
 def _ask(evidence: Evidence, curator: Curator, rows: list[int], more: int) -> Any:

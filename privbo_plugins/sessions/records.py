@@ -88,6 +88,7 @@ class Session:
         self._n_records: int | None = None
         self._seq = 0
         self._fresh: list[Release] = []
+        self._constants: dict[str, Any] | None = None
 
     # Opening --------------------------------------------------------------------------------
 
@@ -194,6 +195,20 @@ class Session:
             frozen = self._frozen(tx)
         return frozen is None or frozen["space"] == space.to_dict()
 
+    def fixed(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Descriptions of the parameters that vary, and of those that do not, by name.
+
+        None where the run has not fixed them yet.
+        """
+        with self._lock:
+            space = None if self._space is None else self._space.to_dict()
+            if space is None or self._constants is None:
+                with self._transaction() as tx:
+                    frozen = self._frozen(tx) or {}
+                space = frozen.get("space") if space is None else space
+                self._constants = frozen.get("constants")
+            return space, self._constants
+
     def set_space(self, space: Space) -> None:
         """Fixes the search space.
 
@@ -230,6 +245,14 @@ class Session:
             facts = {"space": space.to_dict(), "mode": mode, "n_records": n_records}
             self._make_algorithm(mode, n_records)  # raises before anything is written
             tx.freeze(facts)
+
+    def _freeze_constants(self, tx: Transaction, constants: Mapping[str, Any] | None) -> None:
+        """The first trial that tells its constants fixes them; older versions froze none."""
+        if constants is None or self._constants is not None:
+            return
+        frozen = self._frozen(tx)
+        if frozen is not None and "constants" not in frozen:
+            tx.freeze(frozen | {"constants": dict(constants)})
 
     def _make_algorithm(self, mode: str, n_records: int) -> None:
         space = self._known_space()
@@ -373,7 +396,12 @@ class Session:
     # Telling --------------------------------------------------------------------------------
 
     def tell(
-        self, trial: str, params: Mapping[str, Any], space: Space, losses: Any
+        self,
+        trial: str,
+        params: Mapping[str, Any],
+        space: Space,
+        losses: Any,
+        constants: Mapping[str, Any] | None = None,
     ) -> tuple[float, str]:
         """Takes a trial's per-record losses and returns what may be published of them.
 
@@ -384,6 +412,8 @@ class Session:
             params: The parameters it really evaluated.
             space: The space it really evaluated in.
             losses: One value a record, shape (n_records,).
+            constants: Descriptions of the parameters that do not vary, JSON-ready; the run's
+                first ones are kept (see :meth:`fixed`). None if the host stores none.
 
         Returns:
             The value to publish, and what it is: the trial's role and step, with ", carried"
@@ -405,6 +435,7 @@ class Session:
                 if self._mode is None and self._frozen(tx) is None:
                     _check_first(y)
                 self._freeze(tx, space, PRIVATE, len(y))
+                self._freeze_constants(tx, constants)
                 self._check_private()
                 value, label, due = self._record(tx, trial, params, y)
             if due:
@@ -697,16 +728,17 @@ class Session:
                 budget=self.config.mu,
             )
 
-    def guarantee(self, reasons: Sequence[str] = ()) -> Guarantee:
+    def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:
         """What may be claimed for this run, from the ledger and the marks.
 
         Args:
             reasons: Why the host says that nothing may be claimed at the moment.
+            failed: Failed and pruned trials that the host knows of; the vault may know fewer.
         """
         with self._lock, self._transaction() as tx:
             self._sync(tx)
             charges, reasons = tx.charges(), [*tx.marks(UNPROTECTED), *reasons]
-            notes, failed = list(tx.marks(NOTE)), tx.count("failed")
+            notes, failed = list(tx.marks(NOTE)), max(failed, tx.count("failed"))
             frozen = self._frozen(tx) or {"mode": None, "n_records": None}
         if math.isinf(self.config.mu) and not reasons:
             reasons.append("mu is infinite, so no noise is added")

@@ -511,10 +511,8 @@ def fails_with(error: BaseException) -> Callable[[int], float]:
         fails_with(KeyError(NAME)),
         fails_with(Crash(NAME)),
         fails_with(type(NAME.replace(" ", ""), (Exception,), {})(SECRET)),
-        lambda row: NAME,
         lambda row: [SECRET, SECRET],
         lambda row: {NAME: SECRET},
-        lambda row: Evil(),
     ],
 )
 def test_what_a_function_of_outcomes_says_is_withheld(
@@ -529,6 +527,14 @@ def test_what_a_function_of_outcomes_says_is_withheld(
     said_nothing(failed.value)
     assert failed.value.__context__ is None
     assert curator.answers() == {}
+
+
+@pytest.mark.parametrize("outcome", [NAME, Evil(), None, SECRET * 1j], ids=type)
+def test_an_outcome_that_is_no_number_is_none(outcome: Any) -> None:
+    with pytest.raises(PrivacyError, match="Row 0 has no finite outcome") as failed:
+        curator_of(outcomes=lambda row: outcome).evaluate(0)
+    said_nothing(failed.value)
+    assert math.isfinite(curator_of(outcomes=lambda row: outcome, **PRIVATE).evaluate(0))
 
 
 @pytest.mark.parametrize("maximize", [True, False])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pytest
 
-from privbo_plugins.returned import as_losses
+from privbo_plugins.returned import as_losses, as_reward
 from privbo_plugins.scrub import attempt
 
 RECORDS = np.array([0.25, 0.5, 0.75])
@@ -40,3 +45,158 @@ def test_one_odd_record_does_not_fail_the_others() -> None:
     losses = as_losses([0.5, Odd(), 0.25])
     assert np.isnan(losses).tolist() == [False, True, False]
     assert attempt(lambda: as_losses([0.5, Odd()]), lambda _: None)[1] is None
+
+
+class Rude(float):
+    """A number whose own code quotes it."""
+
+    def __float__(self) -> float:
+        raise SystemExit(f"Jane {self!r}")
+
+
+ODD_RECORDS: list[tuple[Any, float]] = [
+    (None, math.nan),
+    ("n/a", math.nan),
+    ("0.5", 0.5),
+    (b"n/a", math.nan),
+    (1j, math.nan),
+    (0.5 + 0j, 0.5),
+    (np.complex128(0.5 + 1j), math.nan),
+    ([0.5], math.nan),
+    ((0.5, 0.25), math.nan),
+    ({"loss": 0.5}, math.nan),
+    (10**400, math.nan),
+    (np.datetime64("2020-01-01"), math.nan),
+    (np.timedelta64(3, "s"), math.nan),
+    (np.ma.masked, math.nan),
+    (object(), math.nan),
+    (Rude(0.5), math.nan),
+    (math.inf, math.inf),
+]
+"""What one record may be, and what it counts as."""
+
+
+def _objects(entries: list[Any]) -> np.ndarray:
+    array = np.empty(len(entries), dtype=object)
+    array[:] = entries
+    return array
+
+
+@pytest.mark.parametrize("outer", [list, tuple, deque, _objects], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(("odd", "number"), ODD_RECORDS, ids=lambda value: type(value).__name__)
+def test_one_record_of_any_kind_changes_its_own_entry_only(
+    odd: Any, number: float, outer: Callable[[list[Any]], Any]
+) -> None:
+    for place in (0, 2):
+        entries: list[Any] = [0.25, 0.5, 0.75]
+        entries[place] = odd
+        expected = [0.25, 0.5, 0.75]
+        expected[place] = number
+        assert np.array_equal(as_losses(outer(entries)), expected, equal_nan=True)
+
+
+def _dtypes() -> list[np.ndarray]:
+    return [
+        np.array(["a", "b"]),
+        np.array([b"a", b"b"]),
+        np.array([1j, 2j]),
+        np.array([None, None]),
+        np.array(["2020", "2021"], dtype="datetime64[Y]"),
+        np.array([1, 2], dtype="timedelta64[s]"),
+        np.zeros(2, dtype=[("loss", float)]),
+        np.ma.array([0.5, 0.25], mask=True),
+        np.ma.array(np.zeros(2, dtype=[("loss", float)]), mask=[(True,), (False,)]),
+    ]
+
+
+@pytest.mark.parametrize("array", _dtypes(), ids=lambda a: str(a.dtype))
+def test_a_vector_of_any_type_passes_for_its_shape(array: np.ndarray) -> None:
+    """Also without a single number: how many records are odd decides nothing."""
+    assert np.isnan(as_losses(array)).tolist() == [True, True]
+    for other in (array.reshape(2, 1), array[:0], array[0:1].reshape(())):
+        with pytest.raises(ValueError, match=r"one value per validation|non-empty vector"):
+            as_losses(other)
+
+
+def test_types_of_arrays_that_one_odd_record_decided() -> None:
+    assert np.array_equal(as_losses(np.asarray([0.5, 1j])), [0.5, math.nan], equal_nan=True)
+    assert np.array_equal(as_losses(np.asarray([0.5, "a"])), [0.5, math.nan], equal_nan=True)
+    masked = np.ma.array(np.asarray([0.5, "0.25", "a"]), mask=[True, False, False])
+    assert np.array_equal(as_losses(masked), [math.nan, 0.25, math.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pd.Series([0.25, None, 0.75]),
+        pd.Series([0.25, "n/a", 0.75], dtype=object),
+        pd.Series(["0.25", "n/a", "0.75"], dtype="string"),
+        pd.Series([0.25, None, 0.75], dtype="Float64"),
+        pd.Series([0.25, None, 0.75], dtype="category"),
+        pd.Series([0.25, None, 0.75], dtype="Float64").array,
+        pd.Index([0.25, math.nan, 0.75]),
+    ],
+    ids=lambda s: f"{type(s).__name__} {s.dtype}",
+)
+def test_series_and_extension_arrays_are_vectors(series: Any) -> None:
+    assert np.array_equal(as_losses(series), [0.25, math.nan, 0.75], equal_nan=True)
+    with pytest.raises(ValueError, match="2 dimension"):
+        as_losses(pd.DataFrame({"loss": series}))
+
+
+class _Tensor:
+    """What is used of torch; numpy has no bfloat16."""
+
+    def __init__(self, y: np.ndarray, half: bool) -> None:
+        self.y, self.half = y, half
+
+    def detach(self) -> _Tensor:
+        return _Tensor(self.y, self.half)
+
+    cpu = detach
+
+    def double(self) -> _Tensor:
+        return _Tensor(self.y, False)
+
+    def numpy(self) -> np.ndarray:
+        if self.half:
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return self.y
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_tensors_are_losses_and_rewards_alike(half: bool) -> None:
+    assert np.array_equal(as_losses(_Tensor(RECORDS, half)), RECORDS)
+    assert as_reward(_Tensor(RECORDS[:1], half)) == RECORDS[0]
+    with pytest.raises(ValueError, match="single number"):
+        as_losses(_Tensor(np.array(0.5), half))
+
+
+class _Stops(list):  # type: ignore[type-arg]
+    """A list that cannot be read to its end."""
+
+    def __iter__(self) -> Any:
+        yield 0.25
+        raise RuntimeError("Jane Doe")
+
+
+def test_a_sequence_that_stops_at_a_record_keeps_its_length() -> None:
+    losses = as_losses(_Stops([1, 2, 3]))
+    assert np.array_equal(losses, [0.25, math.nan, math.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize("returned", [{0.5: 1}, {0.5}, "0.5", b"12", None, object(), iter([0.5])])
+def test_what_has_no_order_or_no_length_is_no_vector(returned: Any) -> None:
+    with pytest.raises(ValueError, match="one value per validation record"):
+        as_losses(returned)
+
+
+def test_the_losses_given_are_not_changed() -> None:
+    masked = np.ma.array([0.1, 0.2], mask=[False, True])
+    given_array = np.array([0.1, 0.2])
+    as_losses(masked)[:] = 7.0
+    as_losses(given_array)[:] = 7.0
+    assert masked.data.tolist() == given_array.tolist() == [0.1, 0.2]

@@ -200,20 +200,28 @@ UNUSABLE: dict[str, Way] = {
     "property": _Property,
     "half a tensor": _Half,
     "warns": _Warns,
-    "list of objects": lambda told: [Shown(told)],
     "strings": lambda told: [told.name, *map(str, np.ravel(told.y))],
-    "tokens": lambda told: [told.name] * np.size(told.y),
     "dict": lambda told: {"losses": told.y, "loss": told.first, "name": told.name},
     "keys": lambda told: {told.name: told.y},
-    "text returned": lambda told: told.text,
-    "bytes": _bytes_of,
-    "complex": lambda told: told.y * (1 + 1j),
-    "generator": lambda told: (float(v) for v in np.ravel(told.y)),
     "ragged": lambda told: [[told.y], [told.y, told.y]],
-    "none": lambda told: None,
     "empty": lambda told: [],
 }
 """Neither a reward nor a vector of losses."""
+
+ODD_ENTRIES: dict[str, Way] = {
+    "tokens": lambda told: [told.name] * np.size(told.y),
+    "complex": lambda told: told.y * (1 + 1j),
+}
+"""Of the right shape, and no number in it."""
+
+ODD_SCALARS: dict[str, Way] = {
+    "list of objects": lambda told: [Shown(told)],
+    "text returned": lambda told: told.text,
+    "bytes": _bytes_of,
+    "generator": lambda told: (float(v) for v in np.ravel(told.y)),
+    "none": lambda told: None,
+}
+"""No vector; as a reward, one that is no number."""
 
 NO_VECTOR: dict[str, Way] = {
     "short": lambda told: told.y[:-1],
@@ -242,6 +250,8 @@ REWARDS: dict[str, Way] = {
     "infinite": lambda told: -np.inf,
     "beyond the range": lambda told: 1e9 + told.y,
     "list": lambda told: [told.y],
+    **ODD_ENTRIES,
+    **ODD_SCALARS,
 }
 
 VECTORS: dict[str, Way] = {
@@ -250,6 +260,7 @@ VECTORS: dict[str, Way] = {
     "a hole": lambda told: [None, *told.y.tolist()[1:]],
     "big-endian": lambda told: told.y.astype(">f8"),
     "beyond the range": lambda told: 1e9 + told.y,
+    **ODD_ENTRIES,
 }
 
 
@@ -355,5 +366,5 @@ RAY: dict[str, Way] = {
     "mutates": _mutates,
 }
 
-VECTOR_FAILS = RAISED | UNUSABLE | NO_VECTOR
+VECTOR_FAILS = RAISED | UNUSABLE | ODD_SCALARS | NO_VECTOR
 REWARD_FAILS = RAISED | UNUSABLE | NO_REWARD

@@ -122,7 +122,10 @@ FAILS: dict[str, tuple[Any, dict[str, Any]]] = {
     "records": (_records, hostile.VECTOR_FAILS | OPTUNA | ABORTS),
     "rewards": (_rewards, hostile.REWARD_FAILS | OPTUNA | ABORTS),
     "duets": (_duets, hostile.REWARD_FAILS | OPTUNA | ABORTS),
-    "rows": (_rows, hostile.RAISED | hostile.UNUSABLE),
+    "rows": (
+        _rows,
+        hostile.RAISED | hostile.UNUSABLE | hostile.ODD_ENTRIES | hostile.ODD_SCALARS,
+    ),
 }
 """System to (sampler and objective that go these ways, the ways)."""
 
@@ -190,7 +193,7 @@ def test_exceptions_of_ask_and_tell_hold_no_reward(way: str) -> None:
     assert PLAY not in trial.user_attrs
 
 
-@pytest.mark.parametrize("way", [*hostile.UNUSABLE, *hostile.NO_VECTOR])
+@pytest.mark.parametrize("way", [*hostile.UNUSABLE, *hostile.ODD_SCALARS, *hostile.NO_VECTOR])
 def test_errors_of_tell_private_hold_no_data(way: str) -> None:
     own, sampler = Secrets(size=N_RECORDS), records_sampler()
     study = optuna.create_study(sampler=sampler)

@@ -41,10 +41,8 @@ MUTANTS = (
         name="error_keeps_its_frames",
         breaks="An error out of a release holds no frame with raw losses.",
         file=f"{_HOST}/_base.py",
-        old="        except (ValueError, PrivacyError, VaultError) as error:\n"
-        '            return float("nan"), type(error)(str(error))\n',
-        new="        except (ValueError, PrivacyError, VaultError) as error:\n"
-        '            return float("nan"), error\n',
+        old='            return float("nan"), retold(error)\n',
+        new='            return float("nan"), error\n',
         tests=(
             "tests/leaks/test_exceptions.py::test_errors_of_tell_private_hold_no_data",
             "tests/leaks/test_exceptions.py::test_errors_inside_a_release_hold_no_losses",
@@ -63,22 +61,43 @@ MUTANTS = (
         breaks="Whoever loses all protection is warned.",
         file=f"{_HOST}/_base.py",
         old="            own.warned = True\n"
-        "            show_guarantee(study, own.session.guarantee())\n"
         "            warnings.warn(\n"
         '                f"Nothing is protected: {reason}. {fix}".strip(), '
         "PrivacyWarning, stacklevel=2\n"
         "            )\n",
-        new="            own.warned = True\n"
-        "            show_guarantee(study, own.session.guarantee())\n",
+        new="            own.warned = True\n",
         tests=(f"{_TESTS}/test_lifecycle.py::test_plain_floats_are_searched_but_not_protected",),
     ),
     Mutant(
         name="foreign_values_pass",
         breaks="A study with a value that was not released is not claimed to be protected.",
         file=f"{_HOST}/_base.py",
-        old="if known is None or not same(trial.value, known[2]):",
-        new="if known is not None and not same(trial.value, known[2]):",
+        old="return released is not None and trial.value is not None",
+        new="return released is None or trial.value is not None",
         tests=(f"{_TESTS}/test_lifecycle.py::test_a_foreign_value_in_the_study_is_noticed",),
+    ),
+    Mutant(
+        name="claim_before_looking",
+        breaks="A study claims nothing before all that it holds was compared with the releases.",
+        file=f"{_HOST}/_base.py",
+        old="        self._audit(study, own)\n        failed = ",
+        new="        failed = ",
+        tests=(
+            f"{_TESTS}/test_stored_claims.py"
+            "::test_raw_values_are_noticed_by_an_objective_under_another_sampler",
+        ),
+    ),
+    Mutant(
+        name="computed_constants_are_stored",
+        breaks="A private objective's constants are compared before anything of them is stored.",
+        file=f"{_HOST}/_guard.py",
+        old="                self._check(name, _SUGGESTED[method](*args, **kwargs))\n",
+        new="",
+        tests=(
+            f"{_TESTS}/test_constants.py"
+            "::test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most",
+            f"{_TESTS}/test_constants.py::test_a_computed_range_is_refused_before_it_is_stored",
+        ),
     ),
     Mutant(
         name="unknown_plays_are_free",

@@ -9,6 +9,16 @@ _TESTS = "tests/engine"
 
 _RECORDS = (
     Mutant(
+        name="one_record_decides_the_type_of_all",
+        breaks="An odd record changes its own entry only, and never whether a trial fails.",
+        file=f"{_ENGINE}/returned.py",
+        old="numbers.extend(map(_number, islice(entries, n)))",
+        new="numbers.extend(np.asarray([*islice(entries, n)], dtype=float))",
+        tests=(
+            f"{_TESTS}/test_returned.py::test_one_record_of_any_kind_changes_its_own_entry_only",
+        ),
+    ),
+    Mutant(
         name="root_of_t_forgotten",
         breaks="All T gradients together cost the declared mu, not each of them.",
         file=f"{_ENGINE}/algorithms/dp_gibo/plan.py",

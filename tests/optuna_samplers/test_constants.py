@@ -1,0 +1,346 @@
+"""Parameters with a single value, and ranges: what an objective computed must not be stored."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.trial import TrialState
+
+from optuna_samplers import DPGIBOSampler, DUETSSampler, LDPGPUCBSampler, ldp_objective
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError
+from tests.optuna_samplers.runs import RECORDS, make_sampler, rows, squares
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+CHANGED = "parameters with a single value differ between trials"
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(verbosity)
+
+
+Objective = Callable[[Any], Any]
+System = tuple[Any, Callable[[Objective], Any], Callable[[Any], Any]]
+
+
+def _records() -> System:
+    sampler = make_sampler()
+    return sampler, sampler.private, squares
+
+
+def _line(trial: Any) -> float:
+    return float(trial.suggest_float("x", 0.0, 1.0))
+
+
+def _ldp() -> System:
+    def private(objective: Objective) -> Any:
+        return ldp_objective(objective, epsilon=1.0, reward_range=(0, 1))
+
+    return optuna.samplers.RandomSampler(seed=0), private, _line
+
+
+def _gp() -> System:
+    sampler = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0)
+    return sampler, sampler.private, _line
+
+
+def _duets() -> System:
+    sampler = DUETSSampler(2, epsilon=1.0, reward_range=(0, 1), seed=0)
+    return sampler, sampler.private, _line
+
+
+SYSTEMS = {"records": _records, "ldp_objective": _ldp, "ldp sampler": _gp, "duets": _duets}
+"""To a sampler, what wraps an objective for it, and an objective."""
+
+EVERY_SYSTEM = pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
+
+SUGGESTIONS: dict[str, Callable[[Any, float], Any]] = {
+    "float": lambda t, m: t.suggest_float("thr", m, m),
+    "log": lambda t, m: t.suggest_float("thr", m, m, log=True),
+    "rounded": lambda t, m: t.suggest_float("thr", m, m + 0.5, step=1.0),
+    "int": lambda t, m: t.suggest_int("thr", int(1e9 * m), int(1e9 * m)),
+    "rounded int": lambda t, m: t.suggest_int("thr", int(1e9 * m), int(1e9 * m) + 1, step=2),
+    "choice": lambda t, m: t.suggest_categorical("thr", [m]),
+    "uniform": lambda t, m: t.suggest_uniform("thr", m, m),
+    "by name": lambda t, m: t.suggest_float(name="thr", low=m, high=m),
+}
+
+
+def guarantee_of(system: Any, private: Any, study: optuna.Study) -> Any:
+    return (private if hasattr(private, "guarantee") else system).guarantee(study)
+
+
+def check_exposed(sampler: Any, private: Any, study: optuna.Study) -> None:
+    guarantee = guarantee_of(sampler, private, study)
+    assert not guarantee.protected
+    assert any(CHANGED in reason for reason in guarantee.reasons)
+    assert study.user_attrs["privbo:guarantee"].startswith("NOT PROTECTED")
+
+
+@EVERY_SYSTEM
+@pytest.mark.parametrize("suggest", SUGGESTIONS.values(), ids=SUGGESTIONS)
+@pytest.mark.filterwarnings("ignore:.*suggest_uniform:FutureWarning")
+@pytest.mark.filterwarnings("ignore:The distribution is specified:UserWarning")
+def test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most(
+    system: Callable[[], System], suggest: Callable[[Any, float], Any]
+) -> None:
+    sampler, wrap, good = system()
+
+    def objective(trial: Any) -> Any:
+        result = good(trial)
+        suggest(trial, float(np.mean(result)) + trial.number / 7)
+        return result
+
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(objective)
+    study.optimize(private, n_trials=1)
+    with (
+        pytest.warns(PrivacyWarning, match=CHANGED),
+        pytest.raises(SpaceChangedError, match="single value is stored") as raised,
+    ):
+        study.optimize(private, n_trials=1)
+    assert str(RECORDS.mean())[:6] not in str(raised.value)
+    assert study.trials[1].state == TrialState.FAIL
+    assert set(study.trials[1].params) == set(study.trials[1].distributions) == {"x"}
+    check_exposed(sampler, private, study)
+    if hasattr(private, "guarantee"):
+        assert not private.guarantee(study).protected
+        if hasattr(sampler, "guarantee"):
+            check_exposed(sampler, sampler, study)
+
+
+@EVERY_SYSTEM
+def test_the_same_constants_in_every_trial_are_no_change(system: Callable[[], System]) -> None:
+    sampler, wrap, good = system()
+
+    def objective(trial: Any) -> Any:
+        trial.suggest_categorical("model", ["tree"])
+        trial.suggest_int("depth", 3, 3)
+        return good(trial)
+
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(objective)
+    study.optimize(private, n_trials=3)
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 3
+    assert guarantee_of(sampler, private, study).protected
+
+
+@EVERY_SYSTEM
+def test_one_more_constant_is_a_change(system: Callable[[], System]) -> None:
+    """Or a fresh name in every trial would carry what the same name cannot."""
+    sampler, wrap, good = system()
+
+    def objective(trial: Any) -> Any:
+        result = good(trial)
+        if trial.number:
+            trial.suggest_float(f"thr{trial.number}", 0.5, 0.5)
+        return result
+
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(objective)
+    study.optimize(private, n_trials=1)
+    with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
+        study.optimize(private, n_trials=1)
+    assert set(study.trials[1].params) == {"x"}
+    check_exposed(sampler, private, study)
+
+
+@EVERY_SYSTEM
+def test_a_computed_range_is_refused_before_it_is_stored(system: Callable[[], System]) -> None:
+    sampler, wrap, good = system()
+
+    def objective(trial: Any) -> Any:
+        result = good(trial)
+        m = float(np.mean(result)) + trial.number / 7
+        trial.suggest_float("thr", m, m + 1.0)
+        return result
+
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(wrap(objective), n_trials=1)
+    with pytest.raises(SpaceChangedError, match=r"another range.*start a new study"):
+        study.optimize(wrap(objective), n_trials=1)
+    assert set(study.trials[1].params) == set(study.trials[1].distributions) == {"x"}
+
+
+def test_parameters_that_only_some_private_rewards_have_stay_allowed() -> None:
+    sampler, wrap, _ = _ldp()
+
+    def objective(trial: Any) -> float:
+        kind = trial.suggest_categorical("kind", ["a", "b"])
+        return float(trial.suggest_float(f"x_{kind}", 0, 1))
+
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(objective)
+    study.optimize(private, n_trials=12)
+    assert {name for t in study.trials for name in t.params} == {"kind", "x_a", "x_b"}
+    assert private.guarantee(study).protected
+
+
+# Declared spaces --------------------------------------------------------------------------------
+
+SPACE: dict[str, BaseDistribution] = {
+    "x": FloatDistribution(0, 1),
+    "thr": FloatDistribution(0.5, 0.5),
+}
+
+
+def _declared_records() -> System:
+    sampler = make_sampler(search_space=SPACE)
+    return sampler, sampler.private, squares
+
+
+def _declared_rewards() -> System:
+    sampler = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0, search_space=SPACE)
+    return sampler, sampler.private, _line
+
+
+@pytest.mark.parametrize("system", [_declared_records, _declared_rewards])
+@pytest.mark.parametrize(("name", "value"), [("thr", 0.25), ("other", 0.5)])
+def test_a_declared_space_protects_the_first_trial_too(
+    system: Callable[[], System], name: str, value: float
+) -> None:
+    sampler, wrap, good = system()
+
+    def objective(trial: Any) -> Any:
+        result = good(trial)
+        trial.suggest_float(name, value, value)
+        return result
+
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(objective)
+    with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
+        study.optimize(private, n_trials=1)
+    assert set(study.trials[0].params) == {"x"}
+    check_exposed(sampler, private, study)
+
+
+@pytest.mark.parametrize("system", [_declared_records, _declared_rewards])
+def test_declared_constants_pass(system: Callable[[], System]) -> None:
+    sampler, wrap, good = system()
+
+    def objective(trial: Any) -> Any:
+        if trial.number != 1:
+            trial.suggest_float("thr", 0.5, 0.5)
+        return good(trial)
+
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(objective)
+    study.optimize(private, n_trials=3)
+    assert guarantee_of(sampler, private, study).protected
+
+
+# What the vault remembers -----------------------------------------------------------------------
+
+
+def with_constant(value: float) -> Objective:
+    def objective(trial: Any) -> np.ndarray:
+        trial.suggest_float("thr", value, value)
+        return squares(trial)
+
+    return objective
+
+
+def begun(tmp_path: Path, value: float = 0.5) -> tuple[str, optuna.Study]:
+    url = f"sqlite:///{tmp_path}/vault.db"
+    sampler = make_sampler(vault=url)
+    study = optuna.create_study(sampler=sampler, study_name="constants")
+    study.optimize(sampler.private(with_constant(value)), n_trials=1)
+    return url, study
+
+
+def frozen(tmp_path: Path) -> dict[str, Any]:
+    return dict(json.loads(rows(tmp_path / "vault.db", "SELECT frozen FROM privbo_runs")[0][0]))
+
+
+def go_on(url: str, study: optuna.Study, value: float) -> DPGIBOSampler:
+    sampler = make_sampler(vault=url)
+    study.sampler = sampler
+    study.optimize(sampler.private(with_constant(value)), n_trials=1)
+    return sampler
+
+
+def test_constants_are_frozen_in_the_vault_for_every_worker(tmp_path: Path) -> None:
+    url, study = begun(tmp_path)
+    assert list(frozen(tmp_path)["constants"]) == ["thr"]
+    assert go_on(url, study, 0.5).guarantee(study).protected
+    with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
+        go_on(url, study, 0.25)
+    assert study.trials[2].params == {}
+
+
+def test_runs_of_older_versions_freeze_their_constants_at_the_next_trial(tmp_path: Path) -> None:
+    url, study = begun(tmp_path)
+    older = {name: fact for name, fact in frozen(tmp_path).items() if name != "constants"}
+    with closing(sqlite3.connect(tmp_path / "vault.db")) as db, db:
+        db.execute("UPDATE privbo_runs SET frozen = ?", (json.dumps(older),))
+    assert go_on(url, study, 0.5).guarantee(study).protected
+    assert frozen(tmp_path) == older | {"constants": frozen(tmp_path)["constants"]}
+    assert list(frozen(tmp_path)["constants"]) == ["thr"]
+    with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
+        go_on(url, study, 0.25)
+
+
+def test_other_constants_before_an_older_run_froze_them_are_noticed(tmp_path: Path) -> None:
+    url, study = begun(tmp_path)
+    older = {name: fact for name, fact in frozen(tmp_path).items() if name != "constants"}
+    with closing(sqlite3.connect(tmp_path / "vault.db")) as db, db:
+        db.execute("UPDATE privbo_runs SET frozen = ?", (json.dumps(older),))
+    with pytest.warns(PrivacyWarning, match=CHANGED):
+        sampler = go_on(url, study, 0.25)
+    check_exposed(sampler, sampler, study)
+
+
+def test_ask_and_tell_refuses_other_constants_too() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    for value, refused in ((0.5, False), (0.25, True)):
+        trial = study.ask()
+        trial.suggest_float("thr", value, value)
+        losses = squares(trial)
+        if refused:
+            with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
+                sampler.tell_private(trial, losses)
+        else:
+            sampler.tell_private(trial, losses)
+    check_exposed(sampler, sampler, study)
+
+
+def test_constants_of_a_trial_that_failed_before_count() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+
+    def objective(trial: Any) -> np.ndarray:
+        trial.suggest_float("thr", 0.1 * trial.number, 0.1 * trial.number)
+        return squares(trial) if trial.number else RECORDS[:0]
+
+    study.optimize(sampler.private(objective), n_trials=1, catch=(ValueError,))
+    with pytest.warns(PrivacyWarning, match=CHANGED):
+        study.optimize(sampler.private(objective), n_trials=1)
+    check_exposed(sampler, sampler, study)
+
+
+def test_rewards_copied_from_studies_with_other_constants_are_noticed() -> None:
+    copies = []
+    for value in (0.5, 0.25):
+        private = ldp_objective(
+            lambda t, v=value: t.suggest_float("thr", v, v), epsilon=1.0, reward_range=(0, 1)
+        )
+        study = optuna.create_study()
+        study.optimize(private, n_trials=1)
+        copies += study.trials
+    both = optuna.create_study()
+    both.add_trials(copies)
+    check_exposed(None, private, both)
