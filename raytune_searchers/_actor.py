@@ -23,7 +23,14 @@ from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import own_error
 from privbo_plugins.store.vault import Vault, open_vault
-from raytune_searchers._channel import NAMESPACE, Channel, Gone, HostActor, Reply
+from raytune_searchers._channel import (
+    NAMESPACE,
+    Channel,
+    Gone,
+    HostActor,
+    Reply,
+    objects_known,
+)
 
 _TRIES = 5
 
@@ -97,6 +104,10 @@ class Host:
         if known not in (None, vault.vault_id):
             raise VaultError(self.GONE.lost)
         return vault
+
+    def objects_known(self, sent: bytes) -> int:
+        """How many objects of Ray's store this process knows, while it holds what it was sent."""
+        return objects_known(sent)
 
     def told_warnings(self) -> list[tuple[str, str]]:
         """Warnings since the last call, for the driver to issue."""
