@@ -21,6 +21,7 @@ from privbo_plugins.algorithms.duets.messages import (
     InducingSet,
     Upload,
     check_holds,
+    check_lists,
     is_real,
     is_whole,
     numbers,
@@ -167,6 +168,7 @@ class Agent:
             ValueError: If something is missing, or is nothing that an agent holds.
         """
         check_holds(state, ("heard", "epoch", "rewards"), "An agent's state")
+        check_lists(state, ("heard", "rewards"), "An agent's state")
         for heard in state["heard"]:
             self.hear(Broadcast.from_dict(heard))
         if not all(map(self._is_kept, state["rewards"])):
