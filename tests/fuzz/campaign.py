@@ -42,7 +42,7 @@ class Outcome:
         accepted: How many were taken.
         refused: Documented errors by name.
         wrong: Everything else, as "number of the input: what happened".
-        seconds: What all of it took.
+        seconds: Of a core that all of it took.
     """
 
     parser: str
@@ -77,7 +77,7 @@ def rng_of(parser: Parser, seed: int, number: int) -> random.Random:
 def campaign(parser: Parser, inputs: int, seed: int, folder: Path, keep: int = 5) -> Outcome:
     """Feeds a parser; ends early after a few inputs that went wrong."""
     folder.mkdir(exist_ok=True)
-    outcome, begun, peak = Outcome(parser.name), time.perf_counter(), _peak()
+    outcome, begun, peak = Outcome(parser.name), time.process_time(), _peak()
     with warnings.catch_warnings(), ExitStack() as ending, _alarmed():
         warnings.simplefilter("ignore")
         draw, read = parser.prepare(Scene(folder, ending))
@@ -99,7 +99,7 @@ def campaign(parser: Parser, inputs: int, seed: int, folder: Path, keep: int = 5
         signal.setitimer(signal.ITIMER_REAL, 0)
     if _peak() - peak > ROOM:
         outcome.wrong.append(f"it took {(_peak() - peak) >> 20} MB")
-    outcome.seconds = time.perf_counter() - begun
+    outcome.seconds = time.process_time() - begun
     return outcome
 
 

@@ -15,7 +15,7 @@ import pytest
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.algorithms.duets import Broadcast as EpochBroadcast
 from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_parties
-from privbo_plugins.algorithms.po_gp_ucb import Certificate
+from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers
 from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.federation import FederatedServer, RemoteLink, wire
@@ -292,6 +292,16 @@ def test_a_certificate_of_other_kinds_is_a_value_error(change: Change) -> None:
     table = Curator(X, epsilon=1.0, delta=1e-5, norm_bound=2.0).release()
     with pytest.raises(ValueError, match="no certificate of a released table"):
         Certificate.from_dict(table.certificate.to_dict() | change)
+
+
+def test_a_table_that_says_it_is_encrypted_is_a_value_error(tmp_path: Path) -> None:
+    X, path = np.random.default_rng(0).uniform(size=(6, 3)), tmp_path / "table.npz"
+    Curator(X, epsilon=1.0, delta=1e-5, norm_bound=2.0).release().save(path)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"PK\1\2-\3-\0\0\0", b"PK\1\2-\3-\0\1\0"))
+    assert path.read_bytes() != data
+    with pytest.raises(ValueError, match="is no released table"):
+        ReleasedTable.load(path)
 
 
 def test_an_answer_beyond_all_floats_is_a_value_error(tmp_path: Path) -> None:

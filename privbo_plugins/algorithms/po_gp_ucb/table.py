@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 _UNREADABLE = (
     KeyError, TypeError, AttributeError, OSError, ValueError, EOFError, NotImplementedError,
-    RecursionError, MemoryError, zipfile.BadZipFile, zlib.error,
+    RecursionError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What readers raise on files that are none of ours."""
 
