@@ -156,6 +156,13 @@ def _count(value: Any) -> int:
     return value
 
 
+def _loss(value: Any) -> float:
+    """An epsilon or a delta; infinity where nothing is claimed."""
+    if not (0 <= (loss := float(value)) <= _NO_LOSS or loss == np.inf):
+        raise _MalformedError
+    return loss
+
+
 def _space(value: Any) -> dict[str, Any]:
     """The description of a space; the first agent's is taken for all, so it must be one."""
     try:
@@ -199,7 +206,7 @@ def _broadcast_from_wire(sent: Mapping[str, Any], config: FederationConfig) -> B
 def _guarantee_from_wire(sent: Mapping[str, Any]) -> FederationGuarantee:
     given = {f.name: sent[f.name] for f in fields(FederationGuarantee)}
     for name in ("epsilon", "epsilon_spent", "delta"):
-        given[name] = float(given[name])
+        given[name] = _loss(given[name])
     for name in ("n_agents", "n_rounds", "n_released"):
         given[name] = _count(given[name])
     for name in ("not_covered", "reasons", "notes"):
@@ -207,8 +214,6 @@ def _guarantee_from_wire(sent: Mapping[str, Any]) -> FederationGuarantee:
     for name, kind in (("protected", bool), ("held", bool), ("parameters", dict)):
         if not isinstance(given[name], kind):
             raise _MalformedError
-    if any(_NO_LOSS < given[name] < np.inf for name in ("epsilon", "epsilon_spent", "delta")):
-        raise _MalformedError
     return FederationGuarantee(**given)
 
 

@@ -461,6 +461,8 @@ class Vault:
                 self._roll_back(connection)
                 if isinstance(error, self._driver_error):
                     raise VaultError(self._explain(error)) from None
+                if isinstance(error, UnicodeDecodeError):
+                    raise VaultError(DAMAGED) from None
                 raise
             finally:
                 connection.close()
@@ -476,6 +478,8 @@ class Vault:
             return self._engine.raw_connection()
         except database.driver_errors(self._engine) as error:
             raise VaultError(self._explain(error)) from None
+        except UnicodeDecodeError:  # SQLite quotes a damaged schema
+            raise VaultError(DAMAGED) from None
 
     @staticmethod
     def _roll_back(connection: Any) -> None:

@@ -161,6 +161,7 @@ GUARANTEE = FederatedServer(CONFIG, space=SPACE, deadline=None).guarantee().to_d
     ("broadcasts", {"result": PAGE | {"page": [SENT] * 9}}),
     ("guarantee", {"result": {}}), ("guarantee", {"result": GUARANTEE | {"reasons": 3}}),
     ("guarantee", {"result": GUARANTEE | {"epsilon": 1e308}}),
+    ("guarantee", {"result": GUARANTEE | {"epsilon_spent": -1e308}}),
     ("leave", {"error": "it failed"}), ("leave", {"error": [[], "it failed"]}),
     ("leave", {"error": ["ValueError", {"a": 1}]}),
 ])  # fmt: skip
@@ -247,6 +248,20 @@ def test_a_run_that_another_program_changed_is_refused(
         database.commit()
     with pytest.raises(VaultError, match="never stored"):
         AgentHistory("a", SPACE, vault=url)
+
+
+def test_a_schema_that_is_no_text_is_a_damaged_vault(tmp_path: Path) -> None:
+    url, path = f"sqlite:///{tmp_path}/agent.db", tmp_path / "agent.db"
+    AgentHistory("a", SPACE, vault=url)._vault.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA writable_schema=ON")
+        database.execute(
+            "UPDATE sqlite_master SET name = CAST(x'e5e5' AS TEXT), sql = 'CREATE TABLE ('"
+            " WHERE name = 'privbo_trials'"
+        )
+        database.commit()
+    with pytest.raises(VaultError, match="never stored"):
+        AgentHistory("a", SPACE, vault=url, create=False)
 
 
 # Distributed tuning -----------------------------------------------------------------------------
