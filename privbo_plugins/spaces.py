@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +30,8 @@ def _check_range(kind: str, low: float, high: float, log: bool, step: float | No
         raise ValueError(f"{kind} on a log scale needs low > 0, got low={low}.")
     if step is not None and not (math.isfinite(step) and step > 0):
         raise ValueError(f"{kind} needs step > 0, got step={step}.")
+    if step is not None and not math.isfinite((high - low) / step):
+        raise ValueError(f"{kind} has more values than can be counted, got step={step}.")
 
 
 def _position(value: Any, low: float, high: float, log: bool) -> float:
@@ -128,9 +131,9 @@ class Int:
     numeric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_range("Int", self.low, self.high, self.log, None)
         if self.step < 1:
             raise ValueError(f"Int needs step >= 1, got step={self.step}.")
+        _check_range("Int", self.low, self.high, self.log, self.step)
 
     @property
     def resolution(self) -> float:
@@ -211,7 +214,7 @@ def _even_grid(dim: Dimension) -> float | None:
     if dim.step is None:
         return 0.0
     steps = (dim.high - dim.low) / dim.step
-    return 1.0 / steps if abs(steps - round(steps)) < 1e-9 else None
+    return 1.0 / steps if steps > 0.5 and abs(steps - round(steps)) < 1e-9 else None
 
 
 def _size(dim: Dimension) -> float:
@@ -404,8 +407,18 @@ class Space(Mapping[str, Dimension]):
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Space:
-        """The space of :meth:`to_dict`; its choices are their descriptions."""
-        return cls({name: _dimension(dict(d)) for name, d in described.items()})
+        """The space of :meth:`to_dict`; its choices are their descriptions.
+
+        Raises:
+            ValueError: If it describes none.
+        """
+        try:
+            return cls({name: _dimension(dict(d)) for name, d in described.items()})
+        except (AttributeError, KeyError, TypeError, OverflowError):
+            raise ValueError(
+                "This describes no search space: each parameter has a type ('float', 'int' or "
+                "'categorical') and numbers low, high, step and log, or a list of choices."
+            ) from None
 
 
 class _Described:
@@ -421,5 +434,17 @@ class _Described:
 def _dimension(described: dict[str, Any]) -> Dimension:
     kind = described.pop("type")
     if kind == "categorical":
-        return Categorical(tuple(_Described(text) for text in described["choices"]))
-    return Int(**described) if kind == "int" else Float(**described)
+        return Categorical(tuple(_Described(text) for text in _texts(described["choices"])))
+    made: Any = {"int": Int, "float": Float}[kind]
+    number = Integral if made is Int else Real
+    given = [described[name] for name in ("low", "high", "step") if described[name] is not None]
+    if not (type(described["log"]) is bool and all(isinstance(value, number) for value in given)):
+        raise TypeError
+    dimension: Dimension = made(**described)
+    return dimension
+
+
+def _texts(listed: Any) -> list[str]:
+    if not (isinstance(listed, list) and all(isinstance(text, str) for text in listed)):
+        raise TypeError
+    return listed

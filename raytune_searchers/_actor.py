@@ -26,7 +26,14 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import own_error
 from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Vault, open_vault
-from raytune_searchers._channel import NAMESPACE, Channel, Gone, HostActor, Reply
+from raytune_searchers._channel import (
+    NAMESPACE,
+    Channel,
+    Gone,
+    HostActor,
+    Reply,
+    objects_known,
+)
 
 _TRIES = 5
 
@@ -112,6 +119,10 @@ class Host:
         """
         if kv._internal_kv_initialized() and not run.vault.in_memory:
             run.shown_by(_Cluster(f"{run.vault.vault_id}/{run.run_id}"))
+
+    def objects_known(self, sent: bytes) -> int:
+        """How many objects of Ray's store this process knows, while it holds what it was sent."""
+        return objects_known(sent)
 
     def told_warnings(self) -> list[tuple[str, str]]:
         """Warnings since the last call, for the driver to issue."""

@@ -37,7 +37,7 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.scrub import attempt, withheld
 from raytune_searchers._actor import Host, in_worker
-from raytune_searchers._channel import TRIES, Channel, Reply, blocks_of, trial_sender
+from raytune_searchers._channel import OBJECTS_KNOWN, TRIES, Channel, Reply, trial_sender
 from raytune_searchers._federation import SERVER, Receipt, Status
 from raytune_searchers._lifecycle import merged
 from raytune_searchers._shell import (
@@ -138,6 +138,12 @@ class ServerLink:
         """Rounds that the agent has received."""
         return len(self._received)
 
+    def _blocks_of(self, message: Array) -> list[bytes]:
+        try:
+            return self._channel.blocks_of(message)
+        except VaultError as error:
+            raise FederationError(str(error)) from None
+
     def _call(self, operation: str, *args: Any) -> Any:
         try:
             return self._channel.call(operation, *args)
@@ -154,7 +160,7 @@ class ServerLink:
             FederationError: If the server does not answer, or cannot release the round.
         """
         self.receipt = None
-        blocks = blocks_of(message)
+        blocks = self._blocks_of(message)
         for _ in range(TRIES):  # a server that was restarted in between has lost the parts
             upload = uuid.uuid4().hex
             for index, block in enumerate(blocks):
@@ -310,7 +316,7 @@ class AgentHost(Host):
 
     def call(self, operation: str, *args: Any) -> Reply:
         """As a host's, but what is warned of stays here: it may be an objective's."""
-        if operation not in ("tend", "load", "evaluate"):
+        if operation not in ("tend", "load", "evaluate", OBJECTS_KNOWN):
             return ("ValueError", "An agent's host knows no operation of this name."), None
         return self._safely(getattr(type(self), operation), args)
 

@@ -2,14 +2,15 @@
 
 This is what the process of a trial imports, so it needs Ray and numpy and nothing that draws,
 accounts or models. What a host raises never reaches Ray: a reply carries the name and the text of
-an engine error, or no more than a type. Losses travel as direct arguments of at most
+an engine error, or no more than a type. Losses travel as direct arguments in blocks of at most
 :data:`BLOCK_BYTES`: larger ones would pass through Ray's object store, which is shared memory that
-may be spilled to disk.
+other processes can read and that may be spilled to disk. What travels directly depends on how Ray
+is set up, so a channel tries it out before it sends anything that matters.
 """
 
 from __future__ import annotations
 
-import os
+import functools
 import time
 import uuid
 from collections.abc import Callable
@@ -31,6 +32,15 @@ NAMESPACE = "privbo"
 
 BLOCK_BYTES = 2**16
 """Below Ray's limit of 100 kB for arguments that travel inside the call itself."""
+
+_SMALLER = (2**14, 2**13)
+"""Bytes of a block where Ray's limits were lowered; with less, nothing is sent."""
+
+_BESIDE = 2**10
+"""Bytes for a call's other arguments, and for what Ray adds to each."""
+
+OBJECTS_KNOWN = "objects_known"
+"""Operation that every host offers, see :func:`objects_known`."""
 
 TRIES = 5
 """Times that something is sent to a host that was restarted under way."""
@@ -85,6 +95,8 @@ class HostActor:
 class Channel:
     """The way to a host, from the driver or from a trial.
 
+    Nothing is sent before it has been seen that a call's arguments travel inside the call.
+
     Args:
         send: From the arguments of :meth:`Host.call` to what it returns.
     """
@@ -92,14 +104,52 @@ class Channel:
     def __init__(self, send: Callable[..., Reply]) -> None:
         self._send = send
 
+    @functools.cached_property
+    def block_bytes(self) -> int:
+        """Bytes that a call carries itself, as zeros of that size have shown.
+
+        Raises:
+            PrivacyError: If Ray sends even small blocks through its object store.
+        """
+        before = self._sent(OBJECTS_KNOWN, b"")
+        for size in (BLOCK_BYTES, *_SMALLER):
+            if self._sent(OBJECTS_KNOWN, bytes(size + _BESIDE)) == before:
+                return size
+        least = _SMALLER[-1] + _BESIDE
+        raise PrivacyError(
+            "Ray is set up to send even small arguments through its object store, which other "
+            "processes can read and which may be written to disk, so nothing private was sent. "
+            "Leave max_direct_call_object_size and task_rpc_inlined_bytes_limit unset (in "
+            "ray.init(_system_config=...) and in the environment, where their names begin with "
+            f"RAY_), or set both to {least} or more."
+        )
+
+    def blocks_of(self, vector: Array) -> list[bytes]:
+        """A vector in blocks that are each small enough to travel inside a call.
+
+        Raises:
+            PrivacyError: If Ray sends even small blocks through its object store.
+            VaultError: If the host is gone.
+        """
+        size = self.block_bytes
+        raw = np.ascontiguousarray(vector, dtype=np.float64).tobytes()
+        return [raw[start : start + size] for start in range(0, len(raw), size)]
+
     def call(self, operation: str, *args: Any) -> Any:
         """The result of an operation.
 
         Raises:
             VaultError: If the vault is gone or refuses.
-            PrivacyError: If the engine refuses.
+            PrivacyError: If the engine refuses, or Ray would send even a name through its store.
             ValueError: If what was sent is not usable.
         """
+        self._check_inlining()
+        return self._sent(operation, *args)
+
+    def _check_inlining(self) -> None:
+        _ = self.block_bytes  # raises unless small arguments travel inside calls
+
+    def _sent(self, operation: str, *args: Any) -> Any:
         error, result = self._send(operation, *args)
         if error is not None:
             raise OWN_ERRORS[error[0]](error[1])
@@ -158,29 +208,26 @@ def _actor_of_trial(name: str, gone: Gone) -> Any:
 # Vectors ----------------------------------------------------------------------------------------
 
 
-def check_inline_limit() -> None:
-    """That calls carry blocks themselves.
+def objects_known(_sent: bytes) -> int:
+    """How many objects of Ray's store this process knows, while it holds what it was sent.
+
+    One more than without tells that what it was sent came through the store. The settings do not
+    tell: they come from the environment of several processes and from the cluster, and new ones
+    may be added.
 
     Raises:
-        PrivacyError: If Ray is set up to send even blocks through its object store.
+        PrivacyError: If this version of Ray does not tell.
     """
-    limit = os.environ.get("RAY_max_direct_call_object_size", "")
-    if limit.isdigit() and int(limit) < BLOCK_BYTES + 2**10:
+    worker = ray._private.worker.global_worker
+    if not worker.connected:
+        return 0
+    try:
+        return len(worker.core_worker.get_all_reference_counts())
+    except AttributeError:
         raise PrivacyError(
-            f"RAY_max_direct_call_object_size={limit} would send losses through Ray's object "
-            f"store, which may be written to disk. Leave it unset, or above {BLOCK_BYTES + 2**10}."
-        )
-
-
-def blocks_of(vector: Array) -> list[bytes]:
-    """A vector in blocks that are each small enough to travel inside a call.
-
-    Raises:
-        PrivacyError: If Ray is set up to send even blocks through its object store.
-    """
-    check_inline_limit()
-    raw = np.ascontiguousarray(vector, dtype=np.float64).tobytes()
-    return [raw[start : start + BLOCK_BYTES] for start in range(0, len(raw), BLOCK_BYTES)]
+            "This version of Ray does not tell which objects a process knows, so it cannot be "
+            "seen whether losses stay out of its object store. Use Ray 2.60."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -199,7 +246,7 @@ class LossChannel(Channel):
 
     def tell(self, trial: str, x: Array, losses: Array) -> float:
         """Sends one value a record and returns what may be published of them."""
-        blocks = blocks_of(losses)
+        blocks = self.blocks_of(losses)
         for _ in range(TRIES):  # a host that was restarted in between has lost the blocks
             upload = uuid.uuid4().hex
             for index, block in enumerate(blocks):

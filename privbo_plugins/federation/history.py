@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from privbo_plugins.errors import SpaceChangedError, VaultError
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join, stored_settings
-from privbo_plugins.store.vault import open_vault
+from privbo_plugins.store.vault import DAMAGED, open_vault
 
 Array = NDArray[np.float64]
 
@@ -70,7 +71,10 @@ class AgentHistory:
     def n_trials(self) -> int:
         """Trials that are over, with a value or without."""
         with self._run.transaction() as tx:
-            return max((slot + 1 for _, slot, _ in tx.step_trials(0)), default=0)
+            slots = [slot for _, slot, _ in tx.step_trials(0)]
+        if not all(isinstance(slot, int) for slot in slots):
+            raise VaultError(DAMAGED)
+        return max(slots, default=-1) + 1
 
     def append(self, number: int, x: Array, value: float) -> None:
         """Stores the end of a trial, once.
@@ -105,8 +109,11 @@ class AgentHistory:
         with self._run.transaction() as tx:
             names, points = tx.done_points(0)
             values = tx.published()
+        told = [values.get(name, (None, None, None))[2] for name in names]
+        if not all(map(_is_value, told)) or any(len(x) != self._d for x in points):
+            raise VaultError(DAMAGED)
         X = np.array(points) if points else np.empty((0, self._d))
-        return X, np.array([values[name][2] for name in names], dtype=float)
+        return X, np.array(told, dtype=float)
 
     def told(self) -> bool:
         """True from the second call on, for what is to be done once for a run."""
@@ -114,3 +121,7 @@ class AgentHistory:
             known = bool(tx.marks(_TOLD))
             tx.mark(_TOLD, "the owner")
         return known
+
+
+def _is_value(stored: Any) -> bool:
+    return isinstance(stored, int | float) and math.isfinite(stored)

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,7 @@ from privbo_plugins.spaces import Space
 if TYPE_CHECKING:
     from privbo_plugins.sessions.rounds import FederatedServer
 
+T = TypeVar("T")
 Array = NDArray[np.float64]
 Address = tuple[str, int] | str
 """Host and port, or the path of a Unix socket."""
@@ -66,6 +67,8 @@ _ROOM = 2**16
 """Bytes of a frame for everything but vectors."""
 _PAGE = 64
 """Broadcasts in one frame."""
+_NO_LOSS = 1e100
+"""No epsilon that somebody claims is larger."""
 _PATIENCE = 30.0
 """Seconds for a step of the handshake."""
 _BUSY = 120.0
@@ -153,6 +156,13 @@ def _count(value: Any) -> int:
     return value
 
 
+def _loss(value: Any) -> float:
+    """An epsilon or a delta; infinity where nothing is claimed."""
+    if not (0 <= (loss := float(value)) <= _NO_LOSS or loss == np.inf):
+        raise _MalformedError
+    return loss
+
+
 def _space(value: Any) -> dict[str, Any]:
     """The description of a space; the first agent's is taken for all, so it must be one."""
     try:
@@ -172,18 +182,55 @@ def _broadcast_to_wire(broadcast: Broadcast) -> dict[str, Any]:
     }
 
 
+def _understood(read: Callable[[Any], T], sent: Any) -> T:
+    """What an answer says.
+
+    Raises:
+        _MalformedError: If it is none; its text and its frames hold nothing of the answer.
+    """
+    try:
+        return read(sent)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        pass
+    raise _MalformedError
+
+
 def _broadcast_from_wire(sent: Mapping[str, Any], config: FederationConfig) -> Broadcast:
     weights = _unpacked(sent["weights"]).reshape(config.n_regions, config.message_length)
-    return Broadcast(int(sent["round"]), weights, _unpacked(sent["noise"]))
+    noise = _unpacked(sent["noise"]).reshape(config.n_regions)
+    if not (np.isfinite(weights).all() and np.isfinite(noise).all()):
+        raise _MalformedError
+    return Broadcast(_count(sent["round"]), weights, noise)
 
 
 def _guarantee_from_wire(sent: Mapping[str, Any]) -> FederationGuarantee:
     given = {f.name: sent[f.name] for f in fields(FederationGuarantee)}
-    for name in ("epsilon", "epsilon_spent"):
-        given[name] = float(given[name])
+    for name in ("epsilon", "epsilon_spent", "delta"):
+        given[name] = _loss(given[name])
+    for name in ("n_agents", "n_rounds", "n_released"):
+        given[name] = _count(given[name])
     for name in ("not_covered", "reasons", "notes"):
-        given[name] = tuple(given[name])
+        given[name] = _texts(given[name])
+    for name, kind in (("protected", bool), ("held", bool), ("parameters", dict)):
+        if not isinstance(given[name], kind):
+            raise _MalformedError
     return FederationGuarantee(**given)
+
+
+def _greeting_from_wire(
+    answer: Mapping[str, Any],
+) -> tuple[FederationConfig, float | None, tuple[str, ...]]:
+    """Settings, a round's deadline in seconds, and digests of what was released."""
+    deadline = answer["deadline"]
+    if deadline is not None and (isinstance(deadline, str) or not float(deadline) >= 0):
+        raise _MalformedError
+    return FederationConfig.from_dict(answer["config"]), deadline, _texts(answer["released"])
+
+
+def _texts(sent: Any) -> tuple[str, ...]:
+    if not (isinstance(sent, list) and all(isinstance(text, str) for text in sent)):
+        raise _MalformedError
+    return tuple(sent)
 
 
 def _request_limit(config: FederationConfig) -> int:
@@ -293,8 +340,8 @@ def _invitation_from(text: str) -> _Invitation:
     """Reads an invitation or what an environment variable holds; errors never repeat it."""
     if text.startswith("env:"):
         name = text.removeprefix("env:")
-        text = os.environ.get(name, "")
-        if not text:
+        text = _variable(name)
+        if not text and name.isidentifier():  # anything else may be an invitation by mistake
             raise ValueError(
                 f"connect('env:{name}') takes the invitation from the environment variable "
                 f"{name!r}, which is not set in this process."
@@ -309,16 +356,24 @@ def _invitation_from(text: str) -> _Invitation:
     )
 
 
+def _variable(name: str) -> str:
+    try:
+        return os.environ.get(name, "")
+    except ValueError:  # no system could hold this name
+        return ""
+
+
 def _parsed(text: str) -> _Invitation:
     parts = urllib.parse.urlsplit(text)
     path, _, agent = parts.path.rpartition("/")
     secret = base64.b64decode(parts.fragment + "=", altchars=b"-_", validate=True)
     if len(secret) != 32 or not agent.isdecimal():
         raise ValueError
-    if parts.scheme == "privbo+unix" and path:
+    if parts.scheme == "privbo+unix" and path and "\0" not in urllib.parse.unquote(path):
         return _Invitation(urllib.parse.unquote(path), int(agent), secret)
     if parts.scheme != "privbo" or not parts.hostname or not parts.port or path:
         raise ValueError
+    parts.hostname.encode("idna")  # as a socket will
     return _Invitation((parts.hostname, parts.port), int(agent), secret)
 
 
@@ -764,7 +819,6 @@ class RemoteLink:
         self._seen: dict[int, str] = {}
         weakref.finalize(self, _close_all, self._idle)
         self._idle.append(self._open())
-        self._config = FederationConfig.from_dict(self._settings or {})
 
     def __repr__(self) -> str:
         return f"RemoteLink(agent {self.agent} at {self._place!r})"
@@ -813,9 +867,9 @@ class RemoteLink:
         vector, length = np.asarray(message, dtype=float), self.config.message_length
         if vector.shape != (length,):
             raise ValueError(f"A message has shape ({length},), got {vector.shape}.")
-        t = self._call("submit", key=secrets.token_hex(16), vector=_packed(vector))
-        self._sent = t
-        return None if t is None else int(t)
+        key, packed = secrets.token_hex(16), _packed(vector)
+        self._sent = self._call("submit", key=key, vector=packed, read=_optional(_count))
+        return self._sent
 
     def collect(self, t: int) -> Broadcast | None:
         """Waits for the end of a round.
@@ -829,12 +883,16 @@ class RemoteLink:
         """
         deadline = self._deadline
         patience = None if deadline is None or deadline > 1e6 else deadline + _BUSY
-        found = self._call("collect", patience, round=int(t), sent=t == self._sent)
-        return None if found is None else self._received(found)
+        found: Broadcast | None = self._call(
+            "collect", patience, round=int(t), sent=t == self._sent, read=_optional(self._received)
+        )
+        return found
 
     def _received(self, found: Mapping[str, Any]) -> Broadcast:
         """Remembers what a round released: another content later means a lost ledger."""
         broadcast = _broadcast_from_wire(found, self.config)
+        if not 1 <= broadcast.round <= self.config.n_rounds:
+            raise _MalformedError
         self._seen[broadcast.round] = broadcast.digest()
         return broadcast
 
@@ -846,14 +904,21 @@ class RemoteLink:
         """
         self._check_process()
         with self._reading:
-            more = True
-            while more:
-                found = self._call("broadcasts", epoch=self._epoch, after=len(self._known))
-                if found["epoch"] != self._epoch:  # another server answers than before
-                    self._epoch, self._known = found["epoch"], []
-                self._known += [self._received(b) for b in found["page"]]
-                more = found["more"]
-            return list(self._known)
+            for _ in range(self.config.n_rounds + 2):  # pages are not empty; a server may change
+                known = len(self._known)
+                if not self._call("broadcasts", epoch=self._epoch, after=known, read=self._turn):
+                    return list(self._known)
+        raise self._another_version()
+
+    def _turn(self, found: Mapping[str, Any]) -> bool:
+        """Takes a page; whether there are more."""
+        epoch, page = _text(found["epoch"]), [self._received(b) for b in found["page"]]
+        if epoch != self._epoch:  # another server answers than before
+            self._epoch, self._known = epoch, []
+        if len(self._known) + len(page) > self.config.n_rounds:
+            raise _MalformedError
+        self._known += page
+        return bool(found["more"])
 
     def leave(self) -> None:
         """Says that this agent sends nothing more, so that rounds need not wait for it.
@@ -869,7 +934,8 @@ class RemoteLink:
         Raises:
             FederationError: If the server cannot be reached or does not go on.
         """
-        return _guarantee_from_wire(self._call("guarantee"))
+        found: FederationGuarantee = self._call("guarantee", read=_guarantee_from_wire)
+        return found
 
     def close(self) -> None:
         """Closes the connections; the next call opens one again."""
@@ -882,7 +948,13 @@ class RemoteLink:
             _close_all(self._idle)
             self._reading, self._pid = threading.Lock(), os.getpid()
 
-    def _call(self, call: str, patience: float | None = _BUSY, **more: Any) -> Any:
+    def _call(
+        self,
+        call: str,
+        patience: float | None = _BUSY,
+        read: Callable[[Any], Any] = lambda _: None,
+        **more: Any,
+    ) -> Any:
         self._check_process()
         request = {"call": call, "agent": self.agent, **more}
         reply = self._ask(self._take(), request, patience)
@@ -893,7 +965,17 @@ class RemoteLink:
                 f"The federation's server at {self._place} closed the connection without an "
                 "answer. Check that it runs this version; the agent can go on alone meanwhile."
             )
-        return _result(reply)
+        try:
+            return _understood(read, _result(reply))
+        except _MalformedError:
+            pass
+        raise self._another_version()
+
+    def _another_version(self) -> FederationError:
+        return FederationError(
+            f"The federation's server at {self._place} answers what no server of this version "
+            "does. Check that it runs this version; the agent can go on alone meanwhile."
+        )
 
     def _take(self) -> socket.socket | None:
         try:
@@ -966,19 +1048,19 @@ class RemoteLink:
                 f"{agent}, or is not the server that gave it. Nothing was sent. Ask the server's "
                 "operator for a new invitation."
             )
+        config, deadline, released = _understood(_greeting_from_wire, answer)
         if self._settings is not None and answer["config"] != self._settings:
             raise FederationError(
                 f"The federation's server at {self._place} was begun again with other settings. "
                 "Begin this agent again too."
             )
-        released = answer["released"]
         if any(t > len(released) or released[t - 1] != seen for t, seen in self._seen.items()):
             raise FederationError(
                 f"The federation's server at {self._place} has lost its ledger: it does not know, "
                 "or knows otherwise, what it released before, and would spend its budget again. "
                 "Nothing was sent. Its operator has to put its database back."
             )
-        self._settings, self._deadline = answer["config"], answer["deadline"]
+        self._settings, self._config, self._deadline = answer["config"], config, deadline
         if self._space is not None:  # the server may have been begun again, and know nothing
             sock.settimeout(_BUSY)
             _send(sock, {"call": "join", "agent": agent, "space": self._space})
@@ -987,9 +1069,15 @@ class RemoteLink:
 
 def _result(reply: Mapping[str, Any]) -> Any:
     if "error" in reply:
-        name, text = reply["error"]
-        raise _TOLD.get(name, FederationError)(text)
+        told = _understood(_texts, reply["error"])
+        if len(told) != 2:
+            raise _MalformedError
+        raise _TOLD.get(told[0], FederationError)(told[1])
     return reply.get("result")
+
+
+def _optional(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    return lambda sent: None if sent is None else read(sent)
 
 
 def _close_all(sockets: list[socket.socket]) -> None:

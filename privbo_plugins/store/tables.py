@@ -309,8 +309,10 @@ def parse(text: str) -> sa.URL:
         ValueError: If it is none. The text never repeats it: it may hold a password.
     """
     try:
-        return sa.make_url(text)
-    except sa.exc.ArgumentError:
+        url = sa.make_url(text)
+        url.render_as_string(hide_password=False)  # as every driver is told it
+        return url
+    except (sa.exc.ArgumentError, ValueError):  # the latter quotes what stands for a port
         raise ValueError(
             "vault must be None, 'memory', a database URL such as 'sqlite:///private.db', or "
             "'env:NAME' for the URL in an environment variable."

@@ -65,6 +65,29 @@ class TrialRow:
     value: float | None
 
 
+DAMAGED = (
+    "The vault holds what was never stored in it: another program has changed it, or its file is "
+    "damaged. Nothing is released from it: begin another run, in another vault."
+)
+
+
+def _vector(stored: Any) -> Array:
+    """Numbers as they were stored; what a database of untyped columns may hold is checked."""
+    if not isinstance(stored, bytes | memoryview) or len(stored) % 8:
+        raise VaultError(DAMAGED)
+    return np.frombuffer(bytes(stored))
+
+
+def _object(stored: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(stored)
+    except (TypeError, ValueError, RecursionError):
+        found = None  # raised below: the parser's own error holds the text
+    if not isinstance(found, dict):
+        raise VaultError(DAMAGED)
+    return found
+
+
 class Transaction:
     """Statements on one run inside one open transaction; see :meth:`Vault.transaction`."""
 
@@ -101,7 +124,7 @@ class Transaction:
         row = self._one("run")
         if row is None:
             return None
-        return row[0], json.loads(row[1]), json.loads(row[2]) if row[2] else None
+        return row[0], _object(row[1]), _object(row[2]) if row[2] else None
 
     def run_of_host(self, host_key: str) -> str | None:
         """The run that a host key began, if any."""
@@ -145,7 +168,7 @@ class Transaction:
         row = self._one("trial", trial=trial)
         if row is None:
             return None
-        return TrialRow(row[0], row[1], row[2], np.frombuffer(bytes(row[3])), row[4], row[5])
+        return TrialRow(row[0], row[1], row[2], _vector(row[3]), row[4], row[5])
 
     def new_trial(self, trial: str, role: str, step: int, slot: int, x: Array) -> None:
         """Hands a slot to a trial."""
@@ -167,7 +190,7 @@ class Transaction:
     def done_points(self, step: int) -> tuple[list[str], list[Array]]:
         """Trials of a step that are done, with the points they evaluated."""
         rows = self._all("done_points", step=step)
-        return [r[0] for r in rows], [np.frombuffer(bytes(r[1])) for r in rows]
+        return [r[0] for r in rows], [_vector(r[1]) for r in rows]
 
     def finish(self, trial: str, x: Array, value: float) -> None:
         """Marks a trial done, with the point it evaluated and the value it published."""
@@ -214,7 +237,7 @@ class Transaction:
                 row = self._one("block", trial=trial, block=block)
                 if row is None:
                     raise VaultError(f"The vault no longer holds the losses of trial {trial}.")
-                columns.append(np.frombuffer(bytes(row[0])))
+                columns.append(_vector(row[0]))
             yield np.stack(columns, axis=1)
 
     def held(self) -> list[str]:
@@ -267,12 +290,12 @@ class Transaction:
     def released(self, kind: str, key: str) -> dict[str, Any] | None:
         """The stored release of a kind and key, if any."""
         row = self._one("release_by_key", kind=kind, key=key)
-        return None if row is None else dict(json.loads(row[0]))
+        return None if row is None else _object(row[0])
 
     def releases_after(self, seq: int) -> list[tuple[int, str, str, dict[str, Any]]]:
         """Releases in order, those with a larger sequence number than ``seq``."""
         rows = self._all("since", after=seq)
-        return [(s, kind, key, json.loads(payload)) for s, kind, key, payload in rows]
+        return [(s, kind, key, _object(payload)) for s, kind, key, payload in rows]
 
     def put_table(self, name: str, Z: Array) -> None:
         """Stores a released table's numbers, in blocks; its release says what shape they have."""
@@ -283,7 +306,7 @@ class Transaction:
 
     def table(self, name: str) -> Array:
         """The numbers of a released table, in order; none if it was never stored."""
-        parts = [np.frombuffer(bytes(row[0])) for row in self._all("table", table_name=name)]
+        parts = [_vector(row[0]) for row in self._all("table", table_name=name)]
         return np.concatenate([np.empty(0), *parts])
 
     # The chain of releases -----------------------------------------------------------------
@@ -605,6 +628,8 @@ class Vault:
                 self._roll_back(connection)
                 if isinstance(error, self._driver_error):
                     raise VaultError(self._explain(error)) from None
+                if isinstance(error, UnicodeDecodeError):
+                    raise VaultError(DAMAGED) from None
                 raise
             finally:
                 connection.close()
@@ -624,6 +649,8 @@ class Vault:
                     raise
             except database.driver_errors(self._engine) as error:
                 raise VaultError(self._explain(error)) from None
+            except UnicodeDecodeError:  # SQLite quotes a damaged schema
+                raise VaultError(DAMAGED) from None
             _pause(attempt)  # another worker may be switching the file back
         raise VaultError("The vault cannot be opened.")
 
@@ -709,8 +736,8 @@ def resolve_url(handle: str) -> sa.URL:
 
     text = handle
     if handle.startswith("env:"):
-        text = os.environ.get(handle.removeprefix("env:"), "")
-        if not text:
+        text = _variable(handle.removeprefix("env:"))
+        if not text and handle.removeprefix("env:").isidentifier():  # others may hold a password
             raise ValueError(
                 f"vault={handle!r} takes its URL from the environment variable "
                 f"{handle.removeprefix('env:')!r}, which is not set in this process."
@@ -719,6 +746,13 @@ def resolve_url(handle: str) -> sa.URL:
     if url.get_backend_name() == "sqlite":
         _check_sqlite_path(url.database or "")
     return url
+
+
+def _variable(name: str) -> str:
+    try:
+        return os.environ.get(name, "")
+    except ValueError:  # no system could hold this name
+        return ""
 
 
 def _check_sqlite_path(path: str) -> None:

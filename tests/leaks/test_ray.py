@@ -28,6 +28,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from raytune_searchers._channel import BLOCK_BYTES
 from tests.leaks import Scanner
+from tests.leaks.memory import shared_memory
 from tests.leaks.ray_runs import (
     AGENTS,
     ALONE,
@@ -111,38 +112,6 @@ def _files(root: Path) -> Iterator[tuple[str, bytes]]:
             path = Path(folder) / name
             if path.is_file() and not path.is_symlink():
                 yield str(path.relative_to(root)), path.read_bytes()
-
-
-def _written_parts(file: int) -> Iterator[bytes]:
-    """The parts of a sparse file that were ever written."""
-    end, start = os.fstat(file).st_size, 0
-    while start < end:
-        try:
-            start = os.lseek(file, start, os.SEEK_DATA)
-        except OSError:  # nothing but a hole is left
-            return
-        stop = os.lseek(file, start, os.SEEK_HOLE)
-        yield os.pread(file, stop - start, start)
-        start = stop
-
-
-def _shared_memory(root: Path) -> Iterator[tuple[str, bytes]]:
-    """What the processes of a run hold in /dev/shm: Ray unlinks the object store's file."""
-    known = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(root).encode() not in (process / "cmdline").read_bytes():
-                continue
-            links = {fd: os.readlink(fd) for fd in (process / "fd").iterdir()}
-            held = {f: t for f, t in links.items() if t.startswith("/dev/shm/")}
-            for fd, target in held.items():
-                file = os.open(fd, os.O_RDONLY)
-                if (inode := os.fstat(file).st_ino) not in known:  # processes share it
-                    known.add(inode)
-                    yield f"shared memory {target}", b"".join(_written_parts(file))
-                os.close(file)
-        except OSError:  # it has ended
-            continue
 
 
 def _shm_files(known: set[Path]) -> Iterator[tuple[str, bytes]]:
@@ -237,7 +206,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
         wanted = Wanted(secret, [v for facts in run.facts.values() for v in facts["public"]])
         run.made = wanted.made
         run.scan("alive", wanted, _files(root))
-        run.scan("alive", wanted, _shared_memory(root))
+        run.scan("alive", wanted, shared_memory(root))
         process.communicate(b"\n", timeout=60)
         run.scan("after", wanted, _files(root))
         run.scan("after", wanted, _shm_files(shared))

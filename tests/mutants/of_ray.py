@@ -20,6 +20,17 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="losses_in_the_object_store",
+        breaks="Nothing is sent before it has been seen that Ray's store is not used for it.",
+        file=f"{_HOST}/_channel.py",
+        old="            if self._sent(OBJECTS_KNOWN, bytes(size + _BESIDE)) == before:\n",
+        new="            if size:\n",
+        tests=(
+            f"{_TESTS}/test_hosts.py::test_nothing_is_sent_where_ray_stores_small_arguments",
+            f"{_TESTS}/test_hosts.py::test_blocks_fit_into_what_ray_sends_inside_a_call",
+        ),
+    ),
+    Mutant(
         name="losses_in_the_result",
         breaks="A trial's result holds its release, never the vector behind it.",
         file=f"{_HOST}/_trainable.py",

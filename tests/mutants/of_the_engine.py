@@ -300,6 +300,17 @@ _FEDERATION = (
         tests=(f"{_TESTS}/test_federation_server.py::test_the_first_message_of_an_agent_counts",),
     ),
     Mutant(
+        name="a_password_in_an_error",
+        breaks="No error repeats the URL of a vault, which may hold a password.",
+        file=f"{_ENGINE}/store/tables.py",
+        old="    except (sa.exc.ArgumentError, ValueError):",
+        new="    except sa.exc.ArgumentError:",
+        tests=(
+            "tests/fuzz/test_examples.py"
+            "::test_a_url_with_a_slip_is_refused_and_its_password_not_repeated",
+        ),
+    ),
+    Mutant(
         name="anybody_is_an_agent",
         breaks="Nobody speaks for an agent without its secret.",
         file=f"{_ENGINE}/federation/wire.py",

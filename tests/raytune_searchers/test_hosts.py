@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import ray
 
 from privbo_plugins.errors import PrivacyError, VaultError
 from raytune_searchers import DPGIBOSearch
-from raytune_searchers._channel import LossChannel
+from raytune_searchers._channel import BLOCK_BYTES, OBJECTS_KNOWN, Channel, LossChannel, Reply
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -89,12 +89,45 @@ def test_another_searchers_folder_is_refused(tmp_path: Path) -> None:
         DPGIBOSearch.from_experiment(tmp_path)
 
 
-def test_a_small_inline_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "RAY_max_direct_call_object_size", "1000")
-    sent: list[Any] = []
+class Storing:
+    """A host behind a Ray that stores every argument of more bytes than this."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.received: list[Any] = []
+
+    def __call__(self, operation: str, *args: Any) -> Reply:
+        if operation == OBJECTS_KNOWN:
+            return None, 5 + int(len(args[0]) > self.limit)
+        self.received += [operation, *args]
+        return None, 0.5
+
+
+def test_nothing_is_sent_where_ray_stores_small_arguments() -> None:
+    host = Storing(2**13)
+    with pytest.raises(PrivacyError, match=r"max_direct.*task_rpc_inlined_bytes_limit.* 9216 "):
+        LossChannel(host).tell("a", np.zeros(1), RECORDS)
     with pytest.raises(PrivacyError, match="object store"):
-        LossChannel(lambda *args: (None, sent.append(args))).tell("a", np.zeros(1), RECORDS)
-    assert sent == []
+        Channel(host).call("charge", "a", "Jane Doe")
+    assert host.received == []
+
+
+@pytest.mark.parametrize(("limit", "block"), [(100_000, BLOCK_BYTES), (20_000, 2**14)])
+def test_blocks_fit_into_what_ray_sends_inside_a_call(limit: int, block: int) -> None:
+    host, losses = Storing(limit), np.random.default_rng(0).random(20_000)
+    assert LossChannel(host).tell("a", np.zeros(1), losses) == 0.5
+    blocks = [sent for sent in host.received if isinstance(sent, bytes)]
+    assert max(map(len, blocks)) == block
+    assert b"".join(blocks) == losses.tobytes()
+
+
+def test_a_ray_that_does_not_tell_what_it_stores_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = SimpleNamespace(connected=True, core_worker=None)
+    monkeypatch.setattr("ray._private.worker.global_worker", worker)
+    with pytest.raises(PrivacyError, match="does not tell which objects"):
+        begun(make_search())._open()
 
 
 def test_a_host_knows_its_operations_only() -> None:

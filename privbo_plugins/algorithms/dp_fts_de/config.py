@@ -141,14 +141,23 @@ class FederationConfig:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Settings from :meth:`to_dict`."""
-        given = {f.name: stored[f.name] for f in fields(cls)}
-        given["temperature"] = Temperature(**given["temperature"])
-        given["prior"] = CrowdPrior(**given["prior"])
-        given["value_range"] = tuple(given["value_range"])
-        if given["epsilon"] == "inf":
-            given["epsilon"] = math.inf
-        return cls(**given)
+        """Settings from :meth:`to_dict`.
+
+        Raises:
+            ValueError: If they are none.
+        """
+        try:
+            given = {f.name: stored[f.name] for f in fields(cls)}
+            given["temperature"] = Temperature(**given["temperature"])
+            given["prior"] = CrowdPrior(**given["prior"])
+            given["value_range"] = tuple(given["value_range"])
+            if given["epsilon"] == "inf":
+                given["epsilon"] = math.inf
+            return cls(**given)
+        except (AttributeError, KeyError, TypeError, OverflowError):
+            raise ValueError(
+                "These are no settings of a federation, or those of another version."
+            ) from None
 
     @classmethod
     def paper(cls, n_agents: int, **changes: Any) -> Self:

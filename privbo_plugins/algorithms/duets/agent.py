@@ -21,6 +21,7 @@ from privbo_plugins.algorithms.duets.messages import (
     InducingSet,
     Upload,
     check_holds,
+    check_lists,
     is_real,
     is_whole,
     numbers,
@@ -168,6 +169,7 @@ class Agent:
         """
         check_holds(state, ("heard", "epoch", "rewards"), "An agent's state")
         self.party.check_derivation(state)
+        check_lists(state, ("heard", "rewards"), "An agent's state")
         for heard in state["heard"]:
             self.hear(Broadcast.from_dict(heard))
         if not all(map(self._is_kept, state["rewards"])):

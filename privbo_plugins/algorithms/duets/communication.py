@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from privbo_plugins.algorithms.duets.messages import is_whole
+
 
 @dataclass
 class Communication:
@@ -47,5 +49,12 @@ class Communication:
         return {"up": self.up, "down": self.down, "per_agent": self.per_agent}
 
     def load(self, state: Mapping[str, float]) -> None:
-        """Takes the counts of :meth:`to_dict`."""
-        self.up, self.down = int(state["up"]), int(state["down"])
+        """Takes the counts of :meth:`to_dict`.
+
+        Raises:
+            ValueError: If they are none.
+        """
+        counts = state["up"], state["down"]
+        if not all(is_whole(count) and count >= 0 for count in counts):
+            raise ValueError("The communication of a state is counted in integers >= 0.")
+        self.up, self.down = map(int, counts)

@@ -107,13 +107,16 @@ class Broadcast:
         """The broadcast of :meth:`to_dict`; who hears it checks what it says.
 
         Raises:
-            ValueError: If something is missing.
+            ValueError: If something is missing, or is no list or no integer where it should be.
         """
         names = ("epoch", "v_bar", "sigma_max", "scale", "agents", "digest")
+        lists = ("v_bar", "scale", "agents")
         check_holds(state, names, "A broadcast")
-        said = {name: state[name] for name in names}
-        lists = {name: tuple(it) for name, it in said.items() if isinstance(it, list)}
-        return cls(**(said | lists))
+        check_lists(state, lists, "A broadcast")
+        if not is_whole(state["epoch"]):
+            raise ValueError("The epoch of a broadcast is an integer.")
+        said: dict[str, Any] = {n: tuple(state[n]) if n in lists else state[n] for n in names}
+        return cls(**said)
 
 
 def is_whole(value: Any) -> bool:
@@ -144,6 +147,17 @@ def check_holds(state: Any, names: Sequence[str], what: str) -> None:
         raise ValueError(
             f"{what} holds {', '.join(names)}; here is nothing for {', '.join(missing)}."
         )
+
+
+def check_lists(state: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    """Checks that some entries of a state are lists.
+
+    Raises:
+        ValueError: If one is not.
+    """
+    wrong = [name for name in names if not isinstance(state[name], list | tuple)]
+    if wrong:
+        raise ValueError(f"{what} holds lists of {', '.join(wrong)}.")
 
 
 def numbers(values: Array) -> tuple[float, ...]:

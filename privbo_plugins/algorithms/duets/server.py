@@ -17,6 +17,7 @@ from privbo_plugins.algorithms.duets.messages import (
     InducingSet,
     Upload,
     check_holds,
+    check_lists,
     is_real,
     is_whole,
     numbers,
@@ -237,6 +238,7 @@ class Server:
         names = ("heard", "epoch", "announced", "communication", "uploads")
         check_holds(state, names, "A server's state")
         self.party.check_derivation(state)
+        check_lists(state, ("heard", "uploads"), "A server's state")
         check_holds(state["communication"], ("up", "down"), "The communication of a state")
         for heard in map(Broadcast.from_dict, state["heard"]):
             self.party.hear(heard, self._inducing())

@@ -88,7 +88,7 @@ def read_answers(path: str | Path, table: str) -> dict[int, float]:
         return {}
     try:
         told = {int(row): float(y) for row, y in found["answers"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         told = {-1: math.nan}
     if any(row < 0 or not math.isfinite(y) for row, y in told.items()):
         raise ValueError(f"{path} must hold one finite outcome a row.")

@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 _UNREADABLE = (
     KeyError, TypeError, AttributeError, OSError, ValueError, EOFError, NotImplementedError,
-    RecursionError, MemoryError, zipfile.BadZipFile, zlib.error,
+    RecursionError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What readers raise on files that are none of ours."""
 
@@ -107,14 +107,16 @@ class Certificate:
         """The inverse of :meth:`to_dict`.
 
         Raises:
-            ValueError: If fields are missing or unknown.
+            ValueError: If fields are missing or unknown, or of other kinds than they should be.
         """
         try:
-            return cls(**{**fields, "reasons": tuple(fields["reasons"])})
-        except (KeyError, TypeError):
-            raise ValueError(
-                "This is no certificate of a released table, or one of another version."
-            ) from None
+            made = cls(**{**fields, "reasons": tuple(fields["reasons"])})
+            mechanism_of(made.outcomes)
+            if _is_of_its_kinds(made):
+                return made
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
+            pass
+        raise ValueError("This is no certificate of a released table, or one of another version.")
 
     def guarantee(self, n_answers: int = 0) -> OutsourcedGuarantee:
         """What may be claimed of the table, and of one answer a row if answers are randomised.
@@ -241,6 +243,41 @@ def digest(Z: Array, certificate: Certificate) -> str:
     made = hashlib.sha256(json.dumps([list(Z.shape), said], sort_keys=True).encode())
     made.update(np.ascontiguousarray(Z, dtype="<f8").tobytes())
     return made.hexdigest()
+
+
+_KINDS: dict[type, tuple[str, ...]] = {
+    str: ("mechanism", "on_excess", "noise", "digest"),
+    int: ("n", "d", "r"),
+    float: ("epsilon", "delta", "noise_sd"),
+    bool: ("protected",),
+    dict: ("projection", "ledger"),
+}
+_KINDS_IF_GIVEN: dict[type, tuple[str, ...]] = {
+    float: ("mu", "neighbor_distance", "norm_bound", "sensitivity"),
+    dict: ("scaling", "outcomes"),
+}
+
+
+def _is_of_its_kinds(said: Certificate) -> bool:
+    """Whether every field of a certificate holds what such a field can hold."""
+    given = {
+        kind: [getattr(said, name) for name in names if getattr(said, name) is not None]
+        for kind, names in _KINDS_IF_GIVEN.items()
+    }
+    always = {kind: [getattr(said, name) for name in names] for kind, names in _KINDS.items()}
+    texts = [*said.reasons, *said.ledger.values(), said.projection["kind"]]
+    return all(
+        _is_a(kind, value)
+        for kinds in (always, given, {str: texts})
+        for kind, values in kinds.items()
+        for value in values
+    )
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if kind is float:  # NaN is none; a sum of two must not overflow
+        return type(value) in (int, float) and (abs(value) <= 1e150 or value == math.inf)
+    return type(value) is kind
 
 
 def _consistent(said: Certificate) -> bool:

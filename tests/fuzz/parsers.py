@@ -1,0 +1,729 @@
+"""Each parser of what comes from outside: valid inputs, what reads them, and what it may raise.
+
+A parser is given a damaged input and must accept it or raise one of its documented errors, in a
+bounded time, with a text that repeats nothing of what may be secret. What it accepts must be
+usable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import socket
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
+from privbo_plugins.algorithms.duets import Broadcast as EpochBroadcast
+from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, Upload, make_parties
+from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
+from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers, read_request
+from privbo_plugins.algorithms.po_gp_ucb.table import sealed
+from privbo_plugins.curator import column, read_outcomes, read_table
+from privbo_plugins.errors import FederationError, SpaceChangedError, VaultError
+from privbo_plugins.federation import FederatedServer, wire
+from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+from privbo_plugins.store.vault import resolve_url
+
+from .mutations import (
+    ODD_BYTES,
+    ODD_NUMBERS,
+    ODD_TEXTS,
+    as_json,
+    damaged_bytes,
+    damaged_json,
+    damaged_json_text,
+    damaged_text,
+)
+
+SECRET = "Jane4711Doe"
+"""Stands in valid inputs where a private value or a password does; no error may repeat it."""
+
+SPACE = Space({
+    "a": Float(0.1, 2.0, log=True), "b": Float(0.0, 1.0, step=0.1), "c": Int(1, 9),
+    "d": Int(1, 100, log=True), "e": Categorical(("rbf", "poly")),
+})  # fmt: skip
+
+CONFIG = FederationConfig(
+    3, z=1.0, q=1.0, n_rounds=4, n_features=4, clipping_norm=22.0, crowd="explore", n_startup=1
+)
+
+Draw = Callable[[random.Random], Any]
+Read = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a parser is fed.
+
+    Attributes:
+        folder: For its files.
+        ending: What is to be done afterwards.
+    """
+
+    folder: Path
+    ending: ExitStack
+
+
+@dataclass(frozen=True)
+class Parser:
+    """One way in.
+
+    Attributes:
+        name: Of the parser.
+        errors: What it documents.
+        weight: Its share of all inputs.
+        prepare: From a scene to (what draws a damaged input, what reads it).
+    """
+
+    name: str
+    errors: tuple[type[BaseException], ...]
+    weight: float
+    prepare: Callable[[Scene], tuple[Draw, Read]]
+
+
+# Frames -----------------------------------------------------------------------------------------
+
+
+class Peer:
+    """A socket at whose other end somebody has said what is given, and then hung up."""
+
+    family = getattr(socket, "AF_UNIX", None)
+
+    def __init__(self, said: bytes = b"") -> None:
+        self._said, self._at, self.heard = said, 0, bytearray()
+
+    def recv(self, size: int) -> bytes:
+        part = self._said[self._at : self._at + size]
+        self._at += len(part)
+        return part
+
+    def says(self, data: bytes) -> None:
+        self._said += data
+
+    def sendall(self, data: bytes) -> None:
+        self.heard += data
+
+    def settimeout(self, seconds: float | None) -> None:
+        """It answers at once."""
+
+    def close(self) -> None:
+        self._said = b""
+
+
+def frame(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def frames(_scene: Scene) -> tuple[Draw, Read]:
+    """Of bytes that somebody sends who has proven nothing."""
+    valid = [
+        {"agent": 1, "nonce": "0" * 32, "proof": SECRET},
+        {"call": "submit", "agent": 1, "key": SECRET, "vector": wire._packed(np.arange(4.0))},
+        {"call": "join", "agent": 1, "space": SPACE.to_dict()},
+    ]
+    whole = [frame(as_json(message)) for message in valid]
+
+    def draw(rng: random.Random) -> bytes:
+        return damaged_bytes(rng, rng.choice(whole), rng.choice(whole))
+
+    def read(sent: bytes) -> None:
+        peer = Peer(sent)
+        message = wire._receive(peer, wire._HANDSHAKE)
+        wire._count(message.get("agent"))
+        wire._text(message.get("nonce"))
+        wire._same("0" * 64, message.get("proof"))
+
+    return draw, read
+
+
+def numbers_of(message: Any) -> np.ndarray:
+    return np.asarray(wire._unpacked(message))
+
+
+def vectors(_scene: Scene) -> tuple[Draw, Read]:
+    """Of vectors as text inside a frame."""
+    texts = [wire._packed(np.random.default_rng(n).normal(size=n)) for n in (1, 4, 33)]
+
+    def draw(rng: random.Random) -> Any:
+        text = rng.choice(texts)
+        damaged = damaged_text(rng, text, rng.choice(texts))
+        return damaged if rng.random() < 0.9 else damaged_json(rng, [text])
+
+    def read(sent: Any) -> None:
+        assert numbers_of(sent).dtype == np.float64
+
+    return draw, read
+
+
+def hellos(scene: Scene) -> tuple[Draw, Read]:
+    """Of what a server is told by somebody who proves that he is an agent, or does not."""
+    listener = _listening(scene)
+
+    def draw(rng: random.Random) -> tuple[bytes, bool]:
+        hello = {"agent": rng.randrange(3), "nonce": f"{rng.getrandbits(128):032x}", "proof": ""}
+        return damaged_json_text(rng, hello), rng.random() < 0.5
+
+    def read(sent: tuple[bytes, bool]) -> None:
+        hello, proves = sent
+        peer = _Knocking(hello, listener if proves else None)
+        connection = wire._Connection(listener, peer)  # type: ignore[arg-type]
+        try:
+            connection._admit()
+        finally:
+            said = bytes(peer.heard)
+            assert (connection.agent is None) == (b'"config"' not in said)
+
+    return draw, read
+
+
+class _Knocking(Peer):
+    """An agent that answers the server's nonce, with a proof if it knows secrets."""
+
+    def __init__(self, hello: bytes, listener: Any) -> None:
+        super().__init__()
+        self._hello, self._listener = hello, listener
+
+    def sendall(self, data: bytes) -> None:
+        super().sendall(data)
+        if len(self.heard) == len(data):
+            self.says(frame(self._proven(data[4:])))
+
+    def _proven(self, challenge: bytes) -> bytes:
+        try:
+            hello = json.loads(self._hello)
+            agent, nonce = hello["agent"], hello["nonce"]
+            secret = self._listener.secret_of(agent)
+            asked = json.loads(challenge)["nonce"]
+            hello["proof"] = wire._proof(secret, "agent", agent, asked, nonce)
+            return as_json(hello)
+        except Exception:  # too damaged to be proven
+            return self._hello
+
+
+def _server() -> FederatedServer:
+    return FederatedServer(CONFIG, space=SPACE, deadline=None)
+
+
+def _listening(scene: Scene) -> wire.Listener:
+    server = _server()
+    server.listen(secret=SECRET.encode() * 4)
+    scene.ending.callback(server.close)
+    listener = server._listener
+    assert listener is not None
+    listener.kept = server  # type: ignore[attr-defined]  # which it holds weakly itself
+    return listener
+
+
+def requests(scene: Scene) -> tuple[Draw, Read]:
+    """Of what agents ask a server that knows them."""
+    vector = wire._packed(np.arange(4.0))
+    valid: list[dict[str, Any]] = [
+        {"call": "join", "agent": 1, "space": SPACE.to_dict()},
+        {"call": "submit", "agent": 1, "key": SECRET, "vector": vector},
+        {"call": "collect", "agent": 1, "round": 1, "sent": True},
+        {"call": "broadcasts", "agent": 1, "epoch": "0" * 32, "after": 0},
+        {"call": "leave", "agent": 1},
+        {"call": "guarantee", "agent": 1},
+    ]
+    held: dict[str, Any] = {"listener": _listening(scene), "n": 0}
+
+    def draw(rng: random.Random) -> bytes:
+        return damaged_json_text(rng, rng.choice(valid), as_json(rng.choice(valid)))
+
+    def read(sent: bytes) -> None:
+        held["n"] += 1
+        if held["n"] % 500 == 0:  # its rounds are used up
+            held["listener"].kept.close()
+            held["listener"] = _listening(scene)
+        listener = held["listener"]
+        peer = Peer(frame(sent))
+        connection = wire._Connection(listener, peer)  # type: ignore[arg-type]
+        connection.agent = 1
+        connection.ended.set()  # nobody waits for the end of a round
+        connection._answer()
+        reply = wire._receive(Peer(bytes(peer.heard)), wire._reply_limit(CONFIG))
+        told = str(reply.get("error", ""))
+        assert SECRET not in told
+        assert "failed inside" not in told, told
+
+    return draw, read
+
+
+class _Pretender(Peer):
+    """A server that knows an agent's secret, and answers whatever it was given."""
+
+    def __init__(self, secret: bytes, answer: Any, reply: bytes) -> None:
+        super().__init__(frame(as_json({"protocol": wire._PROTOCOL, "nonce": "0" * 32})))
+        self._secret, self._answer, self._reply = secret, answer, reply
+
+    def sendall(self, data: bytes) -> None:
+        said = json.loads(data[4:])
+        if "nonce" not in said:
+            self.says(frame(self._reply))
+            return
+        proof = wire._proof(self._secret, "server", said["agent"], said["nonce"], "0" * 32)
+        proven = {**self._answer, "proof": proof} if isinstance(self._answer, dict) else {}
+        try:
+            self.says(frame(as_json(proven)))
+        except ValueError:  # more digits than Python writes
+            self.says(frame(b"{"))
+
+
+def replies(scene: Scene) -> tuple[Draw, Read]:
+    """Of what an agent is answered by a server that went wrong, or is another version."""
+    secret = bytes(32)
+    text = wire._Invitation("/nowhere", 1, secret).text()
+    broadcast = Broadcast(1, np.ones((1, 4)), np.ones(1))
+    sent = wire._broadcast_to_wire(broadcast)
+    answer = {"config": CONFIG.to_dict(), "deadline": None, "released": [broadcast.digest()]}
+    calls: dict[str, tuple[Callable[[Any], Any], Any]] = {
+        "join": (lambda link: link.join(SPACE.to_dict()), None),
+        "submit": (lambda link: link.submit(np.ones(4)), 1),
+        "collect": (lambda link: link.collect(1), sent),
+        "broadcasts": (
+            lambda link: link.broadcasts(), {"epoch": "0" * 32, "page": [sent], "more": False},
+        ),
+        "leave": (lambda link: link.leave(), None),
+        "guarantee": (lambda link: str(link.guarantee()), _server().guarantee().to_dict()),
+        "error": (lambda link: link.leave(), None),
+    }  # fmt: skip
+
+    def draw(rng: random.Random) -> tuple[str, Any, bytes]:
+        call = rng.choice(list(calls))
+        reply = {"result": calls[call][1]}
+        if call == "error":
+            reply = {"error": [rng.choice(list(wire._TOLD)), "What is told."]}
+        greeting = damaged_json(rng, answer) if rng.random() < 0.3 else answer
+        return call, greeting, damaged_json_text(rng, reply)
+
+    scene.ending.callback(setattr, wire, "_dial", wire._dial)
+
+    def read(said: tuple[str, Any, bytes]) -> None:
+        call, greeting, reply = said
+        wire._dial = lambda _address: _Pretender(secret, greeting, reply)  # type: ignore
+        try:
+            link = wire.RemoteLink(text)
+            found = calls[call][0](link)
+        except (ValueError, RuntimeError) as error:
+            if type(error) is FederationError or _is_told(error, reply):
+                raise FederationError from None
+            raise AssertionError(f"{type(error).__name__}: {error}") from None
+        _check_reply(call, found)
+
+    return draw, read
+
+
+def _is_told(error: Exception, reply: bytes) -> bool:
+    """Whether it is the one that the server has told of, or is about what was to be sent."""
+    if "A message has shape" in str(error):
+        return True
+    return bool(json.loads(reply).get("error") == [type(error).__name__, str(error)])
+
+
+def _check_reply(call: str, found: Any) -> None:
+    """What a caller gets is of the documented kind."""
+    if call == "submit":
+        assert found is None or type(found) is int
+    for broadcast in {"collect": [found], "broadcasts": found}.get(call, []):
+        if broadcast is not None:
+            assert type(broadcast.round) is int
+            assert broadcast.weights.shape == (1, 4)
+            assert broadcast.noise.shape == (1,)
+
+
+def invitations(_scene: Scene) -> tuple[Draw, Read]:
+    """Of invitations as an agent's operator pastes them."""
+    secret = (SECRET * 3)[:32].encode()
+    texts = [
+        wire._Invitation(address, 3, secret).text()
+        for address in (("127.0.0.1", 4711), ("::1", 1), ("clinic.example", 80), "/run/a b.sock")
+    ]
+    texts += [f"env:{text}" for text in texts]
+    key = texts[0].rpartition("#")[2]
+
+    def draw(rng: random.Random) -> str:
+        return damaged_text(rng, rng.choice(texts), rng.choice(texts))
+
+    def read(text: str) -> None:
+        with _repeating_nothing_of(text, key[:12]):
+            found = wire._invitation_from(text)
+        assert len(found.secret) == 32
+        assert key not in repr(found)
+        if isinstance(found.address, str):
+            assert "\0" not in found.address
+        else:
+            assert 0 < found.address[1] < 2**16
+            assert _is_a_host(found.address[0])
+
+    return draw, read
+
+
+@contextmanager
+def _repeating_nothing_of(text: str, secret: str) -> Iterator[None]:
+    """No error repeats the secret, but if it stands where a variable's name does."""
+    why = None
+    try:
+        yield
+    except ValueError as error:
+        why = str(error)
+    if why is not None and secret in why and not text.removeprefix("env:").isidentifier():
+        raise AssertionError(f"it repeats a secret: {why}")
+    if why is not None:
+        raise ValueError
+
+
+def _is_a_host(name: str) -> bool:
+    try:
+        return bool(name.encode("idna"))
+    except UnicodeError:
+        return False
+
+
+def handles(_scene: Scene) -> tuple[Draw, Read]:
+    """Of a vault's URL."""
+    texts = [
+        "sqlite:////private/vault.db", f"postgresql+psycopg://me:{SECRET}@db.example:5432/vault",
+        f"postgresql://me:{SECRET}@[::1]/vault?sslmode=require", "env:HOME", "sqlite://",
+        f"env:postgresql://me:{SECRET}@db.example/vault", "sqlite:///file:x?uri=true",
+    ]  # fmt: skip
+
+    def draw(rng: random.Random) -> str:
+        return damaged_text(rng, rng.choice(texts), rng.choice(texts))
+
+    def read(text: str) -> None:
+        with _repeating_nothing_of(text, SECRET):
+            url = resolve_url(text)
+        assert url.password != SECRET or text.count(SECRET) > 1 or SECRET not in repr(url)
+        if url.get_backend_name() == "sqlite":
+            assert url.database
+
+    return draw, read
+
+
+# Settings and spaces ----------------------------------------------------------------------------
+
+
+def spaces(_scene: Scene) -> tuple[Draw, Read]:
+    """Of a space that another process describes."""
+    valid = [SPACE.to_dict(), *({n: d} for n, d in SPACE.to_dict().items())]
+
+    def draw(rng: random.Random) -> Any:
+        return damaged_json(rng, rng.choice(valid))
+
+    def read(described: Any) -> None:
+        space = Space.from_dict(described)
+        for u in (0.0, 0.3, 1.0):
+            x = space.snap(np.full(len(space), u))
+            assert np.isfinite(x).all()
+            space.encode(space.decode(x))
+        _ = space.varies, space.d, space.names
+        assert Space.from_dict(space.to_dict()).names == space.names
+
+    return draw, read
+
+
+def settings(_scene: Scene) -> tuple[Draw, Read]:
+    """Of a federation's settings, as a server tells them."""
+    valid = [
+        CONFIG.to_dict(),
+        FederationConfig(5, epsilon=math.inf, n_rounds=3).to_dict(),
+        FederationConfig.paper(29).to_dict(),
+    ]
+
+    def draw(rng: random.Random) -> Any:
+        return damaged_json(rng, rng.choice(valid))
+
+    def read(stored: Any) -> None:
+        config = FederationConfig.from_dict(stored)
+        assert FederationConfig.from_dict(config.to_dict()) == config
+        assert config.message_length >= 1
+        assert config.n_agents >= 1
+        assert 0 < config.claimed_delta < 1
+
+    return draw, read
+
+
+# Distributed tuning -----------------------------------------------------------------------------
+
+_DUETS = DUETSConfig(n_agents=2, horizon=12, discretisation=16)
+_GRID = FinitePoints(np.linspace(0, 1, 20)[:, None])
+
+
+def _epoch() -> tuple[Any, list[Any], EpochBroadcast]:
+    server, agents = make_parties(_DUETS, _GRID, key=1)
+    message = server.inducing_set()
+    for agent in agents:
+        for draw, x in enumerate(agent.points):
+            agent.tell(draw, float(np.sin(9 * x[0])))
+    for agent in agents:
+        server.receive(agent.upload(message))
+    return server, agents, server.close()
+
+
+def epochs(_scene: Scene) -> tuple[Draw, Read]:
+    """Of a server's broadcast, as an agent has it as JSON."""
+    broadcast = _epoch()[2]
+    party = make_parties(_DUETS, _GRID, key=1)[1][0].party
+
+    def draw(rng: random.Random) -> Any:
+        return damaged_json(rng, broadcast.to_dict())
+
+    def read(state: Any) -> None:
+        heard = EpochBroadcast.from_dict(state)
+        if heard.epoch != party.j:
+            party.hear(heard)
+        party._check_turn(heard)  # what is taken would change the agent for all that follow
+        party._check(heard, party.spanning_inducing())
+
+    return draw, read
+
+
+def uploads(_scene: Scene) -> tuple[Draw, Read]:
+    """Of an agent's message, as a server receives it."""
+    server, agents = make_parties(_DUETS, _GRID, key=1)
+    message = server.inducing_set()
+    for draw_, x in enumerate(agents[0].points):
+        agents[0].tell(draw_, float(np.sin(9 * x[0])))
+    valid = agents[0].upload(message)
+    row = [valid.epoch, valid.agent, valid.kind, list(valid.numbers)]
+
+    def draw(rng: random.Random) -> Any:
+        return damaged_json(rng, row)
+
+    def read(sent: Any) -> None:
+        server._uploads.clear()
+        if isinstance(sent, list) and len(sent) == 4:
+            server.receive(Upload(*sent))
+
+    return draw, read
+
+
+def states(_scene: Scene) -> tuple[Draw, Read]:
+    """Of what a study or a checkpoint keeps of an agent and of the server."""
+    server, agents, broadcast = _epoch()
+    agents[0].hear(broadcast)
+    kept = [agents[0].state_dict(), server.state_dict()]
+
+    def draw(rng: random.Random) -> tuple[int, Any]:
+        which = rng.randrange(2)
+        return which, damaged_json(rng, kept[which])
+
+    def read(said: tuple[int, Any]) -> None:
+        which, state = said
+        fresh_server, fresh_agents = make_parties(_DUETS, _GRID, key=1)
+        (fresh_server if which else fresh_agents[0]).load_state_dict(state)
+
+    return draw, read
+
+
+# What a vault has stored ------------------------------------------------------------------------
+
+
+def histories(scene: Scene) -> tuple[Draw, Read]:
+    """Of an agent's database, damaged on its disk or changed by another program."""
+    path = scene.folder / "agent.db"
+    url = f"sqlite:///{path}"
+    history = AgentHistory("a", SPACE, vault=url)
+    for number in range(4):
+        history.append(number, np.full(len(SPACE), 0.25), float(number) / 3)
+    history.told()
+    history._vault.close()
+    whole = path.read_bytes()
+    cells = _cells(path)
+
+    def draw(rng: random.Random) -> tuple[bytes | None, tuple[str, str, int], Any]:
+        odd = rng.choice((*ODD_NUMBERS, *ODD_TEXTS, *ODD_BYTES))
+        damaged = damaged_bytes(rng, whole) if rng.random() < 0.2 else None
+        return damaged, rng.choice(cells), odd
+
+    def read(change: tuple[bytes | None, tuple[str, str, int], Any]) -> None:
+        damaged, (table, name, row), odd = change
+        path.write_bytes(damaged or whole)
+        if damaged is None and not _changed(path, table, name, row, odd):
+            return
+        known = AgentHistory("a", SPACE, vault=url, create=False)
+        try:
+            X, values = known.read()
+            assert X.shape == (len(values), len(SPACE))
+            assert np.isfinite(values).all()
+            assert known.n_trials >= 0
+        finally:
+            known._vault.close()
+
+    return draw, read
+
+
+def _cells(path: Path) -> list[tuple[str, str, int]]:
+    """(table, column, row) of everything that a database holds."""
+    with closing(sqlite3.connect(path)) as database:
+        tables = [name for (name,) in database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        )]  # fmt: skip
+        return [
+            (table, column[1], row)
+            for table in tables
+            for column in database.execute(f'PRAGMA table_info("{table}")').fetchall()
+            for (row,) in database.execute(f'SELECT rowid FROM "{table}"').fetchall()
+        ]
+
+
+def _changed(path: Path, table: str, name: str, row: int, odd: Any) -> bool:
+    """Whether the database takes such a value."""
+    with closing(sqlite3.connect(path)) as database:
+        try:
+            database.execute(f'UPDATE "{table}" SET "{name}" = ? WHERE rowid = ?', (odd, row))
+            database.commit()
+        except (sqlite3.Error, OverflowError, UnicodeEncodeError):
+            return False
+    return True
+
+
+# What a curator and a modeler exchange ----------------------------------------------------------
+
+
+def _table() -> ReleasedTable:
+    X = np.random.default_rng(0).uniform(size=(6, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Curator(
+            X, epsilon=1.0, delta=1e-5, bounds=[(0, 1)] * 3, r=2, columns="abc",
+            outcomes=X[:, 0], outcome_epsilon=1.0, outcome_range=(0.0, 1.0),
+        ).release()  # fmt: skip
+
+
+def certificates(_scene: Scene) -> tuple[Draw, Read]:
+    """Of a certificate that somebody has sealed with its table."""
+    table = _table()
+    plain = Curator(table.Z, epsilon=1.0, delta=1e-5, norm_bound=5.0).release().certificate
+    valid = [table.certificate.to_dict(), plain.to_dict()]
+
+    def draw(rng: random.Random) -> Any:
+        return damaged_json(rng, rng.choice(valid))
+
+    def read(fields: Any) -> None:
+        made = sealed(table.Z, Certificate.from_dict(fields))
+        assert made.certificate.answer_variance >= 0.0
+        if made.certificate.outcomes is None:  # else its loss takes a tenth of a second
+            guarantee = made.guarantee(3)
+            assert str(guarantee)
+            assert guarantee.to_dict()
+
+    return draw, read
+
+
+def tables(ending: str) -> Callable[[Scene], tuple[Draw, Read]]:
+    """Of a released table's file."""
+
+    def prepare(scene: Scene) -> tuple[Draw, Read]:
+        table, path = _table(), scene.folder / f"table{ending}"
+        files = [made.save(path).read_bytes() for made in (table, _table())]
+        numbers = table.Z.tobytes()
+
+        def draw(rng: random.Random) -> bytes:
+            return damaged_bytes(rng, files[0], rng.choice(files))
+
+        def read(data: bytes) -> None:
+            path.write_bytes(data)
+            assert ReleasedTable.load(path).Z.tobytes() == numbers or data[:64] != files[0][:64]
+
+        return draw, read
+
+    return prepare
+
+
+def exchanged(scene: Scene) -> tuple[Draw, Read]:
+    """Of files with requests and answers."""
+    request, answers = scene.folder / "request.json", scene.folder / "answers.json"
+    valid: list[dict[str, Any]] = [
+        {"format": "privbo-request-1", "table": "t", "rows": [0, 3, 5]},
+        {"format": "privbo-answers-1", "table": "t", "answers": {"0": 0.5, "3": -1}},
+    ]
+    valid = [{**sent, "note": SECRET} for sent in valid]
+
+    def draw(rng: random.Random) -> tuple[int, bytes]:
+        which = rng.randrange(2)
+        return which, damaged_json_text(rng, valid[which], as_json(valid[1 - which]))
+
+    def read(sent: tuple[int, bytes]) -> None:
+        which, data = sent
+        path = answers if which else request
+        path.write_bytes(data)
+        if which:
+            told = read_answers(path, "t")
+            assert all(row >= 0 and math.isfinite(y) for row, y in told.items())
+        else:
+            assert all(0 <= row < 6 for row in read_request(path, "t", 6))
+
+    return draw, read
+
+
+def data_files(scene: Scene) -> tuple[Draw, Read]:
+    """Of the curator's CSV file."""
+    path = scene.folder / "people.csv"
+    columns = [column("age:18:98"), column("bmi:10:60"), column("sex=F,M")]
+    lines = [f"name,age,bmi,sex,{SECRET}", *(f"{SECRET}{i},{30 + i},2{i}.5,F,0" for i in range(4))]
+    files = ["\n".join(lines).encode(), "\r\n".join(["\ufeff" + lines[0], *lines[1:]]).encode()]
+
+    def draw(rng: random.Random) -> bytes:
+        return damaged_bytes(rng, rng.choice(files), rng.choice(files))
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        try:
+            X = read_table(path, columns)
+        finally:
+            y = read_outcomes(path, "age")
+        assert X.size == 0 or X.shape == (len(y), 4)
+
+    return draw, read
+
+
+def column_options(_scene: Scene) -> tuple[Draw, Read]:
+    """Of a column on the curator's command line."""
+    texts = ["age:18:98", "sex=F,M", "a:b:-1e3:0.5", "x=1,2,3"]
+
+    def draw(rng: random.Random) -> str:
+        return damaged_text(rng, rng.choice(texts), rng.choice(texts))
+
+    def read(text: str) -> None:
+        found = column(text)
+        assert len(found.names) == len(found.bounds)
+
+    return draw, read
+
+
+_LINK_ERRORS = (wire._MalformedError, EOFError)
+
+PARSERS = [
+    Parser("federation frames", _LINK_ERRORS, 20, frames),
+    Parser("federation vectors", _LINK_ERRORS, 12, vectors),
+    Parser("federation hellos", _LINK_ERRORS, 5, hellos),
+    Parser("federation requests", _LINK_ERRORS, 5, requests),
+    Parser("federation replies", (FederationError,), 6, replies),
+    Parser("federation settings", (ValueError,), 6, settings),
+    Parser("invitations", (ValueError,), 12, invitations),
+    Parser("vault handles", (ValueError,), 8, handles),
+    Parser("spaces", (ValueError,), 8, spaces),
+    Parser("DUETS broadcasts", (ValueError,), 6, epochs),
+    Parser("DUETS uploads", (ValueError,), 6, uploads),
+    Parser("DUETS states", (ValueError,), 0.5, states),
+    Parser("agents' databases", (VaultError, SpaceChangedError), 0.5, histories),
+    Parser("certificates", (ValueError,), 4, certificates),
+    Parser("released tables, npz", (ValueError,), 2, tables(".npz")),
+    Parser("released tables, parquet", (ValueError,), 1, tables(".parquet")),
+    Parser("requests and answers", (ValueError,), 6, exchanged),
+    Parser("data files", (ValueError,), 6, data_files),
+    Parser("column options", (argparse.ArgumentTypeError,), 6, column_options),
+]
