@@ -17,7 +17,7 @@ class DPGIBOSampler(PrivateSampler):
 
     The objective returns one value per validation record; what the study stores of it is
     mu-GDP for these records (replace-one). Source: Sopa et al., *Scalable Differentially Private
-    Bayesian Optimization*, Algorithm 1.
+    Bayesian Optimization*, Algorithm 1. ``recommend`` gives theta_T, not the best noisy trial.
 
     Args:
         mu: Total Gaussian DP parameter, > 0; ``math.inf`` is GIBO without privacy.
