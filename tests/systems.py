@@ -31,11 +31,11 @@ from optuna_samplers import (
     LDPMoMAGPUCBSampler,
     LDPTGPUCBSampler,
     POGPUCBSampler,
+    PrivateSampler,
     answer_trials,
     ldp_objective,
     run_federated,
 )
-from optuna_samplers._base import PrivateSampler
 from privbo_plugins.algorithms.dp_fts_de import RoundSum
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.sessions.rows import Curator

@@ -336,8 +336,7 @@ class Runs:
             self.facts[name]["plays"] = getattr(told, "n_plays", None)
 
     def records(self) -> None:
-        from raytune_searchers import DPGIBOSearch
-        from raytune_searchers._base import PrivateSearch
+        from raytune_searchers import DPGIBOSearch, PrivateSearch
         from tests.sixth import SixthConfig
 
         own: dict[str, Any] = {

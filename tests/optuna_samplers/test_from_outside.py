@@ -11,7 +11,7 @@ import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers._base import PrivateSampler
+from optuna_samplers import PrivateSampler
 from privbo_plugins.errors import BudgetExceededError, PrivacyWarning
 from privbo_plugins.privacy.noise import SecureNoise
 from tests.optuna_samplers.runs import RECORDS, squares, vault_facts

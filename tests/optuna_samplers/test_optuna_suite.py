@@ -24,8 +24,8 @@ from optuna_samplers import (
     LDPMoMAGPUCBSampler,
     LDPTGPUCBSampler,
     POGPUCBSampler,
+    PrivateSampler,
 )
-from optuna_samplers._base import PrivateSampler
 from tests.sixth import SixthConfig
 
 pytestmark = pytest.mark.filterwarnings(

@@ -15,7 +15,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray
 
 from privbo_plugins.errors import PrivacyWarning
-from raytune_searchers._base import PrivateSearch
+from raytune_searchers import PrivateSearch
 from tests.raytune_searchers import conformance
 from tests.raytune_searchers.conformance import CHECKS, Check, Subject, evaluate_privately
 from tests.raytune_searchers.hosts import crash, play

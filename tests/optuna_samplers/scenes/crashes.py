@@ -17,7 +17,7 @@ from typing import Any
 
 import optuna
 
-from optuna_samplers._base import PrivateSampler
+from optuna_samplers import PrivateSampler
 from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import Transaction, Vault
