@@ -121,7 +121,7 @@ class Entry:
         """
         return cast(CentralPlan, load(str(self.plan))(config, space, n_records))
 
-    def tell(self, config: CentralConfig, plan: CentralPlan | None) -> Words:
+    def describe(self, config: CentralConfig, plan: CentralPlan | None) -> Words:
         """What a run releases, in words; ``plan`` is None before there is one."""
         return cast(Words, load(str(self.words))(config, plan))
 
@@ -222,7 +222,8 @@ def entry_of(config: CentralConfig) -> Entry:
     """The entry of a central algorithm, by its settings.
 
     Raises:
-        ValueError: If it is not registered, of another kind, or has settings of another class.
+        ValueError: If it is not registered, cannot be found where its settings say that it is, is
+            of another kind, or has settings of another class.
         TypeError: If the settings name no algorithm.
     """
     kind = type(config)
@@ -233,7 +234,7 @@ def entry_of(config: CentralConfig) -> Entry:
             "have algorithm = '...', the name of their entry in the registry."
         )
     if name not in _ENTRIES and place is not None:
-        register(load(place))
+        register(_brought(name, place))
     found = entry(name)
     if found.kind != CENTRAL:
         raise ValueError(
@@ -245,6 +246,17 @@ def entry_of(config: CentralConfig) -> Entry:
             f"{found.config.partition(':')[2]}."
         )
     return found
+
+
+def _brought(name: str, place: str) -> Entry:
+    """The entry that settings say stands somewhere."""
+    try:
+        return cast(Entry, load(place))
+    except ImportError as error:
+        raise ValueError(
+            f"The entry of {name} is not at {place!r} in this process ({error}): an algorithm "
+            "belongs into a module that every process can import, not into a script."
+        ) from None
 
 
 class _View(Mapping[str, Any]):

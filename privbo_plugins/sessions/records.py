@@ -724,7 +724,7 @@ class Session:
             )
         notes += _training_notes(charges, self.config)
         validation = [c for c in charges if c.population == VALIDATION]
-        words = self._entry.tell(self.config, self.plan)
+        words = self._entry.describe(self.config, self.plan)
         return Guarantee(
             protected=not reasons,
             mechanism=(

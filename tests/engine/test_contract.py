@@ -104,7 +104,7 @@ def test_everything_is_where_an_entry_says(entry: registry.Entry) -> None:
         given = config_of(entry.name)
         assert isinstance(given, config)
         assert registry.entry_of(given) == entry
-        words = entry.tell(given, entry.make_plan(given, SPACE, N))
+        words = entry.describe(given, entry.make_plan(given, SPACE, N))
         assert words.statistics
         assert "value_noise" in words.parameters
 
@@ -211,6 +211,11 @@ def test_settings_travel_in_json_and_are_those_of_their_entry(
     assert config.plain() == type(config).from_dict(
         json.loads(json.dumps(config.plain().to_dict()))
     )
+    stored, defaults = config.to_dict(), type(config)(config.mu, n_trials=31).to_dict()
+    unchanged = {k for k in stored if stored[k] == defaults[k]} - set(SETTINGS[name])
+    assert unchanged
+    older = {k: v for k, v in stored.items() if k not in unchanged}
+    assert type(config).from_dict(older | {"of a newer version": 1}) == config
     assert math.isinf(config.plain().mu)
     assert config.with_trials(31).n_trials == 31
     assert config.with_trials(31).trials_given

@@ -116,6 +116,23 @@ def test_settings_that_say_nothing_of_the_kind_are_refused() -> None:
         registry.entry_of(DUETSConfig(n_agents=2))  # type: ignore[arg-type]
 
 
+def test_an_entry_that_a_process_cannot_find_is_an_error_that_says_so() -> None:
+    """Such as of an algorithm that was written into a script, in a worker."""
+
+    class Scripted(sixth.SixthConfig):
+        algorithm: ClassVar[str] = "scripted"
+        registered_at: ClassVar[str] = "__main__:NOWHERE"
+
+    class Absent(Scripted):
+        registered_at: ClassVar[str] = "no_such_package.algorithms:ENTRY"
+
+    for kind in (Scripted, Absent):
+        with pytest.raises(
+            ValueError, match=f"entry of scripted is not at '{kind.registered_at}'"
+        ):
+            registry.entry_of(kind(1.0, 3))
+
+
 def test_a_run_of_one_algorithm_is_not_gone_on_with_by_another() -> None:
     vault = open_vault()
     open_session(sixth.SixthConfig(1.0, 3), cube(1), vault=vault)
