@@ -137,7 +137,7 @@ def test_whatever_dies_in_a_fit_a_release_is_charged_and_drawn_once(
 ) -> None:
     search = search_of(vault=f"sqlite:///{tmp_path}/vault.db", noise=CountedNoise(tmp_path))
     faults = {(0, BEFORE): KILL_VAULT, (1, STORED): LOSE_VAULT, (3, STORED): TRIAL}
-    with pytest.warns(PrivacyWarning, match="noise source"):
+    with pytest.warns(PrivacyWarning, match="test source"):
         results = fit(search, faulty(search, tmp_path, faults), tmp_path, max_concurrent_trials=2)
     assert results.num_errors == 1
     assert search.finished
