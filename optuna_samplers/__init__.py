@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from privbo_plugins.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from optuna_samplers._base import PrivateSampler
     from optuna_samplers._federated import run_federated
     from optuna_samplers._local import ldp_objective
     from optuna_samplers.dp_fts_de import DPFTSDESampler
@@ -25,6 +26,7 @@ else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "optuna_samplers._base": ["PrivateSampler"],
             "optuna_samplers._federated": ["run_federated"],
             "optuna_samplers._local": ["ldp_objective"],
             "optuna_samplers.dp_fts_de": ["DPFTSDESampler"],
@@ -53,6 +55,7 @@ __all__ = [
     "LDPMoMAGPUCBSampler",
     "LDPTGPUCBSampler",
     "POGPUCBSampler",
+    "PrivateSampler",
     "answer_trials",
     "ldp_objective",
     "run_federated",

@@ -49,7 +49,8 @@ from optuna_samplers._study import (
     whole,
 )
 from optuna_samplers._witness import StudyWitness
-from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
+from privbo_plugins.algorithms.base import CentralConfig, CentralPlan
+from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.source import NoiseSource
@@ -99,27 +100,31 @@ class _StudyState:
 class PrivateSampler(BaseSampler):
     """Base of the samplers that tune on per-record losses under central privacy.
 
+    It runs any algorithm of that kind in the registry: ``PrivateSampler(config)`` is a sampler.
+
     Args:
-        config: Settings of the engine's algorithm.
+        config: Settings of the algorithm, which say what algorithm it is.
         search_space: Optuna distributions by name, if known beforehand.
         seed: Drives candidates, never noise.
         vault: None for memory, or a database URL.
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:
-        ValueError: For an empty search space or a vault handle that is not a URL.
+        ValueError: For an empty search space, a vault handle that is not a URL, or settings of an
+            algorithm that is not registered.
         VaultError: If the vault cannot be opened.
     """
 
     def __init__(
         self,
-        config: GIBOConfig,
+        config: CentralConfig,
         *,
         search_space: Mapping[str, BaseDistribution] | None = None,
         seed: int | None = None,
         vault: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        entry_of(config)  # raises before a vault is opened
         self._config = config
         self._search_space = None if search_space is None else dict(search_space)
         if self._search_space is not None and to_space(self._search_space) is None:
@@ -508,7 +513,7 @@ class PrivateSampler(BaseSampler):
 
     # What the user reads --------------------------------------------------------------------
 
-    def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> Plan:
+    def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> CentralPlan:
         """What a run over this space and so many records would do and cost.
 
         Args:
@@ -524,12 +529,12 @@ class PrivateSampler(BaseSampler):
         space = to_space(search_space)
         if space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        plan = make_plan(self._config, space, n_records)
+        plan = entry_of(self._config).make_plan(self._config, space, n_records)
         plan.warn_if_drowned()
         return plan
 
     def recommend(self, study: Study) -> dict[str, Any]:
-        """The parameters that the releases recommend: theta_T, not the best noisy trial.
+        """The parameters that the algorithm recommends, from the releases alone.
 
         Raises:
             ValueError: If nothing has been released yet.

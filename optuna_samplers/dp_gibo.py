@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import BaseDistribution
 
 from optuna_samplers._base import PrivateSampler
-from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan
 from privbo_plugins.privacy.source import NoiseSource
 
 
@@ -17,7 +17,7 @@ class DPGIBOSampler(PrivateSampler):
 
     The objective returns one value per validation record; what the study stores of it is
     mu-GDP for these records (replace-one). Source: Sopa et al., *Scalable Differentially Private
-    Bayesian Optimization*, Algorithm 1.
+    Bayesian Optimization*, Algorithm 1. ``recommend`` gives theta_T, not the best noisy trial.
 
     Args:
         mu: Total Gaussian DP parameter, > 0; ``math.inf`` is GIBO without privacy.
@@ -121,6 +121,11 @@ class DPGIBOSampler(PrivateSampler):
             training_mu=training_mu,
         )
         super().__init__(config, search_space=search_space, seed=seed, vault=vault, noise=noise)
+
+    if TYPE_CHECKING:
+
+        def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> Plan:
+            """As for the base; the plan is DP-GIBO's own."""
 
     @classmethod
     def paper(

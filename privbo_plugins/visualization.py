@@ -33,7 +33,8 @@ class History:
         values: (role, step, released value) in order of release.
         value_noise: Standard deviation of the noise on each value.
         names: Parameter names, D of them.
-        path: Centres theta_0 to theta_t in the unit cube, shape (t + 1, D).
+        path: Where the releases have led in the unit cube, one point a step, shape (t, D); of
+            DP-GIBO the centres theta_0 to theta_t.
         centres: The same, decoded to parameters.
         spent: Cumulative mu after each release.
         budget: Declared total mu.
@@ -71,7 +72,7 @@ def plot_values(history: History) -> Figure:
 
 
 def plot_path(history: History) -> Figure:
-    """Each parameter's centre by step, in unit-cube units; hovering shows the value."""
+    """Each parameter's place by step, in unit-cube units; hovering shows the value."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -85,7 +86,7 @@ def plot_path(history: History) -> Figure:
             hoverinfo="text+x",
         )
     return figure.update_layout(
-        title="Path of theta", xaxis_title="step", yaxis_title="unit-cube coordinate"
+        title="Path of the recommendation", xaxis_title="step", yaxis_title="unit-cube coordinate"
     )
 
 

@@ -9,6 +9,7 @@ from privbo_plugins.lazy import on_first_use
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
     from raytune_searchers._answers import answering
+    from raytune_searchers._base import PrivateSearch
     from raytune_searchers._local import ldp_trainable
     from raytune_searchers._trainable import report_public
     from raytune_searchers.dp_fts_de import DPFTSDESearch, agent_trials
@@ -25,6 +26,7 @@ else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "raytune_searchers._base": ["PrivateSearch"],
             "privbo_plugins.algorithms.dp_fts_de.config": ["FederationConfig"],
             "raytune_searchers._answers": ["answering"],
             "raytune_searchers._local": ["ldp_trainable"],
@@ -52,6 +54,7 @@ __all__ = [
     "LDPMoMAGPUCBSearch",
     "LDPTGPUCBSearch",
     "POGPUCBSearch",
+    "PrivateSearch",
     "agent_trials",
     "answering",
     "ldp_trainable",

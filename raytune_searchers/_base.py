@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import numpy as np
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
+from privbo_plugins.algorithms.base import CentralConfig, CentralPlan
+from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.source import NoiseSource
@@ -40,15 +41,33 @@ _FAILED_NOTE = (
 )
 
 
-class TunePlan(OnTune, Plan):
-    """A plan of DP-GIBO that also says how to run it on Ray Tune."""
+@dataclass(frozen=True)
+class _AsPlanned:
+    """A plan; everything about it is its own."""
+
+    _plan: CentralPlan
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # copies and pickles ask before there is a plan
+            raise AttributeError(name)
+        return getattr(self._plan, name)
+
+    def __str__(self) -> str:
+        return str(self._plan)
+
+
+class TunePlan(OnTune, _AsPlanned):
+    """An algorithm's plan that also says how to run it on Ray Tune."""
 
 
 class PrivateSearch(HostedSearch):
     """Base of the searchers that tune on per-record values under central privacy.
 
+    It runs any algorithm of that kind in the registry: ``PrivateSearch(config)`` is a searcher.
+    Trials and the vault's host run in other processes, which must be able to import it.
+
     Args:
-        config: Settings of the engine's algorithm.
+        config: Settings of the algorithm, which say what algorithm it is.
         metric: Under which name trials report; None takes ``TuneConfig``'s.
         mode: "min" or "max"; None takes ``TuneConfig``'s.
         search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
@@ -61,7 +80,8 @@ class PrivateSearch(HostedSearch):
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:
-        ValueError: For an argument outside its range, or a vault URL with a password.
+        ValueError: For an argument outside its range, a vault URL with a password, or settings of
+            an algorithm that is not registered.
         VaultError: If the vault's database cannot be opened.
     """
 
@@ -74,7 +94,7 @@ class PrivateSearch(HostedSearch):
 
     def __init__(
         self,
-        config: GIBOConfig,
+        config: CentralConfig,
         *,
         metric: str | None = None,
         mode: str | None = None,
@@ -87,6 +107,7 @@ class PrivateSearch(HostedSearch):
         run: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
+        entry_of(config)  # raises before a vault is opened
         super().__init__(
             metric=metric,
             mode=mode,
@@ -101,10 +122,6 @@ class PrivateSearch(HostedSearch):
         self._config, self._fill_idle = config, bool(fill_idle)
         self._num_samples = -1
 
-    @property
-    def _trials_given(self) -> bool:
-        return self._config.n_trials is not None or self._config.n_steps is not None
-
     # Tune's hooks ---------------------------------------------------------------------------
 
     def set_search_properties(
@@ -116,14 +133,14 @@ class PrivateSearch(HostedSearch):
             self._num_samples = int(spec.get("num_samples") or -1)
         return taken
 
-    def _planned(self, space: TuneSpace) -> GIBOConfig:
+    def _planned(self, space: TuneSpace) -> CentralConfig:
         """Settings that fit the number of trials that Tune will run, where none were given."""
         config, num_samples = self._config, self._num_samples
-        if num_samples < 0 or self._trials_given:
+        if num_samples < 0 or config.trials_given:
             return config
         try:
-            fitting = replace(config, n_trials=num_samples)
-            make_plan(fitting, space.space, 1000)
+            fitting = config.with_trials(num_samples)
+            entry_of(config).make_plan(fitting, space.space, 1000)
         except ValueError:
             warnings.warn(
                 f"num_samples={num_samples} is less than the smallest plan over "
@@ -188,7 +205,7 @@ class PrivateSearch(HostedSearch):
             str(self._metric),
             space.public,
             cloudpickle.dumps(space),
-            not self._trials_given,
+            not self._config.trials_given,
             self._vault_id,
             self._head,
         )
@@ -223,7 +240,7 @@ class PrivateSearch(HostedSearch):
         """
         return make_private(trainable, self._actor_name)
 
-    def plan(self, param_space: Mapping[str, Any], n_records: int) -> Plan:
+    def plan(self, param_space: Mapping[str, Any], n_records: int) -> TunePlan:
         """What a run over this space and so many records would do and cost.
 
         Args:
@@ -239,12 +256,12 @@ class PrivateSearch(HostedSearch):
         space = to_space(param_space)
         if space is None:
             raise ValueError("param_space must hold at least one parameter that varies.")
-        made = make_plan(self._config, space.space, n_records)
+        made = entry_of(self._config).make_plan(self._config, space.space, n_records)
         made.warn_if_drowned()
-        return TunePlan(**{field.name: getattr(made, field.name) for field in fields(made)})
+        return TunePlan(made)
 
     def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The config that the releases recommend: theta_T, not the best noisy trial.
+        """The config that the algorithm recommends, from the releases alone.
 
         Args:
             param_space: The Tuner's own, needed only where constants or choices are objects

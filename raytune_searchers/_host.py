@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.base import CentralConfig
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
@@ -43,7 +43,7 @@ class RunSettings:
     """
 
     run: str
-    config: GIBOConfig
+    config: CentralConfig
     maximize: bool
     seed: int | None
     metric: str
@@ -107,7 +107,7 @@ class VaultHost(Host):
         session = self._session
         own = self._settings
         if settings.adopt_trials:
-            kept = replace(settings.config, n_trials=own.config.n_trials)
+            kept = settings.config.with_trials(own.config.n_trials)
             settings = replace(settings, config=kept)
         differing = [
             name
@@ -253,6 +253,5 @@ def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:
     stored = Session.stored_settings(vault, key)
     if stored is None or not settings.adopt_trials:
         return settings
-    return replace(
-        settings, config=replace(settings.config, n_trials=stored["config"]["n_trials"])
-    )
+    began_with = type(settings.config).from_dict(stored["config"])
+    return replace(settings, config=settings.config.with_trials(began_with.n_trials))

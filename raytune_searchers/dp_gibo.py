@@ -15,7 +15,7 @@ class DPGIBOSearch(PrivateSearch):
 
     The trainable returns one value per validation record; what Tune stores and shows of it is
     mu-GDP for these records (replace-one). Source: Sopa et al., *Scalable Differentially Private
-    Bayesian Optimization*, Algorithm 1.
+    Bayesian Optimization*, Algorithm 1. ``recommend`` gives theta_T, not the best noisy trial.
 
     Args:
         mu: Total Gaussian DP parameter, > 0; ``math.inf`` is GIBO without privacy.

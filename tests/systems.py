@@ -31,6 +31,7 @@ from optuna_samplers import (
     LDPMoMAGPUCBSampler,
     LDPTGPUCBSampler,
     POGPUCBSampler,
+    PrivateSampler,
     answer_trials,
     ldp_objective,
     run_federated,
@@ -41,6 +42,7 @@ from privbo_plugins.sessions.rows import Curator
 from tests.leaks import hostile
 from tests.leaks.hostile import Told, Way
 from tests.leaks.scanner import Scanner
+from tests.sixth import SixthConfig
 
 if TYPE_CHECKING:
     from tests.leaks.evidence import Evidence
@@ -136,11 +138,25 @@ def records_sampler(mu: float = 1.0, **settings: Any) -> DPGIBOSampler:
     return DPGIBOSampler(mu, **(known | settings))
 
 
-def records(evidence: Evidence, *, in_file: bool) -> None:
+def four_steps(**settings: Any) -> PrivateSampler:
+    return records_sampler(n_steps=4, **settings)
+
+
+def sixth_sampler(**settings: Any) -> PrivateSampler:
+    """An algorithm that the product has never heard of."""
+    return PrivateSampler(SixthConfig(mu=1.0, n_trials=14), seed=3, **settings)
+
+
+def records(
+    evidence: Evidence,
+    *,
+    in_file: bool,
+    build: Callable[..., PrivateSampler],
+) -> None:
     """A vector of losses a trial, of which each way goes wrong once."""
     own = evidence.of(Secrets(size=N_RECORDS))
     ways = hostile.VECTORS | hostile.VECTOR_FAILS | hostile.OPTUNA
-    sampler = records_sampler(n_steps=4, vault=evidence.vault if in_file else None)
+    sampler = build(vault=evidence.vault if in_file else None)
     private = sampler.private(objective_of(own, ways))
     study = evidence.optimize(sampler, private, len(ways) + 12)
     evidence.add_guarantee(sampler.guarantee(study))
@@ -736,8 +752,15 @@ SYSTEMS: dict[str, System] = {
         secret="every trial's vector of losses, its mean, and texts that come with it",
         public="noisy values and gradients, points, settings",
         runs={
-            "sqlite, vault file": ("sqlite", partial(records, in_file=True)),
-            "journal, vault in memory": ("journal", partial(records, in_file=False)),
+            "sqlite, vault file": ("sqlite", partial(records, in_file=True, build=four_steps)),
+            "journal, vault in memory": (
+                "journal",
+                partial(records, in_file=False, build=four_steps),
+            ),
+            "an algorithm from outside": (
+                "sqlite",
+                partial(records, in_file=True, build=sixth_sampler),
+            ),
         },
         careless={
             kind: (kind, partial(careless_records, sampler=records_sampler, size=N_RECORDS))

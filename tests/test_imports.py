@@ -38,6 +38,7 @@ SAMPLERS: Mapping[str, str] = {
     "DPFTSDESampler": "dp_fts_de",
     "POGPUCBSampler": "po_gp_ucb",
     "DUETSSampler": "duets",
+    "PrivateSampler": "",
     "ldp_objective": "",
     "run_federated": "",
     "answer_trials": "po_gp_ucb",
@@ -55,6 +56,7 @@ SEARCHES: Mapping[str, str] = {
     "DPFTSDESearch": "dp_fts_de",
     "POGPUCBSearch": "po_gp_ucb",
     "DUETSSearch": "duets",
+    "PrivateSearch": "",
     "ldp_trainable": "",
     "report_public": "",
     "answering": "",
@@ -143,12 +145,16 @@ def test_the_engine_alone_loads_no_host() -> None:
 
 def test_control_the_probe_sees_what_is_heavy() -> None:
     assert "sqlalchemy" in loaded_by("privbo_plugins.store.tables")[""]
-    assert papers(loaded_by("privbo_plugins.algorithms", ["ALGORITHMS"])["ALGORITHMS"]) == {
-        "dp_gibo",
-        "duets",
-        "ldp_gp_ucb",
-        "po_gp_ucb",
-    }
+    assert papers(loaded_by("privbo_plugins.algorithms.duets")[""]) == {"duets"}
+
+
+def test_the_registry_loads_an_algorithm_when_it_is_asked_for_it_and_no_other() -> None:
+    names = ["ALGORITHMS", "CENTRAL_ALGORITHMS", "REWARD_ALGORITHMS", "ROW_ALGORITHMS"]
+    found = loaded_by("privbo_plugins.algorithms", names)
+    assert not any(papers(modules) for modules in found.values())
+    engine = loaded_by("privbo_plugins.sessions.records")[""]
+    assert "privbo_plugins.algorithms.registry" in engine
+    assert not papers(engine)
 
 
 @pytest.mark.parametrize("named", [SAMPLERS, SEARCHES], ids=["samplers", "searches"])

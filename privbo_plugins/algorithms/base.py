@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,9 @@ class Query:
     """A bounded statistic of per-record losses and what it costs to release it.
 
     Attributes:
-        kind: See :class:`Release`.
-        key: See :class:`Release`.
+        kind: See :class:`Release`. "value" and "final" are values of trials: hosts show them,
+            and their ``meta`` holds "role" and "step".
+        key: See :class:`Release`; kind and key together are unique in a run.
         statistic: From blocks of losses, (n_block, m) each, to the exact value, shape (d,).
         sensitivity: L2 sensitivity under replace-one.
         mu: Gaussian DP parameter to spend on it.
@@ -102,6 +103,87 @@ class Play:
     epoch: int | None = None
     agent: int | None = None
     draw: int | None = None
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a guarantee says of an algorithm; the rest is the session's to say.
+
+    Attributes:
+        statistics: What noise is added to, as "means of clipped values".
+        parameters: Public parameters by name, those of the plan included once there is one.
+        not_covered: Limits beyond those of every guarantee that rests on per-record losses.
+    """
+
+    statistics: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = ()
+
+
+class CentralPlan(Protocol):
+    """What a run on per-record losses will do and cost; printing it says so."""
+
+    @property
+    def n_trials(self) -> int:
+        """Planned trials."""
+        ...
+
+    @property
+    def value_noise(self) -> float:
+        """Standard deviation of the noise on a released value; 0 where none is released."""
+        ...
+
+    def warn_if_drowned(self) -> None:
+        """Issues a ``UtilityWarning`` where the noise is likely to drown the signal."""
+        ...
+
+
+class CentralConfig(Protocol):
+    """Settings of a run on per-record losses: public, compared by value, picklable.
+
+    The class of an algorithm that another package brings also has ``registered_at``, the place of
+    its entry as "module:NAME": see :func:`privbo_plugins.algorithms.registry.register`.
+    """
+
+    algorithm: ClassVar[str]
+    """Name of the algorithm's entry in the registry."""
+
+    @property
+    def mu(self) -> float:
+        """Total Gaussian DP parameter of the run; infinity for no privacy."""
+        ...
+
+    @property
+    def training_mu(self) -> float | None:
+        """Gaussian DP parameter that one training costs the training records."""
+        ...
+
+    @property
+    def n_trials(self) -> int | None:
+        """The user's limit of trials; None for none."""
+        ...
+
+    @property
+    def trials_given(self) -> bool:
+        """Whether the settings say how long the run is, so that no host needs to."""
+        ...
+
+    def with_trials(self, n_trials: int | None) -> Self:
+        """The same settings with another limit of trials."""
+        ...
+
+    def plain(self) -> Self:
+        """The same without noise, clipping or end, for a run of plain floats."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready settings, as vaults store them."""
+        ...
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`, also of an older version."""
+        ...
 
 
 class Algorithm(Protocol):
@@ -138,6 +220,16 @@ class RewardAlgorithm(Algorithm, Protocol):
 
 class CentralAlgorithm(Algorithm, Protocol):
     """Ask/tell over releases; see :class:`privbo_plugins.algorithms.dp_gibo.DPGIBO`."""
+
+    @property
+    def plan(self) -> CentralPlan | None:
+        """Known once the number of records is."""
+        ...
+
+    @property
+    def path(self) -> Sequence[Sequence[float]]:
+        """Where the releases so far have led, one point (D,) a step, for pictures."""
+        ...
 
     @property
     def phase(self) -> tuple[str, int]:
@@ -185,4 +277,8 @@ class CentralAlgorithm(Algorithm, Protocol):
 
     def wants_losses(self, role: str, step: int) -> bool:
         """Whether a trial's losses are still needed once its value is released."""
+        ...
+
+    def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:
+        """(trial, x) of the losses that are still needed after the last release of a step."""
         ...

@@ -1,35 +1,294 @@
-"""Every algorithm by name.
+"""Every algorithm by name: one entry each, and nothing is imported before it is asked for.
 
-It imports all of them, so what runs one algorithm does not import it.
+An entry says where an algorithm's class and its settings are, and for those that tune on
+per-record losses also who plans a run and who says in words what it releases. Sessions and hosts
+read this and know no algorithm by its own name, so a further one is a further entry here, or one
+that its own package registers.
 """
 
-from privbo_plugins.algorithms.base import Algorithm, CentralAlgorithm
-from privbo_plugins.algorithms.dp_gibo import DPGIBO
-from privbo_plugins.algorithms.duets import DUETS
-from privbo_plugins.algorithms.ldp_gp_ucb import ATAGPUCB, GPUCB, TGPUCB, MoMAGPUCB, RewardUCB
-from privbo_plugins.algorithms.po_gp_ucb import POGPUCB
+from __future__ import annotations
 
-CENTRAL_ALGORITHMS: dict[str, type[CentralAlgorithm]] = {DPGIBO.name: DPGIBO}
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from privbo_plugins.algorithms.base import (
+    Algorithm,
+    CentralAlgorithm,
+    CentralConfig,
+    CentralPlan,
+    Words,
+)
+from privbo_plugins.spaces import Space
+
+CENTRAL, REWARD, ROW = "central", "reward", "row"
+DISTRIBUTED, FEDERATED = "distributed", "federated"
+KINDS = (CENTRAL, REWARD, ROW, DISTRIBUTED, FEDERATED)
+"""Algorithms that tune on per-record losses, on one privatised number a trial, on rows of a
+released table, with many agents that share one objective, and with agents that share nothing but
+noisy sums. Only the first are :class:`~privbo_plugins.algorithms.base.CentralAlgorithm`, and only
+the last is no :class:`~privbo_plugins.algorithms.base.Algorithm`: each of its agents is one side
+of a federation."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where everything about one algorithm is.
+
+    Places are written "module:name" and imported when they are asked for.
+
+    Attributes:
+        name: As vaults store it: lower case, without blanks.
+        kind: One of :data:`KINDS`.
+        algorithm: Its class, whose ``name`` is this one. A central one is made with
+            ``(config, space, *, seed, maximize, plan)``.
+        config: Class of its settings. That of a central one is a
+            :class:`~privbo_plugins.algorithms.base.CentralConfig`.
+        plan: Central only: ``(config, space, n_records)`` to a
+            :class:`~privbo_plugins.algorithms.base.CentralPlan`.
+        words: Central only: ``(config, plan or None)`` to
+            :class:`~privbo_plugins.algorithms.base.Words`, which its guarantee prints. What the
+            others learn from was privatised before, so their guarantees speak of that.
+
+    Raises:
+        ValueError: For another kind, a place that is none, or one that a kind needs or has no use
+            for.
+
+    Example:
+        >>> entry("dp-gibo").load_algorithm().__name__
+        'DPGIBO'
+    """
+
+    name: str
+    kind: str
+    algorithm: str
+    config: str
+    plan: str | None = None
+    words: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name != self.name.lower().replace(" ", "-"):
+            raise ValueError(
+                f"An algorithm's name is lower case without blanks, got {self.name!r}."
+            )
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}.")
+        for field in ("algorithm", "config", "plan", "words"):
+            self._check_place(field, getattr(self, field))
+
+    def _check_place(self, field: str, place: str | None) -> None:
+        if field in ("plan", "words") and (place is None) == (self.kind == CENTRAL):
+            needs = "needs" if self.kind == CENTRAL else "has no use for"
+            raise ValueError(f"An entry of kind {self.kind!r} {needs} {field}=, got {place!r}.")
+        if place is not None and not all(place.partition(":")):
+            raise ValueError(f"{field} must be written 'module:name', got {place!r}.")
+
+    def load_algorithm(self) -> Any:
+        """The algorithm's class."""
+        return load(self.algorithm)
+
+    def load_config(self) -> Any:
+        """The class of its settings."""
+        return load(self.config)
+
+    def make(
+        self,
+        config: CentralConfig,
+        space: Space,
+        *,
+        seed: int,
+        maximize: bool,
+        plan: CentralPlan | None = None,
+    ) -> CentralAlgorithm:
+        """A central algorithm that has learnt nothing.
+
+        Args:
+            config: Its settings.
+            space: What it searches.
+            seed: Drives points, never noise.
+            maximize: Whether per-record values are scores.
+            plan: Of :meth:`make_plan`; None before the number of records is known.
+        """
+        made = self.load_algorithm()(config, space, seed=seed, maximize=maximize, plan=plan)
+        return cast(CentralAlgorithm, made)
+
+    def make_plan(self, config: CentralConfig, space: Space, n_records: int) -> CentralPlan:
+        """The plan of a run over so many records.
+
+        Raises:
+            ValueError: If the settings leave no room for a run.
+        """
+        return cast(CentralPlan, load(str(self.plan))(config, space, n_records))
+
+    def describe(self, config: CentralConfig, plan: CentralPlan | None) -> Words:
+        """What a run releases, in words; ``plan`` is None before there is one."""
+        return cast(Words, load(str(self.words))(config, plan))
+
+
+def load(place: str) -> Any:
+    """What stands at "module:name".
+
+    Raises:
+        ImportError: If there is no such module, or no such name in it.
+    """
+    module, _, name = place.partition(":")
+    found = import_module(module)
+    if not hasattr(found, name):
+        raise ImportError(f"{module} has no {name!r}, where the registry looks for it.")
+    return getattr(found, name)
+
+
+_HERE = "privbo_plugins.algorithms"
+_UCB = f"{_HERE}.ldp_gp_ucb"
+
+_BUILT_IN = (
+    Entry(
+        "dp-gibo",
+        CENTRAL,
+        algorithm=f"{_HERE}.dp_gibo:DPGIBO",
+        config=f"{_HERE}.dp_gibo:GIBOConfig",
+        plan=f"{_HERE}.dp_gibo:make_plan",
+        words=f"{_HERE}.dp_gibo.claims:words",
+    ),
+    Entry("gp-ucb", REWARD, f"{_UCB}.gp_ucb:GPUCB", f"{_UCB}.config:UCBConfig"),
+    Entry("tgp-ucb", REWARD, f"{_UCB}.tgp_ucb:TGPUCB", f"{_UCB}.config:UCBConfig"),
+    Entry("ata-gp-ucb", REWARD, f"{_UCB}.ata_gp_ucb:ATAGPUCB", f"{_UCB}.config:UCBConfig"),
+    Entry("moma-gp-ucb", REWARD, f"{_UCB}.moma_gp_ucb:MoMAGPUCB", f"{_UCB}.config:UCBConfig"),
+    Entry(
+        "po-gp-ucb",
+        ROW,
+        algorithm=f"{_HERE}.po_gp_ucb.modeler:POGPUCB",
+        config=f"{_HERE}.po_gp_ucb.modeler:RowsConfig",
+    ),
+    Entry("duets", DISTRIBUTED, f"{_HERE}.duets:DUETS", f"{_HERE}.duets:DUETSConfig"),
+    Entry(
+        "dp-fts-de",
+        FEDERATED,
+        algorithm=f"{_HERE}.dp_fts_de:Agent",
+        config=f"{_HERE}.dp_fts_de:FederationConfig",
+    ),
+)
+
+_ENTRIES: dict[str, Entry] = {one.name: one for one in _BUILT_IN}
+
+
+def register(new: Entry) -> Entry:
+    """Adds an algorithm of another package; saying the same again changes nothing.
+
+    Other processes (a worker of a database's study, Ray's actors) get the settings by pickle and
+    know no more than their class: let that class say where the entry is, with
+    ``registered_at = "module:NAME"``, and it is registered there on first use.
+
+    Args:
+        new: The entry.
+
+    Returns:
+        The entry.
+
+    Raises:
+        ValueError: If the name is taken by another entry.
+    """
+    known = _ENTRIES.setdefault(new.name, new)
+    if known != new:
+        raise ValueError(
+            f"There is another algorithm of the name {new.name!r} ({known.algorithm}), and vaults "
+            "know algorithms by their names: give this one a name of its own."
+        )
+    return new
+
+
+def entries() -> tuple[Entry, ...]:
+    """All that is registered in this process."""
+    return tuple(_ENTRIES.values())
+
+
+def entry(name: str) -> Entry:
+    """The entry of a name.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    if name not in _ENTRIES:
+        raise ValueError(
+            f"No algorithm of the name {name!r} is registered in this process, only "
+            f"{', '.join(_ENTRIES)}. Let the class of its settings say where its entry is: "
+            "registered_at = 'module:NAME', in a module that every process can import."
+        )
+    return _ENTRIES[name]
+
+
+def entry_of(config: CentralConfig) -> Entry:
+    """The entry of a central algorithm, by its settings.
+
+    Raises:
+        ValueError: If it is not registered, cannot be found where its settings say that it is, is
+            of another kind, or has settings of another class.
+        TypeError: If the settings name no algorithm.
+    """
+    kind = type(config)
+    name, place = getattr(kind, "algorithm", None), getattr(kind, "registered_at", None)
+    if not isinstance(name, str):
+        raise TypeError(
+            f"{kind.__name__} names no algorithm that tunes on per-record losses: such settings "
+            "have algorithm = '...', the name of their entry in the registry."
+        )
+    if name not in _ENTRIES and place is not None:
+        register(_brought(name, place))
+    found = entry(name)
+    if found.kind != CENTRAL:
+        raise ValueError(
+            f"{name} tunes on what its kind ({found.kind}) is told, not on per-record losses."
+        )
+    if not isinstance(config, found.load_config()):
+        raise ValueError(
+            f"{kind.__name__} calls itself the settings of {name}, which are "
+            f"{found.config.partition(':')[2]}."
+        )
+    return found
+
+
+def _brought(name: str, place: str) -> Entry:
+    """The entry that settings say stands somewhere."""
+    try:
+        return cast(Entry, load(place))
+    except ImportError as error:
+        raise ValueError(
+            f"The entry of {name} is not at {place!r} in this process ({error}): an algorithm "
+            "belongs into a module that every process can import, not into a script."
+        ) from None
+
+
+class _View(Mapping[str, Any]):
+    """Algorithms of some kinds by name; each is imported when it is looked up."""
+
+    def __init__(self, *kinds: str) -> None:
+        self._kinds = kinds
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in set(self):
+            raise KeyError(name)
+        return _ENTRIES[name].load_algorithm()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([one.name for one in entries() if one.kind in self._kinds])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+CENTRAL_ALGORITHMS: Mapping[str, type[CentralAlgorithm]] = _View(CENTRAL)
 """Algorithms that tune on per-record losses, by name."""
 
-REWARD_ALGORITHMS: dict[str, type[RewardUCB]] = {
-    GPUCB.name: GPUCB,
-    TGPUCB.name: TGPUCB,
-    ATAGPUCB.name: ATAGPUCB,
-    MoMAGPUCB.name: MoMAGPUCB,
-}
+REWARD_ALGORITHMS: Mapping[str, Any] = _View(REWARD)
 """Algorithms that tune on one privatised number a trial, by name."""
 
-ROW_ALGORITHMS: dict[str, type[POGPUCB]] = {POGPUCB.name: POGPUCB}
+ROW_ALGORITHMS: Mapping[str, Any] = _View(ROW)
 """Algorithms that choose rows of a released table, by name."""
 
-DISTRIBUTED_ALGORITHMS: dict[str, type[DUETS]] = {DUETS.name: DUETS}
+DISTRIBUTED_ALGORITHMS: Mapping[str, Any] = _View(DISTRIBUTED)
 """Algorithms of many agents that share one objective, by name."""
 
-ALGORITHMS: dict[str, type[Algorithm]] = {
-    **CENTRAL_ALGORITHMS,
-    **REWARD_ALGORITHMS,
-    **ROW_ALGORITHMS,
-    **DISTRIBUTED_ALGORITHMS,
-}
-"""Every algorithm by name; one contract suite runs over all of them."""
+ALGORITHMS: Mapping[str, type[Algorithm]] = _View(CENTRAL, REWARD, ROW, DISTRIBUTED)
+"""Every algorithm that is a :class:`~privbo_plugins.algorithms.base.Algorithm`, by name; one
+contract suite runs over all of them."""

@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,14 @@ from privbo_plugins.algorithms.base import (
     OUTSIDE_STEP,
     START,
     STEP,
+    CentralAlgorithm,
+    CentralConfig,
+    CentralPlan,
     Proposal,
     Query,
     Release,
 )
-from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, Plan, make_plan
+from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
@@ -49,7 +51,6 @@ Array = NDArray[np.float64]
 _CLAIMED, _ENTERED = "claimed", "entered"
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
-_ENDLESS = 10**9
 _ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
 _VOUCHED = "the caller declared values given to {} public"
@@ -72,18 +73,19 @@ class Session:
     def __init__(
         self,
         run: Run,
-        config: GIBOConfig,
+        config: CentralConfig,
         *,
         seed: int,
         maximize: bool,
         noise: NoiseSource | None = None,
     ) -> None:
         self.run, self.config = run, config
+        self._entry = entry_of(config)
         self.seed, self.maximize = seed, maximize
         self._outlet = Outlet(run, noise)
         self._lock = threading.RLock()
         self._space: Space | None = None
-        self._algorithm: DPGIBO | None = None
+        self._algorithm: CentralAlgorithm | None = None
         self._mode: str | None = None
         self._n_records: int | None = None
         self._seq = 0
@@ -97,7 +99,7 @@ class Session:
         cls,
         vault: Vault,
         host_key: str,
-        config: GIBOConfig,
+        config: CentralConfig,
         *,
         maximize: bool,
         seed: int | None = None,
@@ -119,7 +121,11 @@ class Session:
             VaultError: If the host remembers a run that this vault does not hold.
             ValueError: If the settings differ from those the run began with.
         """
-        settings = {"algorithm": DPGIBO.name, "config": config.to_dict(), "maximize": maximize}
+        settings = {
+            "algorithm": entry_of(config).name,
+            "config": config.to_dict(),
+            "maximize": maximize,
+        }
         run = begin_or_join(
             vault,
             host_key,
@@ -179,8 +185,8 @@ class Session:
                 self._algorithm = None if space is None else self._without_plan(space)
             raise
 
-    def _without_plan(self, space: Space) -> DPGIBO:
-        return DPGIBO(self.config, space, seed=self.seed, maximize=self.maximize)
+    def _without_plan(self, space: Space) -> CentralAlgorithm:
+        return self._entry.make(self.config, space, seed=self.seed, maximize=self.maximize)
 
     # Space and plan -------------------------------------------------------------------------
 
@@ -256,9 +262,11 @@ class Session:
 
     def _make_algorithm(self, mode: str, n_records: int) -> None:
         space = self._known_space()
-        config = self.config if mode == PRIVATE else _plain_config(self.config)
-        plan = make_plan(config, space, n_records)
-        self._algorithm = DPGIBO(config, space, seed=self.seed, maximize=self.maximize, plan=plan)
+        config = self.config if mode == PRIVATE else self.config.plain()
+        plan = self._entry.make_plan(config, space, n_records)
+        self._algorithm = self._entry.make(
+            config, space, seed=self.seed, maximize=self.maximize, plan=plan
+        )
         self._mode, self._n_records, self._seq = mode, n_records, 0
 
     def _sync(self, tx: Transaction) -> None:
@@ -284,13 +292,13 @@ class Session:
             raise PrivacyError("The search space is not known yet.")
         return self._space
 
-    def _known_algorithm(self) -> DPGIBO:
+    def _known_algorithm(self) -> CentralAlgorithm:
         if self._algorithm is None:
             raise PrivacyError("The search space is not known yet.")
         return self._algorithm
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> CentralPlan | None:
         """The plan, once the number of records is known; None for a plain-float run."""
         if self._mode != PRIVATE or self._algorithm is None:
             return None
@@ -717,7 +725,7 @@ class Session:
             mu = {(c.kind, c.key): c.mu for c in self.ledger()}
             squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
             values = [r for r in releases if r.kind in ("value", "final")]
-            space, path = self._known_space(), self._known_algorithm().state.path
+            space, path = self._known_space(), self._known_algorithm().path
             return History(
                 values=[(r.meta["role"], r.meta["step"], r.values[0]) for r in values],
                 value_noise=0.0 if self.plan is None else self.plan.value_noise,
@@ -748,14 +756,12 @@ class Session:
             )
         notes += _training_notes(charges, self.config)
         validation = [c for c in charges if c.population == VALIDATION]
+        words = self._entry.describe(self.config, self.plan)
         return Guarantee(
             protected=not reasons,
             mechanism=(
                 "Gaussian noise (OpenDP's cryptographic generator, seeded from the operating "
-                "system's entropy) on means of per-record gradients clipped in L2 norm, on means "
-                "of clipped values"
-                + (", on fractions of records within the norm" if self.config.adaptive else "")
-                + "; every release is post-processed only"
+                f"system's entropy) on {words.statistics}; every release is post-processed only"
             ),
             neighbours="replace-one (two data sets that differ in one validation record)",
             population="validation records",
@@ -763,37 +769,18 @@ class Session:
             mu=self.config.mu,
             mu_spent=math.sqrt(math.fsum(c.mu**2 for c in validation)),
             n_releases=len(validation),
-            parameters=self._public_parameters(),
-            not_covered=NOT_COVERED_TUNER,
+            parameters=dict(words.parameters),
+            not_covered=NOT_COVERED_TUNER + words.not_covered,
             reasons=tuple(reasons),
             notes=tuple(notes),
         )
-
-    def _public_parameters(self) -> dict[str, Any]:
-        parameters: dict[str, Any] = {
-            "clipping_norm": self.config.clipping_norm,
-            "value_range": self.config.value_range,
-        }
-        plan = self.plan
-        if plan is not None:
-            parameters |= {
-                "T": plan.n_steps,
-                "b": plan.batch_size,
-                "gradient_noise": (
-                    "2B sqrt(T)/(n mu_g) with B adaptive"
-                    if self.config.adaptive
-                    else plan.gradient_noise
-                ),
-                "value_noise": plan.value_noise,
-            }
-        return parameters
 
 
 def _release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:
     return Release(kind, key, tuple(payload["values"]), payload["meta"])
 
 
-def _training_notes(charges: Iterable[Charge], config: GIBOConfig) -> list[str]:
+def _training_notes(charges: Iterable[Charge], config: CentralConfig) -> list[str]:
     training = [c for c in charges if c.population == TRAINING]
     if config.training_mu is None:
         return []
@@ -826,20 +813,6 @@ def _label(role: str, step: int, carried: bool) -> str:
 def _blocks_of(y: Array) -> Iterable[Array]:
     for start in range(0, len(y), BLOCK):
         yield y[start : start + BLOCK, None]
-
-
-def _plain_config(config: GIBOConfig) -> GIBOConfig:
-    """Settings of an unprotected run: no noise, no clipping, no end."""
-    return replace(
-        config,
-        mu=math.inf,
-        clipping_norm=math.inf,
-        n_steps=_ENDLESS,
-        n_trials=None,
-        value_share=max(config.value_share, 0.1),
-        step_rule="adagrad-norm",  # shrinks by itself: a run without an end has no schedule
-        step_size=None,
-    )
 
 
 def _space_changed(old: Space | None, new: Space) -> str:

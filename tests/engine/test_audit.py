@@ -27,13 +27,15 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
+from privbo_plugins.algorithms import registry
 from privbo_plugins.algorithms.base import Query
-from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, algorithm, make_plan
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, algorithm, make_plan
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import Transaction, open_vault
+from tests.sixth import SixthConfig
 
 from .helpers import answer, cube, run_session, start
 
@@ -279,7 +281,7 @@ def losses_of(data: int, x: np.ndarray) -> np.ndarray:
 class Adversary:
     """Adds up the log-likelihood ratio of everything that a run publishes."""
 
-    def __init__(self, engine: DPGIBO, data: int, noise: Any) -> None:
+    def __init__(self, engine: Any, data: int, noise: Any) -> None:
         self.engine, self.data, self.noise = engine, data, noise
         self.ratio = 0.0
 
@@ -309,12 +311,10 @@ class Adversary:
         return self.ratio
 
 
-def audit_runs(plan: Any, noise: Any, runs: int) -> float:
+def audit_runs(plan: Any, noise: Any, runs: int, config: Any = WHOLE) -> float:
+    make = functools.partial(registry.entry_of(config).make, config, cube(1), plan=plan)
     scores = [
-        [
-            Adversary(DPGIBO(WHOLE, cube(1), seed=0, plan=plan), data, noise).watch()
-            for _ in range(runs)
-        ]
+        [Adversary(make(seed=0, maximize=False), data, noise).watch() for _ in range(runs)]
         for data in (0, 1)
     ]
     return audited_mu(*scores)
@@ -338,6 +338,27 @@ def test_the_audit_flags_forgotten_composition_over_steps() -> None:
         mu_value=plan.mu_value * math.sqrt(plan.n_values),
     )
     assert audit_runs(each, InsecureNoise(0), RUNS // 2) > CLAIM
+
+
+FROM_OUTSIDE = SixthConfig(CLAIM, n_trials=5)
+"""An algorithm that the product has never heard of."""
+
+
+@pytest.mark.slow
+@each_size
+def test_a_whole_run_of_an_algorithm_from_outside_is_as_private_as_it_claims(runs: int) -> None:
+    plan = registry.entry_of(FROM_OUTSIDE).make_plan(FROM_OUTSIDE, cube(1), N)
+    assert plan.value_noise == pytest.approx(math.sqrt(5) / (N * CLAIM), rel=1e-5)
+    bound = audit_runs(plan, SecureNoise(), runs, FROM_OUTSIDE)
+    assert POWER[runs] * CLAIM <= bound <= CLAIM
+
+
+@pytest.mark.slow
+def test_the_audit_flags_an_algorithm_from_outside_that_forgot_to_compose() -> None:
+    """All of it together has a true mu of 4.5."""
+    plan = registry.entry_of(FROM_OUTSIDE).make_plan(FROM_OUTSIDE, cube(1), N)
+    each = dataclasses.replace(plan, mu_value=CLAIM)
+    assert audit_runs(each, InsecureNoise(0), RUNS // 2, FROM_OUTSIDE) > CLAIM
 
 
 def test_the_ledger_stops_a_plan_that_forgot_to_compose() -> None:

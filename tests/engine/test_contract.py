@@ -1,10 +1,17 @@
-"""One contract for every algorithm that is listed: one part a way of learning."""
+"""One contract for every algorithm that is listed: one part a way of learning.
+
+The sixth, which a package other than the product might bring, is registered here and kept to it.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import inspect
 import json
+import math
 import pickle
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,19 +29,23 @@ from privbo_plugins.algorithms import (
     DISTRIBUTED_ALGORITHMS,
     REWARD_ALGORITHMS,
     ROW_ALGORITHMS,
+    registry,
 )
 from privbo_plugins.algorithms.base import START, STEP, Play, Release
-from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, modeler, row_space
 from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters
+from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
+from tests import sixth
 
 from .helpers import answer
+
+registry.register(sixth.ENTRY)
 
 N = 60
 SPACE = Space(
@@ -56,6 +67,15 @@ def test_the_parts_cover_every_algorithm_and_no_other() -> None:
     assert sum(len(part) for part in PARTS) == len(ALGORITHMS)
     assert {name: kind for part in PARTS for name, kind in part.items()} == ALGORITHMS
     assert all(PARTS)
+    assert set(ALGORITHMS) == {e.name for e in registry.entries() if e.kind != registry.FEDERATED}
+    assert sixth.NAME in CENTRAL_ALGORITHMS
+
+
+def test_every_paper_has_its_entry() -> None:
+    """Five papers; the second has three algorithms and a plain one beside them."""
+    built_in = {"dp-gibo", "gp-ucb", "tgp-ucb", "ata-gp-ucb", "moma-gp-ucb", "po-gp-ucb",
+                "dp-fts-de", "duets"}  # fmt: skip
+    assert {e.name for e in registry.entries()} == built_in | {sixth.NAME}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -74,6 +94,21 @@ def test_nothing_learnt_recommends_nothing_and_is_a_state(name: str) -> None:
     assert again.state_dict() == algorithm.state_dict()
 
 
+@pytest.mark.parametrize("entry", registry.entries(), ids=lambda entry: entry.name)
+def test_everything_is_where_an_entry_says(entry: registry.Entry) -> None:
+    algorithm, config = entry.load_algorithm(), entry.load_config()
+    assert algorithm.__module__.startswith(entry.algorithm.partition(":")[0])
+    assert {"config", "model"} & set(inspect.signature(algorithm).parameters)
+    assert dataclasses.is_dataclass(config)
+    if entry.kind == registry.CENTRAL:
+        given = config_of(entry.name)
+        assert isinstance(given, config)
+        assert registry.entry_of(given) == entry
+        words = entry.describe(given, entry.make_plan(given, SPACE, N))
+        assert words.statistics
+        assert "value_noise" in words.parameters
+
+
 def make_any(name: str) -> Any:
     """An algorithm of any part, that has learnt nothing."""
     makers = (make, make_ucb, make_rows, make_duets)
@@ -83,16 +118,38 @@ def make_any(name: str) -> Any:
 # Algorithms that tune on per-record losses ------------------------------------------------------
 
 
-def settings(name: str, **more: Any) -> dict[str, Any]:
-    """Explicit settings, small enough for a quick run."""
-    assert name == "dp-gibo"
-    return {"mu": 1.0, "n_steps": 3, "n_starts": 4, "clipping_norm": 1.0, "value_share": 0.3,
-            "lengthscale": 0.3, "noise_ratio": 0.01, "step_size": 0.2} | more  # fmt: skip
+SETTINGS: dict[str, dict[str, Any]] = {
+    "dp-gibo": {"mu": 1.0, "n_steps": 3, "n_starts": 4, "clipping_norm": 1.0, "value_share": 0.3,
+                "lengthscale": 0.3, "noise_ratio": 0.01, "step_size": 0.2},
+    sixth.NAME: {"mu": 1.0, "n_trials": 9},
+}  # fmt: skip
+"""Explicit settings of each, small enough for a quick run."""
+
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "dp-gibo": [{}, {"memory": -1}, {"memory": 2}, {"clipping_norm": "adaptive"},
+                {"exact_centre": True}, {"n_starts": 0},
+                {"kernel": "matern52", "step_rule": "adam"}],
+    sixth.NAME: [{}, {"n_trials": 1}],
+}  # fmt: skip
+"""What else of each is worth a run."""
 
 
-def make(name: str, space: Space = SPACE, seed: int = 0, **more: Any) -> Any:
-    config = GIBOConfig(**settings(name, **more))
-    return CENTRAL_ALGORITHMS[name](config, space, seed=seed, plan=make_plan(config, space, N))  # type: ignore[call-arg]
+def config_of(name: str, **more: Any) -> Any:
+    return registry.entry(name).load_config()(**(SETTINGS[name] | more))
+
+
+def make(
+    name: str,
+    space: Space = SPACE,
+    seed: int = 0,
+    *,
+    n: int = N,
+    maximize: bool = False,
+    **more: Any,
+) -> Any:
+    entry, config = registry.entry(name), config_of(name, **more)
+    plan = entry.make_plan(config, space, n)
+    return entry.make(config, space, seed=seed, maximize=maximize, plan=plan)
 
 
 class Driver:
@@ -138,16 +195,45 @@ class Driver:
 
 
 each_algorithm = pytest.mark.parametrize("name", CENTRAL_ALGORITHMS)
-variants = pytest.mark.parametrize(
-    "more",
-    [{}, {"memory": -1}, {"memory": 2}, {"clipping_norm": "adaptive"}, {"exact_centre": True},
-     {"n_starts": 0}, {"kernel": "matern52", "step_rule": "adam"}],
-    ids=str,
-)  # fmt: skip
+each_variant = pytest.mark.parametrize(
+    ("name", "more"), [(name, more) for name in CENTRAL_ALGORITHMS for more in VARIANTS[name]]
+)
 
 
-@each_algorithm
-@variants
+@each_variant
+def test_settings_travel_in_json_and_are_those_of_their_entry(
+    name: str, more: dict[str, Any]
+) -> None:
+    config = config_of(name, **more)
+    again = type(config).from_dict(json.loads(json.dumps(config.to_dict())))
+    assert again == pickle.loads(pickle.dumps(config)) == config
+    assert registry.entry_of(again).name == name
+    assert config.plain() == type(config).from_dict(
+        json.loads(json.dumps(config.plain().to_dict()))
+    )
+    stored, defaults = config.to_dict(), type(config)(config.mu, n_trials=31).to_dict()
+    unchanged = {k for k in stored if stored[k] == defaults[k]} - set(SETTINGS[name])
+    assert unchanged
+    older = {k: v for k, v in stored.items() if k not in unchanged}
+    assert type(config).from_dict(older | {"of a newer version": 1}) == config
+    assert math.isinf(config.plain().mu)
+    assert config.with_trials(31).n_trials == 31
+    assert config.with_trials(31).trials_given
+    assert config.with_trials(31).with_trials(config.n_trials) == config
+
+
+@each_variant
+def test_the_plan_says_what_a_run_costs(name: str, more: dict[str, Any]) -> None:
+    plan = make(name, **more).plan
+    assert plan.n_trials >= 1
+    assert plan.value_noise > 0
+    assert str(plan.n_trials) in str(plan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UtilityWarning)
+        plan.warn_if_drowned()
+
+
+@each_variant
 def test_proposing_is_deterministic_and_changes_nothing(name: str, more: dict[str, Any]) -> None:
     driver = Driver(make(name, **more))
     while not driver.algorithm.finished:
@@ -159,8 +245,7 @@ def test_proposing_is_deterministic_and_changes_nothing(name: str, more: dict[st
         driver.trial()
 
 
-@each_algorithm
-@variants
+@each_variant
 def test_state_travels_in_json_and_goes_on_identically(name: str, more: dict[str, Any]) -> None:
     for trials in (0, 3, 7, 12, 17):
         one, two = Driver(make(name, **more)), None
@@ -182,8 +267,7 @@ def test_unknown_releases_are_refused(name: str) -> None:
         algorithm.observe(Release("nonsense", "0", (0.0,), {}))
 
 
-@each_algorithm
-@variants
+@each_variant
 def test_proposals_lie_in_the_space_as_the_host_evaluates_them(
     name: str, more: dict[str, Any]
 ) -> None:
@@ -206,8 +290,7 @@ def test_the_seed_decides_the_proposals(name: str) -> None:
     assert runs[0] != runs[2]
 
 
-@each_algorithm
-@variants
+@each_variant
 def test_a_run_finishes_after_its_plan_and_recommends_a_point(
     name: str, more: dict[str, Any]
 ) -> None:
@@ -220,14 +303,16 @@ def test_a_run_finishes_after_its_plan_and_recommends_a_point(
     driver.run()
     assert algorithm.finished
     assert len(driver.proposals) == algorithm.plan.n_trials
+    assert np.array(algorithm.path).shape == (len(algorithm.path), len(SPACE))
+    assert len(algorithm.path) > 0
     x = algorithm.recommendation()
     assert np.array_equal(SPACE.snap(x), SPACE.snap(SPACE.snap(x)))
     assert np.all((x[SPACE.numeric] >= 0) & (x[SPACE.numeric] <= 1))
 
 
-@each_algorithm
-def test_queries_never_cost_more_than_the_plan(name: str) -> None:
-    driver = Driver(make(name, clipping_norm="adaptive"))
+@each_variant
+def test_a_run_costs_what_its_budget_allows_and_no_more(name: str, more: dict[str, Any]) -> None:
+    driver = Driver(make(name, **more))
     spent: list[float] = []
     learn = driver.learn
 
@@ -245,16 +330,27 @@ record = hnp.arrays(
 )
 
 
-@each_algorithm
-@settings_of_hypothesis(deadline=None, max_examples=150)
+LOPSIDED: list[tuple[str, dict[str, Any], set[str]]] = [
+    *(("dp-gibo", more | {"n_starts": 0, "clipping_norm": "adaptive", "loss_bound": (0.5, 2.0)},
+       {"gradient", "norm"}) for more in ({}, {"centring": False}, {"exact_centre": True})),
+    (sixth.NAME, {"low": 0.5, "high": 2.0}, set()),
+]  # fmt: skip
+"""Settings under which the first step releases something, and what it releases beside values."""
+
+
+def test_every_algorithms_statistics_are_tried() -> None:
+    assert {name for name, *_ in LOPSIDED} == set(CENTRAL_ALGORITHMS)
+
+
+@pytest.mark.parametrize(("name", "more", "kinds"), LOPSIDED)
+@settings_of_hypothesis(deadline=None, max_examples=60)
 @given(
     new=record,
     where=st.integers(0, 4),
     seed=st.integers(0, 10**6),
     maximize=st.booleans(),
-    more=st.sampled_from([{}, {"centring": False}, {"exact_centre": True}]),
 )
-@example(new=np.full(3, 1e6), where=0, seed=0, maximize=False, more={})
+@example(new=np.full(3, 1e6), where=0, seed=0, maximize=False)
 def test_one_record_never_moves_a_statistic_more_than_its_sensitivity(
     name: str,
     new: np.ndarray,
@@ -262,30 +358,44 @@ def test_one_record_never_moves_a_statistic_more_than_its_sensitivity(
     seed: int,
     maximize: bool,
     more: dict[str, Any],
+    kinds: set[str],
 ) -> None:
     """Through everything done to the losses, for points as lopsided as a host may make them."""
-    more = more | {"n_starts": 0, "clipping_norm": "adaptive", "loss_bound": (0.5, 2.0)}
-    config, rng = GIBOConfig(**settings(name, **more)), np.random.default_rng(seed)
-    plan = make_plan(config, NUMERIC, 5)
-    engine = CENTRAL_ALGORITHMS[name](config, NUMERIC, seed=0, plan=plan, maximize=maximize)  # type: ignore[call-arg]
+    engine, rng = make(name, NUMERIC, n=5, maximize=maximize, **more), np.random.default_rng(seed)
     X = list(rng.uniform(size=(3, 2)))
     Y = rng.uniform(size=(5, 3))
     other = Y.copy()
     other[where] = new
     queries = [(query, slice(None)) for query in engine.step_queries("abc", X)]
-    value = engine.value_query("a", STEP, 0, X[0])
+    value = engine.value_query("a", *engine.phase, X[0])
     assert value is not None
-    assert {query.kind for query, _ in queries} == {"gradient", "norm"}
+    assert {query.kind for query, _ in queries} == kinds
     for query, columns in [*queries, (value, slice(0, 1))]:
         one, two = (query.statistic([data[:, columns]]) for data in (Y, other))
         assert np.linalg.norm(one - two) <= query.sensitivity * SENSITIVITY_SLACK
 
 
-@each_algorithm
+@each_variant
+def test_a_value_that_was_never_released_leaves_no_trace(name: str, more: dict[str, Any]) -> None:
+    """A lost transaction has asked for a query, and nothing came of it."""
+    driver = Driver(make(name, **more))
+    while not driver.algorithm.finished:
+        before = json.dumps(driver.algorithm.state_dict())
+        point = driver.algorithm.propose(0)
+        driver.algorithm.value_query("lost", point.role, point.step, point.x)
+        assert json.dumps(driver.algorithm.state_dict()) == before
+        driver.trial()
+
+
+STEPWISE = {"dp-gibo": {"n_starts": 0, "value_share": 0.0}}
+"""Settings of algorithms that release something of a whole step, and of nothing else."""
+
+
+@pytest.mark.parametrize("name", STEPWISE)
 @pytest.mark.parametrize("memory", [0, -1, 4])
 def test_making_queries_changes_nothing_that_is_learnt_later(name: str, memory: int) -> None:
     """Queries that were never released (a lost transaction) leave no trace."""
-    steps = {"n_starts": 0, "memory": memory, "value_share": 0.0}
+    steps = STEPWISE[name] | {"memory": memory}
     plain, tried = make(name, NUMERIC, **steps), make(name, NUMERIC, **steps)
     rng, taken = np.random.default_rng(0), {}
     for t in range(2):

@@ -336,7 +336,8 @@ class Runs:
             self.facts[name]["plays"] = getattr(told, "n_plays", None)
 
     def records(self) -> None:
-        from raytune_searchers import DPGIBOSearch
+        from raytune_searchers import DPGIBOSearch, PrivateSearch
+        from tests.sixth import SixthConfig
 
         own: dict[str, Any] = {
             "metric": "loss",
@@ -364,7 +365,13 @@ class Runs:
         wild = DPGIBOSearch(1.0, **own)
         trainable = make_wild("records", wild, N, VECTOR_FAILS)
         self.fit("records wild", wild, trainable, wild.guarantee, space=LINE, num_samples=5)
-        for name, search in {"records big": big, "records wild": wild}.items():
+        outside = PrivateSearch(SixthConfig(1.0, 4), metric="loss", mode="min", seed=3)
+        trainable = make_wild("records", outside, N, VECTOR_FAILS)
+        self.fit(
+            "records outside", outside, trainable, outside.guarantee, space=LINE, num_samples=5
+        )
+        every = {"records big": big, "records wild": wild, "records outside": outside}
+        for name, search in every.items():
             (self.root / "objects" / f"{name} public.txt").write_text(
                 f"{search.history()} {search._report()}"
             )

@@ -108,6 +108,27 @@ _RECORDS = (
         new="                tx.drop_losses([t for t in keep if t not in queries[-1].trials])\n",
         tests=(f"{_TESTS}/test_session.py::test_only_remembered_points_keep_their_losses",),
     ),
+    Mutant(
+        name="limits_are_the_algorithms_to_drop",
+        breaks="The limits of per-record losses are told whatever algorithm released.",
+        file=f"{_ENGINE}/sessions/records.py",
+        old="not_covered=NOT_COVERED_TUNER + words.not_covered",
+        new="not_covered=words.not_covered",
+        tests=(
+            "tests/optuna_samplers/test_from_outside.py"
+            "::test_the_guarantee_is_in_the_algorithms_own_words_and_keeps_the_limits_of_all",
+        ),
+    ),
+    Mutant(
+        name="settings_of_another_algorithm_pass",
+        breaks="A run is told as the algorithm whose settings it has.",
+        file=f"{_ENGINE}/algorithms/registry.py",
+        old="if not isinstance(config, found.load_config()):",
+        new="if not isinstance(config, object):",
+        tests=(
+            f"{_TESTS}/test_registry.py::test_settings_that_say_nothing_of_the_kind_are_refused",
+        ),
+    ),
 )
 
 _VAULT = (

@@ -140,6 +140,33 @@ def test_killed_at_a_point_of_a_release(point: str, kind: str, key: str, folder:
     assert shown["replayed_values"] == stored
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["0", "5"], ids=["value, first", "value, last"])
+@pytest.mark.parametrize("point", crashes.POINTS)
+def test_killed_while_an_algorithm_from_outside_releases(
+    point: str, key: str, folder: Path
+) -> None:
+    """Nothing of what keeps a release whole is DP-GIBO's own."""
+    work = (folder, point, "value", key, 0, crashes.from_outside)
+    assert ended(child(crashes.crash, *work)) == -signal.SIGKILL
+    before = check_consistent(folder)
+    lost = uncommitted(folder, before)
+    assert (("value", key) in before["releases"]) == (point in KEPT)
+    assert bool(len(lost)) == (point in UNDONE)
+    assert lost.scan(file_bytes(folder)) == []
+
+    assert ended(child(crashes.finish, folder, crashes.from_outside)) == 0
+    shown = check_finished(folder, before)
+    assert len(shown["facts"]["releases"]) == 6
+    assert shown["mu_spent"] == pytest.approx(1)
+    expected = Counter({name: 1 for name in shown["facts"]["releases"]})
+    expected["value", key] += point in UNDONE
+    assert draws(folder) == expected
+    assert lost.scan(file_bytes(folder)) == []
+    assert len(shown["replayed"]) == (point in ("after commit", "before publish"))
+    assert shown["replayed_values"] == [before["published"][key] for _ in shown["replayed"]]
+
+
 def test_control_the_scan_finds_committed_draws(folder: Path) -> None:
     assert ended(child(crashes.finish, folder)) == 0
     scanner = uncommitted(folder, {"releases": {}})

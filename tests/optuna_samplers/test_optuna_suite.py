@@ -24,7 +24,9 @@ from optuna_samplers import (
     LDPMoMAGPUCBSampler,
     LDPTGPUCBSampler,
     POGPUCBSampler,
+    PrivateSampler,
 )
+from tests.sixth import SixthConfig
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::privbo_plugins.errors.PrivacyWarning",  # the suite's objectives return plain floats
@@ -37,6 +39,16 @@ class TestDPGIBOSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnl
     @pytest.fixture
     def sampler(self) -> Callable[[], BaseSampler]:
         return lambda: DPGIBOSampler(mu=1)
+
+
+class TestSamplerFromOutside(
+    BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
+):
+    """An algorithm that the product has never heard of."""
+
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return lambda: PrivateSampler(SixthConfig(1.0, 20))
 
 
 class _RewardSamplerTestCase(

@@ -140,6 +140,11 @@ class DPGIBO:
     # What to evaluate next ------------------------------------------------------------------
 
     @property
+    def path(self) -> list[list[float]]:
+        """Centres of all steps so far."""
+        return self.state.path
+
+    @property
     def phase(self) -> tuple[str, int]:
         """Role and step of the next proposals."""
         if self.state.theta is None:
@@ -335,11 +340,11 @@ class DPGIBO:
         """Whether so many evaluated points complete the batch of the current step."""
         return n_done >= len(self._batch().X)
 
-    def remembered_after(self, gradient: Query) -> list[tuple[str, list[float]]]:
+    def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
         """(trial, x) of the points whose losses are still needed after a gradient release."""
-        if gradient.meta["step"] + 1 == self._known_plan().n_steps:
+        if last.meta["step"] + 1 == self._known_plan().n_steps:
             return []
-        return self._trimmed([*self.state.remembered, *gradient.meta["points"]])
+        return self._trimmed([*self.state.remembered, *last.meta["points"]])
 
     def step_queries(
         self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
 from privbo_plugins.models.kernels import KERNELS, Kernel
 
 ADAPTIVE = "adaptive"
+
+_ENDLESS = 10**9
 
 _SMALLEST = 1e-100
 """Bounds below it would underflow inside the mechanisms."""
@@ -67,6 +70,8 @@ class GIBOConfig:
     Raises:
         ValueError: For every value outside its range.
     """
+
+    algorithm: ClassVar[str] = "dp-gibo"
 
     mu: float
     n_steps: int | None = None
@@ -202,3 +207,34 @@ class GIBOConfig:
         if isinstance(self.loss_bound, tuple):
             fields["loss_bound"] = list(self.loss_bound)
         return {k: "inf" if v == math.inf else v for k, v in fields.items()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Settings from :meth:`to_dict`; what an older version did not know has its default."""
+        given = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
+        given = {name: math.inf if v == "inf" else v for name, v in given.items()}
+        if isinstance(given.get("loss_bound"), list):
+            given["loss_bound"] = tuple(given["loss_bound"])
+        return cls(**given)
+
+    @property
+    def trials_given(self) -> bool:
+        """Whether steps or trials are limited."""
+        return self.n_trials is not None or self.n_steps is not None
+
+    def with_trials(self, n_trials: int | None) -> Self:
+        """The same settings with another limit of trials."""
+        return replace(self, n_trials=n_trials)
+
+    def plain(self) -> Self:
+        """Settings of an unprotected run: no noise, no clipping, no end."""
+        return replace(
+            self,
+            mu=math.inf,
+            clipping_norm=math.inf,
+            n_steps=_ENDLESS,
+            n_trials=None,
+            value_share=max(self.value_share, 0.1),
+            step_rule="adagrad-norm",  # shrinks by itself: a run without an end has no schedule
+            step_size=None,
+        )

@@ -17,11 +17,12 @@ from typing import Any
 
 import optuna
 
-from optuna_samplers import DPGIBOSampler
+from optuna_samplers import PrivateSampler
 from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import Transaction, Vault
 from tests.optuna_samplers.runs import broad, make_sampler, squares
+from tests.sixth import SixthConfig
 
 SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}
 
@@ -120,7 +121,7 @@ class Killer:
 
     def _install_from_store(self) -> None:
         store, transaction = Transaction.release, Vault.transaction
-        after_trial = DPGIBOSampler.after_trial
+        after_trial = PrivateSampler.after_trial
 
         def _store(tx: Transaction, kind: str, key: str, payload: Any) -> str:
             text = store(tx, kind, key, payload)
@@ -139,20 +140,35 @@ class Killer:
                 self.committed = True
                 self.strike("after commit")
 
-        def _after_trial(sampler: DPGIBOSampler, *args: Any) -> None:
+        def _after_trial(sampler: PrivateSampler, *args: Any) -> None:
             if self.committed:
                 self.strike("before publish")
             after_trial(sampler, *args)
 
         Transaction.release, Vault.transaction = _store, _transaction  # type: ignore[method-assign]
-        DPGIBOSampler.after_trial = _after_trial  # type: ignore[method-assign]
+        PrivateSampler.after_trial = _after_trial  # type: ignore[method-assign]
 
 
-def _open(folder: Path, killer: Killer) -> tuple[DPGIBOSampler, optuna.Study]:
+def stepwise(vault: str) -> PrivateSampler:
+    """Two start points, two steps, a last trial."""
+    return make_sampler(batch_size=2, search_space=SPACE, vault=vault)
+
+
+def from_outside(vault: str) -> PrivateSampler:
+    """An algorithm that the product has never heard of: six values."""
+    return PrivateSampler(SixthConfig(1.0, 6), search_space=SPACE, seed=3, vault=vault)
+
+
+Make = Callable[[str], PrivateSampler]
+
+
+def _open(
+    folder: Path, killer: Killer, make: Make = stepwise
+) -> tuple[PrivateSampler, optuna.Study]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     noise = CountingNoise(folder)
     killer.install(noise)
-    sampler = make_sampler(batch_size=2, search_space=SPACE, vault=f"sqlite:///{folder}/vault.db")
+    sampler = make(f"sqlite:///{folder}/vault.db")
     storage = f"sqlite:///{folder}/study.db"
     study = optuna.create_study(
         storage=storage, study_name="s", sampler=sampler, load_if_exists=True
@@ -160,10 +176,17 @@ def _open(folder: Path, killer: Killer) -> tuple[DPGIBOSampler, optuna.Study]:
     return sampler, study
 
 
-def crash(folder: Path, point: str, kind: str, key: str | None, nth: int = 0) -> None:
+def crash(
+    folder: Path,
+    point: str,
+    kind: str,
+    key: str | None,
+    nth: int = 0,
+    make: Make = stepwise,
+) -> None:
     """Runs the study until the point is reached; returns only if it never is."""
     killer = Killer(point, kind, key, nth)
-    sampler, study = _open(folder, killer)
+    sampler, study = _open(folder, killer, make)
     _recover(sampler, study)
 
     def published(study: optuna.Study, trial: Any) -> None:
@@ -187,7 +210,7 @@ def crash_at_attribute(folder: Path, attribute: str) -> None:
     study.optimize(sampler.private(squares))
 
 
-def _recover(sampler: DPGIBOSampler, study: optuna.Study) -> list[int]:
+def _recover(sampler: PrivateSampler, study: optuna.Study) -> list[int]:
     """Replays what is released, and retries the rest as Optuna's heartbeat does."""
     replayed = sampler.replay(study)
     with warnings.catch_warnings():
@@ -199,9 +222,9 @@ def _recover(sampler: DPGIBOSampler, study: optuna.Study) -> list[int]:
     return replayed
 
 
-def finish(folder: Path) -> None:
+def finish(folder: Path, make: Make = stepwise) -> None:
     """Resumes in this process, runs to the end and writes what the study shows."""
-    sampler, study = _open(folder, Killer(None, "", None))
+    sampler, study = _open(folder, Killer(None, "", None), make)
     replayed = _recover(sampler, study)
     replayed_values = [study.trials[number].value for number in replayed]
     if not sampler.finished(study):

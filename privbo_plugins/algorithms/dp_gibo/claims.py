@@ -1,0 +1,29 @@
+"""What the guarantee of a run says of its releases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privbo_plugins.algorithms.base import Words
+from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.plan import Plan
+
+
+def words(config: GIBOConfig, plan: Plan | None) -> Words:
+    """The statistics that are released, and the parameters of their noise once planned."""
+    statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
+    if config.adaptive:
+        statistics += ", on fractions of records within the norm"
+    parameters: dict[str, Any] = {
+        "clipping_norm": config.clipping_norm,
+        "value_range": config.value_range,
+    }
+    if plan is not None:
+        adaptive = "2B sqrt(T)/(n mu_g) with B adaptive"
+        parameters |= {
+            "T": plan.n_steps,
+            "b": plan.batch_size,
+            "gradient_noise": adaptive if config.adaptive else plan.gradient_noise,
+            "value_noise": plan.value_noise,
+        }
+    return Words(statistics, parameters)

@@ -1,0 +1,223 @@
+"""Entries of the registry: what they refuse, and how a process finds one that it was not told."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import dataclasses
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from privbo_plugins.algorithms import registry
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.duets import DUETSConfig
+from privbo_plugins.algorithms.registry import REWARD
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.vault import open_vault
+from tests import sixth
+
+from .helpers import cube, open_session, run_session
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("privbo_plugins", "optuna_samplers", "raytune_searchers")
+
+
+@pytest.fixture(autouse=True)
+def _as_delivered() -> Iterator[None]:
+    """The registry without the sixth, and afterwards as it was."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_ENTRIES", {e.name: e for e in registry._BUILT_IN})
+        yield
+
+
+# What is registered -----------------------------------------------------------------------------
+
+
+def test_an_algorithm_is_registered_once_however_often_it_is_said() -> None:
+    assert sixth.NAME not in registry.ALGORITHMS
+    assert registry.register(sixth.ENTRY) == sixth.ENTRY
+    assert registry.register(dataclasses.replace(sixth.ENTRY)) == sixth.ENTRY
+    assert registry.CENTRAL_ALGORITHMS[sixth.NAME] is sixth.Sixth
+    assert registry.ALGORITHMS[sixth.NAME] is sixth.Sixth
+    assert len(registry.CENTRAL_ALGORITHMS) == 2
+    assert sixth.NAME not in registry.REWARD_ALGORITHMS
+    with pytest.raises(KeyError):
+        registry.REWARD_ALGORITHMS[sixth.NAME]
+
+
+def test_a_name_that_is_taken_is_refused_and_stays_with_whoever_has_it() -> None:
+    thief = dataclasses.replace(sixth.ENTRY, name="dp-gibo")
+    with pytest.raises(ValueError, match="another algorithm of the name 'dp-gibo'"):
+        registry.register(thief)
+    assert registry.CENTRAL_ALGORITHMS["dp-gibo"].name == "dp-gibo"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"name": "A Name"}, "lower case without blanks, got 'A Name'"),
+        ({"name": ""}, "lower case without blanks"),
+        ({"kind": "records"}, "kind must be one of central, .* got 'records'"),
+        ({"plan": None}, "'central' needs plan=, got None"),
+        ({"words": None}, "'central' needs words=, got None"),
+        ({"kind": REWARD}, "'reward' has no use for plan="),
+        ({"algorithm": "tests.sixth"}, "algorithm must be written 'module:name'"),
+        ({"config": ":SixthConfig"}, "config must be written 'module:name'"),
+    ],
+)
+def test_an_entry_that_lacks_something_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(sixth.ENTRY, **wrong)
+
+
+def test_a_place_that_holds_nothing_says_where_it_was_looked_for() -> None:
+    lost = dataclasses.replace(sixth.ENTRY, name="lost", algorithm="tests.sixth:Seventh")
+    with pytest.raises(ImportError, match=r"tests\.sixth has no 'Seventh'"):
+        lost.load_algorithm()
+
+
+# Whose settings are whose -----------------------------------------------------------------------
+
+
+def test_settings_say_where_their_entry_is() -> None:
+    config = sixth.SixthConfig(1.0, 3)
+    assert registry.entry_of(config) == sixth.ENTRY
+    assert sixth.NAME in registry.ALGORITHMS
+    assert registry.entry_of(GIBOConfig(1.0)).name == "dp-gibo"
+
+
+def test_settings_that_say_nothing_of_the_kind_are_refused() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Unknown(sixth.SixthConfig):
+        algorithm: ClassVar[str] = "nobody"
+        registered_at: ClassVar[Any] = None
+
+    class Posing(Unknown):
+        algorithm: ClassVar[str] = "dp-gibo"
+
+    class Rewarded(Unknown):
+        algorithm: ClassVar[str] = "duets"
+
+    with pytest.raises(ValueError, match="No algorithm of the name 'nobody' is registered"):
+        registry.entry_of(Unknown(1.0, 3))
+    with pytest.raises(ValueError, match=r"Posing calls itself .* dp-gibo, which are GIBOConfig"):
+        registry.entry_of(Posing(1.0, 3))
+    with pytest.raises(ValueError, match=r"kind \(distributed\) is told, not on per-record"):
+        registry.entry_of(Rewarded(1.0, 3))
+    with pytest.raises(TypeError, match="DUETSConfig names no algorithm"):
+        registry.entry_of(DUETSConfig(n_agents=2))  # type: ignore[arg-type]
+
+
+def test_an_entry_that_a_process_cannot_find_is_an_error_that_says_so() -> None:
+    """Such as of an algorithm that was written into a script, in a worker."""
+
+    class Scripted(sixth.SixthConfig):
+        algorithm: ClassVar[str] = "scripted"
+        registered_at: ClassVar[str] = "__main__:NOWHERE"
+
+    class Absent(Scripted):
+        registered_at: ClassVar[str] = "no_such_package.algorithms:ENTRY"
+
+    for kind in (Scripted, Absent):
+        with pytest.raises(
+            ValueError, match=f"entry of scripted is not at '{kind.registered_at}'"
+        ):
+            registry.entry_of(kind(1.0, 3))
+
+
+def test_a_run_of_one_algorithm_is_not_gone_on_with_by_another() -> None:
+    vault = open_vault()
+    open_session(sixth.SixthConfig(1.0, 3), cube(1), vault=vault)
+    with pytest.raises(ValueError, match="begun with other settings"):
+        open_session(GIBOConfig(1.0), cube(1), vault=vault)
+
+
+def test_settings_that_are_refused_begin_no_run() -> None:
+    class Unknown(sixth.SixthConfig):
+        algorithm: ClassVar[str] = "nobody"
+        registered_at: ClassVar[Any] = None
+
+    vault = open_vault()
+    with pytest.raises(ValueError, match="is registered in this process"):
+        Session.open(vault, "run", Unknown(1.0, 3), maximize=False)
+    assert Session.stored_settings(vault, "run") is None
+
+
+# Other processes --------------------------------------------------------------------------------
+
+_ELSEWHERE = """
+import base64, json, pickle, sys
+before = [m for m in sys.modules if m.startswith("tests")]
+config = pickle.loads(base64.b64decode(sys.argv[1]))
+from privbo_plugins.algorithms import registry
+known = sorted(registry.ALGORITHMS)
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.spaces import Float, Space
+from privbo_plugins.store.vault import open_vault
+session = Session.open(open_vault(sys.argv[2]), "run", config, maximize=False)
+session.set_space(Space({"x00": Float(0.0, 1.0)}))
+ours = [m for m in sys.modules if m.startswith("privbo_plugins.algorithms.")]
+print(json.dumps([before, known, session.finished, session.recommendation(), ours]))
+"""
+
+
+def test_a_process_that_was_sent_nothing_but_settings_finds_their_algorithm(
+    tmp_path: Path,
+) -> None:
+    config, url = sixth.SixthConfig(1.0, 3), f"sqlite:///{tmp_path}/vault.db"
+    session = open_session(config, cube(1), vault=open_vault(url))
+    run_session(session, lambda x: np.full(20, 0.5))
+    sent = base64.b64encode(pickle.dumps(config)).decode()
+    done = subprocess.run(
+        [sys.executable, "-c", _ELSEWHERE, sent, url],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    before, known, finished, recommended, ours = json.loads(done.stdout)
+    assert before == []
+    assert sixth.NAME not in known
+    assert finished
+    assert recommended == session.recommendation()
+    papers = {name.split(".")[2] for name in ours}
+    assert papers == {"base", "registry"}, "another paper's algorithm was imported"
+
+
+# What the product knows of it -------------------------------------------------------------------
+
+
+def _modules() -> list[Path]:
+    return [path for package in PRODUCT for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def test_no_module_of_the_product_names_the_sixth() -> None:
+    naming = [path for path in _modules() if sixth.NAME in path.read_text().lower()]
+    assert len(_modules()) > 100
+    assert naming == []
+
+
+def test_a_session_over_records_imports_of_algorithms_their_protocol_and_the_registry() -> None:
+    tree = ast.parse((ROOT / "privbo_plugins/sessions/records.py").read_text())
+    imported = {
+        module
+        for node in ast.walk(tree)
+        for module in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else []
+        )
+        if module.startswith("privbo_plugins.algorithms")
+    }
+    assert imported == {"privbo_plugins.algorithms.base", "privbo_plugins.algorithms.registry"}

@@ -1,0 +1,142 @@
+"""An algorithm that the product has never heard of runs a study as any of its own does."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import optuna
+import pytest
+
+from optuna_samplers import PrivateSampler
+from privbo_plugins.errors import BudgetExceededError, PrivacyWarning
+from privbo_plugins.privacy import noise as noise_module
+from tests.optuna_samplers.runs import RECORDS, squares, vault_facts
+from tests.sixth import SixthConfig
+from tests.worker import child, ended
+
+T, MU = 8, 0.7
+N = len(RECORDS)
+SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}
+
+
+def sampler_of(**settings: Any) -> PrivateSampler:
+    return PrivateSampler(SixthConfig(MU, T), seed=3, **settings)
+
+
+def scores(trial: Any) -> np.ndarray:
+    return 1 - squares(trial)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_study_ends_with_its_plan_and_recommends_the_best_that_was_released(
+    direction: str,
+) -> None:
+    sampler = sampler_of()
+    study = optuna.create_study(sampler=sampler, direction=direction)
+    study.optimize(sampler.private(squares if direction == "minimize" else scores), n_trials=50)
+    assert len(study.trials) == T == sampler.plan(SPACE, N).n_trials
+    assert sampler.finished(study)
+    assert sampler.recommend(study) == study.best_params
+    assert {t.user_attrs["privbo:role"] for t in study.trials} == {"start"}
+    history = sampler.history(study)
+    assert [value for _, _, value in history.values] == [t.value for t in study.trials]
+    assert history.spent[-1] == pytest.approx(MU)
+    assert history.centres[-1] == study.best_params
+
+
+def test_a_released_value_carries_the_noise_that_its_share_of_the_budget_asks_for() -> None:
+    """The oracle is the formula C sqrt(T) / (n mu), and what the values are off by."""
+    sampler = PrivateSampler(SixthConfig(MU, 200), seed=3, search_space=SPACE)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares))
+    expected = 1.0 * math.sqrt(200) / (N * MU)
+    charges = sampler._state(study).session.ledger()
+    assert [c.scale for c in charges] == pytest.approx([expected] * 200, rel=1e-5)
+    assert sampler.plan(SPACE, N).value_noise == pytest.approx(expected, rel=1e-5)
+    exact = [float(np.mean((t.params["x"] - RECORDS) ** 2)) for t in study.trials]
+    noise = np.array([t.value for t in study.trials]) - exact
+    # 200 draws: their standard deviation is within a quarter but for 1 run in 10^6.
+    assert 0.75 * expected < noise.std() < 1.25 * expected
+
+
+def test_the_guarantee_is_in_the_algorithms_own_words_and_keeps_the_limits_of_all() -> None:
+    sampler = sampler_of()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares))
+    guarantee = sampler.guarantee(study)
+    assert guarantee.protected
+    assert (guarantee.mu, guarantee.n_releases, guarantee.n_records) == (MU, T, N)
+    assert guarantee.mu_spent == pytest.approx(MU)
+    text = str(guarantee)
+    assert "operating system's entropy on means of clipped values, one a trial; every" in text
+    assert f"trials={T}" in text
+    assert "gradient" not in text
+    assert "training_mu" in text  # what no algorithm can take back
+    assert "how a sixth algorithm came about" in text
+    assert study.user_attrs["privbo:guarantee"] == text
+
+
+def test_plain_floats_are_unprotected_and_searched_all_the_same() -> None:
+    sampler = sampler_of()
+    study = optuna.create_study(sampler=sampler)
+    with pytest.warns(PrivacyWarning, match="plain floats"):
+        study.optimize(lambda t: 5 + abs(t.suggest_float("x", 0, 1) - 0.3), n_trials=3 * T)
+    assert len(study.trials) == 3 * T
+    assert not sampler.guarantee(study).protected
+    assert sampler.recommend(study) == study.best_params
+
+
+def test_a_release_beyond_the_budget_is_refused_and_nothing_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever an algorithm asks for: the ledger is not its own."""
+    sampler = sampler_of(search_space=SPACE)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=T - 1)
+    plan = sampler._state(study).session.plan
+    object.__setattr__(plan, "mu_value", 2 * plan.mu_value)  # type: ignore[union-attr]
+    drawn: list[Any] = []
+    monkeypatch.setattr(noise_module, "_measurement", lambda *a: drawn.append)
+    with pytest.raises(BudgetExceededError):
+        study.optimize(sampler.private(squares), n_trials=1)
+    assert drawn == []
+    assert sampler.guarantee(study).mu_spent < MU
+
+
+def go_on(folder: Path, pickled: bytes) -> None:
+    """A worker that was sent a sampler, and told nothing else."""
+    sampler: PrivateSampler = pickle.loads(pickled)
+    study = optuna.load_study(
+        study_name="s", storage=f"sqlite:///{folder}/study.db", sampler=sampler
+    )
+    study.optimize(sampler.private(squares), n_trials=3)
+
+
+def test_a_worker_that_was_sent_a_sampler_goes_on_with_its_run(
+    tmp_path: Path, study_tables: None
+) -> None:
+    sampler = sampler_of(vault=f"sqlite:///{tmp_path}/vault.db", search_space=SPACE)
+    study = optuna.create_study(
+        storage=f"sqlite:///{tmp_path}/study.db", study_name="s", sampler=sampler
+    )
+    study.optimize(sampler.private(squares), n_trials=2)
+    assert ended(child(go_on, tmp_path, pickle.dumps(sampler))) == 0
+    assert len(vault_facts(tmp_path / "vault.db")["releases"]) == 5
+    study.optimize(sampler.private(squares), n_trials=50)
+    assert len(study.trials) == T
+    assert len({t.params["x"] for t in study.trials}) == T
+    assert sampler.guarantee(study).protected
+
+
+def test_settings_of_no_algorithm_are_refused_before_a_vault_is_made(tmp_path: Path) -> None:
+    class Unknown(SixthConfig):
+        algorithm: ClassVar[str] = "nobody"
+        registered_at: ClassVar[Any] = None
+
+    with pytest.raises(ValueError, match="No algorithm of the name 'nobody'"):
+        PrivateSampler(Unknown(MU, T), vault=f"sqlite:///{tmp_path}/vault.db")
+    assert list(tmp_path.iterdir()) == []

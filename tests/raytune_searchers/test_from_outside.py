@@ -1,0 +1,163 @@
+"""An algorithm that the product has never heard of runs on Ray Tune as any of its own does."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray
+
+from privbo_plugins.errors import PrivacyWarning
+from raytune_searchers import PrivateSearch
+from tests.raytune_searchers import conformance
+from tests.raytune_searchers.conformance import CHECKS, Check, Subject, evaluate_privately
+from tests.raytune_searchers.hosts import crash, play
+from tests.raytune_searchers.runs import LINE, RECORDS, assert_sound, begun, fit, ledger, squares
+from tests.raytune_searchers.scenes import (
+    BEFORE,
+    KILL_VAULT,
+    LOSE_VAULT,
+    STORED,
+    TRIAL,
+    CountedNoise,
+    faulty,
+    lines,
+)
+from tests.sixth import SixthConfig
+
+T = 6
+
+
+def search_of(n_trials: int = T, **settings: Any) -> PrivateSearch:
+    own = {"metric": "loss", "mode": "min", "seed": 3} | settings
+    return PrivateSearch(SixthConfig(1.0, n_trials), **own)
+
+
+# Through the hooks ------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_run_ends_with_its_plan_and_recommends_the_best_that_was_released() -> None:
+    search = begun(search_of())
+    trials = play(search, search.private(squares))
+    assert len(trials) == T
+    assert search.finished
+    published = search._report()["published"]
+    assert {t.trial_id: t.metrics["loss"] for t in trials} == published
+    assert published.keys() == {t.trial_id for t in trials}
+    best = min(trials, key=lambda t: published[t.trial_id])
+    assert search.recommend() == {"x": best.config["x"]}
+    assert {float(np.mean(squares(t.config))) for t in trials}.isdisjoint(published.values())
+    assert_sound(search)
+    guarantee = search.guarantee(trials)
+    assert guarantee.protected
+    assert "means of clipped values, one a trial" in str(guarantee)
+    assert "how a sixth algorithm came about" in str(guarantee)
+    assert guarantee.parameters["trials"] == T
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_the_plan_says_what_a_run_costs_and_how_to_run_it_here() -> None:
+    plan = search_of().plan(LINE, len(RECORDS))
+    assert plan.n_trials == T
+    assert plan.value_noise == pytest.approx(T**0.5 / len(RECORDS), rel=1e-5)
+    assert str(plan).startswith(f"Sixth plan: {T} released values")
+    assert "max_concurrent_trials" in str(plan)
+    assert pickle.loads(pickle.dumps(plan)) == plan == search_of().plan(LINE, len(RECORDS))
+    with pytest.raises(AttributeError):
+        _ = plan.n_steps
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_host_that_dies_between_trials_is_begun_again_and_knows_the_algorithm(
+    tmp_path: Path,
+) -> None:
+    search = begun(search_of(vault=f"sqlite:///{tmp_path}/vault.db"))
+    private = search.private(squares)
+    play(search, private, 2)
+    before = ledger(search)[1]
+    crash(search._actor_name)
+    again = pickle.loads(pickle.dumps(search))
+    play(again, private, name="later")
+    assert again.finished
+    assert ledger(again)[1][:2] == before
+    assert len(ledger(again)[1]) == T
+    assert again.guarantee().protected
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/vault.db"
+    begun(search_of(vault=url, run="r")).suggest("a")
+    other = begun(search_of(T + 1, vault=url, run="r"))
+    with pytest.raises(ValueError, match=r"begun with (another config|other settings)"):
+        other.suggest("b")
+
+
+def test_settings_of_no_algorithm_are_refused_before_a_vault_is_made(tmp_path: Path) -> None:
+    class Unknown(SixthConfig):
+        algorithm: ClassVar[str] = "nobody"
+        registered_at: ClassVar[Any] = None
+
+    with pytest.raises(ValueError, match="No algorithm of the name 'nobody'"):
+        PrivateSearch(Unknown(1.0, T), vault=f"sqlite:///{tmp_path}/vault.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+LEARNING = ("min is minimised", "max is maximised", "NumPy numbers are learned from")
+"""Checks of what random search never does: its points do not depend on what was released."""
+
+
+def made(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> PrivateSearch:
+    return search_of(10, **({"search_space": space, "metric": metric, "mode": mode} | kwargs))
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize(
+    "check", [check for check in CHECKS if check.name not in LEARNING], ids=lambda c: c.name
+)
+def test_it_conforms(check: Check, tmp_path: Path) -> None:
+    subject = Subject("PrivateSearch", made, evaluate_privately, PrivacyWarning)
+    assert conformance.outcome(check, subject, tmp_path) == "yes"
+
+
+# On a real Ray ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_whatever_dies_in_a_fit_a_release_is_charged_and_drawn_once(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    search = search_of(vault=f"sqlite:///{tmp_path}/vault.db", noise=CountedNoise(tmp_path))
+    faults = {(0, BEFORE): KILL_VAULT, (1, STORED): LOSE_VAULT, (3, STORED): TRIAL}
+    with pytest.warns(PrivacyWarning, match="test source"):
+        results = fit(search, faulty(search, tmp_path, faults), tmp_path, max_concurrent_trials=2)
+    assert results.num_errors == 1
+    assert search.finished
+    assert_sound(search)
+    charges, releases, held = ledger(search)
+    assert Counter(r.kind for r in releases) == {"value": T}
+    assert len(lines(tmp_path / "draws")) == T == len(charges)
+    assert held == []
+    search.close()
+
+
+@pytest.mark.slow
+def test_a_fit_publishes_releases_only_and_is_protected(the_ray: Any, tmp_path: Path) -> None:
+    assert ray.is_initialized()
+    search = search_of()
+    results = fit(search, search.private(squares), tmp_path, max_concurrent_trials=2)
+    assert not results.errors
+    assert len(results) == T
+    published = search._report()["published"]
+    assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
+    assert search.recommend() == {"x": results.get_best_result("loss", "min").config["x"]}
+    assert search.guarantee(results).protected
+    search.close()

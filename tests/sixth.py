@@ -1,0 +1,217 @@
+"""A sixth algorithm, brought by another package than the product: random search, told in public.
+
+Every trial's clipped mean is released with Gaussian noise under mu-GDP, the budget shared evenly
+by as many trials as are planned; the best released one is recommended. It is written against
+``algorithms/base.py`` and the registry alone, as CONTRIBUTING says, and runs on both hosts:
+nothing of the product knows its name.
+
+Notation: n records, T trials, C width of the range of values; each value gets the share
+mu / sqrt(T) of the budget, and noise of standard deviation C sqrt(T) / (n mu).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privbo_plugins.algorithms.base import (
+    FINAL,
+    START,
+    START_STEP,
+    Proposal,
+    Query,
+    Release,
+    Words,
+)
+from privbo_plugins.algorithms.registry import CENTRAL, Entry
+from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.privacy.mechanisms import gaussian_scale, mean_of_clipped_values
+from privbo_plugins.spaces import Space
+
+NAME = "sixth"
+
+ENTRY = Entry(
+    NAME,
+    CENTRAL,
+    algorithm="tests.sixth:Sixth",
+    config="tests.sixth:SixthConfig",
+    plan="tests.sixth:make_plan",
+    words="tests.sixth:words",
+)
+
+
+@dataclass(frozen=True)
+class SixthConfig:
+    """Budget, trials, range of values, and what a training costs."""
+
+    algorithm: ClassVar[str] = NAME
+    registered_at: ClassVar[str] = "tests.sixth:ENTRY"
+
+    mu: float
+    n_trials: int
+    low: float = 0.0
+    high: float = 1.0
+    training_mu: float | None = None
+
+    trials_given: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not (self.mu > 0 and self.n_trials >= 1 and self.low < self.high):
+            raise ValueError(f"mu, n_trials and high - low must be positive, got {self}.")
+
+    def with_trials(self, n_trials: int | None) -> SixthConfig:
+        return self if n_trials is None else replace(self, n_trials=n_trials)
+
+    def plain(self) -> SixthConfig:
+        return replace(self, mu=math.inf, n_trials=10**9)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: "inf" if v == math.inf else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> SixthConfig:
+        given = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
+        return cls(**{k: math.inf if v == "inf" else v for k, v in given.items()})
+
+
+@dataclass(frozen=True)
+class SixthPlan:
+    """As many releases as trials."""
+
+    n_records: int
+    n_trials: int
+    mu_value: float
+    sensitivity: float
+
+    @property
+    def value_noise(self) -> float:
+        return gaussian_scale(self.sensitivity, self.mu_value)
+
+    def warn_if_drowned(self) -> None:
+        if self.value_noise > self.sensitivity * self.n_records:
+            warnings.warn("The noise is wider than the range.", UtilityWarning, stacklevel=3)
+
+    def __str__(self) -> str:
+        return f"Sixth plan: {self.n_trials} released values, noise of sd {self.value_noise:.3g}"
+
+
+def make_plan(config: SixthConfig, space: Space, n_records: int) -> SixthPlan:
+    share = config.mu / math.sqrt(config.n_trials)
+    return SixthPlan(n_records, config.n_trials, share, (config.high - config.low) / n_records)
+
+
+def words(config: SixthConfig, plan: SixthPlan | None) -> Words:
+    noise = {} if plan is None else {"value_noise": plan.value_noise}
+    return Words(
+        "means of clipped values, one a trial",
+        {"trials": config.n_trials, "value_range": (config.low, config.high)} | noise,
+        ("how a sixth algorithm came about",),
+    )
+
+
+class Sixth:
+    """Random points; whatever is released of them is all that it knows."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        config: SixthConfig,
+        space: Space,
+        *,
+        seed: int,
+        maximize: bool = False,
+        plan: SixthPlan | None = None,
+    ) -> None:
+        self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
+        self.plan = plan
+        self.values: list[tuple[list[float], float]] = []
+        self.path: list[list[float]] = []
+
+    @property
+    def finished(self) -> bool:
+        return len(self.values) >= self.config.n_trials
+
+    @property
+    def phase(self) -> tuple[str, int]:
+        return (FINAL, 0) if self.finished else (START, START_STEP)
+
+    @property
+    def room(self) -> int:
+        return 1 if self.finished else self.config.n_trials
+
+    def propose(self, slot: int) -> Proposal:
+        role, step = self.phase
+        if self.finished:
+            return Proposal(role, step, slot, self.recommendation())
+        x = self.space.uniform(1, np.random.default_rng([self.seed, slot]))[0]
+        return Proposal(role, step, slot, self.space.snap(x))
+
+    def value_query(self, trial: str, role: str, step: int, x: np.ndarray) -> Query | None:
+        if self.finished or self.plan is None:
+            return None
+        low, high = self.config.low, self.config.high
+        worst, plain = low if self.maximize else high, math.isinf(self.config.mu)
+
+        def statistic(blocks: Iterable[np.ndarray]) -> np.ndarray:
+            if plain:
+                return np.array([np.concatenate(list(blocks)).mean()])
+            return mean_of_clipped_values(blocks, low, high, worst)
+
+        return Query(
+            kind="value",
+            key=trial,
+            statistic=statistic,
+            sensitivity=self.plan.sensitivity,
+            mu=self.plan.mu_value,
+            trials=(trial,),
+            offset=0.0 if plain else low,
+            meta={"role": role, "step": step, "x": np.asarray(x).tolist()},
+        )
+
+    def step_queries(
+        self,
+        trials: Sequence[str],
+        X: Sequence[np.ndarray],
+        held: Collection[str] | None = None,
+    ) -> list[Query]:
+        return []
+
+    def ready(self, n_done: int) -> bool:
+        return False
+
+    def wants_losses(self, role: str, step: int) -> bool:
+        return False
+
+    def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
+        return []
+
+    def carried_value(self, role: str, step: int) -> float:
+        return self._best()[1] if self.values else 0.0
+
+    def observe(self, release: Release) -> None:
+        if release.kind != "value":
+            raise ValueError(f"The sixth knows no release of kind {release.kind!r}.")
+        self.values.append((list(release.meta["x"]), release.values[0]))
+        self.path.append(self._best()[0])
+
+    def _best(self) -> tuple[list[float], float]:
+        sign = -1.0 if self.maximize else 1.0
+        return min(self.values, key=lambda pair: sign * pair[1])
+
+    def recommendation(self) -> np.ndarray:
+        if not self.values:
+            raise ValueError("There is nothing to recommend yet: nothing has been released.")
+        return self.space.snap(np.array(self._best()[0]))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"values": [[x, value] for x, value in self.values], "path": self.path}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.values = [(list(x), value) for x, value in state["values"]]
+        self.path = [list(x) for x in state["path"]]
