@@ -1,0 +1,319 @@
+"""Whatever happens to a vault, what left the process is covered by what was charged.
+
+A machine of Hypothesis drives workers of one run over real SQLite files: they crash at every point
+of a release, retry, run at the same moment, fork, and find their file set back to any earlier
+state or copied. The reference is a ledger of what was published. It must hold after any history:
+
+- a release has at most one published value, whichever worker or copy it came from;
+- a worker that still answers has the charge of everything that was ever published;
+- no user's published plays exceed the budget.
+
+A worker that refuses (``VaultError``) publishes nothing, which is always allowed; so that refusing
+everything does not pass, a run whose vault nobody touched must answer.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import tempfile
+import threading
+import time
+import warnings
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Verbosity, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.store.run import Head, Run
+from privbo_plugins.store.vault import Transaction, open_vault
+
+MECHANISM = make_mechanism(1.0, bound=1.0, mechanism="duchi")
+TRIALS = [str(i) for i in range(6)]
+USERS = ["Jane", "Joe"]
+BUDGET = 2.0
+POINTS = ["charge", "draw", "link", "commit", "show", "after show"]
+
+
+class Crashed(BaseException):
+    """A process ends here."""
+
+
+class Study:
+    """What all workers share: attributes, as a host's storage keeps them."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[str, Any] = {}
+        self.crash_at: str | None = None
+
+    def head(self) -> Head:
+        return Head(*self.attributes.get("head", (0, "")))
+
+    def places(self) -> list[str]:
+        return [value for name, value in self.attributes.items() if name.startswith("place")]
+
+    def show(self, head: Head) -> None:
+        if self.crash_at == "show":
+            raise Crashed
+        self.attributes["head"] = (head.n, head.digest)
+        if self.crash_at == "after show":
+            raise Crashed
+
+    def show_place(self, place: str) -> None:
+        self.attributes[f"place:{place}"] = place
+
+
+class Releases(RuleBasedStateMachine):
+    """Workers of one run, and everything that can happen to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="model"))
+        self.study = Study()
+        self.files = [self.folder / "vault.db"]
+        self.backups: list[Path] = []
+        self.workers: list[tuple[RewardCurator, Path]] = []
+        self.published: defaultdict[str, set[float]] = defaultdict(set)
+        self.payer: dict[str, str] = {}
+        self.touched = False
+        self.open_worker(0)
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    # Workers --------------------------------------------------------------------------------
+
+    @rule(file=st.integers(0, 3))
+    def open_worker(self, file: int) -> None:
+        path = self.files[file % len(self.files)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                curator = RewardCurator(
+                    MECHANISM, open_vault(f"sqlite:///{path}"), "study", user_budget=BUDGET
+                )
+                curator.shown_by(self.study)
+            except VaultError:
+                assert self.touched
+                return
+        self.workers.append((curator, path))
+
+    def _release(self, worker: int, trial: str, user: str) -> float | None:
+        curator, _ = self.workers[worker % len(self.workers)]
+        try:
+            value = curator.release(trial, 0.5, user, -1.0)
+        except BudgetExceededError:
+            return None
+        except PrivacyError as error:
+            assert "another user" in str(error)
+            return None
+        except VaultError:
+            assert self.touched
+            return None
+        self._saw(trial, user, value)
+        return value
+
+    def _saw(self, trial: str, user: str, value: float) -> None:
+        self.published[trial].add(value)
+        self.payer.setdefault(trial, user)
+
+    @precondition(lambda self: self.workers)
+    @rule(worker=st.integers(0, 9), trial=st.sampled_from(TRIALS), user=st.sampled_from(USERS))
+    def release(self, worker: int, trial: str, user: str) -> None:
+        self._release(worker, trial, user)
+
+    @precondition(lambda self: self.workers)
+    @rule(
+        worker=st.integers(0, 9),
+        trial=st.sampled_from(TRIALS),
+        user=st.sampled_from(USERS),
+        point=st.sampled_from(POINTS),
+    )
+    def crash(self, worker: int, trial: str, user: str, point: str) -> None:
+        """The worker's process ends at a point of its release; it is gone afterwards."""
+        number = worker % len(self.workers)
+        with self._crashing(point):
+            try:
+                self._release(number, trial, user)
+            except Crashed:
+                pass
+        del self.workers[number]
+
+    def _crashing(self, point: str) -> Any:
+        def ends(*_: Any, **__: Any) -> Any:
+            raise Crashed
+
+        if point == "charge":
+            return mock.patch.object(Transaction, "charge_play", ends)
+        if point == "draw":
+            return mock.patch.object(type(MECHANISM), "randomize", ends)
+        if point == "link":
+            return mock.patch.object(Transaction, "link", ends)
+        if point == "commit":
+            return mock.patch.object(Run, "_show", ends)
+        return mock.patch.object(self.study, "crash_at", point)
+
+    @precondition(lambda self: self.workers)
+    @rule(
+        first=st.integers(0, 9),
+        second=st.integers(0, 9),
+        trial=st.sampled_from(TRIALS),
+        user=st.sampled_from(USERS),
+    )
+    def release_at_once(self, first: int, second: int, trial: str, user: str) -> None:
+        """Two threads release the same trial."""
+        barrier = threading.Barrier(2)
+
+        def work(worker: int) -> None:
+            barrier.wait()
+            self._release(worker, trial, user)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in (first, second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    @precondition(lambda self: self.workers)
+    @rule(worker=st.integers(0, 9), trial=st.sampled_from(TRIALS), user=st.sampled_from(USERS))
+    def fork(self, worker: int, trial: str, user: str) -> None:
+        """A forked child releases over the worker that it inherits."""
+        reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                told = self._release(worker, trial, user), self.study.attributes
+                os.write(writer, pickle.dumps(told))
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            value, attributes = pickle.loads(pipe.read())
+        assert os.waitpid(pid, 0)[1] == 0
+        self.study.attributes = attributes  # the storage is shared; here the child's copy of it
+        if value is not None:
+            self._saw(trial, user, value)
+
+    @rule(by=st.floats(-1e9, 1e9))
+    def clock_jump(self, by: float) -> None:
+        """A worker is opened and releases while the clock stands elsewhere."""
+        now = time.time() + by
+        with mock.patch.object(time, "time", lambda: now):
+            self.open_worker(0)
+
+    # Files ----------------------------------------------------------------------------------
+
+    @rule(file=st.integers(0, 3))
+    def back_up(self, file: int) -> None:
+        self.backups.append(self.folder / f"backup{len(self.backups)}.db")
+        shutil.copy(self.files[file % len(self.files)], self.backups[-1])
+
+    @precondition(lambda self: self.backups)
+    @rule(file=st.integers(0, 3), backup=st.integers(0, 99), in_place=st.booleans())
+    def set_back(self, file: int, backup: int, in_place: bool) -> None:
+        path, source = self.files[file % len(self.files)], self.backups[backup % len(self.backups)]
+        if in_place:
+            path.write_bytes(source.read_bytes())
+        else:
+            shutil.copy(source, self.folder / "new")
+            os.replace(self.folder / "new", path)
+        self.touched = True
+
+    @precondition(lambda self: len(self.files) < 3)
+    @rule(file=st.integers(0, 3))
+    def copy(self, file: int) -> None:
+        path = self.folder / f"copy{len(self.files)}.db"
+        shutil.copy(self.files[file % len(self.files)], path)
+        self.files.append(path)
+        self.touched = True
+
+    # The reference --------------------------------------------------------------------------
+
+    @invariant()
+    def a_release_has_one_published_value(self) -> None:
+        assert all(len(values) == 1 for values in self.published.values()), self.published
+
+    @invariant()
+    def no_user_pays_more_than_the_budget(self) -> None:
+        paid: defaultdict[str, float] = defaultdict(float)
+        for trial in self.published:
+            paid[self.payer[trial]] += MECHANISM.epsilon
+        assert max(paid.values(), default=0.0) <= BUDGET * (1 + 1e-9), paid
+
+    @invariant()
+    def whoever_answers_has_charged_for_everything(self) -> None:
+        for curator, _ in self.workers:
+            try:
+                with curator.run.transaction() as tx:
+                    curator.run.check(tx)
+                    charged = {trial for trial, *_ in tx.plays()}
+            except VaultError:
+                assert self.touched
+                continue
+            assert set(self.published) <= charged
+
+
+def run_machine(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        Releases,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            verbosity=Verbosity.quiet,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_what_left_the_process_was_charged_for_whatever_happens() -> None:
+    run_machine(12, 20)
+
+
+@pytest.mark.soak
+def test_what_left_the_process_was_charged_for_whatever_happens_long() -> None:
+    run_machine(1500, 40)
+
+
+def _nothing(*_: Any) -> None:
+    """A check that checks nothing."""
+
+
+BROKEN = {
+    "the head is never compared": (("confirm", _nothing), ("_check_places", lambda *_: None)),
+    "places are never compared": (("_check_places", lambda *_: None),),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROKEN)
+def test_control_a_run_that_compares_nothing_is_caught(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privbo_plugins.store import run
+
+    for attribute, nothing in BROKEN[name]:
+        monkeypatch.setattr(run, attribute, nothing)
+    with pytest.raises(AssertionError):
+        run_machine(300, 40)
