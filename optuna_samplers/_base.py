@@ -40,6 +40,7 @@ from optuna_samplers._study import (
     failures_in,
     frozen_of,
     key_of,
+    must_be_released,
     outputs_of,
     refuse_multi_objective,
     refuse_optuna_search,
@@ -86,6 +87,7 @@ class _StudyState:
         self.told: dict[str, float] = {}
         self.audited: set[int] = set()
         self.found: list[str] = []
+        self.shown: set[str] = set()
         self.warned = False
         self._distributions: dict[str, BaseDistribution] = {}
         self._space: Space | None = None
@@ -372,7 +374,9 @@ class PrivateSampler(BaseSampler):
 
     def _expose(self, study: Study, own: _StudyState, reason: str, fix: str = "") -> None:
         own.session.mark_unprotected(reason)
-        self._show(study, own)
+        if reason not in own.shown:
+            own.shown.add(reason)
+            self._show(study, own)
         if not own.warned:
             own.warned = True
             warnings.warn(
@@ -580,8 +584,9 @@ class PrivateSampler(BaseSampler):
         _, constants = own.session.fixed()
         released, vouched = self._explained(own, new)
         for reason in dict.fromkeys(_suspicions(new, released, vouched, constants)):
-            own.session.mark_unprotected(reason)
-            own.found.append(reason)
+            if reason not in own.found:
+                own.session.mark_unprotected(reason)
+                own.found.append(reason)
         if constants is not None:  # until then nothing can be compared with them
             own.audited |= {trial.number for trial in new if trial.state.is_finished()}
 
@@ -591,8 +596,7 @@ class PrivateSampler(BaseSampler):
     ) -> tuple[Mapping[str, float], frozenset[str]]:
         """Values released, and outputs vouched for; of the vault's only what trials call for."""
         released: dict[str, float] = own.told
-        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        if any(key_of(trial) not in released for trial in complete):
+        if any(must_be_released(t) and key_of(t) not in released for t in trials):
             stored = own.session.published()
             released = {key: value for key, (_, _, value) in stored.items()} | released
         outputs = any(outputs_of(trial) for trial in trials)
@@ -677,7 +681,7 @@ def _suspicions(
         for operation in outputs_of(trial):
             if f"trial.{operation}/{key}" not in vouched:
                 yield f"the study holds {operation} data nobody vouched for"
-        if trial.state == TrialState.COMPLETE and not _shows(trial, released.get(key)):
+        if must_be_released(trial) and not _shows(trial, released.get(key)):
             yield "the study holds values that were not released"
         if constants is not None and not holds(constants, constants_of(trial.distributions)):
             yield CONSTANT_CHANGED

@@ -33,6 +33,7 @@ from optuna_samplers._study import (
     failures_in,
     frozen_of,
     key_of,
+    must_be_released,
     outputs_of,
     refuse_multi_objective,
     refuse_shared_database,
@@ -122,7 +123,7 @@ def _suspicions(trial: FrozenTrial) -> list[str]:
     found, vouched = [], trial.user_attrs.get(VOUCHED_ATTR, [])
     if any(operation not in vouched for operation in outputs_of(trial)):
         found.append("trials hold data beside the reward that nobody vouched for")
-    if trial.state == TrialState.COMPLETE and not shows_release(trial):
+    if must_be_released(trial) and not shows_release(trial):
         found.append(PLAIN)
     return found
 

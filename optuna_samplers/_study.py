@@ -50,11 +50,10 @@ def frozen_of(trial: optuna.Trial) -> FrozenTrial:
 def outputs_of(trial: FrozenTrial) -> list[str]:
     """Operations that must have put something into a trial besides parameters and value.
 
-    A pruned trial's value is what it has reported last; no other one has any, unless it was
-    added from elsewhere.
+    A pruned trial's value is what it has reported last, unless it was added from elsewhere.
     """
     found = []
-    if trial.state != TrialState.COMPLETE and trial.values and not _reported(trial):
+    if trial.state == TrialState.PRUNED and trial.values and not _reported(trial):
         found.append("add_trial")
     if trial.intermediate_values:
         found.append("report")
@@ -63,6 +62,12 @@ def outputs_of(trial: FrozenTrial) -> list[str]:
     if trial.constraints:
         found.append("set_constraint")
     return found
+
+
+def must_be_released(trial: FrozenTrial) -> bool:
+    """Whether a trial has a value to compare; storages show one shortly before it is complete."""
+    shown = bool(trial.values) and trial.state != TrialState.PRUNED
+    return shown or trial.state == TrialState.COMPLETE
 
 
 def _reported(trial: FrozenTrial) -> bool:
