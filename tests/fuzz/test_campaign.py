@@ -6,6 +6,7 @@ A failure names the input by its number; ``rng_of(parser, seed, number)`` draws 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class TestParser:
     ) -> None:
         outcome = campaign(parser, share, seed=0, folder=tmp_path)
         with capsys.disabled():
-            print(json.dumps(outcome.line()), flush=True)
+            print(json.dumps(outcome.line()), file=sys.stderr, flush=True)  # xdist drops stdout
         assert outcome.wrong == []
         assert outcome.inputs == share
 
