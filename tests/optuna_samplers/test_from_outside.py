@@ -72,7 +72,7 @@ def test_the_guarantee_is_in_the_algorithms_own_words_and_keeps_the_limits_of_al
     assert (guarantee.mu, guarantee.n_releases, guarantee.n_records) == (MU, T, N)
     assert guarantee.mu_spent == pytest.approx(MU)
     text = str(guarantee)
-    assert "operating system's entropy on means of clipped values, one a trial; every" in text
+    assert "system's entropy) on means of clipped values, one a trial; every" in text
     assert f"trials={T}" in text
     assert "gradient" not in text
     assert "training_mu" in text  # what no algorithm can take back
