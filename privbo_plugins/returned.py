@@ -60,13 +60,14 @@ def as_reward(returned: Any) -> float:
     a failed trial would tell of its user.
 
     Raises:
-        NotARewardError: If it is a collection of none or several.
+        NotARewardError: If it is a collection of none or several, or nothing was returned at all:
+            a forgotten ``return`` would spend every user's privacy on nothing.
 
     Example:
         >>> as_reward([0.25]), as_reward("n/a")
         (0.25, nan)
     """
-    array = _quietly_converted(returned)
+    array = None if returned is None else _quietly_converted(returned)
     if array is None or array.size != 1:
         raise NotARewardError(
             "The objective must return one reward, the one user's of this trial; got none or "

@@ -179,6 +179,8 @@ def listed(package: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
     call = next(node for node in ast.walk(branch) if isinstance(node, ast.Call))
     homes: dict[str, list[str]] = ast.literal_eval(call.args[1])
     interpreter = {name: home for home, names in homes.items() for name in names}
+    older = [node.target for node in branch.body if isinstance(node, ast.AnnAssign)]
+    editors |= {n.id: interpreter[n.id] for n in older if isinstance(n, ast.Name)}
     return editors, interpreter, list(import_module(package).__all__)
 
 
