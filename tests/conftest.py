@@ -43,6 +43,7 @@ LONG = [
     "optuna_samplers/test_federated_crash.py",
     "optuna_samplers/test_crash.py",
     "leaks/test_optuna.py",
+    "independence/test_independence.py",
     "optuna_samplers/test_processes.py",
     "optuna_samplers/test_po_gp_ucb.py",
     "engine/test_crowd.py",

@@ -10,6 +10,7 @@ import copy
 import json
 import math
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -483,6 +484,25 @@ def test_outcomes_that_are_none_are_refused_without_quoting_one(bad: Any) -> Non
     with pytest.raises(ValueError, match="one number for each of the 12 rows") as refused:
         curator_of(outcomes=bad)
     said_nothing(refused.value)
+
+
+class Talkative:
+    """Warns of what it is."""
+
+    def __float__(self) -> float:
+        warnings.warn(f"{SECRET} is unusual", RuntimeWarning, stacklevel=1)
+        return SECRET
+
+
+@pytest.mark.parametrize("action", ["error", "always"])
+@pytest.mark.parametrize("odd", [np.ma.masked, np.complex64(0.25), Talkative()], ids=range(3))
+def test_an_odd_cell_or_outcome_is_taken_without_a_warning(odd: Any, action: Any) -> None:
+    rows, outcomes = X.tolist(), Y.tolist()
+    rows[3][1] = outcomes[3] = odd
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        curator_of(rows, outcomes=outcomes, **PRIVATE).release()
+    assert not caught
 
 
 @pytest.mark.parametrize("row", [-1, 12, 1.0, True, "3", None, np.float64(1.0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,8 @@ def _numbers(values: Any) -> Array:
     if isinstance(values, np.ma.MaskedArray):
         return np.empty(0)
     try:
-        with np.errstate(all="ignore"):  # a warning would tell of an extreme entry
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning would tell of an odd entry
             return np.array(values, dtype=float)
     except Exception:  # what it says may quote an entry
         return np.empty(0)

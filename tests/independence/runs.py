@@ -1,0 +1,513 @@
+"""The systems, each as a short run on data of which one entry is given.
+
+Everything but that entry is the same in all runs, and so is what the noise source returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import optuna
+import ray.cloudpickle as cloudpickle
+from ray import tune
+
+from optuna_samplers import (
+    DPFTSDESampler,
+    FederatedServer,
+    LDPATAGPUCBSampler,
+    LDPGPUCBSampler,
+    POGPUCBSampler,
+    answer_trials,
+    ldp_objective,
+)
+from privbo_plugins.errors import PrivacyError
+from privbo_plugins.federation import connect
+from privbo_plugins.sessions.rows import Curator
+from raytune_searchers import DUETSSearch, LDPGPUCBSearch, POGPUCBSearch, answering
+from raytune_searchers._agents import AgentHost
+from raytune_searchers._rewards import RewardSearch
+from tests.independence.sealed import IN_MEMORY, Deaf
+from tests.independence.seen import Run, Seen
+from tests.independence.zoo import ORDINARY
+from tests.raytune_searchers import federated_scenes, runs
+from tests.raytune_searchers.hosts import LocalRay, play
+from tests.systems import (
+    SQUARE,
+    duets_sampler,
+    federation_config,
+    records_sampler,
+)
+
+N, PLACE = 6, 3
+"""Records, and which of them is the odd one."""
+
+_entry: list[Callable[[], Any]] = []
+"""What makes the odd record; functions below look here, so that no pickle of them holds it."""
+
+
+def given(entry: Callable[[], Any]) -> None:
+    _entry[:] = [entry]
+
+
+def losses(x: float) -> list[Any]:
+    """One a record; a plain list, as users return it."""
+    found: list[Any] = [(x - i / N) ** 2 for i in range(N)]
+    found[PLACE] = _entry[0]()
+    return found
+
+
+# Records: DP-GIBO -------------------------------------------------------------------------------
+
+
+def _records(trial: Any) -> Any:
+    return losses(trial.suggest_float("x", 0, 1))
+
+
+def _array(trial: Any) -> Any:
+    return np.array(_records(trial), dtype=object)
+
+
+def _computed(trial: Any) -> Any:
+    """A parameter with one value, which is the odd record's."""
+    value = _entry[0]()
+    trial.suggest_float("mean", value, value)
+    return _records(trial)
+
+
+def _later(trial: Any) -> Any:
+    """Only the second trial's is odd: the first one fixed what a vector is."""
+    found = _records(trial)
+    return found if trial.number == 1 else [*found[:PLACE], ORDINARY, *found[PLACE + 1 :]]
+
+
+def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: Any) -> None:
+    """In Optuna: the plan, and everything that can be asked of the sampler."""
+    given(entry)
+    sampler = records_sampler(**({"noise": Deaf(), "vault": seen.vault} | settings))
+    private = seen.telling(sampler.private(objective))
+    study = seen.optimize(sampler, private, 12)
+    seen.add_guarantee(sampler.guarantee(study))
+    for question in (sampler.recommend, sampler.history):
+        seen.add_objects(**{question.__name__: _asked(seen, question, study)})
+    seen.add_vault()
+    sampler.purge(study)
+    seen.add("vault", "after it was purged", b"".join(_bytes(seen)))
+
+
+def journal(seen: Seen, entry: Any) -> None:
+    """With a journal for a storage, and the vault in memory."""
+    seen.kind = "journal"
+    records(seen, entry, vault=None)
+
+
+def _asked(seen: Seen, question: Callable[..., Any], *args: Any) -> Any:
+    """The answer, or None; a refusal is an answer too."""
+    try:
+        return seen.telling(question)(*args)
+    except (ValueError, PrivacyError):
+        return None
+
+
+def _bytes(seen: Seen) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(seen.vault_folder.iterdir())]
+
+
+def told(seen: Seen, entry: Any) -> None:
+    """In Optuna under ask/tell, where what is refused may be told again."""
+    given(entry)
+    sampler = records_sampler(noise=Deaf(), vault=seen.vault)
+    study = optuna.create_study(storage=seen.storage(), study_name="s", sampler=sampler)
+    with seen.recorded():
+        for _ in range(3):
+            trial = study.ask()
+            vector = _records(sampler.guarded(trial))
+            try:
+                seen.telling(sampler.tell_private)(trial, vector)
+            except ValueError:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    seen.add_files()
+    seen.add_objects(sampler=sampler, trials=study.trials)
+    seen.add_guarantee(sampler.guarantee(study))
+    seen.add_vault()
+
+
+# Rewards: LDP, DUETS ----------------------------------------------------------------------------
+
+
+def _reward(trial: Any) -> Any:
+    x = trial.suggest_float("x", 0, 1)
+    return _entry[0]() if trial.number == PLACE else 1 - abs(x - 0.4)
+
+
+def _computed_reward(trial: Any) -> Any:
+    value = _entry[0]()
+    trial.suggest_float("mean", value, value)
+    return _reward(trial)
+
+
+def rewards(
+    seen: Seen,
+    entry: Any,
+    *,
+    build: Any = None,
+    mechanism: str = "laplace",
+    objective: Any = _reward,
+) -> None:
+    """In Optuna: one user's reward is the odd one."""
+    given(entry)
+    how: dict[str, Any] = {
+        "reward_range": (0.0, 1.0),
+        "mechanism": mechanism,
+        "delta": 1e-5 if mechanism == "gaussian" else None,
+        "vault": seen.vault,
+        "noise": Deaf(),
+    }
+    if build is None:
+        sampler: Any = optuna.samplers.TPESampler(seed=0, n_startup_trials=3)
+        private: Any = ldp_objective(objective, epsilon=1.0, user_id=_user, **how)
+    else:
+        sampler = build(epsilon=1.0, seed=0, **how)
+        private = sampler.private(objective, user_id=_user)
+    study = seen.optimize(sampler, seen.telling(private), PLACE + 4)
+    seen.add_guarantee(private.guarantee(study))
+    seen.add_objects(objective=private)
+    if hasattr(sampler, "recommend"):
+        seen.add_objects(recommendation=_asked(seen, sampler.recommend, study))
+    seen.add_vault()
+
+
+def _user(trial: Any) -> str:
+    return f"user {trial.number % 2}"
+
+
+def _duets(**settings: Any) -> Any:
+    return duets_sampler(**({"discretisation": 32, "first_epoch": 1} | settings))
+
+
+# A federation: DP-FTS-DE ------------------------------------------------------------------------
+
+_SERVER = ("join", "broadcasts")
+
+
+def _vector(entry: Callable[[], Any], length: int) -> Any:
+    """What an agent sends."""
+    found: list[Any] = np.linspace(-1.0, 1.0, length).tolist()
+    found[PLACE] = entry()
+    return found
+
+
+def _gather_server(seen: Seen, server: Any) -> None:
+    texts = [server, server.config, server.ledger(), server.guarantee(), server.broadcasts()]
+    seen.add("texts", "server", "\n".join(map(repr, texts)))
+    seen.add_messages(broadcasts=server.broadcasts())
+    seen.add_vault()
+
+
+def rounds(seen: Seen, entry: Any, *, wire: bool = False) -> None:
+    """One agent's vectors are odd; agent 1 and the server's operator must not see it."""
+    config = federation_config(2)
+    with seen.recorded():
+        server = FederatedServer(config, vault=seen.vault, deadline=30.0, noise=Deaf())
+        if wire:
+            server.listen(f"{seen.vault_folder}/socket", secret=b"s" * 32)
+        links: list[Any] = [
+            connect(server.invitation(n)) if wire else server.connect(n) for n in range(2)
+        ]
+        for _ in range(config.n_rounds):
+            t = links[1].submit(np.ones(config.message_length))
+            vector = _vector(entry, config.message_length)
+            with contextlib.suppress(ValueError):
+                seen.telling(links[0].submit)(np.array(vector, dtype=float))
+            server.close_round()  # if it was refused
+            seen.telling(links[1].collect)(t)
+        if wire:
+            for link in links:
+                link.close()
+            server.close()
+    _gather_server(seen, server)
+
+
+def agents(seen: Seen, entry: Any) -> None:
+    """What one agent's objective returns is odd; its own study is its own secret."""
+    given(entry)
+    config = federation_config(2)
+    server = FederatedServer(config, vault=seen.vault, deadline=30.0, noise=Deaf())
+    with seen.recorded(hosts=False):
+        studies = [
+            optuna.create_study(
+                sampler=DPFTSDESampler(server.connect(n), search_space=SQUARE, seed=n)
+            )
+            for n in range(2)
+        ]
+        for number in range(config.n_startup + config.n_rounds + 1):
+            for study in studies:
+                if number >= config.n_startup:
+                    study.sampler.send(study)
+            for n, study in enumerate(studies):
+                _at_home(study, _agents_objective(n))
+    seen.blobs["console"].clear()  # in one process an agent's own study speaks there too
+    seen.add_objects(trials=studies[1].trials)
+    _gather_server(seen, server)
+
+
+def _at_home(study: optuna.Study, objective: Callable[[Any], Any]) -> None:
+    """A trial of an agent's own study, of which nobody else hears, whatever Optuna makes of it."""
+    with warnings.catch_warnings(), contextlib.suppress(AssertionError):
+        warnings.simplefilter("ignore")
+        study.optimize(objective, n_trials=1, catch=(Exception,))
+
+
+def _agents_objective(n: int) -> Callable[[Any], Any]:
+    def objective(trial: Any) -> Any:
+        x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", -2, 2)
+        return _entry[0]() if n == 0 else x + y
+
+    return objective
+
+
+# Rows that somebody else models: PO-GP-UCB ------------------------------------------------------
+
+N_ROWS = 12
+
+
+def _curator(seen: Seen, *, rows: bool, entry: Callable[[], Any], **settings: Any) -> Curator:
+    X: list[Any] = [[i / N_ROWS, 0.5] for i in range(N_ROWS)]
+    if rows:
+        X[PLACE] = [entry(), 0.75]
+    how: dict[str, Any] = {"bounds": [(0, 1)] * 2, "outcomes": _outcome, "vault": seen.vault}
+    answers = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
+    return Curator(X, epsilon=4.0, delta=1e-6, noise=Deaf(), **(how | answers | settings))
+
+
+def _outcome(row: int) -> Any:
+    return _entry[0]() if row == PLACE else row / N_ROWS
+
+
+def _public(seen: Seen, curator: Any) -> Any:
+    """What is given to the modeler."""
+    table = seen.telling(curator.release)()
+    table.save(seen.folder / "table.npz")
+    seen.add_messages(table=[table.Z.tobytes(), table.certificate])
+    return table
+
+
+def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
+    """In Optuna: one row is the odd one, or one row's outcome."""
+    given(entry if odd == "outcome" else lambda: ORDINARY)
+    with seen.recorded():
+        try:
+            make = seen.telling(_curator)
+            curator = make(seen, rows=odd == "row", entry=entry, **settings)
+            _public(seen, curator)
+        except ValueError:
+            return
+        sampler = POGPUCBSampler(seen.folder / "table.npz", seed=0)
+        study = optuna.create_study(
+            storage=seen.storage(), study_name="s", direction="maximize", sampler=sampler
+        )
+        study.enqueue_trial({"row": PLACE})
+        for _ in range(4):
+            study.ask().suggest_int("row", 0, N_ROWS - 1)
+            with contextlib.suppress(ValueError):
+                seen.telling(answer_trials)(study, curator)
+    seen.add_files()
+    seen.add_guarantee(sampler.guarantee(study))
+    seen.add_guarantee(curator.guarantee(), "curator ")
+    seen.add("texts", "curator", f"{curator}{curator!r}")
+    seen.add_objects(
+        sampler=sampler, trials=study.trials, best=_asked(seen, sampler.recommend, study)
+    )
+    seen.add_vault()
+
+
+# Ray --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _local_ray() -> Iterator[None]:
+    """Nothing of it is left to the next run."""
+    local = LocalRay()
+    with local.installed():
+        try:
+            yield
+        finally:
+            local.end_driver()
+
+
+def _config_losses(config: dict[str, Any]) -> Any:
+    return losses(config["x"])
+
+
+def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
+    """What Tune would write, and what its user holds."""
+    for trial in trials:
+        seen.add("storage", f"result of {trial.trial_id}", repr((trial.config, trial.rows)))
+        if trial.error is not None:
+            seen.add_error(trial.error)
+    search.save(str(seen.folder / "searcher-state.pkl"))
+    seen.add_objects(search=search)
+    seen.add_guarantee(search.guarantee())
+    seen.add_guarantee(search.guarantee(trials), "of the results ")
+    for name in ("history", "recommend", "summary"):
+        question = getattr(search, name, None)
+        told = _asked(seen, question) if callable(question) else question
+        seen.add_objects(**{name: told})
+    seen.add_files()
+    search.close()
+    seen.add_vault()
+
+
+def ray_records(seen: Seen, entry: Any, *, vault: bool = True) -> None:
+    """In Ray's searcher hooks, with hosts in this process."""
+    given(entry)
+    with _local_ray(), seen.recorded():
+        handle = {"vault": seen.vault, "run": "r"} if vault else {}
+        search = runs.make_search(noise=Deaf(), **handle)
+        runs.begun(search)
+        private = search.private(_config_losses)
+        seen.add("pickles", "trainable", cloudpickle.dumps(private))
+        trials = play(search, private, 9)
+        _gather_search(seen, search, trials)
+
+
+_played: list[int] = []
+
+
+def _config_reward(config: dict[str, Any]) -> Any:
+    _played.append(1)
+    return _entry[0]() if len(_played) == PLACE else 1 - abs(config["x"] - 0.4)
+
+
+def _config_user(config: dict[str, Any]) -> str:
+    return f"user {len(_played) % 2}"
+
+
+def ray_rewards(seen: Seen, entry: Any, *, kind: type[RewardSearch], **settings: Any) -> None:
+    """Likewise: one user's reward is the odd one."""
+    given(entry)
+    _played.clear()
+    own: dict[str, Any] = {
+        "reward_range": (0.0, 1.0), "metric": "reward", "mode": "max", "seed": 1, "run": "r",
+        "vault": seen.vault, "noise": Deaf(),
+    }  # fmt: skip
+    with _local_ray(), seen.recorded():
+        search = kind(epsilon=1.0, **(own | settings))
+        assert search.set_search_properties(None, None, {"x": tune.uniform(0.0, 1.0)})
+        private = search.private(_config_reward, user_id=_config_user)
+        trials = play(search, private, PLACE + 3)
+        _gather_search(seen, search, trials)
+
+
+def _agents_value(agent: int, config: dict[str, Any]) -> Any:
+    return _entry[0]() if agent == 0 else config["x"]
+
+
+@contextlib.contextmanager
+def _processes_of_their_own() -> Iterator[None]:
+    """What agents' hosts print and warn of is heard in their processes only."""
+    call = AgentHost.call
+
+    def quietly(host: AgentHost, operation: str, *args: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return call(host, operation, *args)
+
+    with (
+        mock.patch.object(AgentHost, "call", quietly),
+        mock.patch.object(traceback, "print_exc"),
+    ):
+        yield
+
+
+def ray_agents(seen: Seen, entry: Any) -> None:
+    """What one agent's objective returns is odd."""
+    given(entry)
+    with _local_ray(), seen.recorded(), _processes_of_their_own():
+        search = federated_scenes.make_search(
+            {"n_agents": 2}, noise=Deaf(), vault=seen.vault, run="r"
+        )
+        trials = play(search, search.private(_agents_value), 20)
+        _gather_search(seen, search, trials)
+    seen.tape.lines.pop(IN_MEMORY)  # of the agents' own vaults
+
+
+def ray_rows(seen: Seen, entry: Any, *, odd: str) -> None:
+    """One row is the odd one, or one row's outcome; the curator is in an actor."""
+    given(entry if odd == "outcome" else lambda: ORDINARY)
+    make = functools.partial(_curator, seen, rows=odd == "row", entry=entry)
+    with _local_ray(), seen.recorded():
+        _MAKE[:] = [make]
+        try:
+            answers = seen.telling(answering)(_make)
+        except ValueError:
+            return
+        table = _public(seen, answers)
+        search = POGPUCBSearch(
+            table, metric="answer", mode="max", seed=1, points_to_evaluate=[{"row": PLACE}]
+        )
+        trials = play(search, functools.partial(_answered, answers), 4)
+        seen.add_objects(answers=answers)
+        seen.add_guarantee(answers.guarantee(), "curator ")
+        search.close = answers.close  # type: ignore[attr-defined]
+        _gather_search(seen, search, trials)
+
+
+_MAKE: list[Callable[[], Curator]] = []
+
+
+def _make() -> Curator:
+    return _MAKE[0]()
+
+
+def _answered(answers: Any, config: dict[str, Any]) -> Any:
+    return {"answer": answers(config["row"])}
+
+
+# The table --------------------------------------------------------------------------------------
+
+LIST, REWARD, FLOATS, CELL = "a record", "a reward", "a coordinate", "a cell of a table"
+"""Where the odd entry stands, which decides what may stand there."""
+
+COMPUTED: dict[str, Run] = {
+    "records": functools.partial(records, objective=_computed),
+    "rewards": functools.partial(rewards, mechanism="duchi", objective=_computed_reward),
+}
+"""Runs with a parameter of one value, computed from what is private."""
+
+RUNS: dict[str, tuple[str, Run]] = {
+    "records": (LIST, records),
+    "records, in an array of objects": (LIST, functools.partial(records, objective=_array)),
+    "records, odd later": (LIST, functools.partial(records, objective=_later)),
+    "records, adaptive": (LIST, functools.partial(records, clipping_norm="adaptive")),
+    "records, in a journal": (LIST, journal),
+    "records, ask and tell": (LIST, told),
+    "records, ray": (LIST, ray_records),
+    "rewards, laplace": (REWARD, functools.partial(rewards, build=LDPGPUCBSampler)),
+    "rewards, duchi": (REWARD, functools.partial(rewards, mechanism="duchi")),
+    "rewards, piecewise": (REWARD, functools.partial(rewards, mechanism="piecewise")),
+    "rewards, hybrid": (
+        REWARD, functools.partial(rewards, build=LDPATAGPUCBSampler, mechanism="hybrid"),
+    ),
+    "rewards, gaussian": (REWARD, functools.partial(rewards, mechanism="gaussian")),
+    "rewards, ray": (
+        REWARD, functools.partial(ray_rewards, kind=LDPGPUCBSearch, mechanism="laplace"),
+    ),
+    "duets": (REWARD, functools.partial(rewards, build=_duets)),
+    "duets, ray": (REWARD, functools.partial(ray_rewards, kind=DUETSSearch, discretisation=32)),
+    "rounds": (FLOATS, rounds),
+    "rounds, sockets": (FLOATS, functools.partial(rounds, wire=True)),
+    "agents": (REWARD, agents),
+    "agents, ray": (REWARD, ray_agents),
+    "rows": (FLOATS, functools.partial(rows, odd="row")),
+    "rows, of objects": (CELL, functools.partial(rows, odd="row")),
+    "outcomes": (REWARD, functools.partial(rows, odd="outcome")),
+    "rows, ray": (FLOATS, functools.partial(ray_rows, odd="row")),
+    "outcomes, ray": (REWARD, functools.partial(ray_rows, odd="outcome")),
+}  # fmt: skip

@@ -1,0 +1,215 @@
+"""A world in which two runs differ by their data alone: entropy and clocks are fixed.
+
+Whatever passes between the parts of the product while a world is open is written on its tape:
+draws of noise, statements of the vault, calls of Ray's actors, frames of a federation.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import secrets
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import ray.cloudpickle as cloudpickle
+import tqdm.std
+
+from privbo_plugins.federation import wire
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.store.vault import Vault
+from tests.raytune_searchers import hosts
+
+NOON = datetime.datetime(2026, 1, 1, 12)
+
+
+class Tape:
+    """What was said between parts of the product, by channel, in order."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[str]] = {}
+        self._releases = np.random.default_rng(20)
+        self._words = random.Random(30)
+
+    def write(self, channel: str, line: str) -> None:
+        self.lines.setdefault(channel, []).append(line)
+
+    def release(self, size: int) -> np.ndarray:
+        """The next numbers of the fixed public sequence."""
+        return self._releases.normal(0.3, 0.4, size)
+
+    def word(self, bits: int) -> int:
+        """In the place of the system's entropy."""
+        return self._words.getrandbits(bits)
+
+
+_tape = Tape()
+
+
+class Deaf(SecureNoise):
+    """Draws as it should, from what it should, and then returns the public sequence instead.
+
+    The draw itself is made, so that what the noise library refuses is refused here too.
+    """
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        _tape.write("noise", f"gaussian {value.shape} {value.dtype} {scale!r}")
+        super().add_gaussian(value, scale)
+        return _tape.release(value.size)
+
+    def add_laplace(self, value: float, scale: float) -> float:
+        _tape.write("noise", f"laplace {type(value).__name__} {scale!r}")
+        super().add_laplace(value, scale)
+        return float(_tape.release(1)[0])
+
+    def flip(self, probability: float) -> bool:
+        _tape.write("noise", f"flip {probability!r}")
+        super().flip(probability)
+        return bool(_tape.word(1))
+
+    def integer(self, n: int) -> int:
+        _tape.write("noise", f"integer {n}")
+        return _tape.word(200) % n
+
+
+def _randomize(self: LocalMechanism, y: float, noise: Any, worst: float) -> float:
+    """A reward rounded by a fixed coin would show in the release: the draw is made and dropped."""
+    _REAL_RANDOMIZE(self, y, noise, worst)
+    return float(_tape.release(1)[0])
+
+
+_REAL_RANDOMIZE = LocalMechanism.randomize
+
+
+# Entropy and clocks -----------------------------------------------------------------------------
+
+
+class Still(datetime.datetime):
+    """A clock that stands still; what it tells is a plain datetime, so it pickles as one."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime.datetime:  # type: ignore[override]
+        return NOON.replace(tzinfo=tz)
+
+
+def _clocks() -> Iterator[Any]:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("optuna.") and vars(module).get("datetime") is datetime.datetime:
+            yield mock.patch.object(module, "datetime", Still)
+    yield mock.patch.object(tqdm.std, "time", return_value=0.0)
+    # A thread that draws every bar anew from time to time.
+    yield mock.patch.object(tqdm.std.TMonitor, "get_instances", return_value=[])
+
+
+def _uuid4() -> uuid.UUID:
+    return uuid.UUID(int=_tape.word(128), version=4)
+
+
+def _entropy() -> Iterator[Any]:
+    yield mock.patch.object(uuid, "uuid4", _uuid4)
+    for name, made in {
+        "randbits": lambda bits: _tape.word(bits),
+        "randbelow": lambda n: _tape.word(200) % n,
+        "token_bytes": lambda n=32: _tape.word(8 * n).to_bytes(n, "big"),
+        "token_hex": lambda n=32: _tape.word(8 * n).to_bytes(n, "big").hex(),
+    }.items():
+        yield mock.patch.object(secrets, name, made)
+
+
+# What is overheard ------------------------------------------------------------------------------
+
+
+class _Cursor:
+    def __init__(self, cursor: Any, channel: str) -> None:
+        self._cursor, self._channel = cursor, channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, text: str, bound: Any = ()) -> Any:
+        sizes = [_size(part) for part in (bound.values() if isinstance(bound, dict) else bound)]
+        _tape.write(self._channel, f"{text} {sizes}")
+        return self._cursor.execute(text, bound)
+
+    def fetchall(self) -> list[Any]:
+        rows = self._cursor.fetchall()
+        _tape.write(self._channel, f"{len(rows)} rows")
+        return list(rows)
+
+
+def _size(part: Any) -> str:
+    """Parameters themselves may be private; their kinds and lengths show in a file's size."""
+    length = f" {len(part)}" if isinstance(part, str | bytes) else ""
+    return type(part).__name__ + length
+
+
+class _Connection:
+    def __init__(self, connection: Any, channel: str) -> None:
+        self._connection, self._channel = connection, channel
+
+    def cursor(self) -> _Cursor:
+        return _Cursor(self._connection.cursor(), self._channel)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("commit", "rollback"):
+            _tape.write(self._channel, name)
+        return getattr(self._connection, name)
+
+
+STATEMENTS, IN_MEMORY = "statements", "statements in memory"
+"""Channels of vaults in a file and in a process."""
+
+
+def _connect(vault: Vault) -> Any:
+    return _Connection(_REAL_CONNECT(vault), IN_MEMORY if vault.in_memory else STATEMENTS)
+
+
+_REAL_CONNECT = Vault._connect
+
+
+def _called(process: hosts.Process, args: bytes) -> Any:
+    reply = _REAL_CALL(process, args)
+    operation, *_ = cloudpickle.loads(args)
+    _tape.write("messages", f"{operation} {len(args)} {len(cloudpickle.dumps(reply))}")
+    return reply
+
+
+_REAL_CALL = hosts.Process.call
+
+
+def _sent(sock: Any, message: Any) -> None:
+    """A frame's size, and its words but for what is drawn anew or is an agent's own."""
+    told = {k: v if k in ("call", "agent", "round", "error", "refused") else len(repr(v))
+            for k, v in message.items()}  # fmt: skip
+    agent = message.get("agent", "the server")
+    _tape.write(f"frames of {agent}", repr(told))
+    _REAL_SEND(sock, message)
+
+
+_REAL_SEND = wire._send
+
+
+def _overheard() -> Iterator[Any]:
+    yield mock.patch.object(Vault, "_connect", _connect)
+    yield mock.patch.object(hosts.Process, "call", _called)
+    yield mock.patch.object(wire, "_send", _sent)
+    yield mock.patch.object(LocalMechanism, "randomize", _randomize)
+
+
+@contextmanager
+def sealed() -> Iterator[Tape]:
+    """A world with a tape of its own."""
+    global _tape
+    _tape = Tape()
+    parts: tuple[Callable[[], Iterator[Any]], ...] = (_clocks, _entropy, _overheard)
+    with ExitStack() as stack:
+        for part in parts:
+            for patch in part():
+                stack.enter_context(patch)
+        yield _tape

@@ -1,0 +1,189 @@
+"""Controls: what a product would leave that did look at a record, and that the comparison sees it.
+
+A look is put where private values pass; each makes one slip, and one sink must show it.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.privacy import mechanisms
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.sessions import records, rows
+from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rounds import FederatedServer, RoundSum
+from privbo_plugins.store.vault import Transaction
+from raytune_searchers import _plays
+from raytune_searchers._channel import Channel
+from tests.independence.runs import RUNS
+from tests.independence.seen import differences, left_by
+from tests.independence.zoo import ORDINARY, ZOO
+
+Look = Callable[..., None]
+
+
+def looked_at(where: Any, name: str, look: Look) -> Any:
+    """A patch: ``look`` gets the arguments first."""
+    real = getattr(where, name)
+
+    def looked(*args: Any, **kwargs: Any) -> Any:
+        look(*args)
+        return real(*args, **kwargs)
+
+    return mock.patch.object(where, name, looked)
+
+
+def quotes(values: Any) -> None:
+    if not (np.abs(np.asarray(values, dtype=float)) < 5).all():
+        raise ValueError(f"unusual: {values!r}")
+
+
+def warns(values: Any) -> None:
+    if not np.isfinite(values).all():
+        warnings.warn("some record is not finite", PrivacyWarning, stacklevel=2)
+
+
+def logs(values: Any) -> None:
+    logging.getLogger("privbo").debug("norm %r", float(np.linalg.norm(values)))
+
+
+def prints(values: Any) -> None:
+    print(float(np.sum(values)))
+
+
+SLIPS: dict[str, tuple[Callable[[Any], None], str, str]] = {
+    "quotes": (quotes, "beyond the range", "exceptions"),
+    "warns": (warns, "nan", "warnings"),
+    "logs": (logs, "beyond the range", "log"),
+    "prints": (prints, "beyond the range", "console"),
+}
+"""What a look does, for which odd record, and where that must show."""
+
+PLACES: dict[str, tuple[str, Any, str, int]] = {
+    "records": ("records, ask and tell", mechanisms, "clip_values", 0),
+    "records, ray": ("records, ray", mechanisms, "clip_values", 0),
+    "rewards": ("rewards, duchi", LocalMechanism, "clip", 1),
+    "rewards, ray": ("rewards, ray", LocalMechanism, "clip", 1),
+    "duets": ("duets", LocalMechanism, "clip", 1),
+    "rounds": ("rounds", RoundSum, "add", 2),
+    "rows": ("rows", rows, "rows_within", 0),
+    "outcomes": ("outcomes", LocalMechanism, "clip", 1),
+}
+"""By system: a run, a function that private values pass, and which argument they are."""
+
+
+FAST = ("records", "records, ray")
+"""All slips of these are in the small version, of others one."""
+
+
+def shown(run: str, entry: str, patch: Any, folder: Path) -> set[str]:
+    """Sinks that show which of two runs was on the odd record."""
+    with patch:
+        left = [left_by(RUNS[run][1], ZOO[e] if e else _ordinary, folder) for e in ("", entry)]
+    return {name.partition(":")[0] for name in differences(*left)}
+
+
+def _ordinary() -> float:
+    return ORDINARY
+
+
+@pytest.mark.parametrize(("system", "slip"), [
+    pytest.param(
+        system, slip, marks=() if system in FAST or slip == "logs" else pytest.mark.soak
+    )
+    for system in PLACES for slip in SLIPS
+])  # fmt: skip
+def test_control_a_look_at_a_record_is_seen(system: str, slip: str, tmp_path: Path) -> None:
+    look, entry, sink = SLIPS[slip]
+    run, where, name, place = PLACES[system]
+    patch = looked_at(where, name, lambda *args: look(args[place]))
+    assert sink in shown(run, entry, patch, tmp_path)
+
+
+# Branches ---------------------------------------------------------------------------------------
+
+
+def inside(values: Any) -> bool:
+    """Whether nothing of it would be clipped."""
+    return bool((np.abs(np.asarray(values, dtype=float)) <= 1.0).all())
+
+
+def _of_losses(tx: Transaction, _trial: str, y: Any) -> None:
+    if inside(y):
+        tx.held()
+
+
+def _of_a_reward(curator: RewardCurator, _trial: str, reward: float, *_: Any) -> None:
+    if inside(reward):
+        curator.replay("another")
+
+
+def _of_a_vector(server: FederatedServer, _agent: int, message: Any) -> None:
+    if inside(message):
+        server.ledger()
+
+
+def _of_rows(curator: rows.Curator, *_: Any) -> None:
+    if inside(curator._X):
+        curator.answers()
+
+
+def _of_a_trial(channel: Channel, _admitted: Any, trial: str, _user: Any, reward: float) -> None:
+    if inside(reward):
+        channel.call("verdict", trial)
+
+
+BRANCHES: dict[str, tuple[str, Any, str, Look, str]] = {
+    "records": ("records, ask and tell", Transaction, "put_losses", _of_losses, "statements"),
+    "records, ray": ("records, ray", Transaction, "put_losses", _of_losses, "statements"),
+    "rewards": ("rewards, duchi", RewardCurator, "release", _of_a_reward, "statements"),
+    "rewards, ray": ("rewards, ray", _plays, "_release", _of_a_trial, "messages"),
+    "rounds": ("rounds", FederatedServer, "_submit", _of_a_vector, "statements"),
+    "rows": ("rows", rows.Curator, "release", _of_rows, "statements"),
+}
+"""A statement or a message that only records get of which nothing is clipped."""
+
+
+@pytest.mark.parametrize("system", BRANCHES)
+def test_control_a_statement_that_clipped_records_skip_is_seen(
+    system: str, tmp_path: Path
+) -> None:
+    run, where, name, look, sink = BRANCHES[system]
+    found = shown(run, "beyond the range", looked_at(where, name, look), tmp_path)
+    assert sink in found
+    assert "noise" not in found
+
+
+def test_control_a_draw_that_clipped_records_skip_is_seen(tmp_path: Path) -> None:
+    real = records.Session._draw
+
+    def draw(session: records.Session, query: Any, blocks: Any, scale: float) -> Any:
+        known = list(blocks)
+        if all(map(inside, known)):
+            session._noise.add_gaussian(np.zeros(1), scale)
+        return real(session, query, known, scale)
+
+    patch = mock.patch.object(records.Session, "_draw", draw)
+    assert "noise" in shown("records, ask and tell", "beyond the range", patch, tmp_path)
+
+
+def test_control_another_size_of_what_the_vault_holds_is_seen(tmp_path: Path) -> None:
+    real = Transaction.put_losses
+
+    def short(tx: Transaction, trial: str, y: Any) -> None:
+        real(tx, trial, y if inside(y) else np.tile(y, 2000))
+
+    patch = mock.patch.object(Transaction, "put_losses", short)
+    found = shown("records, ask and tell", "beyond the range", patch, tmp_path)
+    assert found >= {"files", "vault", "statements"}
