@@ -23,6 +23,7 @@ import tqdm.std
 from privbo_plugins.federation import wire
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
+from privbo_plugins.store import tables
 from privbo_plugins.store.vault import Vault
 from tests.raytune_searchers import hosts
 
@@ -120,6 +121,7 @@ def _entropy() -> Iterator[Any]:
         "token_hex": lambda n=32: _tape.word(8 * n).to_bytes(n, "big").hex(),
     }.items():
         yield mock.patch.object(secrets, name, made)
+    yield mock.patch.object(tables, "place_of", return_value="here")  # its files' numbers differ
 
 
 # What is overheard ------------------------------------------------------------------------------

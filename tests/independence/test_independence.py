@@ -55,7 +55,7 @@ def left_by_ordinary(name: str, folder: Path) -> dict[str, bytes]:
 
 SHAPE = "what is returned in a reward's place is of another outer shape, which is refused"
 TABLES = "arguments.py refuses a table of which one cell is no number, instead of a NaN there"
-CONSTANTS = "a parameter with a single value shows in the study what the objective computed"
+CONSTANTS = "a parameter with a single value in the first trial has nothing to be compared with"
 OTHER_SHAPE = ("none", "two-element list", "empty list", "dictionary", "array-like")
 NO_CELL = (
     "text", "bytes", "complex", "one-element list", "two-element list", "empty list",
@@ -186,9 +186,9 @@ def test_whoever_is_not_chosen_for_a_round_costs_it_the_same_work() -> None:
     known: dict[str, Any] = {"n_agents": 2, "q": 0.5, "z": 2.0, "n_rounds": 2, "n_startup": 1}
     config = FederationConfig(crowd="explore", n_features=20, **known)
     traces = []
-    for heads in (True, False):
+    for heads in (True, True, False):  # the first one builds what later ones keep
         server = FederatedServer(config, noise=Coins(heads), deadline=None)
         link, message = server.connect(0), np.ones(config.message_length)
         server.connect(1).submit(message)  # opens the round, and tosses its coins
         traces.append(work(lambda link=link, message=message: link.submit(message)))
-    assert traces[0] == traces[1]
+    assert traces[1] == traces[2]

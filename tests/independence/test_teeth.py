@@ -168,11 +168,11 @@ def test_control_a_statement_that_clipped_records_skip_is_seen(
 def test_control_a_draw_that_clipped_records_skip_is_seen(tmp_path: Path) -> None:
     real = records.Session._draw
 
-    def draw(session: records.Session, query: Any, blocks: Any, scale: float) -> Any:
+    def draw(session: records.Session, query: Any, blocks: Any, scale: float, noise: Any) -> Any:
         known = list(blocks)
         if all(map(inside, known)):
-            session._noise.add_gaussian(np.zeros(1), scale)
-        return real(session, query, known, scale)
+            noise.add_gaussian(np.zeros(1), scale)
+        return real(session, query, known, scale, noise)
 
     patch = mock.patch.object(records.Session, "_draw", draw)
     assert "noise" in shown("records, ask and tell", "beyond the range", patch, tmp_path)

@@ -215,7 +215,9 @@ def test_what_counts_as_a_number(reward: Any) -> None:
     assert private(optuna.create_study().ask()) == float(np.squeeze(reward))
 
 
-@pytest.mark.parametrize("odd", ["a", b"no", object(), 1j, [None], ["a"]], ids=lambda odd: type(odd).__name__)
+@pytest.mark.parametrize(
+    "odd", ["a", b"no", object(), 1j, [None], ["a"]], ids=lambda odd: type(odd).__name__
+)
 def test_what_is_no_number_completes_as_the_unwanted_end(odd: Any) -> None:
     """A trial that fails for some users would tell of them."""
     private = wrapped(lambda _: odd, noise=Exact(), reward_range=(-2.0, 3.0))
