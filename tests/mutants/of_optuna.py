@@ -112,4 +112,24 @@ MUTANTS = (
             "::test_plays_taken_over_from_another_study_are_not_free",
         ),
     ),
+    Mutant(
+        name="retries_train_for_nothing",
+        breaks="Every attempt of a trial pays for its training.",
+        file=f"{_HOST}/_base.py",
+        old="            own.prepaid.discard(number)\n",
+        new="            pass\n",
+        tests=(
+            f"{_TESTS}/test_lifecycle.py::test_an_objective_called_again_on_one_trial_pays_again",
+        ),
+    ),
+    Mutant(
+        name="a_study_that_remembers_nothing",
+        breaks="A study tells a vault that was set back from its own.",
+        file=f"{_HOST}/_base.py",
+        old="            session.shown_by(StudyWitness(study, session.run))\n",
+        new="            pass\n",
+        tests=(
+            f"{_TESTS}/test_set_back.py::test_a_study_refuses_a_vault_that_was_set_back[records]",
+        ),
+    ),
 )

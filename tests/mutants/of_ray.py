@@ -67,7 +67,7 @@ MUTANTS = (
         name="vault_set_back",
         breaks="A vault that shows less than the search has seen releases nothing more.",
         file=f"{_HOST}/_base.py",
-        old="            self._vault_id,\n            self._released,\n",
+        old="            self._vault_id,\n            self._head,\n",
         new="            self._vault_id,\n",
         tests=(
             f"{_TESTS}/test_hosts.py"

@@ -88,16 +88,77 @@ _RECORDS = (
     Mutant(
         name="charge_after_the_draw",
         breaks="Nothing is drawn before its charge is written and found to fit.",
-        file=f"{_ENGINE}/sessions/records.py",
-        old="        if self._mode == PRIVATE:\n"
-        "            self._charge(tx, query, scale)\n"
-        "        noisy = self._draw(query, blocks, scale)\n",
-        new="        noisy = self._draw(query, blocks, scale)\n"
-        "        if self._mode == PRIVATE:\n"
-        "            self._charge(tx, query, scale)\n",
+        file=f"{_ENGINE}/store/release.py",
+        old="        order.charge(tx)\n"
+        "        if self.tested:\n"
+        '            tx.mark("unprotected", TEST_NOISE)\n'
+        "        return _store(self._run, tx, order, order.draw(self._noise))\n",
+        new="        payload = order.draw(self._noise)\n"
+        "        order.charge(tx)\n"
+        "        if self.tested:\n"
+        '            tx.mark("unprotected", TEST_NOISE)\n'
+        "        return _store(self._run, tx, order, payload)\n",
         tests=(
             f"{_TESTS}/test_session.py"
             "::test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn",
+        ),
+    ),
+    Mutant(
+        name="nothing_is_replayed",
+        breaks="What was released once is never drawn again.",
+        file=f"{_ENGINE}/store/release.py",
+        old="        if known is not None:\n"
+        "            return known\n"
+        "        self._run.check(tx)\n",
+        new="        self._run.check(tx)\n",
+        tests=(
+            f"{_TESTS}/test_release.py::test_the_head_is_a_hash_of_everything_released_in_order",
+        ),
+    ),
+    Mutant(
+        name="a_head_that_nobody_compares",
+        breaks="A vault that was set back draws nothing.",
+        file=f"{_ENGINE}/store/run.py",
+        old="    if head.n and tx.link_at(head.n) != head.digest:\n",
+        new="    if head.n and tx.link_at(head.n) is None:\n",
+        tests=(
+            f"{_TESTS}/test_release.py"
+            "::test_a_vault_that_was_set_back_and_has_grown_again_is_told_apart",
+        ),
+    ),
+    Mutant(
+        name="copies_of_a_vault",
+        breaks="Of two copies of a vault one draws at most.",
+        file=f"{_ENGINE}/store/run.py",
+        old="        if place not in witness.places():\n            witness.show_place(place)\n",
+        new="",
+        tests=(
+            f"{_TESTS}/test_release.py"
+            "::test_of_two_workers_on_two_copies_of_a_vault_at_most_one_goes_on",
+        ),
+    ),
+    Mutant(
+        name="published_before_it_is_shown",
+        breaks="Whoever shows the releases hears of one before it is published.",
+        file=f"{_ENGINE}/store/run.py",
+        old="        if head != self._memory.head():\n            self._show()\n",
+        new="        self._memory.show(head)\n",
+        tests=(
+            f"{_TESTS}/test_release.py::test_a_release_is_published_only_once_its_head_is_shown",
+        ),
+    ),
+    Mutant(
+        name="tokens_that_never_end",
+        breaks="Of two attempts that draw on one charge one stores its draw.",
+        file=f"{_ENGINE}/store/vault.py",
+        old='        self._run("take_token", t=trial)\n'
+        '        self._run("hand_token", trial=trial, token=token)\n',
+        new='        row = self._one("token", trial=trial)\n'
+        "        if row is not None:\n"
+        "            return str(row[0])\n"
+        '        self._run("hand_token", trial=trial, token=token)\n',
+        tests=(
+            f"{_TESTS}/test_release.py::test_two_attempts_that_draw_on_one_charge_store_one_draw",
         ),
     ),
     Mutant(
@@ -209,11 +270,9 @@ _REWARDS = (
     Mutant(
         name="last_worker_wins",
         breaks="Of two workers that draw for one trial the first one's release stays.",
-        file=f"{_ENGINE}/sessions/rewards.py",
-        old="            if known is None:\n"
-        "                tx.store_play(trial, value)\n"
-        "            return value if known is None else known",
-        new="            tx.store_play(trial, value)\n            return value",
+        file=f"{_ENGINE}/store/release.py",
+        old="    if known is not None:\n        return known\n    if not tx.take_token(",
+        new="    if known is None and not tx.take_token(",
         tests=(
             f"{_TESTS}/test_plays.py"
             "::test_a_play_drawn_elsewhere_is_charged_once_and_stored_once[memory]",
@@ -285,9 +344,9 @@ _FEDERATION = (
     Mutant(
         name="no_coins",
         breaks="An agent is in a round only if its coin says so: the accounting counts on it.",
-        file=f"{_ENGINE}/sessions/rounds.py",
-        old="chosen = [choose(self._noise, self.config.q) for _ in range(self.config.n_agents)]",
-        new="chosen = [True for _ in range(self.config.n_agents)]",
+        file=f"{_ENGINE}/store/release.py",
+        old="return [choose(self._noise, q) for _ in range(n)]",
+        new="return [choose(self._noise, q) or True for _ in range(n)]",
         tests=(
             f"{_TESTS}/test_federated_mechanism.py"
             "::test_a_server_releases_what_its_coins_and_its_noise_say",

@@ -18,8 +18,14 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from optuna_samplers import DPGIBOSampler
-from privbo_plugins.errors import PrivacyError, PrivacyWarning
+from privbo_plugins.errors import (
+    ObjectiveFailedError,
+    PrivacyError,
+    PrivacyWarning,
+    VaultError,
+)
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.store.vault import Transaction
 from tests.optuna_samplers.runs import RECORDS, make_sampler, plane, squares, vault_facts
 from tests.optuna_samplers.scenes import studies
 from tests.worker import children
@@ -828,6 +834,82 @@ def test_training_costs_are_added_up() -> None:
     guarantee = sampler.guarantee(study)
     assert any("4 trainings" in n and "1-GDP" in n for n in guarantee.notes)
     assert guarantee.mu_spent < 1
+
+
+def test_every_attempt_of_a_trial_pays_for_its_training() -> None:
+    """Twelve trainings of four trials were charged as four."""
+    sampler, trained = make_sampler(training_mu=0.5), []
+
+    def objective(trial: Any) -> np.ndarray:
+        losses = squares(trial)
+        trained.append(trial.number)
+        if len(trained) % 3:
+            raise RuntimeError("the machine went away")
+        return losses
+
+    study = study_of(sampler)
+    retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
+    for _ in range(4):
+        study.optimize(sampler.private(objective), n_trials=1, catch=(Exception,))
+        for _ in range(2):
+            retry(study, study.trials[-1])
+            study.optimize(sampler.private(objective), n_trials=1, catch=(Exception,))
+    assert len(trained) == 12
+    training = [c for c in ledger(sampler, study) if c.population == "training"]
+    assert len(training) == 12
+    notes = " ".join(sampler.guarantee(study).notes)
+    assert "12 trainings declared 0.5-GDP each compose to 1.733-GDP" in notes
+
+
+def test_an_objective_called_again_on_one_trial_pays_again() -> None:
+    sampler, tries = make_sampler(training_mu=0.5), []
+
+    def objective(trial: Any) -> np.ndarray:
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError
+        return squares(trial)
+
+    study = study_of(sampler)
+    private = sampler.private(objective)
+
+    def twice(trial: optuna.Trial) -> float:
+        try:
+            return float(private(trial))
+        except ObjectiveFailedError:
+            return float(private(trial))
+
+    study.optimize(twice, n_trials=1)
+    assert "2 trainings" in str(sampler.guarantee(study))
+
+
+def test_a_training_is_remembered_as_paid_only_once_its_charge_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sampler = make_sampler(training_mu=0.5)
+    study = study_of(sampler)
+    sampler.guarantee(study)  # opens the run
+    charge = Transaction.charge
+
+    def refused(*_: Any) -> None:
+        raise VaultError("the vault is away")
+
+    monkeypatch.setattr(Transaction, "charge", refused)
+    with pytest.raises(VaultError):
+        study.ask()
+    monkeypatch.setattr(Transaction, "charge", charge)
+    study.optimize(sampler.private(squares), n_trials=1)
+    assert "1 trainings" in str(sampler.guarantee(study))
+
+
+def test_a_plan_shows_what_training_costs_and_where_it_ends() -> None:
+    space = {"x": optuna.distributions.FloatDistribution(0, 1)}
+    plan = make_sampler(training_mu=0.5).plan(space, 1000)
+    total = 0.5 * math.sqrt(plan.n_trials)
+    assert plan.training_total == pytest.approx(total)
+    assert f"{plan.n_trials} trainings" in str(plan)
+    assert "training" not in str(make_sampler().plan(space, 1000))
+    assert plan.to_dict()["training_mu"] == 0.5
 
 
 def test_training_is_charged_under_another_sampler_too() -> None:

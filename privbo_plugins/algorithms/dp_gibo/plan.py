@@ -38,6 +38,7 @@ from privbo_plugins.algorithms.dp_gibo.design import (
 from privbo_plugins.algorithms.dp_gibo.steps import DECAYING
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models.kernels import Isotropic
+from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.spaces import Array, Space
 
@@ -71,6 +72,7 @@ class Plan:
         clipping_norm: B at the start.
         step_size: eta, unit-cube units.
         average: Fraction of the last iterates averaged into the recommendation.
+        training_mu: Charged to the training records for each training; None if nothing is.
     """
 
     n_records: int
@@ -88,11 +90,17 @@ class Plan:
     clipping_norm: float
     step_size: float
     average: float
+    training_mu: float | None = None
 
     @property
     def n_trials(self) -> int:
         """Planned trials, K + T b + 1; without released values nobody evaluates the last one."""
         return self.n_starts + self.n_steps * self.batch_size + (self.n_values > 0)
+
+    @property
+    def training_total(self) -> float:
+        """What the planned trainings cost the training records, if none is tried again."""
+        return (self.training_mu or 0.0) * math.sqrt(self.n_trials)
 
     @property
     def noise_norm(self) -> float:
@@ -138,6 +146,12 @@ class Plan:
             steps,
             *(last if self.n_values else ["  no released values"]),
         ]
+        if self.training_mu is not None:
+            lines.append(
+                f"  {self.n_trials} trainings declared {not_below(self.training_mu, 4)}-GDP each "
+                f"compose to {not_below(self.training_total, 4)}-GDP for the training records;\n"
+                "  every further attempt of a trial adds one, and no budget ends them"
+            )
         if self.drowned:
             lines.append("  WARNING: the noise is likely to drown the signal")
         return "\n".join(lines)
@@ -271,6 +285,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         clipping_norm=B,
         step_size=_default_step_size(config, T) if config.step_size is None else config.step_size,
         average=config.average,
+        training_mu=config.training_mu,
     )
 
 

@@ -1,0 +1,162 @@
+"""A study remembers how far its releases had come, whatever happens to its vault."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from optuna_samplers import ldp_objective
+from privbo_plugins.errors import VaultError
+from tests.optuna_samplers.runs import make_sampler, rows, squares
+
+Go = Callable[[int], optuna.Study]
+
+
+def records(study: optuna.Study, vault: Path, n: int) -> None:
+    study.sampler = make_sampler(vault=f"sqlite:///{vault}")
+    study.optimize(study.sampler.private(squares), n_trials=n)  # type: ignore[attr-defined]
+
+
+def rewards(study: optuna.Study, vault: Path, n: int) -> None:
+    private = ldp_objective(
+        lambda trial: trial.suggest_float("x", 0, 1),
+        epsilon=1.0,
+        bound=1.0,
+        user_id="Jane",
+        vault=f"sqlite:///{vault}",
+    )
+    study.optimize(private, n_trials=n)
+
+
+SYSTEMS = {"records": records, "rewards": rewards}
+
+
+class Scene:
+    """A study on disk and a vault, each run by objects of its own, as after a restart."""
+
+    def __init__(self, folder: Path, system: str) -> None:
+        self.folder, self.run_in = folder, SYSTEMS[system]
+        self.vault, self.backup = folder / "vault.db", folder / "backup.db"
+        self.storage = f"sqlite:///{folder}/study.db"
+
+    def study(self) -> optuna.Study:
+        return optuna.create_study(storage=self.storage, study_name="s", load_if_exists=True)
+
+    def run(self, n: int, vault: Path | None = None) -> optuna.Study:
+        study = self.study()
+        self.run_in(study, vault or self.vault, n)
+        return study
+
+    def drawn(self) -> int:
+        return len(rows(self.vault, "SELECT * FROM privbo_chain"))
+
+
+@pytest.fixture(params=SYSTEMS)
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
+    return Scene(tmp_path, request.param)
+
+
+def test_a_study_refuses_a_vault_that_was_set_back(scene: Scene) -> None:
+    scene.run(2)
+    shutil.copy(scene.vault, scene.backup)
+    scene.run(2)
+    values = [trial.value for trial in scene.study().trials]
+    for _ in range(3):
+        shutil.copy(scene.backup, scene.vault)
+        before = scene.drawn()
+        with pytest.raises(VaultError, match="set back"):
+            scene.run(1)
+        assert scene.drawn() == before
+    assert [t.value for t in scene.study().trials if t.value is not None] == values
+
+
+def test_a_study_refuses_a_vault_that_was_set_back_and_has_grown_again(scene: Scene) -> None:
+    scene.run(2)
+    shutil.copy(scene.vault, scene.backup)
+    shutil.copy(scene.folder / "study.db", scene.folder / "old study.db")
+    scene.run(2)
+    later = (scene.folder / "study.db").read_bytes()
+    shutil.copy(scene.backup, scene.vault)
+    shutil.copy(scene.folder / "old study.db", scene.folder / "study.db")
+    scene.run(3)  # both were set back: nothing shows it, and the vault grows past where it was
+    (scene.folder / "study.db").write_bytes(later)
+    with pytest.raises(VaultError, match="set back"):
+        scene.run(1)
+
+
+def test_a_vault_that_is_set_back_while_a_sampler_lives_is_noticed(scene: Scene) -> None:
+    study = scene.run(2)
+    shutil.copy(scene.vault, scene.backup)
+    scene.run_in(study, scene.vault, 1)
+
+    def back(study: optuna.Study, trial: Any) -> None:
+        shutil.copy(scene.backup, scene.vault)
+
+    again = scene.study()
+    original = again.optimize
+
+    def optimize(objective: Any, n_trials: int) -> None:
+        original(objective, n_trials=n_trials, callbacks=[back])
+
+    again.optimize = optimize  # type: ignore[method-assign, assignment]
+    with pytest.raises(VaultError, match="set back"):
+        scene.run_in(again, scene.vault, 3)
+
+
+def test_workers_on_two_copies_of_a_vault_do_not_both_go_on(scene: Scene) -> None:
+    scene.run(2)
+    copy = scene.folder / "copy.db"
+    shutil.copy(scene.vault, copy)
+    scene.run(1, copy)  # whoever comes second finds what the first one has shown
+    with pytest.raises(VaultError, match=r"set back|copy"):
+        scene.run(1)
+
+
+def test_a_vault_and_a_study_that_move_go_on(scene: Scene) -> None:
+    scene.run(2)
+    elsewhere = Scene(scene.folder / "elsewhere", "records")
+    elsewhere.run_in = scene.run_in
+    elsewhere.folder.mkdir()
+    shutil.move(scene.vault, elsewhere.vault)
+    shutil.move(scene.folder / "study.db", elsewhere.folder / "study.db")
+    assert len(elsewhere.run(2).trials) == 4
+
+
+def test_a_study_of_an_older_version_goes_on_and_remembers_from_then(scene: Scene) -> None:
+    scene.run(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        forget(scene)
+    scene.run(1)
+    shutil.copy(scene.vault, scene.backup)
+    scene.run(1)
+    shutil.copy(scene.backup, scene.vault)
+    with pytest.raises(VaultError, match="set back"):
+        scene.run(1)
+
+
+def forget(scene: Scene) -> None:
+    """As an older version left both."""
+    import sqlite3
+
+    with sqlite3.connect(scene.vault) as vault:
+        vault.execute("DROP TABLE privbo_chain")
+        vault.execute("DELETE FROM privbo_marks WHERE kind = 'place'")
+    with sqlite3.connect(scene.folder / "study.db") as study:
+        study.execute(
+            "DELETE FROM study_user_attributes WHERE key LIKE 'privbo:head%' "
+            "OR key LIKE 'privbo:place%'"
+        )
+
+
+def test_nothing_of_it_shows_where_the_vault_is_in_memory() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=2)
+    assert not [name for name in study.user_attrs if "head" in name or "place" in name]
