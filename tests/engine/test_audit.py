@@ -186,7 +186,7 @@ class Redrawing(Session):
         if row is None or row.state != "done" or query is None:
             return super()._record(tx, trial, params, y)
         scale = gaussian_scale(query.sensitivity, query.mu)
-        noisy = self._noise.add_gaussian(query.statistic([y[:, None]]), scale)
+        noisy = self._outlet._noise.add_gaussian(query.statistic([y[:, None]]), scale)
         return float(noisy[0]) + query.offset, "start", False
 
 

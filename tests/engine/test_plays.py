@@ -972,7 +972,6 @@ class TalkativeTensor(Tensor):
 
 
 NO_NUMBERS = [
-    None,
     "Jane",
     b"Jane",
     bytearray(b"Jane"),

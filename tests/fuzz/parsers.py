@@ -539,7 +539,7 @@ def histories(scene: Scene) -> tuple[Draw, Read]:
     for number in range(4):
         history.append(number, np.full(len(SPACE), 0.25), float(number) / 3)
     history.told()
-    history._vault.close()
+    history._run.vault.close()
     whole = path.read_bytes()
     cells = _cells(path)
 
@@ -560,7 +560,7 @@ def histories(scene: Scene) -> tuple[Draw, Read]:
             assert np.isfinite(values).all()
             assert known.n_trials >= 0
         finally:
-            known._vault.close()
+            known._run.vault.close()
 
     return draw, read
 

@@ -252,7 +252,7 @@ def test_a_run_that_another_program_changed_is_refused(
 
 def test_a_schema_that_is_no_text_is_a_damaged_vault(tmp_path: Path) -> None:
     url, path = f"sqlite:///{tmp_path}/agent.db", tmp_path / "agent.db"
-    AgentHistory("a", SPACE, vault=url)._vault.close()
+    AgentHistory("a", SPACE, vault=url)._run.vault.close()
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA writable_schema=ON")
         database.execute(

@@ -488,7 +488,6 @@ def test_a_copied_study_is_not_claimed_to_be_less_than_it_is() -> None:
 def test_a_vault_in_the_studys_own_database_is_refused(tmp_path: Path) -> None:
     """It holds who was asked, by hashes that a list of names opens."""
     path, ran = tmp_path / "study.db", []
-    path.touch(0o600)
     private = wrapped(lambda _: ran.append(1) or 0.5, vault=f"sqlite:///{path}", user_id="Jane")
     study = optuna.create_study(storage=f"sqlite:///{tmp_path}/../{tmp_path.name}/study.db")
     with pytest.raises(VaultError, match="same database"):

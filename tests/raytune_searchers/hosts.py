@@ -109,6 +109,7 @@ class LocalRay:
     def __init__(self) -> None:
         self.running = True
         self._processes: dict[str, Process] = {}
+        self._memory: dict[bytes, bytes] = {}
 
     # What Ray offers ------------------------------------------------------------------------
 
@@ -154,6 +155,20 @@ class LocalRay:
     def get(self, reply: Reply) -> Any:
         return reply.get()
 
+    def _remembers(self) -> Any:
+        """The cluster's own memory, which outlives its actors."""
+        held = self._memory
+
+        def listed(prefix: bytes, **_: Any) -> list[bytes]:
+            return [key for key in held if key.startswith(prefix)]
+
+        return SimpleNamespace(
+            _internal_kv_initialized=lambda: True,
+            _internal_kv_get=lambda key, **_: held.get(key),
+            _internal_kv_put=lambda key, value, **_: held.update({key: value}),
+            _internal_kv_list=listed,
+        )
+
     def wait(self, replies: list[Reply], **_: Any) -> tuple[list[Reply], list[Reply]]:
         return replies, []
 
@@ -180,6 +195,7 @@ class LocalRay:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("is_initialized", "get_runtime_context", "get_actor"):
                 patch.setattr(ray, name, getattr(self, name))
+            patch.setattr(_actor, "kv", self._remembers())
             for name, original in real.items():
                 patch.setattr(ray, name, _either(getattr(self, name), original))
             yield self

@@ -147,7 +147,7 @@ class TestTrials:
             (2, REPORTED): TRIAL,
             (3, BEFORE): RAISE,
         }
-        with pytest.warns(PrivacyWarning, match="noise source"):
+        with pytest.warns(PrivacyWarning, match="noise came from a test"):
             results = fit(
                 search,
                 faulty(search, tmp_path, faults),
@@ -315,7 +315,7 @@ class TestVault:
     def test_a_vault_in_a_database_is_opened_again(self, tmp_path: Path) -> None:
         search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db", **SHORT)
         faults = {(0, BEFORE): KILL_VAULT, (1, STORED): LOSE_VAULT}
-        with pytest.warns(PrivacyWarning, match="noise source"):
+        with pytest.warns(PrivacyWarning, match="noise came from a test"):
             results = fit(
                 search, faulty(search, tmp_path, faults), tmp_path, max_concurrent_trials=2
             )
@@ -334,7 +334,7 @@ class TestVault:
             (3, BEFORE): LOSE_VAULT,
             (5, STORED): LOSE_VAULT,
         }
-        with pytest.warns(PrivacyWarning, match="noise source"):
+        with pytest.warns(PrivacyWarning, match="noise came from a test"):
             results = fit(search, faulty(search, tmp_path, faults), tmp_path)
         assert not results.errors
         assert len(results) == 7
