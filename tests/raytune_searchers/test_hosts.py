@@ -15,8 +15,18 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray
 
 from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch
-from raytune_searchers._channel import BLOCK_BYTES, OBJECTS_KNOWN, Channel, LossChannel, Reply
+from raytune_searchers._channel import (
+    BLOCK_BYTES,
+    OBJECTS_KNOWN,
+    Channel,
+    LossChannel,
+    Reply,
+    loss_channel,
+)
+from tests.raytune_searchers.hosts import crash
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -69,6 +79,47 @@ def test_a_vault_that_was_set_back_between_two_processes_is_noticed(tmp_path: Pa
     later.restore(str(tmp_path / "state"))
     with pytest.raises(VaultError, match="set back"):
         later._call("ask", "c", False)
+
+
+def test_a_vault_that_was_set_back_and_has_grown_again_is_noticed(tmp_path: Path) -> None:
+    """By a search that remembers the chain of releases, and not only how many there were."""
+    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    search = begun(make_search(vault=f"sqlite:///{path}"))
+    told(search, "a")
+    shutil.copy(path, backup)
+    told(search, "b")
+    search.save(str(tmp_path / "state"))
+    search._anchor.end()
+    shutil.copy(backup, path)
+    run_id = search._run
+    opened = open_vault(f"sqlite:///{path}")
+    session = Session.open(opened, f"ray/{run_id}", search._config, maximize=False)
+    session.set_space(search._space.public)
+    for trial in ("b", "c", "d"):  # somebody goes on with the backup, past where it was
+        x = session.ask(trial).x
+        space = session.space
+        session.tell(trial, space.decode(x), space, np.full(120, 0.5))
+    later = DPGIBOSearch(1, metric="loss", mode="min", vault=f"sqlite:///{path}")
+    later.restore(str(tmp_path / "state"))
+    with pytest.raises(VaultError, match="set back"):
+        later._call("ask", "e", False)
+
+
+def test_a_host_that_begins_again_over_a_vault_that_was_set_back_draws_nothing(
+    tmp_path: Path,
+) -> None:
+    """The cluster remembers what the host that ended had released, also before the search asks."""
+    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    search = begun(make_search(vault=f"sqlite:///{path}"))
+    told(search, "a")
+    shutil.copy(path, backup)
+    told(search, "b")
+    crash(search._actor_name)
+    shutil.copy(backup, path)
+    channel = loss_channel(search._actor_name)  # of a trial: nobody has joined the new host
+    with pytest.raises(VaultError, match="set back"):
+        channel.tell("b", np.zeros(1), np.full(120, 0.5))
+    search._anchor.end()
 
 
 def test_reading_does_not_disturb_a_run(tmp_path: Path) -> None:
