@@ -20,8 +20,20 @@ GUARANTEE_ATTR = "privbo:guarantee"
 EXPOSED_ATTR = "privbo:exposed"
 """Study attribute with the reason why nothing may be claimed for what it holds."""
 
-_OWN_STUDY_ATTRS = {"privbo:run", "privbo:ldp", "privbo:duets", GUARANTEE_ATTR, EXPOSED_ATTR}
-"""All user attributes that samplers and wrapped objectives give a study."""
+HEAD_ATTR, PLACE_ATTR = "privbo:head", "privbo:place"
+"""Study attributes: the end of a run's chain of releases, and where its vault has lain."""
+
+_OWN_STUDY_ATTRS = {
+    "privbo:run",
+    "privbo:ldp",
+    "privbo:duets",
+    "privbo:federation",
+    GUARANTEE_ATTR,
+    EXPOSED_ATTR,
+    HEAD_ATTR,
+    PLACE_ATTR,
+}
+"""All user attributes that samplers and wrapped objectives give a study, up to a run's name."""
 
 _OWN_ATTRS = {"privbo:play", "privbo:vouched", "privbo:role", "privbo:agent", "privbo:epoch"}
 """All user attributes that samplers and wrapped objectives give a trial."""
@@ -82,7 +94,8 @@ def failures_in(trials: Sequence[FrozenTrial]) -> int:
 
 def attributes_note(study: Study) -> list[str]:
     """What to say of study attributes that somebody else wrote: their names, if there are any."""
-    others = sorted(set(study.user_attrs) - _OWN_STUDY_ATTRS)
+    own = {name for name in study.user_attrs if _without_run(name) in _OWN_STUDY_ATTRS}
+    others = sorted(set(study.user_attrs) - own)
     if not others:
         return []
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
@@ -90,6 +103,11 @@ def attributes_note(study: Study) -> list[str]:
         "the study holds attributes which this sampler did not write and which are not covered: "
         f"{', '.join(others[:_NAMED])}{more}"
     ]
+
+
+def _without_run(name: str) -> str:
+    """``privbo:head`` of ``privbo:head:1f2e3d4c``."""
+    return ":".join(name.split(":")[:2])
 
 
 def whole(study: Study) -> Study:

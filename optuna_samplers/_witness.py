@@ -7,11 +7,9 @@ from typing import Any
 
 from optuna.study import Study
 
+from optuna_samplers._study import HEAD_ATTR, PLACE_ATTR
 from privbo_plugins.errors import VaultError
 from privbo_plugins.store.run import Head, Run
-
-HEAD_ATTR, PLACE_ATTR = "privbo:head", "privbo:place"
-"""Study attributes: the end of the chain of releases, and where the vault has lain."""
 
 
 class StudyWitness:

@@ -22,7 +22,7 @@ from ray.train._internal.session import get_session
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.returned import as_losses
-from privbo_plugins.scrub import OWN_ERRORS, attempt, own_error
+from privbo_plugins.scrub import attempt, retold
 from raytune_searchers._audit import VOUCH, flat
 from raytune_searchers._channel import Channel, Entry, loss_channel
 from raytune_searchers._space import TuneSpace
@@ -255,7 +255,7 @@ def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Turn | None, Any]:
         _refuse_nesting()
         return begin(config)
     except Exception as error:
-        return None, _own(error)
+        return None, retold(error)
 
 
 def _result(turn: Turn, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,12 +316,7 @@ def _released(turn: Turn, private: Any) -> tuple[float, Any]:
     try:
         return turn.release(private), None
     except BaseException as error:  # a library's panic is no Exception, and may quote its input
-        return NOT_MEASURED, _own(error)
-
-
-def _own(error: BaseException) -> Exception:
-    name, text = own_error(error)
-    return OWN_ERRORS[name](text)
+        return NOT_MEASURED, retold(error)
 
 
 def _translated(error: BaseException) -> BaseException | None:

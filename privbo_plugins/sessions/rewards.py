@@ -327,9 +327,9 @@ class RewardCurator(PlayLedger):
         self._outlet = Outlet(self.run, noise)
 
     @property
-    def tested(self) -> bool:
+    def uses_test_noise(self) -> bool:
         """Whether the noise is a test's."""
-        return self._outlet.tested
+        return self._outlet.uses_test_noise
 
     def release(self, trial: str, reward: float, user: User | None, worst: float) -> float:
         """Charges the user, privatises the reward and stores the release, in one transaction.

@@ -461,7 +461,7 @@ class Curator:
             mechanism=self.mechanism, n=self.n, d=self.d, r=int(Z.shape[1]),
             epsilon=self.epsilon, delta=self.delta, neighbor_distance=self.neighbor_distance,
             norm_bound=self.norm_bound, on_excess=self._on_excess, scaling=self._public_scaling(),
-            noise=TEST_NOISE if self._outlet.tested else _SYSTEM,
+            noise=TEST_NOISE if self._outlet.uses_test_noise else _SYSTEM,
             protected=not reasons, reasons=tuple(dict.fromkeys(reasons)),
             outcomes=answer_settings(self._private_answers),
             ledger={

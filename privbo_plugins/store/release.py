@@ -94,11 +94,11 @@ class Outlet:
     def __init__(self, run: Run, noise: NoiseSource | None = None) -> None:
         self._run = run
         self._noise: NoiseSource = SecureNoise() if noise is None else noise
-        if self.tested:
+        if self.uses_test_noise:
             run.mark_unprotected(TEST_NOISE)
 
     @property
-    def tested(self) -> bool:
+    def uses_test_noise(self) -> bool:
         """Whether the noise is a test's."""
         return not is_secure(self._noise)
 
@@ -114,7 +114,7 @@ class Outlet:
             return known
         self._run.check(tx)
         order.charge(tx)
-        if self.tested:
+        if self.uses_test_noise:
             tx.mark("unprotected", TEST_NOISE)
         return _store(self._run, tx, order, order.draw(self._noise))
 

@@ -332,11 +332,20 @@ def place_of(engine: sa.Engine, cursor: Any) -> str:
     if engine.dialect.name == "sqlite":
         found = os.stat(engine.url.database or "")
         return f"{platform.node()}/{found.st_dev}/{found.st_ino}"
-    cursor.execute(
-        "SELECT (SELECT system_identifier FROM pg_control_system()), oid, inet_server_addr(), "
-        "inet_server_port() FROM pg_database WHERE datname = current_database()"
+    parts = _row(
+        cursor,
+        "SELECT oid, inet_server_addr(), inet_server_port(), "
+        "has_function_privilege('pg_control_system()', 'EXECUTE') "
+        "FROM pg_database WHERE datname = current_database()",
     )
-    return "/".join(map(str, cursor.fetchone()))
+    if parts[-1]:  # some providers keep it for themselves
+        parts += _row(cursor, "SELECT system_identifier FROM pg_control_system()")
+    return "/".join(map(str, parts))
+
+
+def _row(cursor: Any, text: str) -> tuple[Any, ...]:
+    cursor.execute(text)
+    return tuple(cursor.fetchone())
 
 
 def dispose(engine: sa.Engine, pid: int) -> None:

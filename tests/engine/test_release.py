@@ -345,9 +345,9 @@ def test_an_outlet_is_secure_or_says_so_for_ever(path: Path) -> None:
             return value
 
     run = run_of(path)
-    assert not Outlet(run).tested
+    assert not Outlet(run).uses_test_noise
     assert run.marks("unprotected") == ()
-    assert Outlet(run, Overwritten()).tested  # type: ignore[arg-type]
+    assert Outlet(run, Overwritten()).uses_test_noise  # type: ignore[arg-type]
     assert run_of(path).marks("unprotected") == ("the noise came from a test source",)
 
 
@@ -379,6 +379,28 @@ def test_a_vault_in_memory_lies_apart_from_every_other() -> None:
     first, second = open_vault(), open_vault()
     assert first.place() == first.place() != second.place()
     assert isinstance(first, Vault)
+
+
+def test_databases_of_one_server_lie_apart(postgres_database: str, postgres_url: str) -> None:
+    import psycopg
+
+    first = open_vault(postgres_database)
+    with psycopg.connect(postgres_database.replace("+psycopg", "")) as connection:
+        name = f"r{first.vault_id[:8]}"
+        connection.execute(f"CREATE ROLE {name} LOGIN")
+        connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}")
+        connection.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+    scheme, _, rest = postgres_database.partition("://")
+    host = rest.partition("@")[2] or rest
+    poor = open_vault(f"{scheme}://{name}@{host}", create=False)
+    assert poor.place() == poor.place()
+    assert first.place() == first.place()
+    for vault in (first, poor):
+        vault.close()
+    with psycopg.connect(postgres_database.replace("+psycopg", "")) as connection:
+        connection.execute("GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC")
+        connection.execute(f"DROP OWNED BY {name}")
+        connection.execute(f"DROP ROLE {name}")
 
 
 def test_a_session_that_replays_shows_what_another_one_released(path: Path) -> None:

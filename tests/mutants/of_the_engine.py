@@ -90,12 +90,12 @@ _RECORDS = (
         breaks="Nothing is drawn before its charge is written and found to fit.",
         file=f"{_ENGINE}/store/release.py",
         old="        order.charge(tx)\n"
-        "        if self.tested:\n"
+        "        if self.uses_test_noise:\n"
         '            tx.mark("unprotected", TEST_NOISE)\n'
         "        return _store(self._run, tx, order, order.draw(self._noise))\n",
         new="        payload = order.draw(self._noise)\n"
         "        order.charge(tx)\n"
-        "        if self.tested:\n"
+        "        if self.uses_test_noise:\n"
         '            tx.mark("unprotected", TEST_NOISE)\n'
         "        return _store(self._run, tx, order, payload)\n",
         tests=(

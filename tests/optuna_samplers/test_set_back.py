@@ -62,6 +62,16 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     return Scene(tmp_path, request.param)
 
 
+def test_what_a_study_remembers_is_not_somebody_elses(tmp_path: Path) -> None:
+    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=2)
+    assert [name for name in study.user_attrs if name.startswith("privbo:head:")]
+    assert "did not write" not in str(sampler.guarantee(study))
+    study.set_user_attr("mine", 1)
+    assert "did not write and which are not covered: mine" in str(sampler.guarantee(study))
+
+
 def test_a_study_refuses_a_vault_that_was_set_back(scene: Scene) -> None:
     scene.run(2)
     shutil.copy(scene.vault, scene.backup)
