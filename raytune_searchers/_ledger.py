@@ -11,7 +11,8 @@ from typing import Any
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import PlayLedger
 from privbo_plugins.store.release import TEST_NOISE, is_test
-from privbo_plugins.store.run import UNPROTECTED, Head
+from privbo_plugins.store.run import Head
+from privbo_plugins.store.vault import UNPROTECTED
 from privbo_plugins.users import User
 from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import Verdict

@@ -41,9 +41,9 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import as_losses
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
-from privbo_plugins.store.run import NOTE, UNPROTECTED, Head, Run, Witness, begin_or_join
+from privbo_plugins.store.run import Head, Run, Witness, begin_or_join
 from privbo_plugins.store.run import stored_settings as settings_in
-from privbo_plugins.store.vault import BLOCK, Transaction, Vault
+from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, Vault
 from privbo_plugins.visualization import History
 
 Array = NDArray[np.float64]
@@ -569,7 +569,7 @@ class Session:
         check_budget(self.config.mu, tx.spent_mu2(VALIDATION), charge)
         tx.charge(charge)
         if math.isinf(query.mu):
-            tx.mark(UNPROTECTED, "mu is infinite, so no noise is added")
+            tx.mark_unprotected("mu is infinite, so no noise is added")
 
     def _draw(
         self, query: Query, blocks: Iterable[Array], scale: float, noise: NoiseSource
@@ -642,7 +642,7 @@ class Session:
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed for this run."""
         with self._lock, self._transaction() as tx:
-            tx.mark(UNPROTECTED, reason)
+            tx.mark_unprotected(reason)
 
     def note(self, text: str) -> None:
         """Records a fact that the guarantee reports."""

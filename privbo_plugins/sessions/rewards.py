@@ -20,14 +20,12 @@ from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.store.release import PLAYS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import (
-    NOTE,
-    UNPROTECTED,
     Head,
     OtherSettingsError,
     Witness,
     begin_or_join,
 )
-from privbo_plugins.store.vault import PLAY, Transaction, Vault
+from privbo_plugins.store.vault import NOTE, PLAY, UNPROTECTED, Transaction, Vault
 from privbo_plugins.users import User, earlier_names, one_name
 
 _WORDS = {

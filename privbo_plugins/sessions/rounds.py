@@ -34,8 +34,8 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import public_name
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
-from privbo_plugins.store.run import UNPROTECTED, OtherSettingsError, Run, begin_or_join
-from privbo_plugins.store.vault import Transaction, Vault, open_vault
+from privbo_plugins.store.run import OtherSettingsError, Run, begin_or_join
+from privbo_plugins.store.vault import UNPROTECTED, Transaction, Vault, open_vault
 
 Array = NDArray[np.float64]
 

@@ -63,13 +63,12 @@ from privbo_plugins.scrub import attempt
 from privbo_plugins.sessions.rewards import RewardCurator
 from privbo_plugins.store.release import PAYLOADS, TEST_NOISE, Order, Outlet, Shelf
 from privbo_plugins.store.run import (
-    UNPROTECTED,
     OtherSettingsError,
     Run,
     begin_or_join,
     stored_settings,
 )
-from privbo_plugins.store.vault import Transaction, Vault, open_vault
+from privbo_plugins.store.vault import UNPROTECTED, Transaction, Vault, open_vault
 
 Array = NDArray[np.float64]
 
@@ -415,7 +414,7 @@ class Curator:
             raise PrivacyError("This curator was resumed without X: it cannot release.")
         if self.mechanism == "projection":
             tx.charge(Charge(TABLE, "0", math.inf, math.inf, 0.0, ROWS))
-            tx.mark(UNPROTECTED, NOT_PRIVATE)
+            tx.mark_unprotected(NOT_PRIVATE)
             return
         _, delta_2, sigma = self._noise_of_rows()
         tx.charge(Charge(TABLE, "0", self.mu, delta_2, sigma, ROWS))

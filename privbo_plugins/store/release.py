@@ -115,7 +115,7 @@ class Outlet:
         self._run.check(tx)
         order.charge(tx)
         if self.uses_test_noise:
-            tx.mark("unprotected", TEST_NOISE)
+            tx.mark_unprotected(TEST_NOISE)
         return _store(self._run, tx, order, order.draw(self._noise))
 
     def sample(self, n: int, q: float) -> list[bool]:
@@ -157,6 +157,7 @@ def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -
     known = order.shelf.get(tx, order.kind, order.key)
     if known is not None:
         return known
+    run.check(tx)
     if not tx.take_token(order.key, token):
         raise PrivacyError(
             "A release without a valid charge was refused: it was never charged, or another "

@@ -33,9 +33,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from privbo_plugins.errors import SET_BACK, VaultError
-from privbo_plugins.store.vault import Transaction, Vault
+from privbo_plugins.store.vault import NOTE, UNPROTECTED, Transaction, Vault
 
-UNPROTECTED, NOTE, _PLACE = "unprotected", "note", "place"
+_PLACE = "place"
+"""Kind of marks: where the vault has lain."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+UNPROTECTED, NOTE = "unprotected", "note"
+"""Kinds of marks: why nothing may be claimed, and what a guarantee reports."""
+
 PLAY = "play"
 """Kind of the releases of privatised rewards."""
 
@@ -147,6 +150,10 @@ class Transaction:
         """Notes a fact about the run, once; marks are never removed."""
         if not self.has_mark(kind, text):
             self._run("mark", kind=kind, text=text[:512])
+
+    def mark_unprotected(self, reason: str) -> None:
+        """Notes for ever that nothing may be claimed for the run."""
+        self.mark(UNPROTECTED, reason)
 
     def marks(self, kind: str) -> tuple[str, ...]:
         """All marks of a kind, sorted."""

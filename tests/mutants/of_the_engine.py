@@ -91,12 +91,12 @@ _RECORDS = (
         file=f"{_ENGINE}/store/release.py",
         old="        order.charge(tx)\n"
         "        if self.uses_test_noise:\n"
-        '            tx.mark("unprotected", TEST_NOISE)\n'
+        "            tx.mark_unprotected(TEST_NOISE)\n"
         "        return _store(self._run, tx, order, order.draw(self._noise))\n",
         new="        payload = order.draw(self._noise)\n"
         "        order.charge(tx)\n"
         "        if self.uses_test_noise:\n"
-        '            tx.mark("unprotected", TEST_NOISE)\n'
+        "            tx.mark_unprotected(TEST_NOISE)\n"
         "        return _store(self._run, tx, order, payload)\n",
         tests=(
             f"{_TESTS}/test_session.py"
@@ -271,8 +271,8 @@ _REWARDS = (
         name="last_worker_wins",
         breaks="Of two workers that draw for one trial the first one's release stays.",
         file=f"{_ENGINE}/store/release.py",
-        old="    if known is not None:\n        return known\n    if not tx.take_token(",
-        new="    if known is None and not tx.take_token(",
+        old="    if known is not None:\n        return known\n    run.check(tx)\n    if not",
+        new="    run.check(tx)\n    if known is None and not",
         tests=(
             f"{_TESTS}/test_plays.py"
             "::test_a_play_drawn_elsewhere_is_charged_once_and_stored_once[memory]",
