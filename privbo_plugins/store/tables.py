@@ -341,7 +341,7 @@ def place_of(engine: sa.Engine, cursor: Any) -> str:
     """Machine and file of a SQLite database, or cluster and database of a server's."""
     if engine.dialect.name == "sqlite":
         found = os.stat(engine.url.database or "")
-        return f"{platform.node()}/{found.st_dev}/{found.st_ino}"
+        return f"{platform.node()}/{_machine()}/{found.st_dev}/{found.st_ino}"
     parts = _row(
         cursor,
         "SELECT oid, inet_server_addr(), inet_server_port(), "
@@ -351,6 +351,14 @@ def place_of(engine: sa.Engine, cursor: Any) -> str:
     if parts[-1]:  # some providers keep it for themselves
         parts += _row(cursor, "SELECT system_identifier FROM pg_control_system()")
     return "/".join(map(str, parts))
+
+
+def _machine() -> str:
+    """What tells a machine from a clone of its disk: when it was started."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _row(cursor: Any, text: str) -> tuple[Any, ...]:

@@ -556,7 +556,7 @@ class Vault:
     def __init__(self, url: str | None, *, create: bool = True) -> None:
         self.in_memory = url is None
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self._lock, self._busy = threading.RLock(), False
         if url is not None:
             self._prepare_file(url, create)
         from privbo_plugins.store import (
@@ -654,7 +654,7 @@ class Vault:
                 "vault URL, for example vault='sqlite:///private.db'."
             )
         self._engine.dispose(close=False)
-        self._lock = threading.RLock()
+        self._lock, self._busy = threading.RLock(), False
         self._pid = os.getpid()
 
     @contextmanager
@@ -666,7 +666,7 @@ class Vault:
         """
         if self._pid != os.getpid():
             self._after_fork()
-        with self._lock:
+        with self._alone():
             connection = self._connect()
             try:
                 cursor = connection.cursor()
@@ -677,6 +677,7 @@ class Vault:
                     tx._run("lock")
                     cursor.fetchall()
                 yield tx
+                self._check_open(connection)
                 connection.commit()
             except BaseException as error:
                 self._roll_back(connection)
@@ -687,6 +688,31 @@ class Vault:
                 raise
             finally:
                 connection.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The lock, which would let its own thread in again: a handler of a signal, for example.
+
+        Raises:
+            VaultError: If this thread is inside a transaction already.
+        """
+        with self._lock:
+            if self._busy:
+                raise VaultError(
+                    "The vault is in the middle of a transaction of this very thread, which a "
+                    "handler of a signal or a callback has interrupted. Nothing was done. Set a "
+                    "flag in the handler, and ask the vault afterwards."
+                )
+            try:
+                self._busy = True
+                yield
+            finally:
+                self._busy = False
+
+    def _check_open(self, connection: Any) -> None:
+        """What was written without a transaction must not look as if it had been in one."""
+        if self._is_sqlite and not connection.driver_connection.in_transaction:
+            raise VaultError("The vault's transaction was ended by somebody else.")
 
     @property
     def _driver_error(self) -> type[BaseException]:

@@ -131,7 +131,7 @@ _RECORDS = (
         new="",
         tests=(
             f"{_TESTS}/test_release.py"
-            "::test_of_two_workers_on_two_copies_of_a_vault_at_most_one_goes_on",
+            "::test_a_copy_that_is_opened_while_a_head_is_shown_ends_its_publication",
         ),
     ),
     Mutant(
