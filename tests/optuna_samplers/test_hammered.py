@@ -31,7 +31,7 @@ def databases(postgres_url: str) -> Iterator[tuple[str, str]]:
 def check(found: dict[str, int], n_trials: int) -> None:
     wrong = ("lost", "double", "not as released", "charged and not released")
     assert {name: found[name] for name in wrong} == dict.fromkeys(wrong, 0)
-    assert found["trials"] == found["charged"] == found["links"] >= n_trials - 100
+    assert found["trials"] == found["charged"] == found["links"] >= n_trials - 200
     assert found["kills"] > 0
 
 
@@ -46,7 +46,7 @@ def test_killed_workers_lose_nothing_and_release_nothing_twice(
 def test_ten_thousand_trials_by_eight_workers_of_which_one_is_killed_every_second(
     databases: tuple[str, str], capfd: Any
 ) -> None:
-    found = hammer(*databases, n_trials=10_000, n_workers=8, every=1.0)
     with capfd.disabled():
+        found = hammer(*databases, n_trials=10_000, n_workers=8, every=1.0, n_studies=10)
         print(json.dumps(found))
     check(found, 10_000)
