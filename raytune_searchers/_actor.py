@@ -7,6 +7,7 @@ driver's own node, and never by a worker: it would end with that worker.
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 import time
@@ -21,7 +22,7 @@ import ray.experimental.internal_kv as kv
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import SET_BACK, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.scrub import own_error
 from privbo_plugins.store.run import Head, Run
@@ -84,10 +85,8 @@ class Host:
 
     def call(self, operation: str, *args: Any) -> Reply:
         """Carries out one operation: ((error's name, text) or None, result)."""
-        method: Callable[..., Any] | None = None
-        if not operation.startswith("_") and operation != "call":
-            method = getattr(type(self), operation, None)
-        if not callable(method):
+        method = self._operation(operation)
+        if method is None:
             return ("ValueError", "The vault's host knows no operation of this name."), None
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -96,6 +95,13 @@ class Host:
             if warning.category.__name__ in _WARNINGS:
                 self._warnings.append((warning.category.__name__, str(warning.message)))
         return reply
+
+    def _operation(self, name: Any) -> Callable[..., Any] | None:
+        """A public method by its name: a class attribute may be callable too, and is none."""
+        if not isinstance(name, str) or name.startswith("_") or name == "call":
+            return None
+        found = getattr(type(self), name, None)
+        return found if inspect.isfunction(found) else None
 
     def _safely(self, method: Callable[..., Any], args: tuple[Any, ...]) -> Reply:
         try:
@@ -162,6 +168,17 @@ class _Cluster:
 
 
 # The driver's side ----------------------------------------------------------------------------
+
+
+def furthest(seen: tuple[int, str], head: tuple[int, str]) -> tuple[int, str]:
+    """The head, if it goes on from what was seen: the chain only grows.
+
+    Raises:
+        VaultError: If it does not; the vault was set back under way.
+    """
+    if head[0] < seen[0] or (head[0] == seen[0] and head != seen):
+        raise VaultError(SET_BACK)
+    return head
 
 
 def in_worker() -> bool:

@@ -7,7 +7,6 @@ operation waits for a round: the actor answers at once, whatever is open.
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -174,13 +173,14 @@ class ServerHost(Host):
                 "same agents its loss adds to this one's)."
             )
         server.run.confirm(Head(*settings.seen))
-        return server.vault_id, server.guarantee().reasons
+        return server.vault_id, _translated(server.guarantee).reasons
 
     def status(self) -> Status:
         """Closes the open round if its deadline is over, and tells where the rounds are."""
-        released = _translated(self._server.poll)
-        head = self._server.run.head()
-        return Status(released, self._server.finished, self._incarnation, (head.n, head.digest))
+        server = self._server
+        released = _translated(server.poll)
+        head, finished = server.run.head(), released >= server.config.n_rounds
+        return Status(released, finished, self._incarnation, (head.n, head.digest))
 
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed."""
@@ -197,7 +197,8 @@ class ServerHost(Host):
             unaudited: Whether a result passed by while the vault did not answer.
         """
         server = self._server
-        guarantee = replace(server.guarantee(), notes=(*_NOTES, *server.marks(_NOTE)))
+        claimed = _translated(server.guarantee)
+        guarantee = replace(claimed, notes=(*_NOTES, *server.marks(_NOTE)))
         if unaudited:
             guarantee = unprotected(guarantee, [UNSEEN])
         head = server.run.head()
@@ -205,7 +206,7 @@ class ServerHost(Host):
 
     def ledger(self) -> list[Any]:
         """One charge a released round."""
-        return self._server.ledger()
+        return _translated(self._server.ledger)
 
     # The agents' side -----------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ class ServerHost(Host):
 
     def broadcasts(self, after: int) -> list[Broadcast]:
         """What was released after so many rounds."""
-        return self._server.broadcasts()[after:]
+        return _translated(self._server.broadcasts)[after:]
 
     def leave(self, agent: int) -> None:
         """An agent sends nothing more: rounds need not wait for it."""
@@ -254,9 +255,7 @@ class ServerHost(Host):
 def unprotected(guarantee: FederationGuarantee, reasons: list[str]) -> FederationGuarantee:
     """The same with nothing claimed, for these reasons too."""
     told = tuple(dict.fromkeys((*guarantee.reasons, *reasons)))
-    return replace(
-        guarantee, protected=False, epsilon=math.inf, epsilon_spent=math.inf, reasons=told
-    )
+    return replace(guarantee, protected=False, reasons=told)
 
 
 def _translated(call: Callable[[], T]) -> T:

@@ -112,7 +112,7 @@ class LedgerHost(Host):
         """
         rows = self.ledger()
         published = {trial: value for trial, *_, value in rows if value is not None}
-        run, head = self._ledger.run, self._ledger.head()
+        run, head = self._ledger.run, self.head()
         guarantee = self._ledger.guarantee(
             len(published),
             users_named=bool(run.marks(_NAMED)),
@@ -124,8 +124,13 @@ class LedgerHost(Host):
             "published": published,
             "entered": frozenset(trial for trial, *_ in rows),
             "vouched": frozenset(run.marks(_VOUCHED_FOR)),
-            "head": (head.n, head.digest),
+            "head": head,
         }
+
+    def head(self) -> tuple[int, str]:
+        """The end of the chain of releases."""
+        head = self._ledger.head()
+        return head.n, head.digest
 
     def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, pseudonym, epsilon, delta, release or None) of every play."""

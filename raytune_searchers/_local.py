@@ -25,7 +25,7 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
-from raytune_searchers._actor import actor_name, anchor, connect, in_worker
+from raytune_searchers._actor import actor_name, anchor, connect, furthest, in_worker
 from raytune_searchers._arguments import (
     check_target,
     checked_handle,
@@ -95,7 +95,17 @@ class Ledger:
         url = None if self._handle is None else private_url(self._handle)
         channel, vault_id, _ = connect(self._anchor, self._settings, url)
         self._settings = replace(self._settings, vault_id=vault_id)
+        self._see(channel.call("head"))
         return channel
+
+    def _see(self, head: tuple[int, str]) -> None:
+        """Remembers how far the releases were, here and wherever the trainable is sent."""
+        self._settings = replace(self._settings, seen=furthest(self._settings.seen, head))
+
+    def _report(self, channel: Channel, *notes: str) -> dict[str, Any]:
+        report: dict[str, Any] = channel.call("report", False, notes)
+        self._see(report["head"])
+        return report
 
     def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
         """What may be claimed for everything that the trainable has reported.
@@ -105,7 +115,7 @@ class Ledger:
                 ledger's.
 
         Raises:
-            VaultError: If the ledger was in memory and is gone.
+            VaultError: If the ledger was in memory and is gone, or its vault was set back.
             PrivacyError: In a trial.
         """
         if in_worker():
@@ -113,7 +123,7 @@ class Ledger:
         if self._unused:
             return local_guarantee(self._settings.mechanism, 0, 0, users_named=False)
         channel, stored = self._connect(), list(results)
-        report = channel.call("report", False)
+        report = self._report(channel)
         for result in stored:
             metrics = dict(result.metrics or {})
             verdict, shown = stored_verdict(metrics, report), flat(metrics)
@@ -123,7 +133,7 @@ class Ledger:
         if any(result.error is not None for result in stored):
             channel.call("failed")
         notes = () if stored else (_NOT_COMPARED,)
-        guarantee: LocalGuarantee = channel.call("report", False, notes)["guarantee"]
+        guarantee: LocalGuarantee = self._report(channel, *notes)["guarantee"]
         return guarantee
 
     def plays(self) -> list[Any]:

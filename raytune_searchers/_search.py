@@ -16,13 +16,7 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
-from privbo_plugins.errors import (
-    SET_BACK,
-    PrivacyError,
-    PrivacyWarning,
-    UtilityWarning,
-    VaultError,
-)
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._actor import (
     Host,
@@ -31,6 +25,7 @@ from raytune_searchers._actor import (
     anchor,
     check_alive,
     connect,
+    furthest,
 )
 from raytune_searchers._arguments import (
     checked_handle,
@@ -44,6 +39,8 @@ from raytune_searchers._lifecycle import TuneSearch
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
+
+_MORE_RELEASED = "the vault ended, and more had been released than its last report knew"
 
 
 class HostedSearch(TuneSearch):
@@ -216,10 +213,7 @@ class HostedSearch(TuneSearch):
             self._expose(reason, self._WRAP if reason == self._PLAIN else "")
 
     def _see(self, head: tuple[int, str]) -> None:
-        """The chain only grows; a vault that shows less was set back under way."""
-        if head[0] < self._head[0] or (head[0] == self._head[0] and head != self._head):
-            raise VaultError(SET_BACK)
-        self._head = head
+        self._head = furthest(self._head, head)
 
     def add_evaluated_point(self, *_args: Any, **_kwargs: Any) -> None:
         """Refused: a value from elsewhere is not a release of this run."""
@@ -290,16 +284,19 @@ class HostedSearch(TuneSearch):
         except VaultError:
             if self._last is None:
                 raise
-            return {**self._last, "guarantee": self._as_far_as_known(self._last["guarantee"])}
+            return {**self._last, "guarantee": self._as_far_as_known(self._last)}
         self._see(self._last["head"])
         return self._last
 
-    def _as_far_as_known(self, guarantee: Any) -> Any:
+    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
         """The last saved guarantee of a vault that has ended, and what was seen since."""
+        guarantee = report["guarantee"]
         note = "the vault has ended; this is what it showed at the search's last checkpoint"
         reasons = sorted(self._exposed | set(guarantee.reasons))
         if self._unaudited:
             reasons.append("the vault ended before every result was compared with it")
+        if self._head[0] > report.get("head", self._head)[0]:
+            reasons.append(_MORE_RELEASED)
         notes, kept = (*guarantee.notes, note), guarantee.protected and not reasons
         return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
 

@@ -27,7 +27,7 @@ from raytune_searchers._agents import AgentHost, AgentSettings, Standing
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
-from raytune_searchers._federation import ServerHost, ServerSettings, Status, unprotected
+from raytune_searchers._federation import ServerHost, ServerSettings, Status
 from raytune_searchers._lifecycle import FINISHED, HOPELESS, merged
 from raytune_searchers._search import HostedSearch
 from raytune_searchers._shell import (
@@ -605,11 +605,9 @@ class DPFTSDESearch(HostedSearch):
             self._check({**flat(dict(result.metrics or {})), **config})
         return self._report()["guarantee"]  # type: ignore[no-any-return]
 
-    def _as_far_as_known(self, guarantee: Any) -> Any:
-        known = super()._as_far_as_known(guarantee)
-        if self._out:
-            known = replace(known, notes=(*known.notes, _LEFT_NOTE))
-        return known if known.protected else unprotected(known, [])
+    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
+        known = super()._as_far_as_known(report)
+        return replace(known, notes=(*known.notes, _LEFT_NOTE)) if self._out else known
 
     @property
     def left_out(self) -> list[Agent]:

@@ -23,18 +23,27 @@ from typing import Any
 import numpy as np
 import scipy
 
+_LOST = 2.0**-48
+"""More than the relative error of a logarithm of the normal distribution function."""
+
+_STEP = 1e-9
+"""By which a root is moved to the safe side, again until it is there."""
+
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """Delta of a mu-GDP mechanism at ``epsilon`` >= 0, in [0, 1]; stable in the tails."""
+    """Delta of a mu-GDP mechanism at ``epsilon`` >= 0, in [0, 1], rounded up.
+
+    Stable in the tails; where the two terms cancel, what rounding may have taken is added.
+    """
     if mu == 0:
         return 0.0
     if math.isinf(mu):
         return 1.0
     a = float(scipy.special.log_ndtr(-epsilon / mu + mu / 2))
     b = epsilon + float(scipy.special.log_ndtr(-epsilon / mu - mu / 2))
-    if b >= a:
-        return 0.0
-    return math.exp(a) * -math.expm1(b - a)
+    gap = max(a - b, 0.0) + _LOST * (abs(a) + abs(b) + epsilon)
+    at_zero = math.erf(mu / math.sqrt(8.0)) * (1.0 + _LOST)  # delta falls with epsilon
+    return min(math.exp(a) * -math.expm1(-gap) * (1.0 + _LOST), at_zero, 1.0)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
@@ -63,7 +72,10 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     root = scipy.optimize.brentq(
         lambda e: gdp_delta(mu, e) - delta, 0.0, upper, xtol=1e-12, rtol=1e-12
     )
-    return float(root) * (1 + 1e-9) + 1e-9
+    found = float(root) * (1.0 + _STEP) + _STEP
+    while gdp_delta(mu, found) > delta:
+        found = found * (1.0 + _STEP) + _STEP
+    return found
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -88,10 +100,18 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}.")
     high = 1.0
-    while gdp_delta(high, epsilon) < delta:
+    while gdp_delta(high, epsilon) <= delta:
         high *= 2.0
-    root = scipy.optimize.brentq(lambda m: gdp_delta(m, epsilon) - delta, 1e-12, high, xtol=1e-14)
-    return float(root) * (1.0 - 1e-9)
+    low = high / 2.0
+    while gdp_delta(low, epsilon) > delta:
+        low /= 2.0
+    root = scipy.optimize.brentq(
+        lambda m: gdp_delta(m, epsilon) - delta, low, high, xtol=min(1e-14, 1e-14 * low)
+    )
+    found = float(root) * (1.0 - _STEP)
+    while gdp_delta(found, epsilon) > delta:
+        found *= 1.0 - _STEP
+    return found
 
 
 def gdp_compose(mus: Iterable[float]) -> float:

@@ -78,6 +78,13 @@ class PrivacyGuarantee:
         reasons: tuple[str, ...]
         notes: tuple[str, ...]
 
+    _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon",)
+    """Fields that are infinite where nothing is claimed."""
+
+    def __post_init__(self) -> None:
+        for name in () if self.protected else self._FIGURES:
+            object.__setattr__(self, name, math.inf)
+
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]]
     """No such guarantee for what; why, if no reason is given; treat what as if it quoted whom."""
 
@@ -143,9 +150,13 @@ def _claimed(epsilon: float, claimed_delta: float, delta: float) -> float:
 
 NOT_COVERED_COPIES = (
     "a process, container or virtual machine that is saved while it runs and resumed twice: both "
-    "copies may draw the same noise, and then the difference of what they release is exact"
+    "copies may draw the same noise, and then the difference of what they release is exact; "
+    "what shows the releases (a study, a search's checkpoint, an agent's history) and the vault "
+    "that pays for them, if both are set back to the same moment or copied together: each copy "
+    "then releases anew, and neither notices"
 )
-"""A limit of every guarantee: the noise generator's state lies in the process's memory."""
+"""Limits of every guarantee: the noise generator's state lies in the process's memory, and who
+remembers the releases can be copied with the ledger."""
 
 NOT_COVERED_TUNER = (
     "training records: a model trained on secret data must be trained privately, and its cost "
@@ -201,6 +212,7 @@ class Guarantee(PrivacyGuarantee):
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this run",
         "no private release has been made",
@@ -307,6 +319,7 @@ class LocalGuarantee(PrivacyGuarantee):
     neighbours: ClassVar[str] = "any two rewards whatsoever of the same user in the same play"
     population: ClassVar[str] = "each user, against everybody else, the tuner included"
 
+    _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon_play", "epsilon_most")
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this run",
         "no privatised reward has been released",
@@ -404,6 +417,7 @@ class FederationGuarantee(PrivacyGuarantee):
     notes: tuple[str, ...] = ()
     held: bool = False
 
+    _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this federation",
         "no private broadcast has been made",

@@ -56,6 +56,9 @@ _SMALLEST_EPSILON = 1e-6
 _LARGEST_EPSILON = 30.0
 """Larger ones are carried out as this one: the probability of a lie must not round to zero."""
 
+_LAST_DIGITS = 1e-9
+"""At the smallest epsilon, the last digit of a probability is so much of C."""
+
 _NARROWEST, _WIDEST = 1e-100, 1e100
 """Ranges for which no variance over- or underflows."""
 
@@ -135,6 +138,10 @@ class LocalMechanism(abc.ABC):
             ``ybar``, unbiased for the clipped reward.
         """
         return self.middle + self.half * self._release(self.clip(y, worst), noise)
+
+    def could_release(self, value: float) -> bool:
+        """Whether the mechanism, for any reward, could have let this out."""
+        return math.isfinite(value)
 
     @abc.abstractmethod
     def _release(self, u: float, noise: NoiseSource) -> float:
@@ -239,6 +246,16 @@ class _Bounded(LocalMechanism):
     def C(self) -> float:
         """Largest output."""
 
+    def could_release(self, value: float) -> bool:
+        """Whether a value lies within C half-ranges of the middle."""
+        return abs(value - self.middle) <= self.half * self.C + self._rounding
+
+    @property
+    def _rounding(self) -> float:
+        """How far a value may lie off: another machine's logarithms differ in the last digit."""
+        reach = self.half * self.C
+        return _LAST_DIGITS * reach + 4.0 * math.ulp(abs(self.middle) + reach)
+
     @property
     def tail(self) -> Tail:
         """All of it is within C of the middle, and clip(y) within 1."""
@@ -263,6 +280,11 @@ class Duchi(_Bounded):
     def C(self) -> float:
         """1 / (2 truth - 1), for the truth as a float."""
         return 1.0 / (2.0 * self.truth - 1.0)
+
+    def could_release(self, value: float) -> bool:
+        """Whether a value is one of the two."""
+        off = abs(abs(value - self.middle) - self.half * self.C)
+        return off <= self._rounding
 
     def _release(self, u: float, noise: NoiseSource) -> float:
         upper = _rounded_up((u + 1.0) / 2.0, noise)

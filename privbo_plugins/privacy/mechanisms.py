@@ -44,32 +44,30 @@ def clip_rows(G: Array, B: float) -> Array:
 
     Args:
         G: One vector a record, shape (n, d).
-        B: Clipping norm, > 0. ``math.inf`` clips nothing (non-finite rows still become zero).
+        B: Clipping norm, from 1e-300. ``math.inf`` clips nothing (non-finite rows still become
+            zero).
 
     Returns:
         Clipped rows, shape (n, d), every norm at most B.
     """
     with np.errstate(all="ignore"):  # a warning would tell that some record is extreme
-        norms = np.sqrt(np.einsum("ij,ij->i", G, G))
-        odd = ~np.isfinite(norms)
-        if odd.any():
-            G, norms = _rescue_rows(G, norms, odd)
-        scale = np.minimum(1.0, (1.0 - 1e-12) * B / np.maximum(norms, 1e-300))
-        return np.asarray(G * scale[:, None])
+        units, lengths, largest = _rescaled(G)
+        bound = (1.0 - 1e-12) * B
+        short = largest * lengths <= bound
+        units *= (bound / lengths)[:, None]
+        clipped = np.where(short[:, None], G, units)
+        return np.where(np.isfinite(largest)[:, None], clipped, 0.0)
 
 
-def _rescue_rows(G: Array, norms: Array, odd: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Rows whose norm overflowed are rescaled, rows that are not finite become zero."""
-    G, norms = G.copy(), norms.copy()
-    rows = G[odd]
-    largest = np.abs(rows).max(1, keepdims=True)
-    finite = np.isfinite(largest[:, 0])
-    rows[~finite] = 0.0
-    rows[finite] /= largest[finite]
-    rows[finite] *= 1e150
-    G[odd] = rows
-    norms[odd] = np.sqrt((rows * rows).sum(1))
-    return G, norms
+def _rescaled(G: Array) -> tuple[Array, Array, Array]:
+    """Rows over their largest entries, the norms of these, and the entries: U, |U|, max |G|.
+
+    No square over- or underflows then, whatever the magnitude; all rows are treated alike.
+    """
+    largest = np.abs(G.T, order="C").max(axis=0, initial=0.0)  # quicker than along short rows
+    units = G / np.where(largest > 0, largest, 1.0)[:, None]
+    lengths = np.sqrt(np.einsum("ij,ij->i", units, units))
+    return units, np.where(largest > 0, lengths, 1.0), largest
 
 
 def clip_values(y: Array, low: float, high: float, worst: float) -> Array:
@@ -95,10 +93,12 @@ def clip_values(y: Array, low: float, high: float, worst: float) -> Array:
 def fixed_point_sum(values: Array, bound: float) -> IntArray:
     """Exact sum over the first axis in units of ``bound / 2**36``, rounded towards zero.
 
-    Rounding towards zero never lengthens a row, so a bound on norms holds for the integers.
+    Rounding towards zero never lengthens a row, so a bound on norms holds for the integers. No
+    entry counts for more than the bound, whatever was handed in.
     """
+    one = 2.0**FRACTION_BITS
     with np.errstate(all="ignore"):
-        units = np.trunc(values / bound * 2.0**FRACTION_BITS)
+        units = np.fmax(np.fmin(np.trunc(values / bound * one), one), -one)
     return np.asarray(units.astype(np.int64).sum(0))
 
 
@@ -195,8 +195,9 @@ def fraction_within(blocks: Iterable[Array], B: float) -> Array:
     mean = BoundedMean(1.0)
     for G in blocks:
         with np.errstate(all="ignore"):
-            norms = np.sqrt(np.einsum("ij,ij->i", G, G))
-        mean.add((norms <= B).astype(float)[:, None])
+            _, lengths, largest = _rescaled(G)
+            within = largest * lengths <= B
+        mean.add(within.astype(float)[:, None])
     return mean.result()
 
 

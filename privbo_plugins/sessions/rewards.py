@@ -185,10 +185,13 @@ class PlayLedger:
         """Stores what the token's holder drew; a release that is there stays, and is returned.
 
         Raises:
-            PrivacyError: If the token is void, or the value is none.
+            PrivacyError: If the token is void, or the mechanism could not have drawn the value.
         """
-        if not math.isfinite(value):
-            raise PrivacyError("A release that is not finite was refused.")
+        if not (isinstance(value, float) and self.mechanism.could_release(value)):
+            raise PrivacyError(
+                "A release that the run's mechanism cannot give was refused: it must be a float "
+                "that the mechanism drew. Nothing was published; let the trial be retried."
+            )
         with self.run.transaction() as tx:
             return accept(self.run, tx, self._order(trial, None), token, value)
 

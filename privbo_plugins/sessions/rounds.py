@@ -135,7 +135,7 @@ class FederatedServer:
         self._shared: SharedModel | None = None
         self._listener: Listener | None = None
         self._begin(None if space is None else space.to_dict())
-        if hold and not self.finished:
+        if hold and not self._all_released:
             self._round = self._open()
 
     def __reduce__(self) -> Any:
@@ -278,20 +278,39 @@ class FederatedServer:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds have been released: agents go on alone."""
+        """Whether all rounds have been released: agents go on alone.
+
+        Raises:
+            FederationError: If a round that is due cannot be released.
+        """
+        with self._lock:
+            self._advance()
+            return self._all_released
+
+    @property
+    def _all_released(self) -> bool:
         return len(self._broadcasts) >= self.config.n_rounds
 
     def broadcasts(self) -> list[Broadcast]:
-        """Everything released so far, in order."""
+        """Everything released so far, in order.
+
+        Raises:
+            FederationError: If a round that is due cannot be released.
+        """
         with self._lock:
+            self._advance()
             return [self._broadcasts[t] for t in sorted(self._broadcasts)]
 
     def _advance(self) -> None:
-        """Closes what the server's clock has closed: a function of time alone."""
+        """Closes what the server's clock has closed: a function of time alone.
+
+        Whatever shows how far the rounds are calls it first: else what is shown would tell
+        whether somebody else has sent meanwhile.
+        """
         while self._hold and self._round is not None and self._overdue(self._round):
             due = self._round.opened + (self._deadline or 0.0)
             self._close(self._round)
-            if not self.finished:
+            if not self._all_released:
                 self._round = self._open()
                 self._round.opened = due
 
@@ -306,7 +325,7 @@ class FederatedServer:
     def _submit(self, agent: int, message: Array) -> int | None:
         with self._lock:
             self._advance()
-            if self.finished:
+            if self._all_released:
                 return None
             if self._round is None:
                 self._round = self._open()
@@ -349,7 +368,7 @@ class FederatedServer:
         with self._lock:
             if self._round is not None:
                 self._close(self._round)
-                if self._hold and not self.finished:
+                if self._hold and not self._all_released:
                     self._round = self._open()
 
     def _close(self, current: _Round) -> None:
@@ -439,7 +458,13 @@ class FederatedServer:
     # What may be claimed ------------------------------------------------------------------------
 
     def ledger(self) -> list[Charge]:
-        """One charge a released round."""
+        """One charge a released round.
+
+        Raises:
+            FederationError: If a round that is due cannot be released.
+        """
+        with self._lock:
+            self._advance()
         with self.run.transaction() as tx:
             return tx.charges()
 
@@ -459,8 +484,14 @@ class FederatedServer:
             return tx.marks(kind)
 
     def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for everything that this federation broadcasts."""
+        """What may be claimed for everything that this federation broadcasts.
+
+        Raises:
+            FederationError: If a round that is due cannot be released.
+        """
         config = self.config
+        with self._lock:
+            self._advance()
         with self.run.transaction() as tx:
             reasons = list(tx.marks(UNPROTECTED))
             released = len(tx.charges())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
@@ -24,6 +26,7 @@ from privbo_plugins.privacy.accountant import (
     gdp_delta,
     gdp_epsilon,
     gdp_from_pure,
+    gdp_mu,
 )
 from privbo_plugins.privacy.ledger import Charge, check_budget
 
@@ -48,6 +51,39 @@ def test_epsilon_inverts_delta_and_rounds_up(mu: float, log_delta: float) -> Non
     assert gdp_delta(mu, epsilon) <= delta
     if epsilon > 0:
         assert gdp_delta(mu, max(epsilon * (1 - 1e-6) - 1e-8, 0.0)) > delta
+
+
+def exact_delta(mu: float, epsilon: float) -> Any:
+    """With sixty digits."""
+    with mpmath.workdps(60):
+        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        upper, lower = (mpmath.erfc((e / m - s * m / 2) / mpmath.sqrt(2)) / 2 for s in (1, -1))
+        return upper - mpmath.exp(e) * lower
+
+
+@settings(deadline=None, max_examples=300)
+@given(log_epsilon=st.floats(-15, 2), log_delta=st.floats(-18, -0.01))
+@example(log_epsilon=-6.0, log_delta=-15.0)
+def test_mu_never_exceeds_its_delta(log_epsilon: float, log_delta: float) -> None:
+    epsilon, delta = 10.0**log_epsilon, 10.0**log_delta
+    mu = gdp_mu(epsilon, delta)
+    assert exact_delta(mu, epsilon) <= delta
+    if epsilon >= 1e-6:  # below, the terms cancel, and mu is rounded down farther
+        assert exact_delta(mu * (1 + 1e-5), epsilon) > delta
+
+
+@settings(deadline=None, max_examples=300)
+@given(log_mu=st.floats(-18, 1.5), log_delta=st.floats(-18, -0.01))
+@example(log_mu=-17.0, log_delta=-18.0)
+@example(log_mu=-16.0, log_delta=-17.0)
+def test_epsilon_never_exceeds_its_delta(log_mu: float, log_delta: float) -> None:
+    mu, delta = 10.0**log_mu, 10.0**log_delta
+    assert exact_delta(mu, gdp_epsilon(mu, delta)) <= delta
+
+
+def test_an_epsilon_of_a_tiny_mu_is_not_rounded_to_nothing() -> None:
+    assert exact_delta(1e-17, 0.0) > 3e-18
+    assert 0 < gdp_epsilon(1e-17, 1e-18) < 1e-8
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])

@@ -343,6 +343,34 @@ def test_what_an_agent_says_changes_a_sum_by_at_most_the_bound(
     assert np.linalg.norm(sums[0] - sums[1]) <= BOUND
 
 
+@pytest.mark.parametrize("deadlines", [1, 2, 5])
+def test_a_listener_sees_the_same_of_held_rounds_whoever_sends(
+    clock: SimpleNamespace, deadlines: int
+) -> None:
+    """Whatever is looked at, and without a poll in between."""
+    looks: dict[str, Callable[[FederatedServer], Any]] = {
+        "finished": lambda server: server.finished,
+        "broadcasts": lambda server: len(server.connect(1).broadcasts()),
+        "digests": lambda server: len(server.digests()),
+        "ledger": lambda server: len(server.ledger()),
+        "guarantee": lambda server: server.connect(1).guarantee().n_released,
+    }
+    seen = {}
+    for look, at in looks.items():
+        for present in (False, True):
+            server = FederatedServer(budgeted(), space=LINE, deadline=DEADLINE, hold=True)
+            clock.now += deadlines * DEADLINE + 0.5
+            if present:
+                server.connect(0).submit(np.zeros(M))
+            seen[look, present] = at(server)
+    assert {look: seen[look, True] for look in looks} == {
+        look: seen[look, False] for look in looks
+    }
+    n_rounds = budgeted().n_rounds
+    assert seen["broadcasts", False] == min(deadlines, n_rounds)
+    assert seen["finished", False] == (deadlines >= n_rounds)
+
+
 def test_a_held_round_is_released_whoever_takes_part(clock: SimpleNamespace) -> None:
     released = []
     for present in (False, True):

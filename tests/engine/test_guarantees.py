@@ -202,6 +202,18 @@ def test_a_federation_s_epsilon_is_composed_anew_at_another_delta(delta: float) 
 def test_no_guarantee_covers_a_generator_that_was_copied(make: Any) -> None:
     assert NOT_COVERED_COPIES in str(make())
     assert "resumed twice" in NOT_COVERED_COPIES
+    assert "set back to the same moment or copied together" in NOT_COVERED_COPIES
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_figure_is_left_where_nothing_is_claimed_any_longer(make: Any) -> None:
+    """Whoever withdraws a claim need not know which figures it had."""
+    guarantee = replace(make(), protected=False, reasons=("it was withdrawn",))
+    shown = guarantee.to_dict()
+    figures = {"mu", "epsilon", "epsilon_play", "epsilon_most", "epsilon_spent"} & set(shown)
+    assert figures
+    assert {shown[name] for name in figures} == {"inf"}
+    assert guarantee.epsilon(0.5) == math.inf
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -116,6 +117,57 @@ def test_mean_of_rows_never_moves_more_than_its_sensitivity(
 ) -> None:
     one, two = (mean_of_clipped_rows([G], B) for G in neighbours)
     assert exact_norm(one - two) <= 2 * B / len(neighbours[0]) * SENSITIVITY_SLACK
+
+
+def squared_distance(one: np.ndarray, two: np.ndarray) -> Fraction:
+    """Exactly: floats are fractions."""
+    exact = zip(one.tolist(), two.tolist(), strict=True)
+    return sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in exact), Fraction(0))
+
+
+ONE_OF_THREE = np.array([[0.6, 0.8], [0.0, 0.0], [0.0, 0.0]])
+
+
+@st.composite
+def bounds_and_pairs(draw: st.DrawFn) -> tuple[float, np.ndarray, np.ndarray]:
+    """A norm of any magnitude, and two data sets that differ in one record of any magnitude."""
+    B = 10.0 ** draw(st.floats(-300, 300))
+    n, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    near = st.floats(-1e9, 1e9).map(lambda part: part * B)
+    entries = near | anything | st.floats(-170, -150).map(lambda e: 10.0**e)
+    G = draw(hnp.arrays(float, (n, d), elements=entries))
+    other = G.copy()
+    other[0] = draw(hnp.arrays(float, d, elements=entries))
+    return B, G, other
+
+
+@settings(deadline=None, max_examples=300)
+@given(made=bounds_and_pairs())
+@example(made=(1e-163, -ONE_OF_THREE * 1e-162, ONE_OF_THREE * 1e-162))
+@example(made=(1e-180, np.zeros((3, 2)), ONE_OF_THREE * 1e-172))
+@example(made=(1e-300, -ONE_OF_THREE, ONE_OF_THREE))
+@example(made=(1e300, -ONE_OF_THREE * 1e308, ONE_OF_THREE * 1e308))
+def test_no_magnitude_of_norm_or_record_moves_the_mean_farther(
+    made: tuple[float, np.ndarray, np.ndarray],
+) -> None:
+    B, G, other = made
+    one, two = (mean_of_clipped_rows([rows], B) for rows in (G, other))
+    farthest = 2 * Fraction(B) / len(G) * Fraction(SENSITIVITY_SLACK)
+    assert squared_distance(one, two) <= farthest**2
+    for row in clip_rows(other, B):
+        assert squared_distance(row, np.zeros(len(row))) <= Fraction(B) ** 2
+
+
+@pytest.mark.parametrize("odd", [1e308, -1e308, math.inf, -math.inf, math.nan])
+def test_no_entry_of_a_sum_counts_for_more_than_the_bound(odd: float) -> None:
+    """Beyond 2**63 a cast to integers would be anything."""
+    (units,) = fixed_point_sum(np.array([[odd]]), 1e-12)
+    assert abs(int(units)) == 2**mechanisms.FRACTION_BITS
+
+
+def test_the_fraction_within_a_tiny_norm_is_counted() -> None:
+    G = np.array([[3e-171, 4e-171], [3e-170, 4e-170], [0.0, 0.0], [math.nan, 0.0]])
+    assert fraction_within([G], 1e-170)[0] == pytest.approx(0.5)
 
 
 @settings(deadline=None, max_examples=250)

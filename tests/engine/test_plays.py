@@ -409,11 +409,28 @@ def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
 def test_no_release_is_ever_replaced() -> None:
     ledger_of = PlayLedger(mechanism_of(), open_vault(), "study")
     _, token = ledger_of.charge("0", "Jane")
-    with pytest.raises(PrivacyError, match="not finite"):
+    with pytest.raises(PrivacyError, match="cannot give"):
         ledger_of.store("0", token, math.nan)
     assert ledger_of.store("0", token, 0.5) == 0.5
     assert ledger_of.store("0", token, 1.0) == 0.5
     assert ledger_of.plays() == {"0": 0.5}
+
+
+@pytest.mark.parametrize("name", LOCAL_MECHANISMS)
+def test_a_ledger_takes_what_its_mechanism_draws_and_nothing_else(name: str) -> None:
+    more = {"delta": 1e-6} if name == "gaussian" else {}
+    mechanism = make_mechanism(1.0, reward_range=(0.0, 1.0), mechanism=name, **more)
+    ledger_of, noise = PlayLedger(mechanism, open_vault(), "study"), SecureNoise()
+    _, token = ledger_of.charge("0", "Jane")
+    raw = [0.123456, -0.123456, 0.5] if name == "duchi" else []
+    far = [1e6, -1e6] if name in ("duchi", "piecewise", "hybrid") else []
+    for forged in (*raw, *far, math.nan, math.inf, True, 1, None, "1", [1.0], 10**400):
+        with pytest.raises(PrivacyError, match="cannot give") as raised:
+            ledger_of.store("0", token, forged)  # type: ignore[arg-type]
+        assert "123456" not in str(raised.value)
+    assert ledger_of.plays() == {}
+    drawn = mechanism.randomize(0.3, noise, 0.0)
+    assert ledger_of.store("0", token, drawn) == drawn
 
 
 def test_facts_and_marks_of_a_ledger_are_reported_for_ever(url: str) -> None:

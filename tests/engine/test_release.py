@@ -403,7 +403,8 @@ def test_what_a_host_remembers_and_the_vault_does_not_hold_is_refused(path: Path
 
 
 def test_two_attempts_that_draw_on_one_charge_store_one_draw() -> None:
-    ledger = PlayLedger(make_mechanism(1.0, bound=1.0), open_vault(), KEY)
+    laplace = make_mechanism(1.0, bound=1.0, mechanism="laplace")
+    ledger = PlayLedger(laplace, open_vault(), KEY)
     (_, first), (_, second) = ledger.charge("0", None), ledger.charge("0", None)
     with pytest.raises(PrivacyError, match="another attempt"):
         ledger.store("0", first, 0.25)

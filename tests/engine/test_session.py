@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.base import Release
+from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
 from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
@@ -578,6 +579,21 @@ def test_an_adaptive_norm_stays_in_budget_and_follows_the_gradients() -> None:
     assert by_step[-1].sensitivity < 0.5 * by_step[0].sensitivity
     for c in by_step:
         assert c.scale * c.mu >= c.sensitivity
+
+
+@pytest.mark.parametrize(("fraction", "end"), [(1e3, 1e-100), (-1e3, 1e100)])
+def test_an_adaptive_norm_never_leaves_the_range_that_norms_may_have(
+    fraction: float, end: float
+) -> None:
+    """Noise may say for ever that all records lie within, or none."""
+    algorithm = DPGIBO(GIBOConfig(mu=1.0, clipping_norm="adaptive"), cube(1), seed=0)
+    assert algorithm.state.B == 1.0
+    for t in range(400):
+        algorithm.observe(Release("norm", str(t), (fraction,), {"step": t}))
+        assert 1e-100 <= algorithm.state.B <= 1e100 * (1 + 1e-9)
+    assert algorithm.state.B == pytest.approx(end)
+    algorithm.load_state_dict({**algorithm.state_dict(), "B": 1e-170})  # of an older version
+    assert algorithm.state.B == 1e-100
 
 
 @pytest.mark.parametrize(("memory", "kept"), [(0, 0), (1, 1), (4, 4), (-1, None)])

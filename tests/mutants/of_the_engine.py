@@ -42,7 +42,7 @@ _RECORDS = (
         name="clip_by_coordinate",
         breaks="A record's whole gradient is bounded, not each of its coordinates.",
         file=f"{_ENGINE}/privacy/mechanisms.py",
-        old="return np.asarray(G * scale[:, None])",
+        old="return np.where(np.isfinite(largest)[:, None], clipped, 0.0)",
         new="return np.asarray(np.clip(G, -B, B))",
         tests=(
             f"{_TESTS}/test_mechanisms.py"

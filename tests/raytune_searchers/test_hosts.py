@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,9 @@ from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch
+from raytune_searchers._actor import Host
+from raytune_searchers._agents import AgentHost
+from raytune_searchers._answers import AnswerHost
 from raytune_searchers._channel import (
     BLOCK_BYTES,
     OBJECTS_KNOWN,
@@ -26,6 +30,9 @@ from raytune_searchers._channel import (
     Reply,
     loss_channel,
 )
+from raytune_searchers._federation import ServerHost
+from raytune_searchers._host import VaultHost
+from raytune_searchers._ledger import LedgerHost
 from tests.raytune_searchers.hosts import crash
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, told
 
@@ -52,6 +59,44 @@ def test_another_vault_in_its_place_is_refused(tmp_path: Path) -> None:
     search._anchor.end()
     with pytest.raises(VaultError, match="gone"):
         search._call("ask", "b", False)
+
+
+HOSTS = [VaultHost, LedgerHost, ServerHost, AnswerHost, AgentHost]
+
+
+def test_every_host_is_looked_at() -> None:
+    found, left = set(), [Host]
+    while left:
+        left += (subclasses := left.pop().__subclasses__())
+        found |= {kind for kind in subclasses if kind.__module__.startswith("raytune_searchers")}
+    assert found == set(HOSTS)
+
+
+@pytest.mark.parametrize("kind", HOSTS)
+def test_operations_of_a_host_are_its_public_functions(kind: type[Host]) -> None:
+    """A class attribute that can be called would be called with the host, and sent back."""
+
+    class Probed(kind):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            self._warnings: list[tuple[str, str]] = []
+            self.carried_out: list[str] = []
+
+        def _safely(self, method: Any, args: Any) -> Reply:
+            self.carried_out.append(method.__name__)
+            return None, None
+
+    host = Probed()
+    for name in (*dir(host), "mro", 7, None, ["join"], ""):
+        error, result = host.call(name)  # type: ignore[arg-type]
+        assert result is None
+        assert (error is None) == (host.carried_out[-1:] == [name])
+        host.carried_out.clear()
+        offered = inspect.isfunction(getattr(kind, str(name), None)) and str(name)[0] != "_"
+        if error is None:
+            assert offered
+            assert name != "call"
+    for name in ("CHANNEL", "KIND", "GONE", "call", "_open_vault", "__init__", "__class__"):
+        assert host.call(name)[0] is not None
 
 
 def test_a_vault_that_was_set_back_under_a_living_host_is_noticed(tmp_path: Path) -> None:

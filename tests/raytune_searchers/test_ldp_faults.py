@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from ray.tune.search.optuna import OptunaSearch
 from privbo_plugins.errors import VaultError
 from raytune_searchers import LDPGPUCBSearch, ldp_trainable
 from raytune_searchers._plays import PLAYS, wrap
-from tests.raytune_searchers.hosts import crash, lose, play
+from tests.raytune_searchers.hosts import crash, lose, play, sent
 from tests.raytune_searchers.ldp_scenes import (
     CHARGED,
     PLAYED,
@@ -111,6 +113,58 @@ def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None
     with pytest.raises(VaultError) as raised:
         sharing.guarantee([good])
     assert str(raised.value) == PLAYS.lost
+
+
+def set_back(local: Any, backup: Path, path: Path) -> None:
+    """The cluster ends, with what it remembers, and the vault's backup is put in its place."""
+    local.end_driver()
+    local._memory.clear()
+    shutil.copy(backup, path)
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_driver_notices_that_the_vault_of_its_trainable_was_set_back(
+    local_hosts: Any, tmp_path: Path, pickled: bool
+) -> None:
+    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    sharing = ldp_trainable(
+        reward, epsilon=1.0, reward_range=(0, 1), user_id="Jane", vault=f"sqlite:///{path}",
+        run="run",
+    )  # fmt: skip
+    shutil.copy(path, backup)
+    search = OptunaSearch(seed=1)
+    assert search.set_search_properties("reward", "max", dict(LINE))
+    trials = play(search, sharing, 2)
+    assert sharing.guarantee(trials).epsilon == 2.0
+    saved = sent(sharing) if pickled else sharing
+    set_back(local_hosts, backup, path)
+    with pytest.raises(VaultError, match="set back"):
+        saved.guarantee()
+    again = play(search, wrap(reward, sharing.guarantee.__self__.name, sharing.mechanism, "Jane",
+                              None), 1, name="again")  # fmt: skip
+    assert again[0].error is not None
+    assert not again[0].rows
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("since", [0, 3])
+def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
+    tmp_path: Path, since: int
+) -> None:
+    search = LDPGPUCBSearch(
+        epsilon=1.0, reward_range=(0, 1), metric="reward", mode="max", search_space=LINE
+    )
+    sharing = search.private(reward, user_id="Jane")
+    assert len(play(search, sharing, 2)) == 2
+    search.save(str(tmp_path / "state"))
+    assert len(play(search, sharing, since, name="since")) == since
+    lose(search._actor_name)
+    guarantee = search.guarantee()
+    assert guarantee.protected == (since == 0)
+    assert guarantee.epsilon_most == (math.inf if since else 2.0)
+    assert guarantee.epsilon_play == (math.inf if since else 1.0)
+    assert guarantee.epsilon == guarantee.epsilon_most
+    assert any("more had been released" in why for why in guarantee.reasons) == (since > 0)
 
 
 @pytest.mark.slow

@@ -365,7 +365,7 @@ def test_plan_says_what_so_many_users_can_tell() -> None:
 def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_set_back(
     tmp_path: Path,
 ) -> None:
-    search = search_of(search_space=LINE, seed=1)
+    search = search_of(search_space=LINE, seed=1, mechanism="laplace")
     configs = {trial: search.suggest(trial) for trial in "abc"}
     for trial, value in (("a", 0.5), ("b", 0.25)):
         search._call("enter", trial, "Jane")

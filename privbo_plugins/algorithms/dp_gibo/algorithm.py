@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.base import FINAL, START, START_STEP, STEP, Proposal, Query, Release
 from privbo_plugins.algorithms.dp_gibo import design
-from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.config import SMALLEST, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import Plan, lengthscales, plan_starts
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
 from privbo_plugins.models.gaussian_process import GaussianProcess
@@ -433,7 +433,8 @@ class DPGIBO:
         elif release.kind == "norm":
             # Andrew et al. 2021, eq. 2: geometric updates towards a quantile.
             excess = _NORM_RATE * (release.values[0] - _NORM_QUANTILE)
-            self.state.B *= math.exp(-min(max(excess, -1.0), 1.0))
+            moved = self.state.B * math.exp(-min(max(excess, -1.0), 1.0))
+            self.state.B = min(max(moved, SMALLEST), 1.0 / SMALLEST)
         else:
             raise ValueError(f"DP-GIBO knows no release of kind {release.kind!r}.")
 
@@ -533,7 +534,7 @@ class DPGIBO:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores :meth:`state_dict`."""
         fields = dict(state)
-        fields["B"] = float(fields["B"])
+        fields["B"] = max(float(fields["B"]), SMALLEST)  # older versions let it sink further
         fields["starts"] = [(list(x), v) for x, v in fields["starts"]]
         fields["remembered"] = [(t, list(x)) for t, x in fields["remembered"]]
         self.state = GIBOState(**fields)

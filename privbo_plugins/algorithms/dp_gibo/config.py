@@ -14,7 +14,7 @@ ADAPTIVE = "adaptive"
 
 _ENDLESS = 10**9
 
-_SMALLEST = 1e-100
+SMALLEST = 1e-100
 """Bounds below it would underflow inside the mechanisms."""
 
 
@@ -131,12 +131,10 @@ class GIBOConfig:
             )
         if not isinstance(self.clipping_norm, str):
             _positive("clipping_norm", self.clipping_norm, allow_inf=math.isinf(self.mu))
-            if float(self.clipping_norm) < _SMALLEST:
-                raise ValueError(
-                    f"clipping_norm must be >= {_SMALLEST}, got {self.clipping_norm}."
-                )
+            if float(self.clipping_norm) < SMALLEST:
+                raise ValueError(f"clipping_norm must be >= {SMALLEST}, got {self.clipping_norm}.")
         low, high = self.value_range
-        if not (math.isfinite(high - low) and high - low >= _SMALLEST):
+        if not (math.isfinite(high - low) and high - low >= SMALLEST):
             raise ValueError(
                 f"loss_bound must be a positive number or (low, high) with low < high, "
                 f"got {self.loss_bound!r}."
