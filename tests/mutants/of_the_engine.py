@@ -452,7 +452,7 @@ _ROWS = (
         name="entries_of_the_table_as_answers",
         breaks="A column of the table is not answered as it is.",
         file=f"{_ENGINE}/sessions/rows.py",
-        old="if self._private_answers is None and name in self._released_names():",
+        old="if self._private_answers is None and name in _names_of(self._columns or ()):",
         new="if self._private_answers is not None and name == self._name:",
         tests=(
             f"{_TESTS}/test_po_gp_ucb_curator.py"
