@@ -8,6 +8,7 @@ where their vault has lain, and nothing is drawn for it from a vault that knows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,8 @@ class AnswerFile:
     """The file that one curator writes its answers to.
 
     Args:
-        path: Where it is, or will be.
+        path: Where it is, or will be; a new one takes over what answer files of the same table
+            in its directory remember.
         curator: Whose answers it tells; compared with the file before this returns.
 
     Raises:
@@ -42,14 +44,18 @@ class AnswerFile:
         self._heads: dict[str, Head] = {}
         self._stamp: tuple[int, ...] | None = None
         self._known: dict[str, Seen] = {}
-        self._check(curator.answers())
+        self._inherited: dict[str, Seen] = {}
+        told = curator.answers()
+        self._check(path, told)
+        if not path.exists():
+            self._inherit(told)
         for run in curator.runs:
             run.shown_by(_FileWitness(self, run))
 
     def write(self) -> int:
         """Writes all answers that the vault holds, if the file lacks one; how many they are."""
         told = self._curator.answers()
-        self._check(told)
+        self._check(self._path, told)
         if not self._path.exists() or self._ahead() or self._told() != told:
             self._store(told, self._ahead())
         return len(told)
@@ -57,17 +63,27 @@ class AnswerFile:
     def _told(self) -> dict[int, float]:
         return read_answers(self._path, self._table)
 
-    def _check(self, told: Mapping[int, float]) -> None:
-        """That the vault holds every answer that stands in the file.
+    def _check(self, path: Path, told: Mapping[int, float]) -> None:
+        """That the vault holds every answer that stands in a file.
 
         Raises:
             VaultError: If one is missing, or another one.
         """
-        if any(told.get(row) != y for row, y in self._told().items()):
+        if any(told.get(row) != y for row, y in read_answers(path, self._table).items()):
             raise VaultError(
-                f"{self._path.name} tells answers that this vault does not hold. {SET_BACK} Give "
+                f"{path.name} tells answers that this vault does not hold. {SET_BACK} Give "
                 "the vault that they came from."
             )
+
+    def _inherit(self, told: Mapping[int, float]) -> None:
+        for beside in sorted(self._path.parent.glob("*.json")):
+            with suppress(ValueError, OSError):  # something else, or of another table
+                self._check(beside, told)
+                for name, found in read_seen(beside, self._table).items():
+                    known = self._inherited.get(name, Seen())
+                    places = tuple(dict.fromkeys((*known.places, *found.places)))
+                    further = max(known, found, key=lambda seen: seen.n)
+                    self._inherited[name] = replace(further, places=places)
 
     def _store(self, told: Mapping[int, float], heads: Mapping[str, Head]) -> None:
         seen = self.seen()
@@ -83,7 +99,7 @@ class AnswerFile:
         try:
             found = self._path.stat()
         except FileNotFoundError:
-            return {}
+            return dict(self._inherited)
         stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         if stamp != self._stamp:  # somebody has written it: another copy's curator, say
             self._known, self._stamp = read_seen(self._path, self._table), stamp

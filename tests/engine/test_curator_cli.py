@@ -542,6 +542,30 @@ def test_a_vault_that_was_set_back_answers_nothing_anew(
         assert (folder / "answers.json").read_bytes() == written
 
 
+@pytest.mark.parametrize("emptied", [False, True], ids=["told", "emptied"])
+def test_a_new_file_of_answers_asks_those_beside_it(
+    folder: Path, capsys: Any, emptied: bool
+) -> None:
+    assert release(folder, *RANDOMISED) == 0
+    request(folder)
+    assert answer(folder) == 0  # so that the backup knows where it has lain
+    put(folder, "curator.db", "backup")
+    request(folder, 1, 2)
+    assert answer(folder) == 0
+    path = folder / "answers.json"
+    if emptied:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"answers": {}}))
+    (folder / "else.json").write_text("{}")
+    (folder / "folder.json").mkdir()
+    new = ["--out", str(folder / "new.json")]
+    assert answer(folder, *new) == 0
+    (folder / "new.json").unlink()
+    put(folder, "backup")
+    assert answer(folder, *new) == 2
+    assert "set back" in capsys.readouterr().err
+    assert not (folder / "new.json").exists()
+
+
 @pytest.mark.parametrize("how", [[], RANDOMISED], ids=["as they are", "randomised"])
 def test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came(
     folder: Path, capsys: Any, how: list[str]

@@ -12,6 +12,9 @@ from typing import BinaryIO
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 
+_HELD = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
+"""A directory need not be readable to be written to."""
+
 
 def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bool) -> None:
     """Replaces a file at once: a reader sees the old one or the new one.
@@ -52,7 +55,7 @@ def _directory(target: Path) -> Iterator[tuple[int | None, Path]]:
     if not {os.open, os.rename, os.stat, os.unlink} <= os.supports_dir_fd:
         yield None, target.parent
         return
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    folder = os.open(target.parent, _HELD)
     try:
         yield folder, Path()
     finally:
