@@ -37,6 +37,7 @@ CONTEXT.set_forkserver_preload(
         "scipy.optimize",
         "scipy.stats",
         "opendp.measurements",
+        "optuna_samplers._local",
         "optuna_samplers.dp_fts_de",
         "optuna_samplers.dp_gibo",
         "optuna_samplers.duets",

@@ -225,7 +225,7 @@ class PlayLedger:
             if tx.payer(trial) is None:
                 tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
             if tx.play(trial) is None:
-                self.run.append(tx, PLAY, trial, tx.store_play(trial, value))
+                tx.store_play(trial, value)
 
     def most_plays(self) -> int:
         """How often the user of this run was charged who paid most."""

@@ -207,10 +207,12 @@ class _Tables(Shelf[tuple[Array, Certificate]]):
         certificate = Certificate.from_dict(payload)
         return tx.table(kind).reshape(certificate.n, certificate.r), certificate
 
-    def put(self, tx: Transaction, kind: str, key: str, payload: tuple[Array, Certificate]) -> str:
+    def put(
+        self, tx: Transaction, kind: str, key: str, payload: tuple[Array, Certificate]
+    ) -> None:
         Z, certificate = payload
         tx.put_table(kind, Z)
-        return tx.release(kind, key, certificate.to_dict())
+        tx.release(kind, key, certificate.to_dict())
 
 
 _TABLES = _Tables()

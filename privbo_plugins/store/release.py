@@ -36,8 +36,8 @@ class Shelf(Generic[P]):
         """What was released, if anything."""
         raise NotImplementedError
 
-    def put(self, tx: Transaction, kind: str, key: str, payload: P) -> str:
-        """Stores a release, and returns its text for the chain."""
+    def put(self, tx: Transaction, kind: str, key: str, payload: P) -> None:
+        """Stores a release."""
         raise NotImplementedError
 
 
@@ -45,16 +45,16 @@ class _Payloads(Shelf[Mapping[str, Any]]):
     def get(self, tx: Transaction, kind: str, key: str) -> Mapping[str, Any] | None:
         return tx.released(kind, key)
 
-    def put(self, tx: Transaction, kind: str, key: str, payload: Mapping[str, Any]) -> str:
-        return tx.release(kind, key, payload)
+    def put(self, tx: Transaction, kind: str, key: str, payload: Mapping[str, Any]) -> None:
+        tx.release(kind, key, payload)
 
 
 class _Plays(Shelf[float]):
     def get(self, tx: Transaction, _kind: str, key: str) -> float | None:
         return tx.play(key)
 
-    def put(self, tx: Transaction, _kind: str, key: str, payload: float) -> str:
-        return tx.store_play(key, payload)
+    def put(self, tx: Transaction, _kind: str, key: str, payload: float) -> None:
+        tx.store_play(key, payload)
 
 
 PAYLOADS: Shelf[Mapping[str, Any]] = _Payloads()
@@ -116,7 +116,9 @@ class Outlet:
         order.charge(tx)
         if self.uses_test_noise:
             tx.mark_unprotected(TEST_NOISE)
-        return _store(self._run, tx, order, order.draw(self._noise))
+        payload = order.draw(self._noise)
+        order.shelf.put(tx, order.kind, order.key, payload)
+        return payload
 
     def sample(self, n: int, q: float) -> list[bool]:
         """A Poisson sample of n members, each with probability q.
@@ -124,12 +126,6 @@ class Outlet:
         Its coins are part of the next release, which is charged for it.
         """
         return [choose(self._noise, q) for _ in range(n)]
-
-
-def _store(run: Run, tx: Transaction, order: Order[P], payload: P) -> P:
-    text = order.shelf.put(tx, order.kind, order.key, payload)
-    run.append(tx, order.kind, order.key, text)
-    return payload
 
 
 # Drawn elsewhere ------------------------------------------------------------------------------
@@ -163,7 +159,8 @@ def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -
             "A release without a valid charge was refused: it was never charged, or another "
             "attempt of this trial has begun since. Nothing was published."
         )
-    return _store(run, tx, order, payload)
+    order.shelf.put(tx, order.kind, order.key, payload)
+    return payload
 
 
 def draw_reward(

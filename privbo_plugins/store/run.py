@@ -1,19 +1,19 @@
 """One run in a vault: begun once, joined by everybody else, and compared with what others saw.
 
 Every backup is a second ledger, and a vault that was restored from one looks healthy to itself:
-it would draw again what has been published, and charge for it once. So the releases of a run form
-a chain, and its head is also kept by whoever shows the releases (a study, a searcher, an agent).
-The head is compared when a run is joined and before every draw. A count would not do: a copy
-grows again.
+it would draw again what has been published, and charge for it once. So the lines of a vault
+(charges, releases, plays and marks of all its runs) form a chain, and its head is also kept by
+whoever shows the releases (a study, a searcher, an agent). The head is compared when a run is
+joined and before every draw. A count would not do: a copy grows again.
 
 Notation:
 
     ======  ==================================================================
     symbol  meaning
     ======  ==================================================================
-    n       number of releases
+    n       number of lines in the vault
     h_n     digest of the chain after n of them, h_0 = "":
-            h_n = SHA-256(h_{n-1} | run | kind | key | what was released)
+            h_n = SHA-256(h_{n-1} | run | kind | key | SHA-256(what it says))
     ======  ==================================================================
 
 Two copies of one vault at the same time are told apart by where they lie: each place is entered in
@@ -24,7 +24,6 @@ places again; of two copies that draw at the same moment, at least one therefore
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +32,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from privbo_plugins.errors import SET_BACK, VaultError
-from privbo_plugins.store.vault import NOTE, UNPROTECTED, Transaction, Vault
+from privbo_plugins.store.vault import (
+    NOTE,
+    UNPROTECTED,
+    Transaction,
+    Vault,
+    hashed,
+    linked,
+)
 
 _PLACE = "place"
 """Kind of marks: where the vault has lain."""
@@ -41,10 +47,10 @@ _PLACE = "place"
 
 @dataclass(frozen=True)
 class Head:
-    """The end of a run's chain.
+    """The end of a vault's chain.
 
     Attributes:
-        n: Number of releases.
+        n: Number of lines.
         digest: Of all of them; empty before the first.
     """
 
@@ -200,23 +206,11 @@ class Run:
         if head != self._memory.head():
             self._show()
 
-    def append(self, tx: Transaction, kind: str, key: str, text: str) -> None:
-        """Adds a release to the chain.
-
-        Args:
-            tx: The transaction that stores the release.
-            kind: Of the release.
-            key: Of the release.
-            text: What was released.
-        """
-        n, digest = tx.last_link()
-        tx.link(n + 1, kind, key, _linked(digest, self.run_id, kind, key, text))
-
     # Facts ----------------------------------------------------------------------------------
 
     def mark(self, kind: str, text: str) -> None:
         """Records a fact for ever."""
-        with self.vault.transaction(self.run_id) as tx:
+        with self.transaction() as tx:
             tx.mark(kind, text)
 
     def marks(self, kind: str) -> tuple[str, ...]:
@@ -316,27 +310,20 @@ def _check_places(tx: Transaction, witness: Witness) -> None:
         )
 
 
-def _linked(digest: str, run_id: str, kind: str, key: str, text: str) -> str:
-    parts = json.dumps([digest, run_id, kind, key, text])
-    return hashlib.sha256(parts.encode()).hexdigest()
-
-
 def _complete(tx: Transaction) -> None:
-    """Checks the chain, and links what an older version released without linking it.
+    """Checks the vault's chain, and links what an older version wrote without linking it.
 
     Raises:
-        VaultError: If the chain does not fit what was released.
+        VaultError: If the chain does not fit what the vault holds.
     """
-    texts, digest, seq = tx.public_texts(), "", 0
-    for kind, key, stored in tx.links():
-        text = texts.pop((kind, key), None)
-        digest = _linked(digest, tx.run_id, kind, key, "" if text is None else text)
-        seq += 1
-        if text is None or digest != stored:
+    lines, digest = tx.lines(), ""
+    for line, content, stored in tx.links():
+        text = lines.pop(line, None)
+        digest = linked(digest, line, content)
+        if text is None or hashed(text) != content or digest != stored:
             raise VaultError(
-                "The vault is damaged: its releases are not those that its chain was made of. "
-                "Nothing more can be released for this run."
+                "The vault is damaged: its ledger is not the one that its chain was made of. "
+                "Nothing more can be released over it."
             )
-    for (kind, key), text in texts.items():
-        seq, digest = seq + 1, _linked(digest, tx.run_id, kind, key, text)
-        tx.link(seq, kind, key, digest)
+    for line, text in lines.items():
+        tx.link(line, text)

@@ -104,10 +104,11 @@ _plays = sa.Table(
 _chain = sa.Table(
     "privbo_chain",
     metadata,
-    sa.Column("run_id", sa.String(32), primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("key", sa.String(160), nullable=False),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("run_id", sa.String(32), nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("key", sa.String(192), nullable=False),
+    sa.Column("content", sa.String(64), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.UniqueConstraint("run_id", "kind", "key"),
 )
@@ -250,22 +251,31 @@ STATEMENTS: dict[str, Any] = {
     .where(_of_run(_releases), _releases.c.seq > _b("after"))
     .order_by(_releases.c.seq),
     "link": sa.insert(_chain),
-    "last_link": sa.select(_chain.c.seq, _chain.c.digest)
-    .where(_of_run(_chain))
-    .where(
-        _chain.c.seq
-        == sa.select(sa.func.max(_newer.c.seq)).where(_of_run(_newer)).scalar_subquery()
+    "last_link": sa.select(_chain.c.seq, _chain.c.digest).where(
+        _chain.c.seq == sa.select(sa.func.max(_newer.c.seq)).scalar_subquery()
     ),
-    "link_at": sa.select(_chain.c.digest).where(_of_run(_chain), _chain.c.seq == _b("seq")),
-    "links": sa.select(_chain.c.kind, _chain.c.key, _chain.c.digest)
-    .where(_of_run(_chain))
-    .order_by(_chain.c.seq),
-    "all_releases": sa.select(_releases.c.kind, _releases.c.key, _releases.c.payload)
-    .where(_of_run(_releases))
-    .order_by(_releases.c.seq),
-    "released_plays": sa.select(_plays.c.trial, _plays.c.value)
-    .where(_of_run(_plays), _plays.c.value.is_not(None))
-    .order_by(_plays.c.trial),
+    "link_at": sa.select(_chain.c.digest).where(_chain.c.seq == _b("seq")),
+    "links": sa.select(
+        _chain.c.run_id, _chain.c.kind, _chain.c.key, _chain.c.content, _chain.c.digest
+    ).order_by(_chain.c.seq),
+    "every_charge": sa.select(
+        _ledger.c.run_id,
+        _ledger.c.kind,
+        _ledger.c.key,
+        _ledger.c.mu,
+        _ledger.c.sensitivity,
+        _ledger.c.scale,
+        _ledger.c.population,
+    ).order_by(_ledger.c.run_id, _ledger.c.kind, _ledger.c.key),
+    "every_release": sa.select(
+        _releases.c.run_id, _releases.c.kind, _releases.c.key, _releases.c.payload
+    ).order_by(_releases.c.run_id, _releases.c.seq),
+    "every_play": sa.select(
+        _plays.c.run_id, _plays.c.trial, _plays.c.epsilon, _plays.c.delta, _plays.c.value
+    ).order_by(_plays.c.run_id, _plays.c.trial),
+    "every_mark": sa.select(_marks.c.run_id, _marks.c.kind, _marks.c.text).order_by(
+        _marks.c.run_id, _marks.c.kind, _marks.c.text
+    ),
     "token": sa.select(_tokens.c.token).where(_of_run(_tokens), _tokens.c.trial == _b("trial")),
     "hand_token": sa.insert(_tokens),
     "take_token": sa.delete(_tokens).where(_of_run(_tokens), _tokens.c.trial == _b("t")),
@@ -331,7 +341,7 @@ def place_of(engine: sa.Engine, cursor: Any) -> str:
     """Machine and file of a SQLite database, or cluster and database of a server's."""
     if engine.dialect.name == "sqlite":
         found = os.stat(engine.url.database or "")
-        return f"{platform.node()}/{found.st_dev}/{found.st_ino}"
+        return f"{platform.node()}/{_machine()}/{found.st_dev}/{found.st_ino}"
     parts = _row(
         cursor,
         "SELECT oid, inet_server_addr(), inet_server_port(), "
@@ -341,6 +351,14 @@ def place_of(engine: sa.Engine, cursor: Any) -> str:
     if parts[-1]:  # some providers keep it for themselves
         parts += _row(cursor, "SELECT system_identifier FROM pg_control_system()")
     return "/".join(map(str, parts))
+
+
+def _machine() -> str:
+    """What tells a machine from a clone of its disk: when it was started."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _row(cursor: Any, text: str) -> tuple[Any, ...]:

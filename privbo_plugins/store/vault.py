@@ -52,6 +52,12 @@ UNPROTECTED, NOTE = "unprotected", "note"
 PLAY = "play"
 """Kind of the releases of privatised rewards."""
 
+_CHARGE, _PAID, _MARK = "charge", "paid", "mark"
+"""Kinds of lines that are no releases."""
+
+Line = tuple[str, str, str]
+"""Run, kind and key of what the chain holds: charges, releases, plays, marks."""
+
 BLOCK = 2**16
 """Records in one stored block; statistics stream over blocks, so memory does not grow with n."""
 
@@ -89,6 +95,20 @@ def _object(stored: Any) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise VaultError(DAMAGED)
     return found
+
+
+def hashed(text: str) -> str:
+    """SHA-256 of a text, in hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def linked(digest: str, line: Line, content: str) -> str:
+    """The digest of a chain that ended in one, after one more line."""
+    return hashed(json.dumps([digest, *line, content]))
+
+
+def _cost(*parts: float | str) -> str:
+    return json.dumps([part if isinstance(part, str) else float(part) for part in parts])
 
 
 class Transaction:
@@ -150,6 +170,7 @@ class Transaction:
         """Notes a fact about the run, once; marks are never removed."""
         if not self.has_mark(kind, text):
             self._run("mark", kind=kind, text=text[:512])
+            self._linked(_MARK, hashed(f"{kind}/{text[:512]}"), text[:512])
 
     def mark_unprotected(self, reason: str) -> None:
         """Notes for ever that nothing may be claimed for the run."""
@@ -273,6 +294,8 @@ class Transaction:
             scale=charge.scale,
             population=charge.population,
         )
+        cost = _cost(charge.mu, charge.sensitivity, charge.scale, charge.population)
+        self._linked(_CHARGE, f"{charge.kind}/{charge.key}", cost)
 
     def charged(self, kind: str, key: str) -> bool:
         """Whether a charge of this kind and key was written."""
@@ -287,12 +310,12 @@ class Transaction:
         row = self._one("spent", population=population)
         return float(row[0]) if row else 0.0
 
-    def release(self, kind: str, key: str, payload: Mapping[str, Any]) -> str:
-        """Stores a release and returns its text; a second one of its kind and key is refused."""
+    def release(self, kind: str, key: str, payload: Mapping[str, Any]) -> None:
+        """Stores a release; a second one of its kind and key is refused."""
         last, text = self._one("last_release"), json.dumps(payload)
         seq = 1 + int((last and last[0]) or 0)
         self._run("release", seq=seq, kind=kind, key=key, payload=text)
-        return text
+        self._linked(kind, key, text)
 
     def released(self, kind: str, key: str) -> dict[str, Any] | None:
         """The stored release of a kind and key, if any."""
@@ -316,10 +339,10 @@ class Transaction:
         parts = [_vector(row[0]) for row in self._all("table", table_name=name)]
         return np.concatenate([np.empty(0), *parts])
 
-    # The chain of releases -----------------------------------------------------------------
+    # The chain ----------------------------------------------------------------------------
 
     def last_link(self) -> tuple[int, str]:
-        """Number and digest of the newest link; (0, "") before the first."""
+        """Number and digest of the vault's newest link; (0, "") before the first."""
         row = self._one("last_link")
         return (0, "") if row is None else (int(row[0]), str(row[1]))
 
@@ -328,19 +351,42 @@ class Transaction:
         row = self._one("link_at", seq=seq)
         return None if row is None else str(row[0])
 
-    def link(self, seq: int, kind: str, key: str, digest: str) -> None:
-        """Adds a link; a second one for a release violates a constraint."""
-        self._run("link", seq=seq, kind=kind, key=key, digest=digest)
+    def links(self) -> list[tuple[Line, str, str]]:
+        """(line, hash of what it says, digest) of every link of the vault, in order."""
+        rows = self._all("links")
+        return [((run, kind, key), content, digest) for run, kind, key, content, digest in rows]
 
-    def links(self) -> list[tuple[str, str, str]]:
-        """(kind, key, digest) of every link, in order."""
-        return [(kind, key, digest) for kind, key, digest in self._all("links")]
+    def link(self, line: Line, text: str) -> None:
+        """Adds a link for a line; a second one violates a constraint."""
+        if not self._single_writer:
+            self._all("lock_vault")
+        n, digest = self.last_link()
+        content = hashed(text)
+        run, kind, key = line
+        own, self.run_id = self.run_id, run
+        try:
+            made = linked(digest, line, content)
+            self._run("link", seq=n + 1, kind=kind, key=key, content=content, digest=made)
+        finally:
+            self.run_id = own
 
-    def public_texts(self) -> dict[tuple[str, str], str]:
-        """What was released, as text, by kind and key: releases first, in order, then plays."""
-        texts = {(kind, key): str(text) for kind, key, text in self._all("all_releases")}
-        plays = {(PLAY, trial): repr(float(y)) for trial, y in self._all("released_plays")}
-        return texts | plays
+    def _linked(self, kind: str, key: str, text: str) -> None:
+        self.link((self.run_id, kind, key), text)
+
+    def lines(self) -> dict[Line, str]:
+        """What every line says that a chain must hold, of all runs of the vault."""
+        said: dict[Line, str] = {}
+        for run, kind, key, *cost in self._all("every_charge"):
+            said[run, _CHARGE, f"{kind}/{key}"] = _cost(*cost)
+        for run, kind, key, payload in self._all("every_release"):
+            said[run, kind, key] = str(payload)
+        for run, trial, epsilon, delta, value in self._all("every_play"):
+            said[run, _PAID, trial] = _cost(epsilon, delta)
+            if value is not None:
+                said[run, PLAY, trial] = repr(float(value))
+        for run, kind, text in self._all("every_mark"):
+            said[run, _MARK, hashed(f"{kind}/{text}")] = text
+        return said
 
     # Tokens --------------------------------------------------------------------------------
 
@@ -366,11 +412,12 @@ class Transaction:
         self._run(
             "charge_play", trial=trial, person=person, epsilon=epsilon, delta=delta, value=None
         )
+        self._linked(_PAID, trial, _cost(epsilon, delta))
 
-    def store_play(self, trial: str, value: float) -> str:
-        """Stores the release of a charged play and returns its text."""
+    def store_play(self, trial: str, value: float) -> None:
+        """Stores the release of a charged play."""
         self._run("store_play", t=trial, new_value=value)
-        return repr(float(value))
+        self._linked(PLAY, trial, repr(float(value)))
 
     def play(self, trial: str) -> float | None:
         """The stored release of a play, if any."""
@@ -509,7 +556,7 @@ class Vault:
     def __init__(self, url: str | None, *, create: bool = True) -> None:
         self.in_memory = url is None
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self._lock, self._busy = threading.RLock(), False
         if url is not None:
             self._prepare_file(url, create)
         from privbo_plugins.store import (
@@ -607,7 +654,7 @@ class Vault:
                 "vault URL, for example vault='sqlite:///private.db'."
             )
         self._engine.dispose(close=False)
-        self._lock = threading.RLock()
+        self._lock, self._busy = threading.RLock(), False
         self._pid = os.getpid()
 
     @contextmanager
@@ -619,7 +666,7 @@ class Vault:
         """
         if self._pid != os.getpid():
             self._after_fork()
-        with self._lock:
+        with self._alone():
             connection = self._connect()
             try:
                 cursor = connection.cursor()
@@ -630,6 +677,7 @@ class Vault:
                     tx._run("lock")
                     cursor.fetchall()
                 yield tx
+                self._check_open(connection)
                 connection.commit()
             except BaseException as error:
                 self._roll_back(connection)
@@ -640,6 +688,31 @@ class Vault:
                 raise
             finally:
                 connection.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The lock, which would let its own thread in again: a handler of a signal, for example.
+
+        Raises:
+            VaultError: If this thread is inside a transaction already.
+        """
+        with self._lock:
+            if self._busy:
+                raise VaultError(
+                    "The vault is in the middle of a transaction of this very thread, which a "
+                    "handler of a signal or a callback has interrupted. Nothing was done. Set a "
+                    "flag in the handler, and ask the vault afterwards."
+                )
+            try:
+                self._busy = True
+                yield
+            finally:
+                self._busy = False
+
+    def _check_open(self, connection: Any) -> None:
+        """What was written without a transaction must not look as if it had been in one."""
+        if self._is_sqlite and not connection.driver_connection.in_transaction:
+            raise VaultError("The vault's transaction was ended by somebody else.")
 
     @property
     def _driver_error(self) -> type[BaseException]:

@@ -294,7 +294,7 @@ def test_what_left_the_process_was_charged_for_whatever_happens() -> None:
 
 @pytest.mark.soak
 def test_what_left_the_process_was_charged_for_whatever_happens_long() -> None:
-    run_machine(1500, 40)
+    run_machine(500, 40)
 
 
 def _nothing(*_: Any) -> None:

@@ -122,6 +122,34 @@ def test_a_release_of_a_kind_and_key_is_stored_once(vault: Vault) -> None:
         assert [r[:3] for r in tx.releases_after(1)] == [(2, "gradient", "7")]
 
 
+def test_a_handler_of_a_signal_cannot_end_the_transaction_that_it_interrupts(
+    vault: Vault,
+) -> None:
+    """In memory it rolled back the charge of a release that was then published."""
+    begin(vault)
+    with vault.transaction("run") as tx:
+        tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
+        with pytest.raises(VaultError, match="this very thread"), vault.transaction("run"):
+            pass
+        tx.release("value", "1", {"values": [0.5]})
+    with vault.transaction("run") as tx:
+        assert [charge.key for charge in tx.charges()] == ["1"]
+        assert tx.released("value", "1") == {"values": [0.5]}
+
+
+def test_what_was_rolled_back_under_way_is_not_committed() -> None:
+    vault = open_vault()
+    begin(vault)
+
+    def write() -> None:
+        with vault.transaction("run") as tx:
+            tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
+            tx._cursor.connection.rollback()
+
+    with pytest.raises(VaultError, match="somebody else"):
+        write()
+
+
 def test_a_charge_is_written_once_and_populations_add_up_apart(vault: Vault) -> None:
     begin(vault)
     with vault.transaction("run") as tx:

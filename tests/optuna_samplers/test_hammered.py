@@ -31,7 +31,7 @@ def databases(postgres_url: str) -> Iterator[tuple[str, str]]:
 def check(found: dict[str, int], n_trials: int) -> None:
     wrong = ("lost", "double", "not as released", "charged and not released")
     assert {name: found[name] for name in wrong} == dict.fromkeys(wrong, 0)
-    assert found["trials"] == found["charged"] == found["links"] >= n_trials - 100
+    assert found["trials"] == found["charged"] == found["links"] >= n_trials - 200
     assert found["kills"] > 0
 
 
@@ -39,14 +39,14 @@ def check(found: dict[str, int], n_trials: int) -> None:
 def test_killed_workers_lose_nothing_and_release_nothing_twice(
     databases: tuple[str, str],
 ) -> None:
-    check(hammer(*databases, n_trials=40, n_workers=3, every=0.5), 40)
+    check(hammer(*databases, n_trials=24, n_workers=3, every=0.7), 24)
 
 
 @pytest.mark.soak
 def test_ten_thousand_trials_by_eight_workers_of_which_one_is_killed_every_second(
     databases: tuple[str, str], capfd: Any
 ) -> None:
-    found = hammer(*databases, n_trials=10_000, n_workers=8, every=1.0)
     with capfd.disabled():
+        found = hammer(*databases, n_trials=10_000, n_workers=8, every=1.0, n_studies=10)
         print(json.dumps(found))
     check(found, 10_000)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -15,16 +16,17 @@ from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
 
 from optuna_samplers import ldp_objective
+from optuna_samplers._local import RUN_ATTR
 from optuna_samplers._study import key_of
-from privbo_plugins.store.vault import open_vault
+from privbo_plugins.store.vault import PLAY, open_vault
 from tests.worker import child
 
 BEAT = 2
 """Seconds between two signs of life of a worker; after three of them its trial is tried again."""
 
 
-def open_study(url: str) -> optuna.Study:
-    """The study that all workers share."""
+def open_study(url: str, name: str) -> optuna.Study:
+    """A study that all workers share."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
     storage = optuna.storages.RDBStorage(
@@ -36,7 +38,7 @@ def open_study(url: str) -> optuna.Study:
     )
     sampler = optuna.samplers.RandomSampler()
     return optuna.create_study(
-        storage=storage, study_name="s", sampler=sampler, load_if_exists=True
+        storage=storage, study_name=name, sampler=sampler, load_if_exists=True
     )
 
 
@@ -51,36 +53,60 @@ def private_at(vault: str) -> Any:
     )
 
 
-def work(url: str, vault: str, n_trials: int) -> None:
+def work(url: str, name: str, vault: str, n_trials: int) -> None:
     """One worker, to the end of the study or of itself."""
-    study = open_study(url)
+    study = open_study(url, name)
     enough = MaxTrialsCallback(n_trials, states=(TrialState.COMPLETE,))
     study.optimize(private_at(vault), callbacks=[enough])
 
 
-def hammer(url: str, vault: str, n_trials: int, n_workers: int, every: float) -> dict[str, int]:
-    """Runs a study with so many workers, one of which is killed ever so often.
+def hammer(
+    url: str, vault: str, n_trials: int, n_workers: int, every: float, n_studies: int = 1
+) -> dict[str, int]:
+    """Runs studies over one vault, one after another, and kills one of the workers ever so often.
+
+    Several studies, because a worker that begins reads all trials of its study.
+
+    Args:
+        url: Database of the studies.
+        vault: Database of the vault.
+        n_trials: Complete trials in all.
+        n_workers: Processes at a time.
+        every: Seconds between two kills.
+        n_studies: Number of studies.
 
     Returns:
-        What happened: kills, and what :func:`compared` counts.
+        What happened: kills, and what :func:`compared` counts, added up.
     """
-    study, draw, kills = open_study(url), random.Random(0), 0
+    found: Counter[str] = Counter()
+    for number in range(n_studies):
+        name = f"s{number}"
+        found["kills"] += _hammered(url, name, vault, n_trials // n_studies, n_workers, every)
+        study = open_study(url, name)
+        drain(study, vault)
+        found.update(compared(study, vault))
+        study._storage._backend.engine.dispose()  # type: ignore[attr-defined]
+        if n_studies > 1:
+            print(json.dumps({"study": number} | found), flush=True)
+    return dict(found)
+
+
+def _hammered(url: str, name: str, vault: str, n_trials: int, n_workers: int, every: float) -> int:
+    study, draw, kills = open_study(url, name), random.Random(name), 0
     private_at(vault).guarantee(study)  # begins the run
     workers: list[BaseProcess] = []
     while count(study) < n_trials:
         workers = [worker for worker in workers if worker.is_alive()]
         while len(workers) < n_workers:
-            workers.append(child(work, url, vault, n_trials))
+            workers.append(child(work, url, name, vault, n_trials))
         time.sleep(every)
         draw.choice(workers).kill()
         kills += 1
     for worker in workers:
         worker.kill()
         worker.join()
-    drain(study, vault)
-    found = {"kills": kills} | compared(study, vault)
     study._storage._backend.engine.dispose()  # type: ignore[attr-defined]
-    return found
+    return kills
 
 
 def count(study: optuna.Study) -> int:
@@ -111,18 +137,18 @@ def compared(study: optuna.Study, vault: str) -> dict[str, int]:
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         assert trial.value is not None
         shown[key_of(trial)].add(trial.value)
+    run = study.user_attrs[RUN_ATTR]["run"]
     store = open_vault(vault)
     with store.transaction("") as tx:
-        (key,) = tx.hosts()
-        tx.run_id = tx.run_of_host(key) or ""
+        tx.run_id = tx.run_of_host(f"optuna-ldp/{run}") or ""
         plays = {trial: value for trial, _, _, _, value in tx.plays()}
-        n_links, _ = tx.last_link()
+        links = sum(line[0] == tx.run_id and line[1] == PLAY for line, _, _ in tx.links())
     store.close()
     released = {trial: value for trial, value in plays.items() if value is not None}
     return {
         "trials": len(shown),
         "charged": len(plays),
-        "links": n_links,
+        "links": links,
         "lost": len(set(released) - set(shown)),
         "double": sum(len(values) > 1 for values in shown.values()),
         "not as released": sum(values != {released.get(key)} for key, values in shown.items()),
