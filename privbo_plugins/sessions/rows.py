@@ -478,7 +478,10 @@ class Curator:
     def _charge(self, tx: Transaction) -> None:
         if not self._has_rows:
             raise PrivacyError("This curator was resumed without X: it cannot release.")
-        self._check_table(tx)
+        self._charge_rows(tx)
+        self._check_table(tx)  # after the charge, which has locked the vault
+
+    def _charge_rows(self, tx: Transaction) -> None:
         if self.mechanism == "projection":
             tx.charge(Charge(TABLE, "0", math.inf, math.inf, 0.0, ROWS))
             tx.mark_unprotected(NOT_PRIVATE)
@@ -583,6 +586,7 @@ class Curator:
         self._check_column(tx)
         if self._outcome_column is not None:
             tx.mark(_COLUMN, self._outcome_column)
+            self._check_other_answers(tx, self._outcome_column)  # the mark has locked the vault
 
     def _check_column(self, tx: Transaction) -> None:
         """Each column told as it is would be another one that nothing protects.

@@ -598,6 +598,10 @@ def test_of_two_copies_of_a_vault_one_answers_for_one_file(
         put(folder, "curator.db", "copy.db")
         assert answer(folder, *elsewhere) == 0  # a vault that was moved, as far as it can tell
         elsewhere = []
+    path = folder / "answers.json"
+    stored = json.loads(path.read_text())
+    places = {run: seen | {"n": 0, "digest": ""} for run, seen in stored["vault"].items()}
+    path.write_text(json.dumps(stored | {"vault": places}))  # heads alone refuse most copies too
     request(folder, 1)
     assert answer(folder, *elsewhere) == 2
     assert "is a copy" in capsys.readouterr().err
@@ -652,8 +656,10 @@ def test_answer_files_of_older_versions_are_taken_and_remember_from_then_on(fold
     assert answer(folder) == 0
     again = json.loads(path.read_text())
     assert again["answers"] == stored["answers"]
-    assert again["vault"] == stored["vault"]
     assert len(again["vault"]) == 2  # the table's run, and that of answers
+    for run, seen in stored["vault"].items():
+        assert again["vault"][run]["places"] == seen["places"]
+        assert again["vault"][run]["n"] >= seen["n"] > 0
 
 
 @pytest.mark.parametrize(
