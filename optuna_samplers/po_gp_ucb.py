@@ -24,6 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._study import refuse_multi_objective, show_guarantee, whole
 from optuna_samplers._transcript import Learner, TranscriptSampler
+from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
@@ -395,7 +396,8 @@ def answer_trials(study: Study, curator: Curator, *, parameter: str = "row") -> 
     Raises:
         ValueError: If the study has several objectives, or the curator no outcomes.
         SpaceChangedError: If a trial numbers its rows in another way; none is answered then.
-        VaultError: If the curator's vault refuses.
+        VaultError: If the curator's vault refuses, or was set back, or is a copy of the one
+            that has answered in this study; none is answered then.
     """
     refuse_multi_objective(study, "answer_trials")
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
@@ -406,7 +408,16 @@ def answer_trials(study: Study, curator: Curator, *, parameter: str = "row") -> 
                 f"Trial {trial.number} asks for {parameter!r} in another range than 0 to "
                 f"{curator.n - 1}, the curator's rows. Nothing was answered."
             )
+    if waiting:
+        _show_in(study, curator)
     return sum(_answer(study, t.number, curator, t.params[parameter]) for t in waiting)
+
+
+def _show_in(study: Study, curator: Curator) -> None:
+    """Has the study remember how far the curator's vault came, before it is answered from it."""
+    for run in curator.runs:
+        if not run.vault.in_memory:
+            run.shown_by(StudyWitness(study, run))
 
 
 def _answer(study: Study, number: int, curator: Curator, row: int) -> bool:

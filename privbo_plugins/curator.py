@@ -29,15 +29,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
-from privbo_plugins.algorithms.po_gp_ucb.exchange import (
-    read_answers,
-    read_request,
-    write_answers,
-)
+from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request
 from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.scrub import own_error, public_name
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.sessions.told import AnswerFile
 
 Array = NDArray[np.float64]
 
@@ -215,6 +212,7 @@ def release(given: argparse.Namespace) -> None:
         vault=given.vault,
         run=given.run,
     )
+    _check_released(given.out, curator)
     with tqdm(total=len(X), desc="noise", unit=" rows", file=sys.stderr, delay=1) as bar:
         table = curator.release(lambda done, _of: bar.update(done - bar.n))
     table.save(given.out)
@@ -243,6 +241,24 @@ def _check_target(given: argparse.Namespace) -> None:
             f"Column {chosen[0]!r} holds choices, and two choices lie 1.42 apart: within "
             f"--neighbor-distance {nu:g} they are not hidden at all. Leave the column out, give a "
             "distance of at least 1.42, or none."
+        )
+
+
+def _check_released(path: Path, curator: Curator) -> None:
+    """That a table's file which is there already holds what the vault has released.
+
+    Raises:
+        ValueError: If it is something else than a released table.
+        VaultError: If the vault knows nothing of it: the table would be released anew.
+    """
+    if not path.exists():
+        return
+    found, held = ReleasedTable.load(path).certificate, curator.certificate
+    if held is None or held.digest != found.digest:
+        raise VaultError(
+            f"{path.name} holds a release that this vault knows nothing of under this name: it "
+            "was set back, is a copy, or is another vault, and would release the rows a second "
+            "time. Give the vault of that release, or another --out for a table of other people."
         )
 
 
@@ -282,16 +298,15 @@ def _answer_once(given: argparse.Namespace) -> int:
     if released is None:
         raise ValueError("The vault holds no released table: release it first.")
     rows = read_request(given.request, released.digest, curator.n)
-    told = curator.answers()
+    answers, told = AnswerFile(given.out, curator), curator.answers()
     new = [row for row in rows if row not in told]
     known = [row for row in new if _is_known(y[row], released.outcomes is not None)]
     room = len(known) if given.until is None else max(given.until - len(told), 0)
     for row in known[:room]:
-        told[row] = curator.evaluate(row)
-    if read_answers(given.out, released.digest) != told or not given.out.exists():
-        write_answers(given.out, released.digest, told, curator.guarantee().to_dict())
+        curator.evaluate(row)
+    n_told = answers.write()
     _tell_progress(len(known[:room]), [row for row in new if row not in known])
-    return len(told)
+    return n_told
 
 
 def _is_known(y: float, randomised: bool) -> bool:
@@ -386,7 +401,13 @@ def _answer_options(command: argparse.ArgumentParser) -> None:
         "the released columns",
     )
     command.add_argument("--request", type=Path, required=True, help="the modeler's file")
-    command.add_argument("--out", type=Path, required=True, help="answers, a JSON file")
+    command.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="answers, a JSON file; it also "
+        "remembers the vault, which is refused if it was set back or copied since",
+    )
     _vault_options(command, required=True)
     command.add_argument("--minimize", action="store_true", help="small outcomes are wanted")
     command.add_argument(

@@ -24,6 +24,7 @@ from privbo_plugins.errors import (
     PrivacyError,
     PrivacyWarning,
     UtilityWarning,
+    VaultError,
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
@@ -94,6 +95,8 @@ class AnswerHost(Host):
             made = _quietly(lambda: cloudpickle.loads(settings.make)(), _of_making)
             if not isinstance(made, Curator):
                 raise ValueError("The function given to answering must return a Curator.")
+            for run in made.runs:
+                self._remember(run)
             self._curator = made
         return None, ()
 
@@ -155,7 +158,7 @@ class Answers:
         self._anchor = anchor(self.name, AnswerHost, may_begin=True)
         try:
             self._channel, _, _ = connect(self._anchor, settings, None)
-        except (PrivacyError, ValueError):
+        except (PrivacyError, ValueError, VaultError):
             self._anchor.end()
             raise
         self._warn()

@@ -481,8 +481,10 @@ NOT_COVERED_OUTSOURCED = (
     "outcomes that depend on other people's rows",
     "what a process that holds the rows reports of them beside the table and answers "
     "(attributes, logs)",
-    "a vault that was copied, or set back from a backup, before the release: it would release "
-    "the table anew",
+    "a vault that was copied, set back from a backup or lost, where nobody who remembers it is "
+    "asked (the file of the table at the path that is written to, files of answers in that "
+    "folder, the study whose trials are answered, Ray's cluster): it would draw the table, and "
+    "randomised answers, anew",
     "what the curator releases elsewhere of the same people, other tables of the same rows "
     "included: the losses add up",
     NOT_COVERED_COPIES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -105,6 +105,7 @@ _SAME = (
 
 
 _PREFIX = "outsourced:"
+"""Of the runs that release a table."""
 
 _COLUMN = "outcome column"
 """Mark that ties a run's answers to one column."""
@@ -120,6 +121,14 @@ NOT_TIED = (
 )
 
 
+def _shown_already(column: str, run: str) -> str:
+    return (
+        f"Column {column!r} is answered as it is by the release {run!r} of this vault, so nothing "
+        "of it can be protected any more. Leave it out, or keep other people's rows in another "
+        "vault."
+    )
+
+
 def _of_others(others: int) -> tuple[str, ...]:
     if others < 1:
         return ()
@@ -127,6 +136,52 @@ def _of_others(others: int) -> tuple[str, ...]:
         f"the vault holds {others} other releases: for people whose rows are in several of them, "
         "the losses add up",
     )
+
+
+@dataclass(frozen=True)
+class _Other:
+    """What another run of the vault has told.
+
+    Attributes:
+        name: Of the run.
+        shown: Columns that its answers give as they are.
+        hidden: Columns that its table, or its randomised answers, protect.
+    """
+
+    name: str
+    shown: frozenset[str]
+    hidden: frozenset[str]
+
+
+def _others(tx: Transaction, own: str) -> list[_Other]:
+    """All other runs of the vault that release a table."""
+    keys, run_id = tx.hosts(), tx.run_id
+    try:
+        return [
+            _other(tx, key) for key in keys if key.startswith(_PREFIX) and key != f"{_PREFIX}{own}"
+        ]
+    finally:
+        tx.run_id = run_id
+
+
+def _other(tx: Transaction, host_key: str) -> _Other:
+    tx.run_id = tx.run_of_host(host_key) or ""
+    found = tx.run()
+    settings = {} if found is None else found[1]
+    tied = frozenset(tx.marks(_COLUMN))
+    names = (settings.get("scaling") or {}).get("columns") or ()
+    released = _names_of(names) if tx.released(TABLE, "0") is not None else frozenset()
+    as_they_are = settings.get("outcomes") is None
+    return _Other(
+        name=host_key.removeprefix(_PREFIX),
+        shown=tied if as_they_are else frozenset(),
+        hidden=released if as_they_are else released | tied,
+    )
+
+
+def _names_of(columns: Sequence[str]) -> frozenset[str]:
+    """Of a table's columns; one of choices, "sex=F", is made of a column of the data."""
+    return frozenset({*columns, *(name.partition("=")[0] for name in columns)})
 
 
 def _checked_column(name: str | None) -> str | None:
@@ -203,8 +258,8 @@ class Curator:
     Raises:
         ValueError: For every argument outside its range; no text quotes an entry of the table.
         PrivacyError: With ``on_excess="refuse"``, if a row lies outside; if ``outcome_column`` is
-            another than the run is tied to, or one of ``columns`` while answers are given as
-            they are.
+            another than the run is tied to, or one of ``columns``, or of what another run of the
+            vault protects, while answers are given as they are.
         VaultError: If the vault holds another release under this name.
 
     Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, Algorithm 1.
@@ -392,6 +447,14 @@ class Curator:
             self._private_answers, self._vault, f"outcomes:{self._name}", noise=noise
         )
 
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The run of the table and, if answers are randomised, theirs.
+
+        Whoever shows what they release can remember it: ``run.shown_by(witness)``.
+        """
+        return (self._run,) if self._answers is None else (self._run, self._answers.run)
+
     # The table --------------------------------------------------------------------------------
 
     def release(self, progress: Progress = _no_progress) -> ReleasedTable:
@@ -401,7 +464,8 @@ class Curator:
             progress: Called with (rows done, rows) while noise is drawn.
 
         Raises:
-            PrivacyError: If this curator was resumed without its rows before any release.
+            PrivacyError: If this curator was resumed without its rows before any release, or
+                another run of the vault answers a column of the table as it is.
             VaultError: If the vault refuses; nothing is released then.
         """
         reasons = self._run.marks(UNPROTECTED)
@@ -414,6 +478,10 @@ class Curator:
     def _charge(self, tx: Transaction) -> None:
         if not self._has_rows:
             raise PrivacyError("This curator was resumed without X: it cannot release.")
+        self._charge_rows(tx)
+        self._check_table(tx)  # after the charge, which has locked the vault
+
+    def _charge_rows(self, tx: Transaction) -> None:
         if self.mechanism == "projection":
             tx.charge(Charge(TABLE, "0", math.inf, math.inf, 0.0, ROWS))
             tx.mark_unprotected(NOT_PRIVATE)
@@ -518,6 +586,7 @@ class Curator:
         self._check_column(tx)
         if self._outcome_column is not None:
             tx.mark(_COLUMN, self._outcome_column)
+            self._check_other_answers(tx, self._outcome_column)  # the mark has locked the vault
 
     def _check_column(self, tx: Transaction) -> None:
         """Each column told as it is would be another one that nothing protects.
@@ -535,17 +604,48 @@ class Curator:
                 "release answers for one column. Release a table under another name for another "
                 "column: the losses add up."
             )
-        if self._private_answers is None and name in self._released_names():
+        if self._private_answers is None and name in _names_of(self._columns or ()):
             raise PrivacyError(
                 f"Column {name!r} is in the released table, and answers are given as they are: "
                 "they would tell the very entries that the table protects. Name another column, "
                 "or release a table with outcome_epsilon and outcome_range."
             )
+        self._check_other_answers(tx, name)
 
-    def _released_names(self) -> set[str]:
-        """Of the table's columns; one of choices, "sex=F", is made of a column of the data."""
-        names = self._columns or ()
-        return {*names, *(name.partition("=")[0] for name in names)}
+    def _check_other_answers(self, tx: Transaction, name: str) -> None:
+        """One run must not tell as it is what another one protects, of the same rows maybe.
+
+        Raises:
+            PrivacyError: If answers from this column would.
+        """
+        for other in _others(tx, self._name):
+            if self._private_answers is None and name in other.hidden:
+                raise PrivacyError(
+                    f"Column {name!r} is protected by the release {other.name!r} of this vault, "
+                    f"and answers of {self._name!r} are given as they are: they would tell the "
+                    "very entries. Name another column, release a table with outcome_epsilon and "
+                    "outcome_range, or keep other people's rows in another vault."
+                )
+            if self._private_answers is not None and name in other.shown:
+                raise PrivacyError(_shown_already(name, other.name))
+
+    def _check_table(self, tx: Transaction) -> None:
+        """That no run answers a column of the table as it is.
+
+        Raises:
+            PrivacyError: If one does.
+        """
+        for name, other in self._shown_elsewhere(tx):
+            raise PrivacyError(_shown_already(name, other))
+
+    def _shown_elsewhere(self, tx: Transaction) -> list[tuple[str, str]]:
+        """Columns of this table that other runs answer as they are, each with the run's name."""
+        own = _names_of(self._columns or ())
+        return [
+            (name, other.name)
+            for other in _others(tx, self._name)
+            for name in sorted(own & other.shown)
+        ]
 
     def _outcome(self, row: int) -> float:
         given = self._outcomes
@@ -574,6 +674,8 @@ class Curator:
             reasons, released = tx.marks(UNPROTECTED), tx.released(TABLE, "0")
             tied = bool(tx.marks(_COLUMN)) and self._columns is not None
             others = sum(key.startswith(_PREFIX) for key in tx.hosts()) - 1
+            shown = [_shown_already(*found) for found in self._shown_elsewhere(tx)]
+        reasons = (*reasons, *shown)  # by a version that did not compare runs
         if self.mechanism == "projection":
             reasons = tuple(dict.fromkeys((NOT_PRIVATE, *reasons)))
         if released is None:

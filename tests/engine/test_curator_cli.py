@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -19,8 +20,10 @@ import pytest
 from privbo_plugins import curator as command_line
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import (
+    Seen,
     read_answers,
     read_request,
+    read_seen,
     write_answers,
     write_request,
 )
@@ -469,14 +472,219 @@ def test_no_file_is_open_to_others_even_while_it_is_written(
     seen: list[int] = []
     plain = os.replace
 
-    def spied(source: Any, target: Any) -> None:
-        seen.append(stat.S_IMODE(os.stat(source).st_mode))
-        plain(source, target)
+    def spied(source: Any, target: Any, *, src_dir_fd: Any, dst_dir_fd: Any) -> None:
+        seen.append(stat.S_IMODE(os.stat(source, dir_fd=src_dir_fd).st_mode))
+        plain(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     monkeypatch.setattr(os, "replace", spied)
     monkeypatch.setattr(os, "chmod", lambda *_: pytest.fail("created open or closed, not later"))
     assert answer(folder) == 0
-    assert seen == [0o600]
+    assert set(seen) == {0o600}
+
+
+@pytest.mark.parametrize("name", ["answers.json", "t.npz", "t.parquet"])
+def test_a_name_that_is_exchanged_while_a_file_is_written_gets_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str
+) -> None:
+    """Whoever may write the folder puts a link where the new file has just been created."""
+    if name == "answers.json":
+        assert release(folder) == 0
+        request(folder, 1)
+    loot, swapped = folder / "loot", []
+    loot.touch()
+    plain = os.open
+
+    def swapping(path: Any, flags: int, *mode: int, dir_fd: int | None = None) -> int:
+        opened = plain(path, flags, *mode, dir_fd=dir_fd)
+        hidden = Path(os.fsdecode(path)).name
+        if flags & os.O_EXCL and hidden.startswith("."):
+            (folder / hidden).unlink()
+            (folder / hidden).symlink_to(loot)
+            swapped.append(hidden)
+        return opened
+
+    monkeypatch.setattr(os, "open", swapping)
+    if name == "answers.json":
+        assert answer(folder) == 2
+    else:
+        assert release(folder, "--mechanism", "projection", out=name) == 2
+    assert len(swapped) == 1
+    assert loot.read_bytes() == b""
+    assert not (folder / name).exists()
+    assert not (folder / swapped[0]).is_symlink()
+    assert "only you can write to" in capsys.readouterr().err
+
+
+# What answer files remember -----------------------------------------------------------------
+
+
+RANDOMISED = ["--outcome-epsilon", "1", "--outcome-range", "-3", "3"]
+
+
+def put(folder: Path, source: str, target: str = "curator.db") -> None:
+    shutil.copy(folder / source, folder / target)
+
+
+@pytest.mark.parametrize("how", [[], RANDOMISED], ids=["as they are", "randomised"])
+def test_a_vault_that_was_set_back_answers_nothing_anew(
+    folder: Path, capsys: Any, how: list[str]
+) -> None:
+    assert release(folder, *how) == 0
+    put(folder, "curator.db", "backup")
+    request(folder, 1, 2)
+    assert answer(folder) == 0
+    written = (folder / "answers.json").read_bytes()
+    put(folder, "backup")
+    for asked in ((1, 2), (3,)):
+        request(folder, *asked)
+        assert answer(folder) == 2
+        assert "set back" in capsys.readouterr().err
+        assert (folder / "answers.json").read_bytes() == written
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["told", "emptied"])
+def test_a_new_file_of_answers_asks_those_beside_it(
+    folder: Path, capsys: Any, emptied: bool
+) -> None:
+    assert release(folder, *RANDOMISED) == 0
+    request(folder)
+    assert answer(folder) == 0  # so that the backup knows where it has lain
+    put(folder, "curator.db", "backup")
+    request(folder, 1, 2)
+    assert answer(folder) == 0
+    path = folder / "answers.json"
+    if emptied:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"answers": {}}))
+    (folder / "else.json").write_text("{}")
+    (folder / "folder.json").mkdir()
+    new = ["--out", str(folder / "new.json")]
+    assert answer(folder, *new) == 0
+    (folder / "new.json").unlink()
+    put(folder, "backup")
+    assert answer(folder, *new) == 2
+    assert "set back" in capsys.readouterr().err
+    assert not (folder / "new.json").exists()
+
+
+@pytest.mark.parametrize("how", [[], RANDOMISED], ids=["as they are", "randomised"])
+def test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came(
+    folder: Path, capsys: Any, how: list[str]
+) -> None:
+    assert release(folder, *how) == 0
+    put(folder, "curator.db", "backup")
+    request(folder, 1, 2)
+    assert answer(folder) == 0
+    path = folder / "answers.json"
+    stored = json.loads(path.read_text())
+    heads = {run: dict(seen, places=[]) for run, seen in stored["vault"].items()}
+    path.write_text(json.dumps(stored | {"answers": {}, "vault": heads}))
+    put(folder, "backup")
+    assert answer(folder) == 2
+    assert "set back" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_of_two_copies_of_a_vault_one_answers_for_one_file(
+    folder: Path, capsys: Any, when: str
+) -> None:
+    """Whether the copy was made before the first answer or after it: the other one notices."""
+    assert release(folder, *RANDOMISED) == 0
+    elsewhere = ["--vault", f"sqlite:///{folder}/copy.db"]
+    if when == "before":
+        put(folder, "curator.db", "copy.db")
+    request(folder)
+    assert answer(folder) == 0
+    if when == "after":
+        put(folder, "curator.db", "copy.db")
+        assert answer(folder, *elsewhere) == 0  # a vault that was moved, as far as it can tell
+        elsewhere = []
+    path = folder / "answers.json"
+    stored = json.loads(path.read_text())
+    places = {run: seen | {"n": 0, "digest": ""} for run, seen in stored["vault"].items()}
+    path.write_text(json.dumps(stored | {"vault": places}))  # heads alone refuse most copies too
+    request(folder, 1)
+    assert answer(folder, *elsewhere) == 2
+    assert "is a copy" in capsys.readouterr().err
+    assert told(folder) == {}
+
+
+@pytest.mark.parametrize("lost", ["set back", "thrown away"])
+def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(
+    folder: Path, capsys: Any, lost: str
+) -> None:
+    assert release(folder, "--delta", "2", out="none.npz") == 2
+    assert main(["release", str(folder / "people.csv"), "--columns", "age:18:98", *PRIVACY,
+                 "--vault", f"sqlite:///{folder}/curator.db", "--run", "first",
+                 "--out", str(folder / "first.npz")]) == 0  # fmt: skip
+    put(folder, "curator.db", "backup")
+    assert release(folder) == 0
+    written = (folder / "t.npz").read_bytes()
+    if lost == "set back":
+        put(folder, "backup")
+    else:
+        (folder / "curator.db").unlink()
+    assert release(folder) == 2
+    assert "knows nothing of" in capsys.readouterr().err
+    assert (folder / "t.npz").read_bytes() == written
+    if lost == "set back":
+        with sqlite3.connect(folder / "curator.db") as vault:
+            assert vault.execute("SELECT count(*) FROM privbo_ledger").fetchone() == (1,)
+
+
+def test_an_answer_that_the_vault_never_gave_is_refused_and_kept(
+    folder: Path, capsys: Any
+) -> None:
+    assert release(folder) == 0
+    table = request(folder, 1)
+    digest = table.certificate.digest
+    assert answer(folder) == 0
+    right = told(folder)[1]
+    for wrong in ({1: right + 1}, {1: right, 2: 0.5}):
+        write_answers(folder / "answers.json", digest, wrong, {})
+        assert answer(folder) == 2
+        assert "does not hold" in capsys.readouterr().err
+        assert told(folder) == wrong
+
+
+def test_answer_files_of_older_versions_are_taken_and_remember_from_then_on(folder: Path) -> None:
+    assert release(folder, *RANDOMISED) == 0
+    request(folder, 1)
+    assert answer(folder) == 0
+    path = folder / "answers.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in stored.items() if k != "vault"}))
+    assert answer(folder) == 0
+    again = json.loads(path.read_text())
+    assert again["answers"] == stored["answers"]
+    assert len(again["vault"]) == 2  # the table's run, and that of answers
+    for run, seen in stored["vault"].items():
+        assert again["vault"][run]["places"] == seen["places"]
+        assert again["vault"][run]["n"] >= seen["n"] > 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [1], {"a": 1}, {"a": {}}, {"a": {"n": "1", "digest": "", "places": []}},
+        {"a": {"n": -1, "digest": "", "places": []}}, {"a": {"n": 1, "digest": 2, "places": []}},
+        {"a": {"n": 1, "digest": "", "places": "x"}}, {"a": {"n": 1, "digest": "", "places": [1]}},
+        {"a": {"n": 1, "digest": "", "places": [], "more": 1}},
+    ],
+)  # fmt: skip
+def test_a_file_whose_memory_was_changed_is_refused(tmp_path: Path, wrong: Any) -> None:
+    path = tmp_path / "a.json"
+    content = {"format": "privbo-answers-1", "table": "one", "answers": {}, "vault": wrong}
+    path.write_text(json.dumps(content))
+    assert read_answers(path, "one") == {}
+    with pytest.raises(ValueError, match="it was changed since"):
+        read_seen(path, "one")
+
+
+def test_a_file_that_is_not_there_remembers_nothing(tmp_path: Path) -> None:
+    assert read_seen(tmp_path / "none", "one") == {}
+    seen = {"run": Seen(3, "abc", ("here", "there"))}
+    write_answers(tmp_path / "a.json", "one", {}, {}, seen)
+    assert read_seen(tmp_path / "a.json", "one") == seen
 
 
 def test_requests_and_answers_name_their_table(tmp_path: Path) -> None:

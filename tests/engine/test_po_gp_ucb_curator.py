@@ -684,6 +684,61 @@ def test_a_column_of_the_table_is_never_told_as_it_is(path: Path, name: str) -> 
     assert randomised.evaluate(3) != Y[3]  # the guarantee adds table and answer up
 
 
+@pytest.mark.parametrize("name", ["age", "sex", "sex=F"])
+def test_a_column_that_another_run_protects_is_never_told_as_it_is(url: str, name: str) -> None:
+    protecting = curator_of(vault=url, run="table", **NAMED)
+    other = {"vault": url, "run": "other", "columns": "xyz", "outcomes": Y}
+    begun = curator_of(outcome_column=name, **other)
+    begun.release()
+    protecting.release()
+    for refused in (lambda: begun.evaluate(3), lambda: curator_of(outcome_column=name, **other)):
+        with pytest.raises(PrivacyError, match=f"'{name}' is protected by the release 'table'"):
+            refused()
+    assert begun.answers() == {}
+    assert protecting.guarantee().protected
+    assert curator_of(outcome_column="score", **other).evaluate(3) == Y[3]
+
+
+def test_a_table_of_a_column_that_another_run_tells_is_not_released(url: str) -> None:
+    other = curator_of(vault=url, run="other", columns="xyz", outcomes=Y, outcome_column="sex")
+    late = curator_of(vault=url, **NAMED)
+    assert other.evaluate(3) == Y[3]
+    with pytest.raises(PrivacyError, match=r"'sex' is answered as it is.*'other'.*Leave it out"):
+        late.release()
+    assert late.certificate is None
+    assert ledger(late) == []
+    assert other.evaluate(4) == Y[4]  # a table that was not released protects nothing
+    assert "'sex' is answered" in str(late.guarantee())
+
+
+def test_a_column_of_randomised_answers_is_told_as_it_is_by_no_other_run(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    one = {"vault": url, "outcomes": Y, "outcome_column": "score"}
+    randomised = curator_of(run="a", **one, **PRIVATE)
+    exact = curator_of(run="b", **one)
+    randomised.evaluate(1)
+    with pytest.raises(PrivacyError, match="'score' is protected by the release 'a'"):
+        exact.evaluate(1)
+    with exact._run.transaction() as tx:
+        tx.mark("outcome column", "stay")  # what run b has told
+    with pytest.raises(PrivacyError, match="'stay' is answered as it is by the release 'b'"):
+        curator_of(run="c", **{**one, "outcome_column": "stay"}, **PRIVATE)
+
+
+def test_a_vault_in_which_a_column_was_protected_and_told_claims_nothing(path: Path) -> None:
+    """As versions left it that compared a run with itself alone."""
+    table = curator_of(vault=f"sqlite:///{path}", **NAMED)
+    table.release()
+    assert table.guarantee().protected
+    other = curator_of(vault=f"sqlite:///{path}", run="other", outcomes=Y)
+    with other._run.transaction() as tx:
+        tx.mark("outcome column", "age")
+    found = table.guarantee()
+    assert not found.protected
+    assert found.epsilon == math.inf
+    assert any("'age' is answered as it is" in reason for reason in found.reasons)
+
+
 def test_a_vault_whose_answers_were_tied_to_nothing_is_tied_at_its_next_one(path: Path) -> None:
     url = f"sqlite:///{path}"
     before = curator_of(vault=url, **NAMED)  # as versions did that knew no columns

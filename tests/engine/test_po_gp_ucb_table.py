@@ -8,7 +8,7 @@ import pickle
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -261,8 +261,8 @@ def test_writing_that_fails_leaves_the_old_file_and_no_other(
 ) -> None:
     before = file.read_bytes()
 
-    def half(table: ReleasedTable, path: Path) -> None:
-        path.write_bytes(b"half of it")
+    def half(table: ReleasedTable, stream: BinaryIO) -> None:
+        stream.write(b"half of it")
         raise OSError("disk full")
 
     monkeypatch.setitem(table_module._WRITERS, file.suffix, half)
@@ -278,10 +278,12 @@ def test_a_file_is_replaced_by_one_rename_of_a_whole_one(
     seen: list[tuple[Path, bool]] = []
     plain = os.replace
 
-    def spied(source: Any, target: Any) -> None:
-        whole = Path(source).parent == file.parent and ReleasedTable.load(source).n == 30
-        seen.append((Path(target), whole))
-        plain(source, target)
+    def spied(source: Any, target: Any, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        beside = file.parent / source
+        folder = file.parent.stat()
+        same = all(os.path.samestat(os.fstat(held), folder) for held in (src_dir_fd, dst_dir_fd))
+        seen.append((file.parent / target, same and ReleasedTable.load(beside).n == 30))
+        plain(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     monkeypatch.setattr(os, "replace", spied)
     table = released()

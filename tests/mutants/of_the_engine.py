@@ -449,7 +449,7 @@ _ROWS = (
         name="entries_of_the_table_as_answers",
         breaks="A column of the table is not answered as it is.",
         file=f"{_ENGINE}/sessions/rows.py",
-        old="if self._private_answers is None and name in self._released_names():",
+        old="if self._private_answers is None and name in _names_of(self._columns or ()):",
         new="if self._private_answers is not None and name == self._name:",
         tests=(
             f"{_TESTS}/test_po_gp_ucb_curator.py"
@@ -465,6 +465,39 @@ _ROWS = (
         tests=(
             f"{_TESTS}/test_po_gp_ucb_curator.py"
             "::test_the_first_answer_ties_a_run_to_one_outcome_column",
+        ),
+    ),
+    Mutant(
+        name="entries_of_another_table_as_answers",
+        breaks="What one release of a vault protects is answered as it is by no other.",
+        file=f"{_ENGINE}/sessions/rows.py",
+        old="if self._private_answers is None and name in other.hidden:",
+        new="if self._private_answers is None and name in other.shown:",
+        tests=(
+            f"{_TESTS}/test_po_gp_ucb_curator.py"
+            "::test_a_column_that_another_run_protects_is_never_told_as_it_is",
+        ),
+    ),
+    Mutant(
+        name="an_answer_file_remembers_no_vault",
+        breaks="A vault that knows less than the file of its answers draws nothing.",
+        file=f"{_ENGINE}/sessions/told.py",
+        old="            run.shown_by(_FileWitness(self, run))",
+        new="            _FileWitness(self, run)",
+        tests=(
+            f"{_TESTS}/test_curator_cli.py"
+            "::test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came",
+        ),
+    ),
+    Mutant(
+        name="private_files_by_name",
+        breaks="Nothing is written by a name that others may exchange.",
+        file=f"{_ENGINE}/algorithms/po_gp_ucb/files.py",
+        old='with open(opened, "wb") as file:',
+        new='with open(target.with_name(beside), "wb") as file:',
+        tests=(
+            f"{_TESTS}/test_curator_cli.py"
+            "::test_a_name_that_is_exchanged_while_a_file_is_written_gets_nothing",
         ),
     ),
     Mutant(

@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import pickle
+import shutil
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -838,6 +839,28 @@ def test_privatised_answers_are_told_as_they_were_released() -> None:
     assert "not checked here" in str(guarantee)
     assert sampler._config.answer_variance > 0
     assert make(Z=holder.release(), answer_variance=0.5)._config.answer_variance == 0.5
+
+
+@pytest.mark.usefixtures("study_tables")
+def test_a_study_notices_that_the_vault_of_its_answers_was_set_back(tmp_path: Path) -> None:
+    study, path = make_study(storage=f"sqlite:///{tmp_path}/study.db"), tmp_path / "vault.db"
+
+    def holder() -> Curator:
+        randomised = {"outcome_epsilon": 1.0, "outcome_range": (-2.0, 0.0)}
+        return curator(vault=f"sqlite:///{path}", **randomised)
+
+    holder().release()
+    ask(study.ask())
+    assert answer_trials(study, holder()) == 1
+    shutil.copy(path, tmp_path / "backup.db")
+    second = ask(study.ask())
+    assert answer_trials(study, holder()) == 1  # another process of the curator's, say
+    shutil.copy(tmp_path / "backup.db", path)
+    study.enqueue_trial({"row": second})
+    assert ask(study.ask()) == second  # the vault knows no answer to it any more
+    with pytest.raises(VaultError, match="set back"):
+        answer_trials(study, holder())
+    assert study.trials[-1].state == TrialState.RUNNING
 
 
 def test_a_number_that_is_no_row_is_told_as_failed() -> None:

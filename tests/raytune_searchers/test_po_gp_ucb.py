@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import shutil
 import signal
 import warnings
 from collections import Counter
@@ -663,6 +664,21 @@ def test_a_curator_begun_again_replays_and_what_fails_tells_nothing(
     assert scanner.hits(error[1].encode()) == []
     assert second.call("evaluate", "x")[0][0] == "ValueError"  # type: ignore[index]
     assert second.call("guarantee")[1].n_answers == 1
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_cluster_notices_that_the_vault_of_a_curator_was_set_back(secret: Path) -> None:
+    """Of a curator whose actor begins again; one that ran all the while has seen it itself."""
+    vault, backup = secret / "curator.db", secret / "backup.db"
+    host_of(secret_curator(secret)).call("release")
+    shutil.copy(vault, backup)
+    assert host_of(secret_curator(secret)).call("evaluate", 5) == (None, outcome(5))
+    shutil.copy(backup, vault)
+    later = host_of(secret_curator(secret))
+    error, _ = later.reply  # type: ignore[attr-defined]
+    assert error[0] == "VaultError"
+    assert "set back" in error[1]
+    assert later.call("evaluate", 6)[0][0] == "PrivacyError"  # type: ignore[index]
 
 
 def quoting() -> Any:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from privbo_plugins.algorithms.po_gp_ucb.files import replace_file
 
@@ -18,6 +19,33 @@ _LARGEST = 2**26
 """Bytes that a file of the other side may have."""
 
 _REQUEST, _ANSWERS = "privbo-request-1", "privbo-answers-1"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an answer file remembers of one run in the curator's vault. Public, all of it.
+
+    Attributes:
+        n: Releases that the vault held.
+        digest: Of all of them.
+        places: Where the vault has lain.
+    """
+
+    n: int = 0
+    digest: str = ""
+    places: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, n: Any, digest: Any, places: Any) -> Seen:
+        """What a file says.
+
+        Raises:
+            ValueError: If it says something else.
+        """
+        texts = isinstance(places, list) and all(isinstance(text, str) for text in places)
+        if type(n) is not int or not 0 <= n < 2**63 or not isinstance(digest, str) or not texts:
+            raise ValueError("This is nothing that was seen of a vault.")
+        return cls(n, digest, tuple(places))
 
 
 def write_request(path: str | Path, table: str, rows: Iterable[int]) -> None:
@@ -53,7 +81,11 @@ def read_request(path: str | Path, table: str, n: int) -> list[int]:
 
 
 def write_answers(
-    path: str | Path, table: str, answers: Mapping[int, float], guarantee: Mapping[str, Any]
+    path: str | Path,
+    table: str,
+    answers: Mapping[int, float],
+    guarantee: Mapping[str, Any],
+    seen: Mapping[str, Seen] | None = None,
 ) -> None:
     """Writes all outcomes told so far, and what may be claimed of them.
 
@@ -64,13 +96,34 @@ def write_answers(
         table: Digest of the released table.
         answers: Outcomes by row.
         guarantee: ``curator.guarantee().to_dict()``.
+        seen: What the file remembers of the curator's vault, by run; None for nothing.
     """
     told = {str(row): float(y) for row, y in sorted(answers.items())}
-    write_json(
-        path,
-        {"format": _ANSWERS, "table": table, "answers": told, "guarantee": dict(guarantee)},
-        private=guarantee.get("outcomes") is None or not guarantee.get("protected"),
-    )
+    content = {"format": _ANSWERS, "table": table, "answers": told, "guarantee": dict(guarantee)}
+    if seen:
+        content["vault"] = {run: asdict(known) for run, known in seen.items()}
+    private = guarantee.get("outcomes") is None or not guarantee.get("protected")
+    write_json(path, content, private=private)
+
+
+def read_seen(path: str | Path, table: str) -> dict[str, Seen]:
+    """What an answer file remembers of the curator's vault, by run.
+
+    Args:
+        path: The file; one that is not there, or of an older version, remembers nothing.
+        table: Digest of the released table.
+
+    Raises:
+        ValueError: If it is no answer file for this table, or what it remembers was changed.
+    """
+    found = _read(path, _ANSWERS, table) or {}
+    try:
+        return {run: Seen.of(**known) for run, known in found.get("vault", {}).items()}
+    except (TypeError, ValueError, AttributeError):
+        raise ValueError(
+            f"{path} does not say what the vault held when it was written: it was changed since. "
+            "Move it away and look for the file as it was."
+        ) from None
 
 
 def read_answers(path: str | Path, table: str) -> dict[int, float]:
@@ -98,11 +151,11 @@ def read_answers(path: str | Path, table: str) -> dict[int, float]:
 def write_json(path: str | Path, content: Mapping[str, Any], *, private: bool = False) -> None:
     """Replaces a JSON file at once; see :func:`replace_file` for who may read it."""
     text = json.dumps(content, indent=1) + "\n"
-    replace_file(Path(path), lambda beside: _write(beside, text), private=private)
+    replace_file(Path(path), lambda file: _write(file, text.encode()), private=private)
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+def _write(file: BinaryIO, text: bytes) -> None:
+    file.write(text)
 
 
 def _read(path: str | Path, kind: str, table: str) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,7 +211,7 @@ class ReleasedTable:
         target = Path(path)
         write = _WRITERS[checked_ending(target)]
         protected = self.certificate.protected
-        replace_file(target, lambda beside: write(self, beside), private=not protected)
+        replace_file(target, lambda file: write(self, file), private=not protected)
         return target
 
     @classmethod
@@ -310,8 +310,8 @@ def _described(table: ReleasedTable) -> str:
     return json.dumps({"format": _FORMAT, **table.certificate.to_dict()})
 
 
-def _write_npz(table: ReleasedTable, path: Path) -> None:
-    np.savez(path, Z=table.Z, certificate=np.array(_described(table)))
+def _write_npz(table: ReleasedTable, file: BinaryIO) -> None:
+    np.savez(file, Z=table.Z, certificate=np.array(_described(table)))
 
 
 def _read_npz(path: Path) -> tuple[Array, str]:
@@ -331,11 +331,11 @@ def _pyarrow() -> Any:
     return arrow
 
 
-def _write_parquet(table: ReleasedTable, path: Path) -> None:
+def _write_parquet(table: ReleasedTable, file: BinaryIO) -> None:
     arrow = _pyarrow()
     columns = {f"z{j}": table.Z[:, j] for j in range(table.r)}
     made = arrow.table(columns).replace_schema_metadata({_META: _described(table).encode()})
-    arrow.parquet.write_table(made, path)
+    arrow.parquet.write_table(made, file)
 
 
 def _read_parquet(path: Path) -> tuple[Array, str]:

@@ -1,0 +1,159 @@
+"""A file of answers as the witness of the vault that they come from.
+
+A vault that was set back, or copied, looks healthy to itself and would draw again what was told.
+The file that the modeler reads is what was told: it remembers how far the releases had come and
+where their vault has lain, and nothing is drawn for it from a vault that knows less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from privbo_plugins.algorithms.po_gp_ucb.exchange import (
+    Seen,
+    read_answers,
+    read_seen,
+    write_answers,
+)
+from privbo_plugins.errors import SET_BACK, VaultError
+from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.store.run import Head, Run
+
+
+class AnswerFile:
+    """The file that one curator writes its answers to.
+
+    Args:
+        path: Where it is, or will be; a new one takes over what answer files of the same table
+            in its directory remember.
+        curator: Whose answers it tells; compared with the file before this returns.
+
+    Raises:
+        ValueError: If there is no answer file of the curator's table there, but something else.
+        VaultError: If the curator's vault was set back, or is a copy of the file's.
+    """
+
+    def __init__(self, path: Path, curator: Curator) -> None:
+        certificate = curator.certificate
+        if certificate is None:
+            raise ValueError("The vault holds no released table: release it first.")
+        self._path, self._curator, self._table = path, curator, certificate.digest
+        self._heads: dict[str, Head] = {}
+        self._stamp: tuple[int, ...] | None = None
+        self._known: dict[str, Seen] = {}
+        self._inherited: dict[str, Seen] = {}
+        told = curator.answers()
+        self._check(path, told)
+        if not path.exists():
+            self._inherit(told)
+        for run in curator.runs:
+            run.shown_by(_FileWitness(self, run))
+
+    def write(self) -> int:
+        """Writes all answers that the vault holds, if the file lacks one; how many they are."""
+        told = self._curator.answers()
+        self._check(self._path, told)
+        if not self._path.exists() or self._ahead() or self._told() != told:
+            self._store(told, self._ahead())
+        return len(told)
+
+    def _told(self) -> dict[int, float]:
+        return read_answers(self._path, self._table)
+
+    def _check(self, path: Path, told: Mapping[int, float]) -> None:
+        """That the vault holds every answer that stands in a file.
+
+        Raises:
+            VaultError: If one is missing, or another one.
+        """
+        if any(told.get(row) != y for row, y in read_answers(path, self._table).items()):
+            raise VaultError(
+                f"{path.name} tells answers that this vault does not hold. {SET_BACK} Give "
+                "the vault that they came from."
+            )
+
+    def _inherit(self, told: Mapping[int, float]) -> None:
+        for beside in sorted(self._path.parent.glob("*.json")):
+            with suppress(ValueError, OSError):  # something else, or of another table
+                self._check(beside, told)
+                for name, found in read_seen(beside, self._table).items():
+                    known = self._inherited.get(name, Seen())
+                    places = tuple(dict.fromkeys((*known.places, *found.places)))
+                    further = max(known, found, key=lambda seen: seen.n)
+                    self._inherited[name] = replace(further, places=places)
+
+    def _store(self, told: Mapping[int, float], heads: Mapping[str, Head]) -> None:
+        seen = self.seen()
+        for name, head in heads.items():
+            seen[name] = replace(seen.get(name, Seen()), n=head.n, digest=head.digest)
+        guarantee = self._curator.guarantee().to_dict()
+        write_answers(self._path, self._table, told, guarantee, seen)
+
+    # What witnesses read and write ----------------------------------------------------------
+
+    def seen(self) -> dict[str, Seen]:
+        """What the file remembers, by run."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return dict(self._inherited)
+        stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        if stamp != self._stamp:  # somebody has written it: another copy's curator, say
+            self._known, self._stamp = read_seen(self._path, self._table), stamp
+        return dict(self._known)
+
+    def head(self, name: str) -> Head:
+        """The furthest head that the file, or what is about to be written to it, shows."""
+        known = self.seen().get(name, Seen())
+        return self._ahead().get(name, Head(known.n, known.digest))
+
+    def show(self, name: str, head: Head) -> None:
+        """Remembers a head, which is written with the answers that it covers."""
+        self._heads[name] = head
+
+    def show_place(self, name: str, place: str) -> None:
+        """Writes a place at once: another copy must see it before it draws."""
+        seen = self.seen()
+        known = seen.get(name, Seen())
+        seen[name] = replace(known, places=(*known.places, place))
+        guarantee = self._curator.guarantee().to_dict()
+        write_answers(self._path, self._table, self._told(), guarantee, seen)
+
+    def _ahead(self) -> dict[str, Head]:
+        """Heads that are further than the file's."""
+        seen = self.seen()
+        return {
+            name: head for name, head in self._heads.items() if head.n > seen.get(name, Seen()).n
+        }
+
+
+class _FileWitness:
+    """One run's part of an answer file.
+
+    Args:
+        file: The file.
+        run: The run.
+    """
+
+    def __init__(self, file: AnswerFile, run: Run) -> None:
+        # not all of a run's name: whoever does not know it cannot try out what was released
+        self._file, self._name = file, run.run_id[:8]
+
+    def head(self) -> Head:
+        """The furthest head that was shown."""
+        return self._file.head(self._name)
+
+    def places(self) -> Sequence[str]:
+        """Where the vault has lain."""
+        return self._file.seen().get(self._name, Seen()).places
+
+    def show(self, head: Head) -> None:
+        """Remembers a head."""
+        self._file.show(self._name, head)
+
+    def show_place(self, place: str) -> None:
+        """Remembers a place."""
+        self._file.show_place(self._name, place)
