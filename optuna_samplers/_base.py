@@ -95,6 +95,7 @@ class _StudyState:
         self.labels: dict[str, str] = {}
         self.suggested: dict[str, BaseDistribution] = {}
         self.audited: set[int] = set()
+        self.first_open = 0
         self.found: list[str] = []
         self.shown: set[str] = set()
         self.warned = False
@@ -600,7 +601,9 @@ class PrivateSampler(BaseSampler):
         is committed to the vault first.
         """
         trials = study.get_trials(deepcopy=False)
-        new = [trial for trial in trials if trial.number not in own.audited]
+        while own.first_open in own.audited:
+            own.first_open += 1
+        new = [trial for trial in trials[own.first_open :] if trial.number not in own.audited]
         explained = self._explained(own, new)
         space, constants = own.session.fixed()
         reasons = [*_suspicions(new, explained), *self._misplaced(own, new, space, constants)]
@@ -749,10 +752,14 @@ def _suspicions(trials: Sequence[FrozenTrial], explained: _Explained) -> Iterato
 
 
 def _suggested_otherwise(study: Study, name: str, distribution: BaseDistribution) -> bool:
-    """Whether any trial, of whatever state, has suggested a parameter with another range."""
+    """Whether any trial, of whatever state, has suggested a parameter with another range.
+
+    A single value that is stored already is a reason to claim nothing, whatever comes after it.
+    """
     trials = study.get_trials(deepcopy=False)
-    others = ({name: t.distributions[name]} for t in trials if name in t.distributions)
-    return any(reason for other in others for reason in differing({name: distribution}, other))
+    others = (t.distributions[name] for t in trials if name in t.distributions)
+    known = {name: distribution}
+    return any(r == SPACE_DIFFERS for other in others for r in differing(known, {name: other}))
 
 
 def _shows_something(trial: FrozenTrial) -> bool:
