@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -30,9 +30,12 @@ from optuna_samplers._space import (
     ANOTHER_CONSTANT,
     ANOTHER_SPACE,
     CONSTANT_CHANGED,
+    SPACE_DIFFERS,
     constants_of,
     described,
+    differing,
     holds,
+    lies_in,
     to_space,
 )
 from optuna_samplers._study import (
@@ -40,6 +43,7 @@ from optuna_samplers._study import (
     failures_in,
     frozen_of,
     key_of,
+    kind_of,
     must_be_released,
     outputs_of,
     refuse_multi_objective,
@@ -72,6 +76,9 @@ _WRAP = (
     "returns one value per validation record."
 )
 
+_CARRIED = ", carried"
+"""What a role ends with where no release of its own stands behind the value."""
+
 Objective = Callable[[Any], Any]
 
 
@@ -85,7 +92,10 @@ class _StudyState:
         self.entered: set[str] = set()
         self.prepaid: set[int] = set()
         self.told: dict[str, float] = {}
+        self.labels: dict[str, str] = {}
+        self.suggested: dict[str, BaseDistribution] = {}
         self.audited: set[int] = set()
+        self.first_open = 0
         self.found: list[str] = []
         self.shown: set[str] = set()
         self.warned = False
@@ -385,9 +395,11 @@ class PrivateSampler(BaseSampler):
 
     def _look_around(self, study: Study, own: _StudyState) -> None:
         """Notices what others have written since, so that the study never claims too much."""
+        known = len(own.found)
         self._audit(study, own)
-        if own.found and not own.warned:
-            self._expose(study, own, own.found[0])
+        new = own.found[known:] if own.warned else own.found
+        for reason in new:
+            self._expose(study, own, reason)
 
     def _finish(self, study: Study, own: _StudyState) -> None:
         self._show(study, own)
@@ -459,17 +471,22 @@ class PrivateSampler(BaseSampler):
         value, label = own.session.tell(key_of(frozen), frozen.params, space, losses, fixed)
         first = not own.told
         own.told[key_of(frozen)] = value
+        own.labels[key_of(frozen)] = label.removesuffix(_CARRIED)
         trial.set_user_attr(ROLE_ATTR, label)
         if own.session.finished:
             self._finish(study, own)
         elif first:
             self._show(study, own)
+        else:  # under another sampler nothing else looks
+            self._look_around(study, own)
         return value
 
     def _check_suggestion(
         self, study: Study, own: _StudyState, name: str, distribution: BaseDistribution
     ) -> None:
         """Refuses, before Optuna stores it, what differs from the space that the run has fixed.
+
+        Until then it is compared with what the study's other trials have suggested.
 
         Raises:
             SpaceChangedError: If it does.
@@ -478,7 +495,11 @@ class PrivateSampler(BaseSampler):
             self._refuse_other_constants(study, own, constants_of({name: distribution}))
             return
         space, _ = own.session.fixed()
-        if space is not None and space.get(name) != described(name, distribution):
+        if space is not None:
+            same = space.get(name) == described(name, distribution)
+        else:
+            same = not _suggested_otherwise(study, name, distribution)
+        if not same:
             raise SpaceChangedError(ANOTHER_SPACE)
 
     def _refuse_other_constants(
@@ -511,7 +532,7 @@ class PrivateSampler(BaseSampler):
         study, own, key = trial.study, self._state(trial.study), key_of(frozen_of(trial))
         return GuardedTrial(
             trial,
-            lambda operation: own.session.vouch(f"trial.{operation}", key),
+            lambda operation: own.session.vouch(*_mark(operation, key)),
             lambda name, distribution: self._check_suggestion(study, own, name, distribution),
         )
 
@@ -580,27 +601,47 @@ class PrivateSampler(BaseSampler):
         is committed to the vault first.
         """
         trials = study.get_trials(deepcopy=False)
-        new = [trial for trial in trials if trial.number not in own.audited]
-        _, constants = own.session.fixed()
-        released, vouched = self._explained(own, new)
-        for reason in dict.fromkeys(_suspicions(new, released, vouched, constants)):
+        while own.first_open in own.audited:
+            own.first_open += 1
+        new = [trial for trial in trials[own.first_open :] if trial.number not in own.audited]
+        explained = self._explained(own, new)
+        space, constants = own.session.fixed()
+        reasons = [*_suspicions(new, explained), *self._misplaced(own, new, space, constants)]
+        for reason in dict.fromkeys(reasons):
             if reason not in own.found:
                 own.session.mark_unprotected(reason)
                 own.found.append(reason)
         if constants is not None:  # until then nothing can be compared with them
             own.audited |= {trial.number for trial in new if trial.state.is_finished()}
 
+    def _misplaced(
+        self,
+        own: _StudyState,
+        trials: Sequence[FrozenTrial],
+        space: Mapping[str, Any] | None,
+        constants: Mapping[str, Any] | None,
+    ) -> Iterator[str]:
+        """Why nothing may be claimed of trials of any state that lie in another space."""
+        if constants is None and self._search_space is not None:
+            constants = constants_of(self._search_space)
+        for trial in trials:
+            yield from differing(own.suggested, trial.distributions)
+            if constants is not None and not holds(constants, constants_of(trial.distributions)):
+                yield CONSTANT_CHANGED
+            if space is not None and not lies_in(space, trial.distributions):
+                yield SPACE_DIFFERS
+
     @staticmethod
-    def _explained(
-        own: _StudyState, trials: Sequence[FrozenTrial]
-    ) -> tuple[Mapping[str, float], frozenset[str]]:
-        """Values released, and outputs vouched for; of the vault's only what trials call for."""
-        released: dict[str, float] = own.told
-        if any(must_be_released(t) and key_of(t) not in released for t in trials):
+    def _explained(own: _StudyState, trials: Sequence[FrozenTrial]) -> _Explained:
+        """What the vault says of trials; of it only what they call for is read."""
+        released, labels = own.told, own.labels
+        if any(_shows_something(t) and key_of(t) not in released for t in trials):
             stored = own.session.published()
             released = {key: value for key, (_, _, value) in stored.items()} | released
-        outputs = any(outputs_of(trial) for trial in trials)
-        return released, own.session.vouched() if outputs else frozenset()
+            labels = {key: _label(r, step) for key, (r, step, _) in stored.items()} | labels
+        explained = _Explained(released, labels, frozenset())
+        outputs = any(outputs_of(trial, explained.own(trial)) for trial in trials)
+        return explained._replace(vouched=own.session.vouched()) if outputs else explained
 
     def history(self, study: Study) -> History:
         """What the study has published, for :mod:`privbo_plugins.visualization`."""
@@ -669,22 +710,61 @@ class PrivateObjective:
         return "PrivateObjective()"  # the objective's own repr may quote data
 
 
-def _suspicions(
-    trials: Sequence[FrozenTrial],
-    released: Mapping[str, float],
-    vouched: frozenset[str],
-    constants: Mapping[str, Any] | None,
-) -> Iterator[str]:
-    """Why nothing may be claimed of what trials hold."""
+class _Explained(NamedTuple):
+    """What is known of trials by key: values released, roles, and outputs vouched for."""
+
+    released: Mapping[str, float]
+    labels: Mapping[str, str]
+    vouched: frozenset[str]
+
+    def own(self, trial: FrozenTrial) -> tuple[str, ...]:
+        """Attributes that hold what the sampler itself has written there."""
+        label, role = self.labels.get(key_of(trial)), trial.user_attrs.get(ROLE_ATTR)
+        known = isinstance(role, str) and role.removesuffix(_CARRIED) == label
+        return (ROLE_ATTR,) if known else ()
+
+    def vouched_for(self, operation: str, trial: FrozenTrial) -> bool:
+        """Whether the caller declared what an operation was given public."""
+        places = operation, kind_of(operation)  # older versions named no step or attribute
+        return any("/".join(_mark(place, key_of(trial))) in self.vouched for place in places)
+
+
+def _mark(operation: str, key: str) -> tuple[str, str]:
+    """An operation without its place, as the guarantee names it, and where it wrote to."""
+    kind = kind_of(operation)
+    place = operation.removeprefix(kind)
+    return f"trial.{kind}", f"{place}/{key}" if place else key
+
+
+def _label(role: str, step: int) -> str:
+    """What a trial was for, as the engine words it."""
+    return role if step < 0 else f"{role} {step}"
+
+
+def _suspicions(trials: Sequence[FrozenTrial], explained: _Explained) -> Iterator[str]:
+    """Why nothing may be claimed of what trials hold beside their parameters."""
     for trial in trials:
-        key = key_of(trial)
-        for operation in outputs_of(trial):
-            if f"trial.{operation}/{key}" not in vouched:
-                yield f"the study holds {operation} data nobody vouched for"
-        if must_be_released(trial) and not _shows(trial, released.get(key)):
+        for operation in outputs_of(trial, explained.own(trial)):
+            if not explained.vouched_for(operation, trial):
+                yield f"the study holds {kind_of(operation)} data nobody vouched for"
+        if must_be_released(trial) and not _shows(trial, explained.released.get(key_of(trial))):
             yield "the study holds values that were not released"
-        if constants is not None and not holds(constants, constants_of(trial.distributions)):
-            yield CONSTANT_CHANGED
+
+
+def _suggested_otherwise(study: Study, name: str, distribution: BaseDistribution) -> bool:
+    """Whether any trial, of whatever state, has suggested a parameter with another range.
+
+    A single value that is stored already is a reason to claim nothing, whatever comes after it.
+    """
+    trials = study.get_trials(deepcopy=False)
+    others = (t.distributions[name] for t in trials if name in t.distributions)
+    known = {name: distribution}
+    return any(r == SPACE_DIFFERS for other in others for r in differing(known, {name: other}))
+
+
+def _shows_something(trial: FrozenTrial) -> bool:
+    """Whether a trial holds what only the vault can explain."""
+    return must_be_released(trial) or ROLE_ATTR in trial.user_attrs
 
 
 def _shows(trial: FrozenTrial, released: float | None) -> bool:

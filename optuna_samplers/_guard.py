@@ -14,6 +14,8 @@ from optuna.distributions import (
 )
 from optuna.exceptions import TrialPruned
 
+from optuna_samplers._space import shown_name
+from optuna_samplers._study import VOUCHABLE, operation_on
 from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
@@ -59,16 +61,13 @@ _WHY = {
 }
 
 
-_VOUCHABLE = frozenset({"report", "should_prune", "set_user_attr", "set_constraint"})
-
-
 class GuardedTrialError(PrivacyError):
     """A private objective tried something that would bypass the guarantee."""
 
     def __init__(self, operation: str) -> None:
         self.operation = operation if operation in _WHY else "storage"
         text = f"trial.{self.operation} is closed to a private objective: {_WHY[self.operation]}."
-        if self.operation in _VOUCHABLE:
+        if self.operation in VOUCHABLE:
             text += (
                 " If what you pass is public (it depends on no private record), say so: "
                 f"trial.{self.operation}(..., public=True)."
@@ -85,7 +84,8 @@ class GuardedTrial:
 
     Args:
         trial: Optuna's trial.
-        declare: Called with the name of an operation whenever a caller vouches for it.
+        declare: Called whenever a caller vouches for an operation, with its name and what it
+            writes to, as in ``report(3)``.
         check: Called with the name and the distribution of a suggestion before anything of it is
             stored; raises what refuses it.
     """
@@ -115,10 +115,14 @@ class GuardedTrial:
 
         def wrapped(name: str, *args: Any, **kwargs: Any) -> Any:
             try:
+                name = _text(name)
                 self._check(name, _SUGGESTED[method](*args, **kwargs))
                 return suggest(name, *args, **kwargs)
             except Exception as error:
-                self.suggest_error, self.suggestion = error, f"trial.{method}({name!r}, ...)"
+                self.suggest_error, self.suggestion = (
+                    error,
+                    (f"trial.{method}({shown_name(name)}, ...)"),
+                )
                 raise
 
         return wrapped
@@ -126,14 +130,16 @@ class GuardedTrial:
     def __repr__(self) -> str:
         return f"GuardedTrial(number={self._trial.number})"
 
-    def _vouched(self, operation: str, public: bool) -> None:
+    def _vouched(self, operation: str, public: bool, place: object = None) -> None:
         if public is not True:
             raise GuardedTrialError(operation)
-        self._declare(operation)
+        self._declare(operation if place is None else operation_on(operation, place))
 
     def report(self, value: float, step: int, *, public: bool = False) -> None:
         """Reports an intermediate value that depends on no private record."""
-        self._vouched("report", public)
+        if public is True:
+            step = int(step)
+        self._vouched("report", public, step)
         self._trial.report(value, step)
 
     def should_prune(self, *, public: bool = False) -> bool:
@@ -143,15 +149,26 @@ class GuardedTrial:
 
     def set_user_attr(self, key: str, value: Any, *, public: bool = False) -> None:
         """Stores an attribute that depends on no private record."""
-        if str(key).startswith("privbo:"):
+        if _text(key).startswith("privbo:"):
             raise GuardedTrialError("set_user_attr(privbo:...)")
-        self._vouched("set_user_attr", public)
-        self._trial.set_user_attr(key, value)
+        self._vouched("set_user_attr", public, _text(key))
+        self._trial.set_user_attr(_text(key), value)
 
     def set_constraint(self, key: str, value: Any, *, public: bool = False) -> None:
         """Stores a constraint value that depends on no private record."""
-        self._vouched("set_constraint", public)
-        self._trial.set_constraint(key, value)
+        self._vouched("set_constraint", public, _text(key))
+        self._trial.set_constraint(_text(key), value)
+
+
+def _text(name: object) -> str:
+    """A name as a plain text: what is stored under it is looked for under it again.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if not isinstance(name, str):
+        raise TypeError("Names of parameters, attributes and constraints are texts.")
+    return str.__str__(name)
 
 
 def attempt_trial(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple[Any, Any]:
@@ -175,12 +192,12 @@ def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
         return retold(error)
     if isinstance(error, ImportError) and type(error) in (ImportError, ModuleNotFoundError):
         return ImportError(
-            f"The sampler needs the package {error.name or 'that it imports'!r}, which is not "
-            "installed."
+            f"The sampler needs the package {shown_name(error.name or 'that it imports')}, "
+            "which is not installed."
         )
     return ValueError(
-        f"{suggestion} was refused: its range or choices make no sense, or differ from those of "
-        "earlier trials (or from another call in this trial). Every trial must suggest the same "
-        "parameters with the same ranges; the bounds are not repeated here, because Optuna logs "
-        "this text."
+        f"{suggestion} was refused: its name, range or choices make no sense, or differ from "
+        "those of earlier trials (or from another call in this trial). Every trial must suggest "
+        "the same parameters with the same ranges; the bounds are not repeated here, because "
+        "Optuna logs this text."
     )

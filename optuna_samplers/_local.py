@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import threading
 import time
 import uuid
@@ -12,6 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import optuna
@@ -24,15 +26,19 @@ from optuna_samplers._space import (
     ANOTHER_CONSTANT,
     ANOTHER_SPACE,
     CONSTANT_CHANGED,
-    constants_of,
     described,
+    differing,
 )
 from optuna_samplers._study import (
     EXPOSED_ATTR,
+    VOUCHABLE,
     attributes_note,
     failures_in,
     frozen_of,
+    is_count,
+    is_vouched,
     key_of,
+    kind_of,
     must_be_released,
     outputs_of,
     refuse_multi_objective,
@@ -44,7 +50,12 @@ from optuna_samplers._study import (
 from optuna_samplers._witness import StudyWitness
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, LocalMechanism, make_mechanism
+from privbo_plugins.privacy.local import (
+    DEFAULT_MECHANISM,
+    LOCAL_MECHANISMS,
+    LocalMechanism,
+    make_mechanism,
+)
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.scrub import attempt, retold
@@ -62,7 +73,17 @@ PLAY_ATTR = "privbo:play"
 VOUCHED_ATTR = "privbo:vouched"
 """Trial attribute with the operations that the objective declared public."""
 
+_DRAW_ATTRS = ("privbo:agent", "privbo:epoch")
+"""Trial attributes that DUETSSampler writes for the dashboard."""
+
+_PARAMETERS = ("mechanism", "epsilon", "delta", "low", "high")
+_NUMBERS, _FLAGS = (*_PARAMETERS[1:], "release"), ("user_named", "test_noise")
+
+OTHER_RELEASE = "trials remember releases that their ledger does not hold"
+
 PLAIN = "trials returned values that were not privatised"
+
+_LONGEST_STEP = 20
 
 _SETTLE = 0.05
 """Seconds in which another worker's claim of a new study shows up."""
@@ -75,6 +96,7 @@ class StoredPlays:
     """What a study's storage says of its plays."""
 
     releases: set[tuple[str, float]] = field(default_factory=set)
+    unshown: set[tuple[str, float]] = field(default_factory=set)
     vouched: set[str] = field(default_factory=set)
     mechanisms: set[tuple[str, float, float, float, float]] = field(default_factory=set)
     users_named: bool = False
@@ -97,12 +119,12 @@ def read_plays(study: Study) -> StoredPlays:
     stored = StoredPlays()
     trials = study.get_trials(deepcopy=False)
     for trial in trials:
-        play = trial.user_attrs.get(PLAY_ATTR)
-        stored.vouched |= set(trial.user_attrs.get(VOUCHED_ATTR, []))
+        stored.vouched |= {kind_of(operation) for operation in _vouched(trial)}
         stored.reasons += _suspicions(trial)
-        if play is not None:
-            _count(stored, key_of(trial), play)
-    if EXPOSED_ATTR in study.user_attrs or _differ(trials, {}):
+        if _is_play(trial):
+            _count(stored, trial)
+    stored.reasons += Suggested().look(trials)
+    if EXPOSED_ATTR in study.user_attrs:
         stored.reasons.append(CONSTANT_CHANGED)
     failed = failures_in(trials)
     stored.notes += attributes_note(study)
@@ -120,36 +142,103 @@ def read_plays(study: Study) -> StoredPlays:
 
 def _suspicions(trial: FrozenTrial) -> list[str]:
     """Why nothing may be claimed of what one trial holds."""
-    found, vouched = [], trial.user_attrs.get(VOUCHED_ATTR, [])
-    if any(operation not in vouched for operation in outputs_of(trial)):
+    found, vouched = [], _vouched(trial)
+    if any(not is_vouched(operation, vouched) for operation in outputs_of(trial, _own(trial))):
         found.append("trials hold data beside the reward that nobody vouched for")
     if must_be_released(trial) and not shows_release(trial):
         found.append(PLAIN)
     return found
 
 
-def _differ(trials: Iterable[FrozenTrial], known: dict[str, Any]) -> bool:
-    """Whether trials hold other constants than those before, which are remembered here."""
-    return any(
-        known.setdefault(name, value) != value
-        for trial in trials
-        for name, value in constants_of(trial.distributions).items()
-    )
+class Suggested:
+    """What trials have suggested so far, to compare further ones with."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, BaseDistribution] = {}
+        self._completed: set[str] | None = None
+        self._elsewhere: set[str] = set()
+
+    def look(self, trials: Iterable[FrozenTrial]) -> list[str]:
+        """Why nothing may be claimed of trials, and of those that were looked at before.
+
+        A parameter keeps its range in trials of any state. One with a single value is one of
+        those that completed trials have, if there are any.
+        """
+        found: dict[str, None] = {}
+        for trial in trials:
+            found.update(dict.fromkeys(differing(self._known, trial.distributions)))
+            constants = {name for name, d in trial.distributions.items() if d.single()}
+            if trial.state == TrialState.COMPLETE:
+                self._completed = (self._completed or set()) | constants
+            elif trial.state.is_finished():
+                self._elsewhere |= constants
+        if self._completed is not None and self._elsewhere - self._completed:
+            found[CONSTANT_CHANGED] = None
+        return list(found)
 
 
-def _count(stored: StoredPlays, key: str, play: dict[str, Any]) -> None:
-    stored.releases.add((key, play["release"]))
+def _own(trial: FrozenTrial) -> set[str]:
+    """Attributes that hold what a wrapped objective, or its sampler, writes there."""
+    own = {name for name in _DRAW_ATTRS if is_count(trial.user_attrs.get(name))}
+    own |= {PLAY_ATTR} if _is_play(trial) else set()
+    return own | ({VOUCHED_ATTR} if _vouched(trial) else set())
+
+
+def _is_play(trial: FrozenTrial) -> bool:
+    """Whether a trial has the marker of a release, and nothing else in its place."""
+    play: Any = trial.user_attrs.get(PLAY_ATTR)
+    if not isinstance(play, dict) or set(play) != {*_PARAMETERS, *_NUMBERS, *_FLAGS}:
+        return False
+    numbers = all(_is_finite(play[name]) for name in _NUMBERS)
+    flags = all(isinstance(play[name], bool) for name in _FLAGS)
+    name = play["mechanism"]
+    return numbers and flags and isinstance(name, str) and name in LOCAL_MECHANISMS
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _vouched(trial: FrozenTrial) -> list[str]:
+    """Operations that were declared public; none if the list holds anything else.
+
+    Of a finished trial an attribute or constraint that it does not hold is something else: a
+    text that nobody gave to a guarded trial.
+    """
+    told: Any = trial.user_attrs.get(VOUCHED_ATTR)
+    if not isinstance(told, list | tuple) or not all(type(text) is str for text in told):
+        return []
+    held = {*VOUCHABLE, *outputs_of(trial, ())}
+    plausible = all(text in held or _may_come(text, trial) for text in told)
+    return list(told) if plausible else []
+
+
+def _may_come(text: str, trial: FrozenTrial) -> bool:
+    """Whether an operation may have been declared without a trace: a retry drops reports."""
+    kind = kind_of(text)
+    step = text.removeprefix("report(").removesuffix(")")
+    if kind == "report":
+        return step.removeprefix("-").isdecimal() and len(step) < _LONGEST_STEP
+    return kind in VOUCHABLE and not trial.state.is_finished()
+
+
+def _count(stored: StoredPlays, trial: FrozenTrial) -> None:
+    play = trial.user_attrs[PLAY_ATTR]
+    release = key_of(trial), play["release"]
+    stored.releases.add(release)
+    if trial.state in (TrialState.FAIL, TrialState.PRUNED):
+        stored.unshown.add(release)
     stored.users_named |= play["user_named"]
-    names = ("mechanism", "epsilon", "delta", "low", "high")
-    stored.mechanisms.add(tuple(play[name] for name in names))
+    stored.mechanisms.add(tuple(play[name] for name in _PARAMETERS))
     if play["test_noise"]:
         stored.reasons.append(TEST_NOISE)
 
 
 def shows_release(trial: FrozenTrial) -> bool:
     """Whether a trial's value is the release that it remembers."""
-    play = trial.user_attrs.get(PLAY_ATTR)
-    return play is not None and trial.value is not None and same(trial.value, play["release"])
+    if not _is_play(trial) or trial.value is None:
+        return False
+    return same(trial.value, trial.user_attrs[PLAY_ATTR]["release"])
 
 
 class LocalObjective:
@@ -192,7 +281,7 @@ class LocalObjective:
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._looked_at: dict[str, int] = {}
-        self._constants: dict[str, dict[str, Any]] = {}
+        self._suggested: dict[str, Suggested] = {}
         self._curators: weakref.WeakKeyDictionary[Any, dict[str, RewardCurator]] = (
             weakref.WeakKeyDictionary()
         )
@@ -204,7 +293,7 @@ class LocalObjective:
         """A handle and public settings: no vault contents and no noise source."""
         state = self.__dict__.copy()
         state["_vault"] = state["_noise"] = None
-        for name in ("_lock", "_curators", "_looked_at", "_constants", "_ranges"):
+        for name in ("_lock", "_curators", "_looked_at", "_suggested", "_ranges"):
             del state[name]
         return state
 
@@ -303,7 +392,8 @@ class LocalObjective:
         user, error = self._user(guarded)
         if error is not None:
             return float("nan"), error
-        earlier = frozen.user_attrs.get(PLAY_ATTR)  # a retry brings the release along
+        # a retry brings the release along
+        earlier = frozen.user_attrs[PLAY_ATTR] if _is_play(frozen) else None
         if earlier is not None and self._same_mechanism(earlier):
             curator.adopt(key, user, earlier["release"])
         curator.check(key, user)
@@ -391,8 +481,8 @@ class LocalObjective:
             trials = study.get_trials(deepcopy=False)[first or 0 :]
             finished = itertools.takewhile(lambda trial: trial.state.is_finished(), trials)
             self._looked_at[curator.run_id] = (first or 0) + sum(1 for _ in finished)
-        known = self._constants.setdefault(curator.run_id, {})
-        if first is None or any(map(_suspicions, trials)) or _differ(trials, known):
+        strange = self._suggested.setdefault(curator.run_id, Suggested()).look(trials)
+        if first is None or strange or any(map(_suspicions, trials)):
             self.guarantee(study)
 
     def _worst(self, study: Study) -> float:
@@ -418,7 +508,10 @@ class LocalObjective:
         if others:
             stored.reasons.append("some plays went through another mechanism than this one")
         curator = self._curator(study)
-        known = set(curator.plays().items())
+        plays = curator.plays()
+        known = set(plays.items())
+        if not curator.vault.in_memory and _contradict(stored, plays):
+            stored.reasons.append(OTHER_RELEASE)
         guarantee = curator.guarantee(
             stored.n,
             users_named=self._user_id is not None or stored.users_named,
@@ -431,8 +524,17 @@ class LocalObjective:
         return guarantee
 
 
+def _contradict(stored: StoredPlays, plays: Mapping[str, float]) -> bool:
+    """Whether a ledger that all workers share knows better than the study.
+
+    A copy of a study completes trials that its new ledger does not know; it fails none.
+    """
+    others = any(plays.get(key, release) != release for key, release in stored.releases)
+    return others or any(key not in plays for key, _ in stored.unshown)
+
+
 def _vouch(trial: optuna.Trial, operation: str) -> None:
-    known = set(trial.user_attrs.get(VOUCHED_ATTR, []))
+    known = set(_vouched(frozen_of(trial)))
     trial.set_user_attr(VOUCHED_ATTR, sorted(known | {operation}))
 
 
@@ -500,8 +602,9 @@ def ldp_objective(
             is asked k times pays k times. None: every trial asks another user.
         user_budget: The most epsilon that one user may pay in all studies of the vault; needs
             ``user_id``. A play beyond it is refused before the objective runs.
-        vault: Where users' plays are counted: None for this process, or a database URL (never a
-            raw reward goes there). Several processes that name users need one URL.
+        vault: Where users' plays are counted: None for this objective alone, or a database URL
+            (never a raw reward goes there). Several objectives or processes that name users need
+            one URL.
         noise: For tests only; what was released with it is reported as unprotected.
 
     Returns:

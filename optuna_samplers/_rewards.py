@@ -18,8 +18,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_plays, shows_release
-from optuna_samplers._space import to_space
+from optuna_samplers._local import RUN_ATTR as LEDGER_ATTR
+from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import (
+    GUARANTEE_ATTR,
     refuse_multi_objective,
     refuse_optuna_search,
     show_guarantee,
@@ -28,7 +30,7 @@ from optuna_samplers._study import (
 from optuna_samplers._transcript import Learner, TranscriptSampler
 from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
-from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
@@ -162,8 +164,8 @@ class RewardSampler(TranscriptSampler):
         declared = (self._search_space or {}).get(param_name)
         if declared is not None and declared != param_distribution and not declared.single():
             raise SpaceChangedError(
-                f"The objective suggests {param_name!r} with another range, scale or step than "
-                "search_space= declares."
+                f"The objective suggests {shown_name(param_name)} with another range, "
+                "scale or step than search_space= declares."
             )
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
@@ -268,36 +270,63 @@ class RewardSampler(TranscriptSampler):
     def guarantee(self, study: Study) -> LocalGuarantee:
         """What may be claimed for this study, after comparing its values with their releases.
 
-        How often one user was asked is known to the wrapped objective: its own ``guarantee``
-        says so.
+        How often one user was asked is in the ledger of the wrapped objective. A sampler that
+        has the same vault says what the objective's own ``guarantee`` says; another one knows
+        the study alone, and leaves what the ledger has made the study show.
         """
         study = whole(study)
         if self.mechanism is None:
             return self._unprotected(NOT_PRIVATE)
+        ledger = self._ledger(study)
+        if ledger is not None:
+            return ledger.guarantee(study)
+        guarantee = self._of_study_alone(study, self.mechanism)
+        ledger_spoke = guarantee.users_named and GUARANTEE_ATTR in study.user_attrs
+        if not (guarantee.protected and ledger_spoke):
+            show_guarantee(study, guarantee)
+        return guarantee
+
+    def _ledger(self, study: Study) -> LocalObjective | None:
+        """An objective over the vault that counts the study's plays, if this sampler has it."""
+        known = study.user_attrs.get(LEDGER_ATTR)
+        handle = self._vault if self._memory is None else self._memory.handle
+        if known is None or handle is None:
+            return None
+        try:
+            if open_vault(handle).vault_id != known["vault"]:
+                return None
+        except VaultError:  # it is elsewhere, or gone with its process
+            return None
+        return self.private(_nothing)
+
+    def _of_study_alone(self, study: Study, mechanism: LocalMechanism) -> LocalGuarantee:
         stored = read_plays(study)
-        if stored.mechanisms - {tuple(self.mechanism.parameters().values())}:
+        if stored.mechanisms - {tuple(mechanism.parameters().values())}:
             stored.reasons.append("some plays went through another mechanism than this one")
         if stored.users_named:
             stored.notes.append(
                 "users were named, but only the wrapped objective's guarantee knows how often "
-                "each was asked; here all plays are taken to be one user's"
+                "each was asked, in other studies too; here all plays of this study are taken to "
+                "be one user's, and the ledger's figure may be larger"
             )
-        guarantee = local_guarantee(
-            self.mechanism,
+        return local_guarantee(
+            mechanism,
             stored.n,
             stored.n if stored.users_named else stored.repeats,
             users_named=stored.users_named,
             reasons=stored.reasons,
             notes=stored.notes,
         )
-        show_guarantee(study, guarantee)
-        return guarantee
 
     def _unprotected(self, reason: str) -> LocalGuarantee:
         name = "none" if self.mechanism is None else self.mechanism.name
         return LocalGuarantee(
             False, name, math.inf, 0.0, 0, 0, math.inf, 0.0, False, reasons=(reason,)
         )
+
+
+def _nothing(_: object) -> float:
+    raise PrivacyError("This objective reads a ledger and plays nothing.")
 
 
 def _play(trial: FrozenTrial, space: Space) -> Play | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import builtins
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -35,6 +37,30 @@ CONSTANT_CHANGED = (
 )
 """Why nothing may be claimed any more: the first of the values is in the study already."""
 
+SPACE_DIFFERS = (
+    "trials hold parameters or ranges that are not those of the other trials; they are stored as "
+    "they are, and may have been computed from private data"
+)
+"""Why nothing may be claimed any more: whoever wrote them did not ask a guarded trial."""
+
+_LONGEST_NAME = 60
+
+
+def shown_name(name: object) -> str:
+    """A parameter's name as messages may show it; of anything but a short text only its type.
+
+    What an objective passes by mistake in the place of a name may be its data.
+
+    Example:
+        >>> shown_name("x"), shown_name([0.25])
+        ("'x'", '<list>')
+    """
+    kind = type(name)
+    if kind is str and len(str(name)) <= _LONGEST_NAME:
+        return repr(name)
+    known = any(getattr(module, kind.__name__, None) is kind for module in (builtins, np))
+    return f"<{kind.__name__}>" if known else "<an object>"
+
 
 def to_dimension(name: str, distribution: BaseDistribution) -> Dimension:
     """One distribution to one dimension.
@@ -49,8 +75,8 @@ def to_dimension(name: str, distribution: BaseDistribution) -> Dimension:
     if isinstance(distribution, CategoricalDistribution):
         return Categorical(tuple(distribution.choices))
     raise ValueError(
-        f"Parameter {name!r} has a distribution of type {type(distribution).__name__}; float, "
-        "int and categorical ones are supported."
+        f"Parameter {shown_name(name)} has a distribution of type {type(distribution).__name__}; "
+        "float, int and categorical ones are supported."
     )
 
 
@@ -83,3 +109,28 @@ def constants_of(distributions: Mapping[str, BaseDistribution]) -> dict[str, Any
 def holds(known: Mapping[str, Any], constants: Mapping[str, Any]) -> bool:
     """Whether constants are among those that are known."""
     return all(known.get(name) == described for name, described in constants.items())
+
+
+def differing(
+    known: dict[str, BaseDistribution], distributions: Mapping[str, BaseDistribution]
+) -> Iterator[str]:
+    """Why nothing may be claimed where a parameter is not what it was in other trials.
+
+    Args:
+        known: The first distribution of each name; those of new names are added.
+        distributions: Those of one trial.
+    """
+    for name, distribution in distributions.items():
+        first = known.setdefault(name, distribution)
+        if first == distribution or described(name, first) == described(name, distribution):
+            continue
+        single = first.single() or distribution.single()
+        yield CONSTANT_CHANGED if single else SPACE_DIFFERS
+
+
+def lies_in(space: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]) -> bool:
+    """Whether all parameters that vary are those of a space, as ``Space.to_dict`` tells it."""
+    return all(
+        distribution.single() or space.get(name) == described(name, distribution)
+        for name, distribution in distributions.items()
+    )

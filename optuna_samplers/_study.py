@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import FrameType
 
 import numpy as np
@@ -35,8 +36,11 @@ _OWN_STUDY_ATTRS = {
 }
 """All user attributes that samplers and wrapped objectives give a study, up to a run's name."""
 
-_OWN_ATTRS = {"privbo:play", "privbo:vouched", "privbo:role", "privbo:agent", "privbo:epoch"}
-"""All user attributes that samplers and wrapped objectives give a trial."""
+VOUCHABLE = frozenset({"report", "should_prune", "set_user_attr", "set_constraint"})
+"""Operations on a guarded trial whose caller may declare what it passes public."""
+
+_LONGEST_PLACE = 80
+_LARGEST = 2**31
 
 _NAMED = 5
 """Attributes that a note names, at most."""
@@ -59,21 +63,84 @@ def frozen_of(trial: optuna.Trial) -> FrozenTrial:
     return trial.study._storage.get_trial(trial._trial_id)
 
 
-def outputs_of(trial: FrozenTrial) -> list[str]:
+def operation_on(operation: str, place: object) -> str:
+    """An operation and the step, attribute or constraint that it writes to: ``report(3)``.
+
+    Example:
+        >>> operation_on("set_user_attr", "host")
+        'set_user_attr(host)'
+    """
+    text = str(place)
+    if len(text) > _LONGEST_PLACE or not text.isprintable():
+        text = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{operation}({text})"
+
+
+def kind_of(operation: str) -> str:
+    """``report`` of ``report(3)``."""
+    return operation.partition("(")[0]
+
+
+def outputs_of(trial: FrozenTrial, own: Collection[str]) -> list[str]:
     """Operations that must have put something into a trial besides parameters and value.
 
     A pruned trial's value is what it has reported last, unless it was added from elsewhere.
+
+    Args:
+        trial: The trial.
+        own: Attributes that are the plugin's own, and hold what the plugin writes there.
     """
     found = []
     if trial.state == TrialState.PRUNED and trial.values and not _reported(trial):
         found.append("add_trial")
-    if trial.intermediate_values:
-        found.append("report")
-    if not set(trial.user_attrs) <= _OWN_ATTRS:
-        found.append("set_user_attr")
-    if trial.constraints:
-        found.append("set_constraint")
+    found += [operation_on("report", step) for step in trial.intermediate_values]
+    found += [operation_on("set_user_attr", n) for n in trial.user_attrs if n not in own]
+    found += [operation_on("set_constraint", name) for name in trial.constraints]
+    if any(_is_odd(name, value) for name, value in trial.system_attrs.items()):
+        found.append("set_system_attr")
     return found
+
+
+def is_vouched(operation: str, vouched: Collection[str]) -> bool:
+    """Whether an operation is among those declared public; older versions named no place."""
+    return operation in vouched or kind_of(operation) in vouched
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is the number of something, as epochs, agents and rows have."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
+
+
+def _is_draw(value: object) -> bool:
+    return value is None or (
+        isinstance(value, list | tuple) and len(value) == 3 and all(map(is_count, value))
+    )
+
+
+def _is_mark(value: object) -> bool:
+    if not isinstance(value, dict) or set(value) != {"settings", "space", "key"}:
+        return False
+    digests = value["settings"], value["space"]
+    return isinstance(value["key"], int) and all(
+        isinstance(digest, str) and len(digest) <= _LONGEST_PLACE for digest in digests
+    )
+
+
+_SYSTEM_FORMS: dict[str, Callable[[object], bool]] = {
+    "privbo:epoch": is_count,
+    "privbo:row": is_count,
+    "privbo:claim": _is_draw,
+    "privbo:draw": _is_draw,
+    "privbo:duets": _is_mark,
+}
+"""What samplers write into a trial's system attributes."""
+
+
+def _is_odd(name: str, value: object) -> bool:
+    """Whether a system attribute has a name of the plugin's and not what it writes there."""
+    if not name.startswith("privbo:"):
+        return False
+    return name not in _SYSTEM_FORMS or not _SYSTEM_FORMS[name](value)
 
 
 def must_be_released(trial: FrozenTrial) -> bool:

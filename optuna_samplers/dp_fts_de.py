@@ -19,7 +19,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._space import to_space
+from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import (
     next_number,
     refuse_multi_objective,
@@ -214,8 +214,8 @@ class DPFTSDESampler(BaseSampler):
         declared = (self._search_space or {}).get(param_name)
         if declared is not None and declared != param_distribution and not declared.single():
             raise SpaceChangedError(
-                f"The objective suggests {param_name!r} with another range, scale or step than "
-                "search_space= declares."
+                f"The objective suggests {shown_name(param_name)} with another range, "
+                "scale or step than search_space= declares."
             )
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 

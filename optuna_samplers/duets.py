@@ -138,7 +138,8 @@ class DUETSSampler(RewardSampler):
             ``private(objective, user_id=...)``.
         seed: Number behind all coins, >= 0, never noise; None derives it from the study's name,
             so that all processes toss the same.
-        vault: Where users' plays are counted: None for this process, or a database URL.
+        vault: Where users' plays are counted: None for what this sampler
+            wraps alone, or a database URL.
         noise: For tests only; what was released with it is reported as unprotected.
 
     Raises:

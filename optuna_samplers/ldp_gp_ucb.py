@@ -39,7 +39,8 @@ class LDPGPUCBSampler(RewardSampler):
         user_budget: The most epsilon that one user may pay in all; needs
             ``private(objective, user_id=...)``.
         seed: Drives candidates, never noise.
-        vault: Where users' plays are counted: None for this process, or a database URL.
+        vault: Where users' plays are counted: None for what this sampler
+            wraps alone, or a database URL.
         noise: For tests only; what was released with it is reported as unprotected.
 
     Raises:
@@ -138,7 +139,8 @@ class LDPTGPUCBSampler(RewardSampler):
         user_budget: The most epsilon that one user may pay in all; needs
             ``private(objective, user_id=...)``.
         seed: Drives candidates and dictionaries, never noise.
-        vault: Where users' plays are counted: None for this process, or a database URL.
+        vault: Where users' plays are counted: None for what this sampler
+            wraps alone, or a database URL.
         noise: For tests only; what was released with it is reported as unprotected.
 
     Raises:
@@ -242,7 +244,8 @@ class LDPATAGPUCBSampler(RewardSampler):
         user_budget: The most epsilon that one user may pay in all; needs
             ``private(objective, user_id=...)``.
         seed: Drives candidates and dictionaries, never noise.
-        vault: Where users' plays are counted: None for this process, or a database URL.
+        vault: Where users' plays are counted: None for what this sampler
+            wraps alone, or a database URL.
         noise: For tests only; what was released with it is reported as unprotected.
 
     Raises:
@@ -351,7 +354,8 @@ class LDPMoMAGPUCBSampler(RewardSampler):
         user_budget: The most epsilon that one user may pay in all; needs
             ``private(objective, user_id=...)``.
         seed: Drives candidates and dictionaries, never noise.
-        vault: Where users' plays are counted: None for this process, or a database URL.
+        vault: Where users' plays are counted: None for what this sampler
+            wraps alone, or a database URL.
         noise: For tests only; what was released with it is reported as unprotected.
 
     Raises:

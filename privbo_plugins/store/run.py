@@ -13,7 +13,7 @@ Notation:
     ======  ==================================================================
     n       number of lines in the vault
     h_n     digest of the chain after n of them, h_0 = "":
-            h_n = SHA-256(h_{n-1} | run | kind | key | SHA-256(what it says))
+            h_n = SHA-256(h_{n-1} | run | kind | key | salt | SHA-256(salt, what it says))
     ======  ==================================================================
 
 Two copies of one vault at the same time are told apart by where they lie: each place is entered in
@@ -37,8 +37,8 @@ from privbo_plugins.store.vault import (
     UNPROTECTED,
     Transaction,
     Vault,
-    hashed,
     linked,
+    says,
 )
 
 _PLACE = "place"
@@ -320,7 +320,7 @@ def _complete(tx: Transaction) -> None:
     for line, content, stored in tx.links():
         text = lines.pop(line, None)
         digest = linked(digest, line, content)
-        if text is None or hashed(text) != content or digest != stored:
+        if text is None or not says(content, text) or digest != stored:
             raise VaultError(
                 "The vault is damaged: its ledger is not the one that its chain was made of. "
                 "Nothing more can be released over it."

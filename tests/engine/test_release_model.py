@@ -43,7 +43,7 @@ from privbo_plugins.sessions.rewards import RewardCurator
 from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Transaction, open_vault
 
-MECHANISM = make_mechanism(1.0, bound=1.0)
+MECHANISM = make_mechanism(1.0, bound=1.0, mechanism="laplace")
 TRIALS = [str(i) for i in range(6)]
 USERS = ["Jane", "Joe"]
 BUDGET = 2.0

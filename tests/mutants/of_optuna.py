@@ -23,7 +23,7 @@ MUTANTS = (
         name="objective_writes_attributes",
         breaks="A private objective writes nothing into its study unless it is vouched for.",
         file=f"{_HOST}/_guard.py",
-        old='        self._vouched("set_user_attr", public)\n',
+        old='        self._vouched("set_user_attr", public, _text(key))\n',
         new="",
         tests=(
             f"{_TESTS}/test_lifecycle.py::test_a_private_objective_cannot_write_into_the_study",

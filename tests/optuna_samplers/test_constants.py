@@ -344,3 +344,142 @@ def test_rewards_copied_from_studies_with_other_constants_are_noticed() -> None:
     both = optuna.create_study()
     both.add_trials(copies)
     check_exposed(None, private, both)
+
+
+# Ranges and names in trials of any state --------------------------------------------------------
+
+DIFFERS = "parameters or ranges that are not those of the other trials"
+
+
+def check_differs(guarantee: Any) -> None:
+    assert not guarantee.protected
+    assert any(DIFFERS in reason for reason in guarantee.reasons)
+
+
+@EVERY_SYSTEM
+def test_ranges_of_trials_that_fail_before_any_completes_are_refused_as_well(
+    system: Callable[[], System],
+) -> None:
+    sampler, wrap, _ = system()
+
+    def objective(trial: Any) -> Any:
+        trial.suggest_float("x", 0.0, float(RECORDS[trial.number]))
+        raise KeyError
+
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(wrap(objective), n_trials=3, catch=(Exception,))
+    assert [list(trial.distributions) for trial in study.trials] == [["x"], [], []]
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+@EVERY_SYSTEM
+@pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_stored_range_that_differs_is_a_reason_in_trials_of_any_state(
+    system: Callable[[], System], state: TrialState, when: str
+) -> None:
+    sampler, wrap, good = system()
+    other = optuna.trial.create_trial(
+        state=state,
+        params={"x": 0.1},
+        distributions={"x": FloatDistribution(0, float(RECORDS[0]))},
+    )
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(good)
+    if when == "after":
+        study.optimize(private, n_trials=1)
+        study.add_trial(other)
+    else:  # two at once, so that neither saw what the other was about to store
+        trial = study.ask()
+        trial.suggest_float("x", 0.0, 1.0)
+        study.add_trial(other)
+        study.add_trial(other)
+        released = _told(sampler, private, trial)
+        study.tell(trial, released)
+    check_differs(guarantee_of(sampler, private, study))
+
+
+def _told(sampler: Any, private: Any, trial: Any) -> float:
+    """What a trial that has its parameters already is told."""
+    if hasattr(sampler, "tell_private"):
+        return float(sampler._tell(trial, (trial.params["x"] - RECORDS) ** 2)[0])
+    wrapped = ldp_objective(lambda t: t.params["x"], epsilon=1.0, reward_range=(0, 1))
+    return float(wrapped(trial))
+
+
+def test_names_of_failed_trials_that_the_space_does_not_have_are_a_reason() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+
+    def objective(trial: Any) -> np.ndarray:
+        if trial.number < 2:
+            trial.suggest_float(f"x{RECORDS[trial.number]}", 0, 1)
+            raise KeyError
+        return squares(trial)
+
+    study.optimize(sampler.private(objective), n_trials=2, catch=(Exception,))
+    with pytest.warns(PrivacyWarning, match=DIFFERS):
+        study.optimize(sampler.private(objective), n_trials=1)
+    check_differs(sampler.guarantee(study))
+    assert study.user_attrs["privbo:guarantee"].startswith("NOT PROTECTED")
+
+
+def test_records_as_parameters_of_an_added_trial_are_a_reason() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(squares), n_trials=1)
+    names = {f"r{i}": float(y) for i, y in enumerate(RECORDS)}
+    study.add_trial(
+        optuna.trial.create_trial(
+            state=TrialState.FAIL,
+            params=names,
+            distributions=dict.fromkeys(names, FloatDistribution(0, 1)),
+        )
+    )
+    check_differs(sampler.guarantee(study))
+
+
+def test_ask_and_tell_with_another_range_is_a_reason() -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    for high in (1.0, 1.0, float(1 + RECORDS[0])):
+        trial = study.ask()
+        losses = (trial.suggest_float("x", 0.0, high) - RECORDS) ** 2
+        if high == 1.0:
+            sampler.tell_private(trial, losses)
+            continue
+        with pytest.raises(SpaceChangedError):
+            sampler.tell_private(trial, losses)
+        study.tell(trial, state=TrialState.FAIL)
+    check_differs(sampler.guarantee(study))
+
+
+@EVERY_SYSTEM
+def test_trials_that_fail_in_the_same_space_are_no_reason(system: Callable[[], System]) -> None:
+    sampler, wrap, good = system()
+
+    def objective(trial: Any) -> Any:
+        trial.suggest_float("thr", 0.5, 0.5)
+        result = good(trial)
+        if trial.number in (0, 2):
+            raise KeyError
+        return result
+
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(objective)
+    study.optimize(private, n_trials=4, catch=(Exception,))
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE"] * 2
+    assert guarantee_of(sampler, private, study).protected
+
+
+def test_a_constant_that_no_completed_reward_has_is_noticed() -> None:
+    sampler, wrap, good = _ldp()
+    study = optuna.create_study(sampler=sampler)
+    private = wrap(good)
+    study.optimize(private, n_trials=1)
+    trial = study.ask()
+    trial.suggest_float("thr", float(RECORDS[0]), float(RECORDS[0]))
+    study.tell(trial, state=TrialState.FAIL)
+    check_exposed(sampler, private, study)
+    study.optimize(private, n_trials=1)
+    assert study.user_attrs["privbo:guarantee"].startswith("NOT PROTECTED")

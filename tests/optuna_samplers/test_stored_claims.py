@@ -14,7 +14,7 @@ from optuna.samplers import RandomSampler
 from optuna.study import Study
 from optuna.trial import TrialState, create_trial
 
-from optuna_samplers import DPGIBOSampler, ldp_objective
+from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardCurator
@@ -47,9 +47,13 @@ def raw_mean(trial: Any) -> float:
     return float(squares(trial).mean())
 
 
-def rewards() -> Any:
+def _line(trial: Any) -> float:
+    return float(trial.suggest_float("x", 0, 1))
+
+
+def rewards(objective: Callable[[Any], Any] = _line) -> Any:
     return ldp_objective(
-        lambda t: t.suggest_float("x", 0, 1),
+        objective,
         epsilon=1.0,
         reward_range=(0, 1),
         mechanism="laplace",
@@ -290,3 +294,315 @@ def test_errors_of_other_classes_while_suggesting_are_not_quoted(error: Exceptio
     with pytest.raises(ValueError, match="was refused") as raised:
         study.optimize(sampler.private(squares), n_trials=1)
     assert "Jane" not in str(raised.value)
+
+
+# Attributes of the plugin's own -----------------------------------------------------------------
+
+OWN_NAMES = ["privbo:play", "privbo:role", "privbo:vouched", "privbo:agent", "privbo:epoch"]
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+@pytest.mark.parametrize("state", [TrialState.COMPLETE, TrialState.FAIL])
+@pytest.mark.parametrize("value", [[SECRET, 0.5], SECRET, f"{SECRET}"], ids=["list", "one", "str"])
+@pytest.mark.parametrize("name", OWN_NAMES)
+@pytest.mark.parametrize("system", ["records", "rewards"])
+def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
+    system: str, name: str, value: Any, state: TrialState
+) -> None:
+    sampler, study = begun()
+    owner, private = sampler, sampler.private(squares)
+    if system == "rewards":
+        owner, study = (private := rewards()), optuna.create_study()
+    study.optimize(private, n_trials=2)
+    assert owner.guarantee(study).protected
+    trial = study.ask()
+    if state == TrialState.COMPLETE:
+        released = private(trial)
+        trial.set_user_attr(name, value)
+        study.tell(trial, released)
+    else:
+        trial.set_user_attr(name, value)
+        study.tell(trial, state=state)
+    guarantee = owner.guarantee(study)
+    assert not guarantee.protected
+    assert any("nobody vouched for" in reason for reason in guarantee.reasons)
+    assert f"{SECRET:.6f}"[:7] not in str(guarantee)
+
+
+@pytest.mark.parametrize(
+    "system_attrs",
+    [
+        {"privbo:epoch": SECRET},
+        {"privbo:row": [SECRET]},
+        {"privbo:draw": [SECRET, 0, 0]},
+        {"privbo:claim": [1, 2, 3, 4]},
+        {"privbo:duets": {"settings": "a", "space": [SECRET], "key": 1}},
+        {"privbo:notes": 1},
+    ],
+    ids=lambda attrs: next(iter(attrs)),
+)
+@pytest.mark.parametrize("system", ["records", "rewards"])
+def test_system_attributes_of_the_plugin_s_own_have_its_form(
+    system: str, system_attrs: dict[str, Any]
+) -> None:
+    sampler, study = begun()
+    owner, private = sampler, sampler.private(squares)
+    if system == "rewards":
+        owner, study = (private := rewards()), optuna.create_study()
+    study.optimize(private, n_trials=1)
+    _added(TrialState.FAIL, system_attrs={"privbo:epoch": 3, "privbo:draw": [0, 1, 2]})(study)
+    assert owner.guarantee(study).protected
+    _added(TrialState.FAIL, system_attrs=system_attrs)(study)
+    assert not owner.guarantee(study).protected
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_a_role_is_that_of_the_trial() -> None:
+    sampler, study = begun()
+    study.optimize(sampler.private(squares), n_trials=4)
+    roles = [trial.user_attrs["privbo:role"] for trial in study.trials]
+    fresh = make_sampler()  # only the vault knows the roles then
+    fresh._vault = sampler._vault
+    assert fresh.guarantee(study).protected
+    trial = study.ask()
+    released = sampler.private(squares)(trial)
+    trial.set_user_attr("privbo:role", roles[0])
+    study.tell(trial, released)
+    assert trial.number == 4
+    assert not sampler.guarantee(study).protected
+
+
+def test_the_marker_of_a_release_has_nothing_else_in_it() -> None:
+    for more in ({"raw": SECRET}, {"release": [SECRET]}, {"mechanism": f"{SECRET}"}):
+        private, study = rewards(), optuna.create_study()
+        study.optimize(private, n_trials=1)
+        play = dict(study.trials[0].user_attrs["privbo:play"])
+        _added(TrialState.FAIL, user_attrs={"privbo:play": play | more})(study)
+        guarantee = private.guarantee(study)
+        assert not guarantee.protected
+        assert "trials hold data beside the reward that nobody vouched for" in guarantee.reasons
+
+
+@pytest.mark.parametrize(
+    "trial", [0, 7], ids=["of a trial that has one", "of a trial that failed"]
+)
+def test_a_marker_shows_what_the_ledger_has_released(trial: int, tmp_path: Any) -> None:
+    private = ldp_objective(
+        lambda t: t.suggest_float("x", 0, 1),
+        epsilon=1.0,
+        reward_range=(0, 1),
+        vault=f"sqlite:///{tmp_path}/vault.db",
+    )
+    study = optuna.create_study()
+    study.optimize(private, n_trials=2)
+    play = dict(study.trials[0].user_attrs["privbo:play"])
+    again = {"user_attrs": {"privbo:play": play}, "system_attrs": {"failed_trial": 0}}
+    _added(TrialState.FAIL, **again)(study)
+    assert private.guarantee(study).protected
+    forged = {"privbo:play": play | {"release": SECRET}}
+    _added(TrialState.FAIL, user_attrs=forged, system_attrs={"failed_trial": trial})(study)
+    guarantee = private.guarantee(study)
+    assert guarantee.reasons == ("trials remember releases that their ledger does not hold",)
+
+
+# What one declaration covers --------------------------------------------------------------------
+
+RIDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "report": (
+        lambda guarded: guarded.report(1.0, 1, public=True),
+        lambda trial: trial.report(SECRET, 2),
+    ),
+    "set_user_attr": (
+        lambda guarded: guarded.set_user_attr("a", 1, public=True),
+        lambda trial: trial.set_user_attr("b", SECRET),
+    ),
+    "set_constraint": (
+        lambda guarded: guarded.set_constraint("a", 1, public=True),
+        lambda trial: trial.set_constraint("b", SECRET),
+    ),
+}
+"""To an operation, one use that is vouched for, and one that nobody vouched for."""
+
+
+@pytest.mark.parametrize("riding", [False, True], ids=["alone", "with another"])
+@pytest.mark.parametrize("operation", RIDERS)
+def test_a_declaration_covers_one_step_or_attribute_of_one_trial(
+    operation: str, riding: bool
+) -> None:
+    declared, raw = RIDERS[operation]
+    sampler, study = begun()
+    study.optimize(sampler.private(squares), n_trials=1)
+    trial = study.ask()
+    declared(sampler.guarded(trial))
+    if riding:
+        raw(trial)
+    study.tell(trial, state=TrialState.FAIL)
+    guarantee = sampler.guarantee(study)
+    assert guarantee.protected is not riding
+    expected = (f"the study holds {operation} data nobody vouched for",) if riding else ()
+    assert guarantee.reasons == expected
+    assert f"the caller declared values given to trial.{operation} public" in guarantee.notes
+
+
+@pytest.mark.parametrize("riding", [False, True], ids=["alone", "with another"])
+@pytest.mark.parametrize("operation", RIDERS)
+def test_a_declaration_covers_one_step_or_attribute_of_one_reward(
+    operation: str, riding: bool
+) -> None:
+    declared, raw = RIDERS[operation]
+    private = ldp_objective(
+        lambda t: declared(t) or t.suggest_float("x", 0, 1), epsilon=1.0, reward_range=(0, 1)
+    )
+
+    def objective(trial: Any) -> float:
+        if riding:
+            raw(trial)
+        return float(private(trial))
+
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=1)
+    guarantee = private.guarantee(study)
+    assert guarantee.protected is not riding
+    notes = [note for note in guarantee.notes if "declared" in note]
+    assert notes == [f"the objective declared what it gave to trial.{operation} public"]
+
+
+def test_declarations_of_older_versions_still_count() -> None:
+    """They named an operation and a trial, and no step or attribute."""
+    sampler, study = begun()
+    study.optimize(sampler.private(squares), n_trials=1)
+    trial = study.ask()
+    session = sampler._state(study).session
+    session.vouch("trial.report", str(trial.number))
+    session.vouch("trial.set_user_attr", str(trial.number))
+    trial.report(0.5, 3)
+    trial.set_user_attr("host", "a")
+    study.tell(trial, state=TrialState.FAIL)
+    assert sampler.guarantee(study).protected
+    _added(TrialState.FAIL, intermediate_values={3: SECRET})(study)
+    assert not sampler.guarantee(study).protected
+
+
+def test_stored_declarations_of_older_versions_still_count_for_rewards() -> None:
+    private, study = rewards(), optuna.create_study()
+    study.optimize(private, n_trials=1)
+    older = {"privbo:vouched": ["report", "set_user_attr", "should_prune"], "host": "a"}
+    _added(TrialState.FAIL, user_attrs=older, intermediate_values={0: 0.5})(study)
+    assert private.guarantee(study).protected
+
+
+def test_attributes_with_long_names_are_vouched_for_by_name() -> None:
+    sampler, study = begun()
+    study.optimize(sampler.private(squares), n_trials=1)
+    trial = study.ask()
+    sampler.guarded(trial).set_user_attr("a" * 600, 1, public=True)
+    study.tell(trial, state=TrialState.FAIL)
+    assert sampler.guarantee(study).protected
+    _added(TrialState.FAIL, user_attrs={"a" * 601: SECRET})(study)
+    assert not sampler.guarantee(study).protected
+
+
+# Other samplers ---------------------------------------------------------------------------------
+
+
+def test_the_study_of_another_sampler_does_not_go_on_claiming() -> None:
+    """No hook of the private sampler runs: only its objective can look."""
+    sampler = make_sampler(n_steps=5)
+    study = optuna.create_study(sampler=RandomSampler(seed=0))
+    private = sampler.private(squares)
+    study.optimize(private, n_trials=2)
+    assert not study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+
+    def exposing(trial: Any) -> float:
+        private(trial)
+        return float(((trial.params["x"] - RECORDS) ** 2).mean())
+
+    study.optimize(exposing, n_trials=1)
+    with pytest.warns(PrivacyWarning, match="values that were not released"):
+        study.optimize(private, n_trials=1)
+    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+
+
+# Names ------------------------------------------------------------------------------------------
+
+
+class Called(str):
+    def __repr__(self) -> str:
+        return f"Jane {SECRET}"
+
+
+NAMES = {
+    "array": RECORDS[:3],
+    "list": [SECRET],
+    "number": SECRET,
+    "text": Called("x"),
+    "long": f"{SECRET}" * 20,
+    "type": type(f"Jane{SECRET}", (), {})(),
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("system", ["records", "rewards"])
+def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(system: str, name: Any) -> None:
+    sampler, study = begun()
+
+    def objective(trial: Any) -> Any:
+        x = trial.suggest_float("x", 0, 1)
+        trial.suggest_float(name, 1.0, 0.0)
+        return x
+
+    private: Any = sampler.private(objective)
+    if system == "rewards":
+        private, study = rewards(objective), optuna.create_study()
+    with pytest.raises(ValueError, match="was refused") as raised:
+        study.optimize(private, n_trials=1)
+    assert "Jane" not in str(raised.value)
+    assert str(SECRET)[:6] not in str(raised.value)
+    assert "trial.suggest_float(<" in str(raised.value) or type(name) is Called
+    assert list(study.trials[0].params) == ["x"]
+
+
+def test_a_short_name_is_told() -> None:
+    sampler, study = begun()
+    with pytest.raises(ValueError, match=r"trial.suggest_float\('rate', ...\) was refused"):
+        study.optimize(sampler.private(lambda t: t.suggest_float("rate", 1.0, 0.0)), n_trials=1)
+
+
+# Users ------------------------------------------------------------------------------------------
+
+
+def _asked_elsewhere(tmp_path: Any) -> tuple[LDPGPUCBSampler, Any, Study]:
+    """A study with one play of a user who had four in another study of the vault."""
+
+    def made(name: str, n_trials: int) -> tuple[LDPGPUCBSampler, Any, Study]:
+        url = f"sqlite:///{tmp_path}/vault.db"
+        sampler = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0, vault=url)
+        private = sampler.private(lambda t: t.suggest_float("x", 0, 1), user_id="jane")
+        study = optuna.create_study(study_name=name, sampler=sampler)
+        study.optimize(private, n_trials=n_trials)
+        return sampler, private, study
+
+    made("first", 4)
+    return made("second", 1)
+
+
+def test_a_sampler_says_what_the_ledger_of_its_vault_knows(tmp_path: Any) -> None:
+    sampler, private, study = _asked_elsewhere(tmp_path)
+    assert private.guarantee(study).epsilon_most == pytest.approx(5.0)
+    guarantee = sampler.guarantee(study)
+    assert guarantee.protected
+    assert guarantee.epsilon_most == pytest.approx(5.0)
+    assert "had 5 plays: epsilon = 5.00" in study.user_attrs[GUARANTEE]
+
+
+def test_a_sampler_without_the_ledger_leaves_what_the_ledger_said(tmp_path: Any) -> None:
+    _, private, study = _asked_elsewhere(tmp_path)
+    private.guarantee(study)
+    other = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0)
+    guarantee = other.guarantee(study)
+    assert guarantee.protected
+    assert any("the ledger's figure may be larger" in note for note in guarantee.notes)
+    assert "had 5 plays: epsilon = 5.00" in study.user_attrs[GUARANTEE]
+    study.add_trial(create_trial(value=SECRET))
+    assert not other.guarantee(study).protected
+    assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
