@@ -836,6 +836,7 @@ def test_training_costs_are_added_up() -> None:
     assert guarantee.mu_spent < 1
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_every_attempt_of_a_trial_pays_for_its_training() -> None:
     """Twelve trainings of four trials were charged as four."""
     sampler, trained = make_sampler(training_mu=0.5), []
