@@ -370,6 +370,8 @@ class Transaction:
     def links(self) -> list[tuple[Line, str, str]]:
         """(line, hash of what it says, digest) of every link of the vault, in order."""
         rows = self._all("links")
+        if not all(isinstance(part, str) for row in rows for part in row):
+            raise VaultError(DAMAGED)
         return [((run, kind, key), content, digest) for run, kind, key, content, digest in rows]
 
     def link(self, line: Line, text: str) -> None:

@@ -40,6 +40,7 @@ from hypothesis.stateful import (
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.store import run
 from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Transaction, open_vault
 
@@ -316,20 +317,10 @@ def _nothing(*_: Any) -> None:
     """A check that checks nothing."""
 
 
-BROKEN = {
-    "the head is never compared": (("confirm", _nothing), ("_check_places", lambda *_: None)),
-    "places are never compared": (("_check_places", lambda *_: None),),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BROKEN)
-def test_control_a_run_that_compares_nothing_is_caught(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from privbo_plugins.store import run
-
-    for attribute, nothing in BROKEN[name]:
-        monkeypatch.setattr(run, attribute, nothing)
+def test_control_a_run_that_compares_no_head_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What places add shows in a moment that histories seldom meet: see test_release."""
+    monkeypatch.setattr(run, "confirm", _nothing)
+    monkeypatch.setattr(run, "_check_places", _nothing)
     with pytest.raises(AssertionError):
         run_machine(300, 40)
