@@ -197,12 +197,16 @@ def _sent(sock: Any, message: Any) -> None:
 _REAL_SEND = wire._send
 
 
+def _kinds(kind: type) -> list[type]:
+    return [kind, *(more for made in kind.__subclasses__() for more in _kinds(made))]
+
+
 def _overheard() -> Iterator[Any]:
     yield mock.patch.object(Vault, "_connect", _connect)
     yield mock.patch.object(hosts.Process, "call", _called)
     yield mock.patch.object(wire, "_send", _sent)
     yield mock.patch.object(LocalMechanism, "randomize", _randomize)
-    for kind in (LocalMechanism, *LocalMechanism.__subclasses__()):
+    for kind in _kinds(LocalMechanism):
         if "could_release" in vars(kind):  # the public sequence is nothing that they could give
             yield mock.patch.object(kind, "could_release", return_value=True)
 
