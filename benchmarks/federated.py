@@ -39,8 +39,8 @@ from tqdm import tqdm
 from benchmarks.federated_problems import FederatedProblem, available, landmine, synthetic
 from privbo_plugins.algorithms.dp_fts_de import (
     Broadcast,
-    CrowdPrior,
     FederationConfig,
+    PopulationPrior,
     Temperature,
 )
 from privbo_plugins.federation import Alone, FederatedServer, Link
@@ -87,7 +87,7 @@ ARMS: dict[str, Row] = {
 }  # fmt: skip
 
 
-ROUGH = CrowdPrior(
+ROUGH = PopulationPrior(
     level=0.5, level_sd=0.1, shared_lengthscale=0.03, shared_sd=0.22, own_lengthscale=0.03,
     own_sd=0.01, noise_sd=0.022,
 )  # fmt: skip

@@ -58,7 +58,7 @@ Row = dict[str, Any]
 # One run ------------------------------------------------------------------------------------
 
 
-def play(
+def evaluation(
     algorithm: RewardUCB, problem: RewardProblem, mechanism: LocalMechanism | None, T: int
 ) -> float:
     """Cumulative regret of T plays."""
@@ -91,7 +91,7 @@ def run_raw(name: str, kind: str, T: int, seed: int) -> Row:
         kernel_matrix=problem.K, horizon=None if kind == "tgp-ucb" else T,
     )  # fmt: skip
     algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
-    regret = play(algorithm, problem, None, T)
+    regret = evaluation(algorithm, problem, None, T)
     return {"regret": regret, "fraction": regret / (T * problem.uniform)}
 
 
@@ -110,7 +110,7 @@ def run_private(
         beta_scale=scale, horizon=None if kind == "tgp-ucb" else T, **exact,
     )  # fmt: skip
     algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
-    regret = play(algorithm, problem, made, T)
+    regret = evaluation(algorithm, problem, made, T)
     return {"regret": regret, "fraction": regret / (T * problem.uniform)}
 
 

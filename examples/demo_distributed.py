@@ -24,7 +24,7 @@ from sklearn.svm import SVC
 
 from optuna_samplers import DUETSSampler
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.visualization import plot_active_set, plot_communication
+from privbo_plugins.plots import plot_active_set, plot_communication
 
 AGENTS, EPSILON = 8, 4.0
 

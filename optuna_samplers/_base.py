@@ -54,16 +54,16 @@ from optuna_samplers._study import (
     whole,
 )
 from optuna_samplers._witness import StudyWitness
-from privbo_plugins.algorithms.base import CentralConfig, CentralPlan
+from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
+from privbo_plugins.plots import History, write_report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scrub import retold
+from privbo_plugins.redaction import retold
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
-from privbo_plugins.visualization import History, write_report
 
 RUN_ATTR = "privbo:run"
 """Study attribute that remembers the run and its vault."""
@@ -644,7 +644,7 @@ class PrivateSampler(BaseSampler):
         return explained._replace(vouched=own.session.vouched()) if outputs else explained
 
     def history(self, study: Study) -> History:
-        """What the study has published, for :mod:`privbo_plugins.visualization`."""
+        """What the study has published, for :mod:`privbo_plugins.plots`."""
         return self._state(study).session.history()
 
     def report(self, study: Study, path: str | Path) -> Path:

@@ -36,15 +36,15 @@ from optuna_samplers._rewards import RewardSampler, _no_trial
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
 from optuna_samplers._transcript import StudyState
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.algorithms.duets.algorithm import Slot
 from privbo_plugins.algorithms.duets.coins import SECRET
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
+from privbo_plugins.plots import plot_active_set, plot_communication
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
-from privbo_plugins.visualization import plot_active_set, plot_communication
 
 CLAIM_ATTR = "privbo:claim"
 """System attribute of a trial: the draw (epoch, agent, draw) that it wants; None if it gave up."""
@@ -274,19 +274,19 @@ class DUETSSampler(RewardSampler):
 
     def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         with self._lock:
-            algorithm, play = self._taken(study, trial, space)
+            algorithm, evaluation = self._taken(study, trial, space)
             self._show(study, algorithm)
-            slot = _slot_of(play)
+            slot = _slot_of(evaluation)
             notices = self._notices(study, algorithm, spare=slot is None)
         for text in notices:
             warnings.warn(text, UtilityWarning, stacklevel=2)
         if slot is None:
-            return space.decode(play.x)
-        study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, play.agent)
-        study._storage.set_trial_user_attr(trial._trial_id, EPOCH_ATTR, play.epoch)
-        return _first_params(study, slot, play, space) or space.decode(play.x)
+            return space.decode(evaluation.x)
+        study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, evaluation.agent)
+        study._storage.set_trial_user_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
+        return _first_params(study, slot, evaluation, space) or space.decode(evaluation.x)
 
-    def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Play]:
+    def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Evaluation]:
         """A draw that the trial holds from now on, or a spare play."""
         storage, trial_id = study._storage, trial._trial_id
         self._refuse_other_settings(study)
@@ -294,18 +294,20 @@ class DUETSSampler(RewardSampler):
             algorithm, pending = self._synchronised(study, space, trial.number)
             algorithm.seed = self._seed
             if attempt == _ATTEMPTS or _is_fixed(trial, space):
-                pending = [*pending, *map(algorithm.play_of, algorithm.open_slots())]
-            play = algorithm.ask(trial.number, pending) or Play(algorithm.party.ranked[0])
-            slot = _slot_of(play)
+                pending = [*pending, *map(algorithm.evaluation_of, algorithm.open_slots())]
+            evaluation = algorithm.ask(trial.number, pending) or Evaluation(
+                algorithm.public_state.ranked[0]
+            )
+            slot = _slot_of(evaluation)
             if slot is None:
                 break
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, list(slot))
             if self._comes_first(study, trial.number, slot, algorithm):
                 storage.set_trial_system_attr(trial_id, MARK_ATTR, self._state(study).mark)
                 storage.set_trial_system_attr(trial_id, DRAW_ATTR, list(slot))
-                return algorithm, play
+                return algorithm, evaluation
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, None)
-        return algorithm, play
+        return algorithm, evaluation
 
     def _comes_first(self, study: Study, number: int, slot: Slot, algorithm: DUETS) -> bool:
         """Whether a trial may hold the draw that it has claimed.
@@ -390,7 +392,7 @@ class DUETSSampler(RewardSampler):
 
     def _synchronised(
         self, study: Study, space: Space, asking: int | None
-    ) -> tuple[DUETS, list[Play]]:
+    ) -> tuple[DUETS, list[Evaluation]]:
         """The algorithm after all epochs that the study shows as done, and the plays that are out.
 
         Draws of the open epoch that are done count as out: they are told with the last of it.
@@ -409,15 +411,15 @@ class DUETSSampler(RewardSampler):
             own.lost.clear()
         unread, held = _close_epochs(own, algorithm, own.unread_of(trials))
         done = [t for t in unread if t.state.is_finished() and not _waits(t, own, algorithm, held)]
-        for play, value in self._values(done, space):
-            algorithm.tell(Play(play.x), value)
+        for evaluation, value in self._values(done, space):
+            algorithm.tell(Evaluation(evaluation.x), value)
         own.read(done)
         running = [t for t in unread if not t.state.is_finished() and t.number != asking]
         out = {slot for slot, owner in held.owners.items() if owner.number != asking}
         out |= {slot for slot in map(_wants, running) if slot is not None} | held.given_up
-        draws = [algorithm.play_of(slot) for slot in algorithm.slots() if slot in out]
-        spare = [self._played(t, space) for t in running if t.state == TrialState.RUNNING]
-        return algorithm, draws + [play for play in spare if play is not None]
+        draws = [algorithm.evaluation_of(slot) for slot in algorithm.slots() if slot in out]
+        spare = [self._evaluated(t, space) for t in running if t.state == TrialState.RUNNING]
+        return algorithm, draws + [evaluation for evaluation in spare if evaluation is not None]
 
     def _mark(self, study: Study, space: Space, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
         """What this sampler's draws come from: settings, space, the number behind the coins."""
@@ -447,7 +449,7 @@ class DUETSSampler(RewardSampler):
         algorithm, _ = self._synchronised(study, space, None)
         self._show(study, algorithm)
         view = copy.copy(algorithm)
-        view.plays = self._values(study.get_trials(deepcopy=False), space)
+        view.evaluations = self._values(study.get_trials(deepcopy=False), space)
         return view.recommendation()
 
     def _show(self, study: Study, algorithm: DUETS) -> None:
@@ -459,10 +461,10 @@ class DUETSSampler(RewardSampler):
                 study.set_user_attr(SUMMARY_ATTR, summary)
 
 
-def _slot_of(play: Play) -> Slot | None:
-    if play.epoch is None or play.agent is None or play.draw is None:
+def _slot_of(evaluation: Evaluation) -> Slot | None:
+    if evaluation.epoch is None or evaluation.agent is None or evaluation.draw is None:
         return None
-    return play.epoch, play.agent, play.draw
+    return evaluation.epoch, evaluation.agent, evaluation.draw
 
 
 def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
@@ -554,7 +556,7 @@ def _sorted_out(
             continue
         if trial.state.is_finished() and not _has_value(trial):
             own.lost.setdefault(slot, set()).add(trial.number)
-        elif _is_open(slot, algorithm) and _plays(own, trial, slot, algorithm):
+        elif _is_open(slot, algorithm) and _evaluations(own, trial, slot, algorithm):
             holding.setdefault(slot, {})[trial.number] = trial
         elif _is_open(slot, algorithm):
             own.lost.setdefault(slot, set()).add(trial.number)
@@ -564,29 +566,33 @@ def _sorted_out(
 
 def _is_open(slot: Slot, algorithm: DUETS) -> bool:
     """Whether a slot is a draw of the open epoch."""
-    (epoch, agent, draw), party = slot, algorithm.party
-    return epoch == party.j and 0 <= agent < party.config.n_agents and 0 <= draw < party.T_j
+    (epoch, agent, draw), public_state = slot, algorithm.public_state
+    return (
+        epoch == public_state.j
+        and 0 <= agent < public_state.config.n_agents
+        and 0 <= draw < public_state.T_j
+    )
 
 
-def _plays(own: StudyState, trial: FrozenTrial, slot: Slot, algorithm: DUETS) -> bool:
+def _evaluations(own: StudyState, trial: FrozenTrial, slot: Slot, algorithm: DUETS) -> bool:
     """Whether a trial plays its draw of the open epoch; what is not suggested yet may follow."""
     if not set(algorithm.space) <= set(trial.params):
         return not trial.state.is_finished()
     if trial.number not in own.at or not trial.state.is_finished():
-        own.at[trial.number] = _at(trial, algorithm.play_of(slot), algorithm.space)
+        own.at[trial.number] = _at(trial, algorithm.evaluation_of(slot), algorithm.space)
     return own.at[trial.number]
 
 
-def _at(trial: FrozenTrial, play: Play, space: Space) -> bool:
+def _at(trial: FrozenTrial, evaluation: Evaluation, space: Space) -> bool:
     """Whether a trial's parameters are those of a play."""
     params = {name: trial.params[name] for name in space}
-    if params == space.decode(play.x):
+    if params == space.decode(evaluation.x):
         return True
     try:
         x = space.encode(params)
     except ValueError:  # a choice that the space does not know
         return False
-    return bool(np.allclose(space.snap(x), play.x, rtol=0.0, atol=1e-9))
+    return bool(np.allclose(space.snap(x), evaluation.x, rtol=0.0, atol=1e-9))
 
 
 def _close_epochs(
@@ -604,12 +610,12 @@ def _close_epochs(
         worst = algorithm.worst(_known(algorithm, done.values()))
         if not slots or not set(slots) <= set(done) | lost or (lost and worst is None):
             return unread, held
-        plays = [algorithm.play_of(slot) for slot in slots]
-        for slot, play in zip(slots, plays, strict=True):
+        evaluations = [algorithm.evaluation_of(slot) for slot in slots]
+        for slot, evaluation in zip(slots, evaluations, strict=True):
             if slot in done:
-                algorithm.tell(play, float(done[slot].value or 0.0))
+                algorithm.tell(evaluation, float(done[slot].value or 0.0))
             elif worst is not None:
-                algorithm.give_up(play, worst)
+                algorithm.give_up(evaluation, worst)
         told = {trial.number for trial in done.values()}
         own.read(list(done.values()))
         own.at.clear()
@@ -620,13 +626,15 @@ def _close_epochs(
 def _known(algorithm: DUETS, owners: Iterable[FrozenTrial]) -> list[float]:
     """Values that the worst one is taken of: of this epoch's draws, or of those before."""
     now = [float(trial.value or 0.0) for trial in owners]
-    return now or [value for play, value in algorithm.plays if play.epoch is not None]
+    return now or [
+        value for evaluation, value in algorithm.evaluations if evaluation.epoch is not None
+    ]
 
 
 def _waits(trial: FrozenTrial, own: StudyState, algorithm: DUETS, held: _Holders) -> bool:
     """Whether a finished trial's value has to wait for its epoch to be done."""
     slot = _draw_of(trial, own.mark)
-    if slot is None or not _has_value(trial) or algorithm.party.finished:
+    if slot is None or not _has_value(trial) or algorithm.public_state.finished:
         return False
     return trial.number in held.candidates or slot[0] > algorithm.epoch
 
@@ -672,10 +680,12 @@ def _is_fixed(trial: FrozenTrial, space: Space) -> bool:
     return bool(set(trial.system_attrs.get("fixed_params", ())) & set(space))
 
 
-def _first_params(study: Study, slot: Slot, play: Play, space: Space) -> dict[str, Any] | None:
+def _first_params(
+    study: Study, slot: Slot, evaluation: Evaluation, space: Space
+) -> dict[str, Any] | None:
     """Parameters of an earlier trial of a draw, without any rounding error."""
     for trial in _of_draw(study.get_trials(deepcopy=False), slot):
-        if set(space) <= set(trial.params) and _at(trial, play, space):
+        if set(space) <= set(trial.params) and _at(trial, evaluation, space):
             return {name: trial.params[name] for name in space}
     return None
 

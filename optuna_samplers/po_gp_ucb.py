@@ -25,7 +25,6 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers._study import refuse_multi_objective, show_guarantee, whole
 from optuna_samplers._transcript import Learner, TranscriptSampler
 from optuna_samplers._witness import StudyWitness
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
@@ -33,6 +32,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.spaces import Space
@@ -255,7 +255,7 @@ class POGPUCBSampler(TranscriptSampler):
         same at once, the one that writes later sees it; whoever sees it takes another, and leaves
         as many choices to the others as there are with lower numbers.
         """
-        avoided: list[Play] = []
+        avoided: list[Evaluation] = []
         for _ in range(_TURNS):
             trials = study.get_trials(deepcopy=False)
             model, out = self._synchronised(study, self._space, trial.number)
@@ -266,22 +266,22 @@ class POGPUCBSampler(TranscriptSampler):
             rivals = self._rivals(study, row, trial.number)
             if not rivals or row in {*self._told(trials), *map(self._row_at, taken)}:
                 break  # in the latter case the model knows that it repeats a row
-            avoided.append(self._play(row))
+            avoided.append(self._evaluation(row))
             for _ in [number for number in rivals if number < trial.number]:
                 next_choice = model.ask(trial.number, [*taken, *avoided])
-                avoided.append(self._play(self._row_at(next_choice)))
+                avoided.append(self._evaluation(self._row_at(next_choice)))
         return row
 
     # What trials say ----------------------------------------------------------------------------
 
-    def _play(self, row: int) -> Play:
-        return Play(self._space.encode({self._parameter: row}))
+    def _evaluation(self, row: int) -> Evaluation:
+        return Evaluation(self._space.encode({self._parameter: row}))
 
-    def _row_at(self, play: Play | None) -> int:
-        if play is None:
+    def _row_at(self, evaluation: Evaluation | None) -> int:
+        if evaluation is None:
             raise RuntimeError("The model of a released table never waits.")
-        assert play is not None  # the model never waits
-        return int(self._space.decode(play.x)[self._parameter])
+        assert evaluation is not None  # the model never waits
+        return int(self._space.decode(evaluation.x)[self._parameter])
 
     def _row_of(self, trial: FrozenTrial) -> int | None:
         """The row that a trial asks for; None if it names none of this table."""
@@ -300,19 +300,19 @@ class POGPUCBSampler(TranscriptSampler):
     def _told(self, trials: Sequence[FrozenTrial]) -> set[int | None]:
         return {self._row_of(trial) for trial in trials if _answered(trial)}
 
-    def _lost(self, trials: Sequence[FrozenTrial]) -> list[Play]:
+    def _lost(self, trials: Sequence[FrozenTrial]) -> list[Evaluation]:
         """Rows whose trials ended without an answer, too often."""
         failed = [self._row_of(t) for t in trials if t.state.is_finished() and not _answered(t)]
         lost = {row for row, n in Counter(failed).items() if row is not None and n >= ATTEMPTS}
-        return [self._play(row) for row in sorted(lost - self._told(trials))]
+        return [self._evaluation(row) for row in sorted(lost - self._told(trials))]
 
     def _new_algorithm(self, space: Space, maximize: bool) -> Learner:
         return POGPUCB(self._config, space, maximize=maximize, seed=self._seed)
 
-    def _played(self, trial: FrozenTrial, space: Space) -> Play | None:
+    def _evaluated(self, trial: FrozenTrial, space: Space) -> Evaluation | None:
         row = self._row_of(trial)
         if row is not None:
-            return self._play(row)
+            return self._evaluation(row)
         if self._parameter in trial.params and trial.state == TrialState.COMPLETE:
             raise SpaceChangedError(
                 f"Trial {trial.number} of this study names a row of another table. {self._rule}"
@@ -335,7 +335,7 @@ class POGPUCBSampler(TranscriptSampler):
         refuse_multi_objective(study, type(self).__name__)
         with self._lock:
             model, _ = self._synchronised(study, self._space, None)
-            return {self._parameter: self._row_at(Play(model.recommendation()))}
+            return {self._parameter: self._row_at(Evaluation(model.recommendation()))}
 
     def guarantee(self, study: Study) -> OutsourcedGuarantee:
         """What the table's certificate claims, after as many answers as trials have completed.

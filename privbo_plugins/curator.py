@@ -32,7 +32,7 @@ from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request
 from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
-from privbo_plugins.scrub import own_error, public_name
+from privbo_plugins.redaction import own_error, public_name
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.told import AnswerFile
 

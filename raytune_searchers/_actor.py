@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.errors import SET_BACK, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scrub import own_error
+from privbo_plugins.redaction import own_error
 from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import (

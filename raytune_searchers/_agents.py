@@ -34,8 +34,8 @@ from privbo_plugins.errors import (
 from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.redaction import attempt, withheld
 from privbo_plugins.returned import NotARewardError, as_reward
-from privbo_plugins.scrub import attempt, withheld
 from raytune_searchers._actor import Host, in_worker
 from raytune_searchers._channel import OBJECTS_KNOWN, TRIES, Channel, Reply, trial_sender
 from raytune_searchers._federation import SERVER, Receipt, Status

@@ -14,12 +14,12 @@ import numpy as np
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import CentralConfig, CentralPlan
+from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.plots import History, write_report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.visualization import History, write_report
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
 from raytune_searchers._host import RunSettings, VaultHost
@@ -166,13 +166,13 @@ class PrivateSearch(HostedSearch):
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
     ) -> None:
-        verdict = self._audit(trial_id, result)
+        record = self._audit(trial_id, result)
         value = shown(result, self._metric)
-        if verdict.published is None and not verdict.entered and isinstance(value, Real):
+        if record.published is None and not record.entered and isinstance(value, Real):
             self._take_plain(trial_id, x, result, float(value))
-        elif verdict.published is None:
+        elif record.published is None:
             self._call("fail", trial_id)
-        if error and verdict.entered:
+        if error and record.entered:
             self._call("note", _FAILED_NOTE)
         self._issue_warnings()
 
@@ -293,7 +293,7 @@ class PrivateSearch(HostedSearch):
         return bool(self._report()["finished"])
 
     def history(self) -> History:
-        """What the run has published, for :mod:`privbo_plugins.visualization`."""
+        """What the run has published, for :mod:`privbo_plugins.plots`."""
         return self._report()["history"]  # type: ignore[no-any-return]
 
     def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:

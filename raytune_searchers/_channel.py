@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayError
 
 from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.scrub import OWN_ERRORS
+from privbo_plugins.redaction import OWN_ERRORS
 
 Array = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class Gone:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TrialRecord:
     """What the vault knows of a trial that the host framework says has ended."""
 
     published: float | None

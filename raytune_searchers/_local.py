@@ -33,10 +33,10 @@ from raytune_searchers._arguments import (
     identify,
     private_url,
 )
-from raytune_searchers._audit import complaints, flat, stored_verdict
+from raytune_searchers._audit import complaints, flat, stored_record
 from raytune_searchers._channel import Channel
+from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
 from raytune_searchers._ledger import LedgerHost
-from raytune_searchers._plays import PLAIN, LedgerSettings, UserOf, wrap
 from raytune_searchers._trainable import Trainable
 
 _NOT_COMPARED = (
@@ -126,9 +126,9 @@ class Ledger:
         report = self._report(channel)
         for result in stored:
             metrics = dict(result.metrics or {})
-            verdict, shown = stored_verdict(metrics, report), flat(metrics)
+            record, shown = stored_record(metrics, report), flat(metrics)
             names = set(result.config or {})
-            for reason in complaints(shown, self._settings.metric, names, verdict, PLAIN):
+            for reason in complaints(shown, self._settings.metric, names, record, PLAIN):
                 channel.call("mark_unprotected", reason)
         if any(result.error is not None for result in stored):
             channel.call("failed")
@@ -136,7 +136,7 @@ class Ledger:
         guarantee: LocalGuarantee = self._report(channel, *notes)["guarantee"]
         return guarantee
 
-    def plays(self) -> list[Any]:
+    def evaluations(self) -> list[Any]:
         """Rows of the ledger, for tests."""
         return list(self._connect().call("ledger"))
 

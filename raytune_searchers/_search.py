@@ -33,8 +33,8 @@ from raytune_searchers._arguments import (
     identify,
     private_url,
 )
-from raytune_searchers._audit import complaints, flat, foreign, shown, stored_verdict
-from raytune_searchers._channel import Channel, Verdict
+from raytune_searchers._audit import complaints, flat, foreign, shown, stored_record
+from raytune_searchers._channel import Channel, TrialRecord
 from raytune_searchers._lifecycle import TuneSearch
 from raytune_searchers._space import TuneSpace
 
@@ -202,14 +202,14 @@ class HostedSearch(TuneSearch):
         told = shown(result, self._metric) is not None
         return told or bool(foreign(result, self._metric, self._param_space))
 
-    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> Verdict:
-        verdict: Verdict = self._call("verdict", trial_id)
-        self._see(verdict.head)
-        self._compare(result, verdict)
-        return verdict
+    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
+        record: TrialRecord = self._call("verdict", trial_id)
+        self._see(record.head)
+        self._compare(result, record)
+        return record
 
-    def _compare(self, result: Mapping[str, Any], verdict: Verdict) -> None:
-        for reason in complaints(result, self._metric, self._param_space, verdict, self._PLAIN):
+    def _compare(self, result: Mapping[str, Any], record: TrialRecord) -> None:
+        for reason in complaints(result, self._metric, self._param_space, record, self._PLAIN):
             self._expose(reason, self._WRAP if reason == self._PLAIN else "")
 
     def _see(self, head: tuple[int, str]) -> None:
@@ -305,7 +305,7 @@ class HostedSearch(TuneSearch):
         report, stored = self._report(), list(results)
         for result in stored:
             metrics = dict(result.metrics or {})
-            self._compare(flat(metrics), stored_verdict(metrics, report))
+            self._compare(flat(metrics), stored_record(metrics, report))
         self._unaudited = self._unaudited and not stored
         return self._report()
 

@@ -72,7 +72,7 @@ _FAILED_NOTE = (
 _LEFT_NOTE = "agents were left out after their host's process had ended"
 
 
-class _Crew:
+class _AgentHost:
     """The driver's way to one host of agents; it never waits for one, and is never pickled."""
 
     def __init__(self, own: Anchor, members: Sequence[int]) -> None:
@@ -241,8 +241,8 @@ class DPFTSDESearch(HostedSearch):
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
         super()._attach(may_begin=may_begin, noise=noise)
-        self._crews = [
-            _Crew(anchor(name, AgentHost, may_begin=may_begin), range(i, len(self._names), n))
+        self._agent_hosts = [
+            _AgentHost(anchor(name, AgentHost, may_begin=may_begin), range(i, len(self._names), n))
             for i, (name, n) in enumerate(self._host_names())
         ]
         self._alone = False
@@ -269,8 +269,8 @@ class DPFTSDESearch(HostedSearch):
         with suppress(VaultError):  # what is gone is told of where something is asked of it
             if ray.is_initialized():
                 self._open()
-                for crew in self._crews:
-                    self._actor(crew)
+                for host in self._agent_hosts:
+                    self._actor(host)
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -334,8 +334,8 @@ class DPFTSDESearch(HostedSearch):
             self._refresh()
             known = [
                 (standing.done, agent)
-                for crew in self._idle()
-                for agent, standing in crew.standings.items()
+                for host in self._idle()
+                for agent, standing in host.standings.items()
                 if standing.ready
             ]
             if known:
@@ -345,11 +345,11 @@ class DPFTSDESearch(HostedSearch):
                 return None
             time.sleep(_PAUSE)
 
-    def _idle(self) -> list[_Crew]:
+    def _idle(self) -> list[_AgentHost]:
         """Hosts of which it is known that they run no trial."""
         busy = self._running()
-        left = [crew for crew in self._crews if not self._out.issuperset(crew.members)]
-        return [crew for crew in left if not crew.stale and not busy & set(crew.members)]
+        left = [host for host in self._agent_hosts if not self._out.issuperset(host.members)]
+        return [host for host in left if not host.stale and not busy & set(host.members)]
 
     def _running(self) -> set[int]:
         """Agents with a trial that is out.
@@ -362,18 +362,18 @@ class DPFTSDESearch(HostedSearch):
 
     def _is_over(self, trial: str) -> bool:
         agent, number = map(int, self._live[trial])
-        crew = self._crew_of(agent)
-        standing = crew.standings.get(agent)
+        host = self._host_of(agent)
+        standing = host.standings.get(agent)
         if standing is None or standing.done > number:
             return standing is not None
-        return not crew.stale and crew.known_at > self._since.get(trial, 0.0) + _DROPPED
+        return not host.stale and host.known_at > self._since.get(trial, 0.0) + _DROPPED
 
     def _over(self) -> bool:
         """Whether every agent has done its trials, or was left out."""
         done = {
             agent
-            for crew in self._crews
-            for agent, standing in crew.standings.items()
+            for host in self._agent_hosts
+            for agent, standing in host.standings.items()
             if standing.done >= self._trials
         }
         return len(done | self._out) == len(self._names)
@@ -392,7 +392,7 @@ class DPFTSDESearch(HostedSearch):
         error: bool,
     ) -> None:
         if x is not None:
-            self._crew_of(int(x[0])).change()
+            self._host_of(int(x[0])).change()
         if x is not None and error:
             place = int(x[0]), int(x[1])
             self._attempts[place] = self._attempts.get(place, 0) + 1
@@ -466,70 +466,70 @@ class DPFTSDESearch(HostedSearch):
     def _refresh(self) -> None:
         """Asks hosts where their agents are, and takes the answers that are there."""
         status, futures = self._status(), {}
-        for crew in self._crews:
-            if self._out.issuperset(crew.members) or crew.settled(status):
+        for host in self._agent_hosts:
+            if self._out.issuperset(host.members) or host.settled(status):
                 continue
             try:
-                futures[crew.ask(self._actor(crew), status, self._skipped(crew))] = crew
+                futures[host.ask(self._actor(host), status, self._skipped(host))] = host
             except Exception as error:  # Ray's, and what handles of an ended Ray raise
-                self._fails(crew, error)
+                self._fails(host, error)
         if futures:
             heard, _ = ray.wait(list(futures), num_returns=len(futures), timeout=_PAUSE)
             for future in heard:
                 self._hear(futures[future])
 
-    def _skipped(self, crew: _Crew) -> dict[int, int]:
+    def _skipped(self, host: _AgentHost) -> dict[int, int]:
         spent = [place for place, n in self._attempts.items() if n >= _ATTEMPTS]
-        return {agent: number for agent, number in sorted(spent) if agent in crew.members}
+        return {agent: number for agent, number in sorted(spent) if agent in host.members}
 
-    def _hear(self, crew: _Crew) -> None:
+    def _hear(self, host: _AgentHost) -> None:
         try:
-            refused = crew.hear()
+            refused = host.hear()
         except ActorUnavailableError:  # Ray is restarting it
-            crew.change()
+            host.change()
         except RayError as error:
-            self._fails(crew, error)
+            self._fails(host, error)
         else:
             if refused is not None:
-                self._leave(crew, refused)
+                self._leave(host, refused)
 
-    def _fails(self, crew: _Crew, error: Exception) -> None:
+    def _fails(self, host: _AgentHost, error: Exception) -> None:
         """A host has ended: with a database for its agents another one takes its place."""
-        crew.change()
+        host.change()
         if self._agent_vaults is not None:
-            crew.own.actor = None
+            host.own.actor = None
             return
-        if crew.own.actor is None and not crew.standings:  # nothing was ever begun here
+        if host.own.actor is None and not host.standings:  # nothing was ever begun here
             raise VaultError(AGENTS.lost) from error
-        self._leave(crew, AGENTS.lost)
+        self._leave(host, AGENTS.lost)
 
-    def _leave(self, crew: _Crew, why: str) -> None:
-        names = ", ".join(str(self._names[agent]) for agent in crew.members)
-        self._out |= set(crew.members)
+    def _leave(self, host: _AgentHost, why: str) -> None:
+        names = ", ".join(str(self._names[agent]) for agent in host.members)
+        self._out |= set(host.members)
         with suppress(VaultError):
             self._call("note", _LEFT_NOTE)
-            for agent in crew.members:
+            for agent in host.members:
                 self._call("leave", agent)
         warnings.warn(f"These agents are left out: {names}. {why}", UserWarning, stacklevel=2)
 
-    def _crew_of(self, agent: int) -> _Crew:
-        return self._crews[agent % self._n_hosts]
+    def _host_of(self, agent: int) -> _AgentHost:
+        return self._agent_hosts[agent % self._n_hosts]
 
-    def _actor(self, crew: _Crew) -> Any:
+    def _actor(self, host: _AgentHost) -> Any:
         """A host's actor, begun where that is allowed: in memory once, by whoever made it."""
-        own, durable = crew.own, self._agent_vaults is not None
+        own, durable = host.own, self._agent_vaults is not None
         with own.lock:
             if own.actor is None and not durable and not own.may_begin:
                 return _found_actor(own)
             if own.actor is None:
                 own.may_begin = False
-                own.actor = self._begin(crew)
+                own.actor = self._begin(host)
             return own.actor
 
-    def _begin(self, crew: _Crew) -> Any:
+    def _begin(self, host: _AgentHost) -> Any:
         durable = self._agent_vaults is not None
         remote = ray.remote(HostActor).options(
-            name=crew.own.name,
+            name=host.own.name,
             namespace=NAMESPACE,
             get_if_exists=durable,
             num_cpus=0,  # the trial holds one
@@ -541,16 +541,16 @@ class DPFTSDESearch(HostedSearch):
         )
         urls = None
         if self._agent_vaults is not None:
-            urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in crew.members}
-        return remote.remote(cloudpickle.dumps(AgentHost), self._agent_settings(crew), urls)
+            urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in host.members}
+        return remote.remote(cloudpickle.dumps(AgentHost), self._agent_settings(host), urls)
 
-    def _agent_settings(self, crew: _Crew) -> AgentSettings:
-        log_to, first = self._log_to, self._names[crew.members[0]]
+    def _agent_settings(self, host: _AgentHost) -> AgentSettings:
+        log_to, first = self._log_to, self._names[host.members[0]]
         return AgentSettings(
             self._run,
             self._actor_name,
             self._config,
-            {i: self._names[i] for i in crew.members},
+            {i: self._names[i] for i in host.members},
             cloudpickle.dumps((self._space, self._param_space)),
             self._mode == "max",
             int(self._seed or 0),
@@ -617,8 +617,8 @@ class DPFTSDESearch(HostedSearch):
     def close(self) -> None:
         """Ends server and hosts; what was in memory is gone then, what is in databases is not."""
         super().close()
-        for crew in self._crews:
-            crew.own.end()
+        for host in self._agent_hosts:
+            host.own.end()
 
 
 def agent_trials(

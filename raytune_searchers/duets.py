@@ -10,12 +10,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
 from privbo_plugins.algorithms.duets.algorithm import Epoch
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
 from privbo_plugins.privacy.source import NoiseSource
-from raytune_searchers._channel import Verdict
+from raytune_searchers._channel import TrialRecord
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._space import TuneSpace
 
@@ -197,7 +197,7 @@ class DUETSSearch(RewardSearch):
         self._tags: dict[str, dict[str, Any]] = {}
         self._failed: dict[Draw, set[str]] = {}
         self._ran: bool = True
-        self._hopeless: list[Play] = []
+        self._hopeless: list[Evaluation] = []
         super().__init__(
             DUETS,
             config,
@@ -253,58 +253,58 @@ class DUETSSearch(RewardSearch):
         if not (self._tagged and isinstance(suggestion, dict)):
             return suggestion
         if trial_id not in self._tags:
-            self._tags[trial_id] = self._tag(self._plays.get(trial_id))
+            self._tags[trial_id] = self._tag(self._evaluations.get(trial_id))
         return {**suggestion, TAG: dict(self._tags[trial_id])}
 
-    def _tag(self, play: Play | None) -> dict[str, Any]:
+    def _tag(self, evaluation: Evaluation | None) -> dict[str, Any]:
         """What Tune shows of a trial; it stays the same if the trial asks again."""
         now = self._duets()
-        tag = {"active_share": now.party.active.share, "reals": now.communication.per_agent}
-        if play is None or play.draw is None:
+        tag = {"active_share": now.public_state.active.share, "reals": now.communication.per_agent}
+        if evaluation is None or evaluation.draw is None:
             return tag
-        return {"agent": play.agent, "epoch": play.epoch, **tag}
+        return {"agent": evaluation.agent, "epoch": evaluation.epoch, **tag}
 
-    def _play(self, space: TuneSpace) -> Play | None:
+    def _evaluation(self, space: TuneSpace) -> Evaluation | None:
         """A listed point, a draw that nobody has, one that a restore has dropped, or a spare."""
         if self._points:
-            return Play(self._listed(space))
+            return Evaluation(self._listed(space))
         duets, left_out = self._duets(), self._hopeless
-        play = duets.ask(self._asked, [*self._out(self._live), *left_out])
-        if play is None or play.draw is not None:
-            return play
+        evaluation = duets.ask(self._asked, [*self._out(self._live), *left_out])
+        if evaluation is None or evaluation.draw is not None:
+            return evaluation
         # Of the trials that are out, a restore may have dropped those that have not reported yet.
         dropped = duets.ask(self._asked, [*self._out(self._here), *left_out])
-        return play if dropped is None or dropped.draw is None else dropped
+        return evaluation if dropped is None or dropped.draw is None else dropped
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
     ) -> None:
         self._tags.pop(trial_id, None)
-        play = self._plays.get(trial_id)
+        evaluation = self._evaluations.get(trial_id)
         super()._complete(trial_id, x, result, error)
-        if x is not None and play is not None and trial_id not in self._learnt:
-            self._count_attempt(trial_id, play)
+        if x is not None and evaluation is not None and trial_id not in self._learnt:
+            self._count_attempt(trial_id, evaluation)
         if self._hopeless:
             self._give_up()
 
-    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> Verdict:
-        verdict = super()._audit(trial_id, result)
-        self._ran = verdict.entered
-        return verdict
+    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
+        record = super()._audit(trial_id, result)
+        self._ran = record.entered
+        return record
 
-    def _count_attempt(self, trial_id: str, play: Play) -> None:
+    def _count_attempt(self, trial_id: str, evaluation: Evaluation) -> None:
         """Notes that a trial of a draw has ended without a number, once a trial.
 
         One that the ledger knows to have been refused says nothing of the draw's point.
         """
         refused = self.mechanism is not None and not self._ran
-        if play.draw is None or refused:
+        if evaluation.draw is None or refused:
             return
-        failed = self._failed.setdefault(_draw_of(play), set())
+        failed = self._failed.setdefault(_draw_of(evaluation), set())
         if trial_id not in failed:
             failed.add(trial_id)
             if len(failed) == ATTEMPTS:
-                self._hopeless.append(play)
+                self._hopeless.append(evaluation)
 
     def _give_up(self) -> None:
         """Draws that keep failing count as the worst: their epoch would never end.
@@ -312,12 +312,12 @@ class DUETSSearch(RewardSearch):
         Nobody has observed that, so no recommendation rests on it.
         """
         duets = self._duets()
-        worst = duets.worst([value for _, value in duets.plays])
+        worst = duets.worst([value for _, value in duets.evaluations])
         if worst is None:
             return
-        for play in self._hopeless:
-            if _draw_of(play) in duets.open_slots():
-                duets.give_up(play, worst)
+        for evaluation in self._hopeless:
+            if _draw_of(evaluation) in duets.open_slots():
+                duets.give_up(evaluation, worst)
         self._hopeless.clear()
 
     # What the ledger is compared with -------------------------------------------------------
@@ -325,8 +325,8 @@ class DUETSSearch(RewardSearch):
     def _shows(self, result: Mapping[str, Any]) -> bool:
         return super()._shows(self._untagged(result))
 
-    def _compare(self, result: Mapping[str, Any], verdict: Verdict) -> None:
-        super()._compare(self._untagged(result), verdict)
+    def _compare(self, result: Mapping[str, Any], record: TrialRecord) -> None:
+        super()._compare(self._untagged(result), record)
 
     def _untagged(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """A result without the search's own config entry, which Tune repeats in it."""
@@ -360,8 +360,8 @@ class DUETSSearch(RewardSearch):
         return self._duets().summary()
 
 
-def _draw_of(play: Play) -> Draw:
-    return play.epoch, play.agent, play.draw
+def _draw_of(evaluation: Evaluation) -> Draw:
+    return evaluation.epoch, evaluation.agent, evaluation.draw
 
 
 def _horizon(n_trials: Any, n_agents: Any) -> int | None:

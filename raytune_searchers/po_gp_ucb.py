@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     Certificate,
@@ -29,6 +28,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from raytune_searchers._audit import flat, foreign
@@ -287,7 +287,7 @@ class POGPUCBSearch(TuneSearch):
                 seed=int(self._seed or 0),
             )
             for row, value in self._told:
-                self._model.tell(Play(self._point(row)), value)
+                self._model.tell(Evaluation(self._point(row)), value)
         return self._model
 
     def _row(self, x: Array) -> int:
@@ -353,11 +353,11 @@ class POGPUCBSearch(TuneSearch):
                 return "ask", x
         if len(taken) == self._n:
             return self._forgotten(out, done)
-        pending = [Play(x) for x in self._live.values()]
-        pending += [Play(self._point(row)) for row in sorted(self._left_out)]
-        play = self._learned().ask(self._asked, pending)
+        pending = [Evaluation(x) for x in self._live.values()]
+        pending += [Evaluation(self._point(row)) for row in sorted(self._left_out)]
+        evaluation = self._learned().ask(self._asked, pending)
         self._asked += 1
-        return "ask", None if play is None else play.x
+        return "ask", None if evaluation is None else evaluation.x
 
     @property
     def _left_out(self) -> set[int]:
@@ -406,7 +406,7 @@ class POGPUCBSearch(TuneSearch):
             return
         self._told.append((row, value))
         if self._model is not None:
-            self._model.tell(Play(self._point(row)), value)
+            self._model.tell(Evaluation(self._point(row)), value)
 
     def add_evaluated_point(
         self,

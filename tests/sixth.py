@@ -2,7 +2,7 @@
 
 Every trial's clipped mean is released with Gaussian noise under mu-GDP, the budget shared evenly
 by as many trials as are planned; the best released one is recommended. It is written against
-``algorithms/base.py`` and the registry alone, as CONTRIBUTING says, and runs on both hosts:
+``algorithms/protocols.py`` and the registry alone, as CONTRIBUTING says, and runs on both hosts:
 nothing of the product knows its name.
 
 Notation: n records, T trials, C width of the range of values; each value gets the share
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privbo_plugins.algorithms.base import (
+from privbo_plugins.algorithms.protocols import (
     FINAL,
     START,
     START_STEP,

@@ -272,7 +272,7 @@ def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
     study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 8, n_jobs)
     _gather_rewards(evidence, own, study, private, sampler)
     algorithm: Any = sampler._state(study).algorithm
-    heard = [broadcast.to_dict() for broadcast in algorithm.party.heard]
+    heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
         heard=heard, states=[algorithm.state_dict(), algorithm.server.state_dict()]
     )
@@ -646,7 +646,9 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     # An agent with fewer rewards than a projection has numbers sends them as they are.
     algorithm: Any = sampler._state(study).algorithm
     for trial in study.trials:
-        algorithm.tell(algorithm.play_of(tuple(trial.system_attrs["privbo:draw"])), trial.value)
+        algorithm.tell(
+            algorithm.evaluation_of(tuple(trial.system_attrs["privbo:draw"])), trial.value
+        )
     evidence.add_messages(states=[algorithm.state_dict()])
     evidence.expect("messages", "call")
 

@@ -53,9 +53,9 @@ class RewardPlan:
     width: float
     sd: float
 
-    def known_to(self, plays: float) -> float:
+    def known_to(self, evaluations: float) -> float:
         """Half-width of a 95 % interval for the mean of so many plays, in reward units."""
-        return 1.96 * self.sd / math.sqrt(plays)
+        return 1.96 * self.sd / math.sqrt(evaluations)
 
     @property
     def drowned(self) -> bool:

@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privbo_plugins.privacy.accountant import Play, gdp_epsilon, gdp_mu
+from privbo_plugins.privacy.accountant import Cost, gdp_epsilon, gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
 from privbo_plugins.privacy.source import NoiseSource
@@ -180,13 +180,13 @@ class LocalMechanism(abc.ABC):
         return RewardNoise(self.worst_variance, self.total_variance, self.tail)
 
     @property
-    def play(self) -> Play:
+    def evaluation(self) -> Cost:
         """One play, as an accountant knows it."""
-        return Play(self.epsilon)
+        return Cost(self.epsilon)
 
-    def epsilon_of(self, plays: int, delta: float) -> float:
+    def epsilon_of(self, evaluations: int, delta: float) -> float:
         """Epsilon at ``delta`` for a user asked so many times: pure epsilons add up."""
-        return plays * self.epsilon
+        return evaluations * self.epsilon
 
     def parameters(self) -> dict[str, Any]:
         """Public, JSON-ready."""
@@ -430,15 +430,15 @@ class Gaussian(LocalMechanism):
         return Tail(self.sigma * math.sqrt(2.0), theta=0.5, a=2.0)
 
     @property
-    def play(self) -> Play:
+    def evaluation(self) -> Cost:
         """One play, whose epsilon is known at every delta."""
-        return Play(self.epsilon, self.delta, gaussian=True)
+        return Cost(self.epsilon, self.delta, gaussian=True)
 
-    def epsilon_of(self, plays: int, delta: float) -> float:
+    def epsilon_of(self, evaluations: int, delta: float) -> float:
         """Exactly: so many plays are mu sqrt(plays)-GDP."""
-        if plays == 1 and delta == self.delta:
+        if evaluations == 1 and delta == self.delta:
             return self.epsilon
-        return gdp_epsilon(self.mu * math.sqrt(plays), delta) if plays else 0.0
+        return gdp_epsilon(self.mu * math.sqrt(evaluations), delta) if evaluations else 0.0
 
 
 def _coin(log_odds: float) -> float:

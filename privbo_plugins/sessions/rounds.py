@@ -31,7 +31,7 @@ from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scrub import public_name
+from privbo_plugins.redaction import public_name
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import OtherSettingsError, Run, begin_or_join

@@ -58,9 +58,9 @@ from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import as_reward
-from privbo_plugins.scrub import attempt
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.release import PAYLOADS, TEST_NOISE, Order, Outlet, Shelf
 from privbo_plugins.store.run import (
     OtherSettingsError,
@@ -440,10 +440,10 @@ class Curator:
                 "loss adds up with this one's for people who are in both."
             ) from None
 
-    def _answering(self, noise: NoiseSource | None) -> RewardCurator | None:
+    def _answering(self, noise: NoiseSource | None) -> RewardSession | None:
         if self._private_answers is None:
             return None
-        return RewardCurator(
+        return RewardSession(
             self._private_answers, self._vault, f"outcomes:{self._name}", noise=noise
         )
 
@@ -661,7 +661,7 @@ class Curator:
     def answers(self) -> dict[int, float]:
         """Everything told so far, by row."""
         if self._answers is not None:
-            return {int(row): y for row, y in self._answers.plays().items()}
+            return {int(row): y for row, y in self._answers.evaluations().items()}
         with self._run.transaction() as tx:
             told = [(k, payload) for _, kind, k, payload in tx.releases_after(0) if kind == ANSWER]
         return {int(key): float(payload["y"]) for key, payload in told}

@@ -726,16 +726,16 @@ def test_pure_epsilons_add_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-@pytest.mark.parametrize("plays", [1, 2, 9, 100])
-def test_gaussian_plays_add_up_as_squares(epsilon: float, plays: int) -> None:
+@pytest.mark.parametrize("evaluations", [1, 2, 9, 100])
+def test_gaussian_plays_add_up_as_squares(epsilon: float, evaluations: int) -> None:
     """So many plays are one whose noise is smaller by the square root of their number."""
     mechanism = mechanism_of("gaussian", epsilon, 0.0, 1.9)
-    sigma = mechanism.sigma / math.sqrt(plays)
+    sigma = mechanism.sigma / math.sqrt(evaluations)
     expected = optimize.brentq(
         lambda eps: balle_wang_delta(sigma, eps, 1.9) - DELTA, 1e-3, 2000, xtol=1e-12
     )
-    assert mechanism.epsilon_of(plays, DELTA) == pytest.approx(expected, rel=1e-5)
-    assert mechanism.epsilon_of(plays, DELTA) >= expected
+    assert mechanism.epsilon_of(evaluations, DELTA) == pytest.approx(expected, rel=1e-5)
+    assert mechanism.epsilon_of(evaluations, DELTA) >= expected
     assert mechanism.epsilon_of(0, DELTA) == 0.0
 
 

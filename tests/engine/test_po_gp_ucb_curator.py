@@ -790,9 +790,11 @@ def test_privatised_answers_are_charged_and_drawn_once_a_row(
     assert all(y not in told for y in Y.tolist())
     assert curators[0]._answers is not None
     with curators[0]._vault.transaction(curators[0]._answers.run_id) as tx:
-        plays = tx.plays()
-    assert [play[2:4] for play in sorted(plays)] == [(0.7, how.get("outcome_delta", 0.0))] * 4
-    assert len({person for _, person, *_ in plays}) == 4
+        evaluations = tx.evaluations()
+    assert [evaluation[2:4] for evaluation in sorted(evaluations)] == [
+        (0.7, how.get("outcome_delta", 0.0))
+    ] * 4
+    assert len({person for _, person, *_ in evaluations}) == 4
     curators[0].release()
     assert curators[0].guarantee().n_answers == 4
 
@@ -806,7 +808,7 @@ def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
         assert curator._answers is not None
         assert curator._answers.most() == (1, 0.7)
         with curator._vault.transaction(curator._answers.run_id) as tx:
-            people = {person for person, *_ in tx.plays_of_everybody()}
+            people = {person for person, *_ in tx.evaluations_of_everybody()}
     assert len(people) == 2
     assert not any(curators[0]._answers._pseudonym("x", name) in people for name in (3, "3"))
 
@@ -814,7 +816,7 @@ def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
 def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch: pytest.MonkeyPatch) -> None:
     curator = curator_of(outcomes=Y, **PRIVATE)
     with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "store_play", fails_with(Crash()))
+        patched.setattr(Transaction, "store_evaluation", fails_with(Crash()))
         with pytest.raises(TypeError):
             curator.evaluate(3)
     assert curator.answers() == {}

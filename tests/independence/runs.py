@@ -37,7 +37,7 @@ from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.seen import Run, Seen
 from tests.independence.zoo import ORDINARY
 from tests.raytune_searchers import federated_scenes, runs
-from tests.raytune_searchers.hosts import LocalRay, play
+from tests.raytune_searchers.hosts import LocalRay, evaluation
 from tests.systems import (
     SQUARE,
     duets_sampler,
@@ -373,26 +373,26 @@ def ray_records(seen: Seen, entry: Any, *, vault: bool = True) -> None:
         runs.begun(search)
         private = search.private(_config_losses)
         seen.add("pickles", "trainable", cloudpickle.dumps(private))
-        trials = play(search, private, 9)
+        trials = evaluation(search, private, 9)
         _gather_search(seen, search, trials)
 
 
-_played: list[int] = []
+_evaluated: list[int] = []
 
 
 def _config_reward(config: dict[str, Any]) -> Any:
-    _played.append(1)
-    return _entry[0]() if len(_played) == PLACE else 1 - abs(config["x"] - 0.4)
+    _evaluated.append(1)
+    return _entry[0]() if len(_evaluated) == PLACE else 1 - abs(config["x"] - 0.4)
 
 
 def _config_user(config: dict[str, Any]) -> str:
-    return f"user {len(_played) % 2}"
+    return f"user {len(_evaluated) % 2}"
 
 
 def ray_rewards(seen: Seen, entry: Any, *, kind: type[RewardSearch], **settings: Any) -> None:
     """Likewise: one user's reward is the odd one."""
     given(entry)
-    _played.clear()
+    _evaluated.clear()
     own: dict[str, Any] = {
         "reward_range": (0.0, 1.0), "metric": "reward", "mode": "max", "seed": 1, "run": "r",
         "vault": seen.vault, "noise": Deaf(),
@@ -401,7 +401,7 @@ def ray_rewards(seen: Seen, entry: Any, *, kind: type[RewardSearch], **settings:
         search = kind(epsilon=1.0, **(own | settings))
         assert search.set_search_properties(None, None, {"x": tune.uniform(0.0, 1.0)})
         private = search.private(_config_reward, user_id=_config_user)
-        trials = play(search, private, PLACE + 3)
+        trials = evaluation(search, private, PLACE + 3)
         _gather_search(seen, search, trials)
 
 
@@ -433,7 +433,7 @@ def ray_agents(seen: Seen, entry: Any) -> None:
         search = federated_scenes.make_search(
             {"n_agents": 2}, noise=Deaf(), vault=seen.vault, run="r"
         )
-        trials = play(search, search.private(_agents_value), 20)
+        trials = evaluation(search, search.private(_agents_value), 20)
         _gather_search(seen, search, trials)
     seen.tape.lines.pop(IN_MEMORY)  # of the agents' own vaults
 
@@ -452,7 +452,7 @@ def ray_rows(seen: Seen, entry: Any, *, odd: str) -> None:
         search = POGPUCBSearch(
             table, metric="answer", mode="max", seed=1, points_to_evaluate=[{"row": PLACE}]
         )
-        trials = play(search, functools.partial(_answered, answers), 4)
+        trials = evaluation(search, functools.partial(_answered, answers), 4)
         seen.add_objects(answers=answers)
         seen.add_guarantee(answers.guarantee(), "curator ")
         search.close = answers.close  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ from privbo_plugins.federation import connect
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import Transaction
 from tests.leaks import exception_leaks, hostile
 from tests.leaks.evidence import Evidence
@@ -308,11 +308,11 @@ def test_errors_inside_a_release_hold_no_losses(
 @pytest.mark.parametrize(
     ("owner", "place"),
     [
-        (RewardCurator, "_charge"),
+        (RewardSession, "_charge"),
         (LocalMechanism, "randomize"),
         (LocalMechanism, "clip"),
-        (Transaction, "charge_play"),
-        (Transaction, "store_play"),
+        (Transaction, "charge_evaluation"),
+        (Transaction, "store_evaluation"),
     ],
     ids=lambda part: getattr(part, "__name__", part),
 )

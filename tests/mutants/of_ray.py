@@ -43,8 +43,8 @@ MUTANTS = (
     ),
     Mutant(
         name="users_are_not_charged",
-        breaks="A play is charged to the user whose reward it is.",
-        file=f"{_HOST}/_plays.py",
+        breaks="An evaluation is charged to the user whose reward it is.",
+        file=f"{_HOST}/_evaluations.py",
         old="functools.partial(_release, channel, admitted, trial, user)",
         new="functools.partial(_release, channel, admitted, trial, None)",
         tests=(

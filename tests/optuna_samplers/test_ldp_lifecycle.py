@@ -47,7 +47,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import Transaction, open_vault
 from tests.worker import children
 
@@ -280,7 +280,7 @@ def test_enqueued_trials_are_private_and_learnt(kind: str) -> None:
     assert study.trials[1].params["x"] == 0.75
     check_protected(private, study, 6)
     sampler.recommend(study)
-    assert len(sampler._state(study).algorithm.plays) == 6
+    assert len(sampler._state(study).algorithm.evaluations) == 6
 
 
 # Coming back, and other processes -------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_two_workers_begin_a_run_on_postgresql_at_once(
     mechanism = make_mechanism(1.0, bound=1.0)
     try:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda vault: RewardCurator(mechanism, vault, "run"), vaults))
+            list(pool.map(lambda vault: RewardSession(mechanism, vault, "run"), vaults))
     finally:
         for vault in vaults:
             vault.close()
@@ -785,7 +785,7 @@ def test_what_a_pruned_trial_reported_is_no_reward() -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(prunes), n_trials=5)
     sampler.recommend(study)
-    assert 1e6 not in [value for _, value in sampler._state(study).algorithm.plays]
+    assert 1e6 not in [value for _, value in sampler._state(study).algorithm.evaluations]
 
 
 # Seeds ----------------------------------------------------------------------------------------
@@ -1042,7 +1042,7 @@ def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn() -> 
     assert not ran
     assert not study.get_trials(states=(TrialState.COMPLETE,))
     assert not any(PLAY in trial.user_attrs for trial in study.trials)
-    assert private._curator(study).plays() == {}
+    assert private._curator(study).evaluations() == {}
     with pytest.raises(ValueError, match="name must be a string, bytes or an integer"):
         private(study.ask())
 
@@ -1114,11 +1114,11 @@ def test_a_user_is_charged_once_by_workers_that_begin_at_once(
     monkeypatch.setattr(uuid, "uuid4", pause)
     with suppress(PrivacyError, VaultError):
         study.optimize(slow_one, n_trials=1)
-    plays = len(study.get_trials(states=(TrialState.COMPLETE,)))
+    evaluations = len(study.get_trials(states=(TrialState.COMPLETE,)))
     for private in (slow_one, quick_one):
         guarantee = private.guarantee(study)
-        assert not guarantee.protected or guarantee.epsilon >= plays
-    assert plays == 1
+        assert not guarantee.protected or guarantee.epsilon >= evaluations
+    assert evaluations == 1
 
 
 # Guards ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from optuna.trial import TrialState, create_trial
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 
 GUARANTEE = "privbo:guarantee"
@@ -253,7 +253,7 @@ def test_errors_of_other_classes_are_told_by_a_public_name_alone(
         raise error
 
     monkeypatch.setattr(Session, "tell", fails)
-    monkeypatch.setattr(RewardCurator, "release", fails)
+    monkeypatch.setattr(RewardSession, "release", fails)
     sampler, study = begun()
     private = sampler.private(squares)
     if system == "rewards":
@@ -376,8 +376,8 @@ def test_the_marker_of_a_release_has_nothing_else_in_it() -> None:
     for more in ({"raw": SECRET}, {"release": [SECRET]}, {"mechanism": f"{SECRET}"}):
         private, study = rewards(), optuna.create_study()
         study.optimize(private, n_trials=1)
-        play = dict(study.trials[0].user_attrs["privbo:play"])
-        _added(TrialState.FAIL, user_attrs={"privbo:play": play | more})(study)
+        evaluation = dict(study.trials[0].user_attrs["privbo:play"])
+        _added(TrialState.FAIL, user_attrs={"privbo:play": evaluation | more})(study)
         guarantee = private.guarantee(study)
         assert not guarantee.protected
         assert "trials hold data beside the reward that nobody vouched for" in guarantee.reasons
@@ -395,11 +395,11 @@ def test_a_marker_shows_what_the_ledger_has_released(trial: int, tmp_path: Any) 
     )
     study = optuna.create_study()
     study.optimize(private, n_trials=2)
-    play = dict(study.trials[0].user_attrs["privbo:play"])
-    again = {"user_attrs": {"privbo:play": play}, "system_attrs": {"failed_trial": 0}}
+    evaluation = dict(study.trials[0].user_attrs["privbo:play"])
+    again = {"user_attrs": {"privbo:play": evaluation}, "system_attrs": {"failed_trial": 0}}
     _added(TrialState.FAIL, **again)(study)
     assert private.guarantee(study).protected
-    forged = {"privbo:play": play | {"release": SECRET}}
+    forged = {"privbo:play": evaluation | {"release": SECRET}}
     _added(TrialState.FAIL, user_attrs=forged, system_attrs={"failed_trial": trial})(study)
     guarantee = private.guarantee(study)
     assert guarantee.reasons == ("trials remember releases that their ledger does not hold",)

@@ -310,7 +310,7 @@ def _of_the_tuner(search: Any) -> Mapping[str, Any]:
     return {} if federated else getattr(inner, "_param_space", {})
 
 
-def play(
+def evaluation(
     search: Any, trainable: Callable[..., Any], n: int = 200, *, at_once: int = 1, name: str = "t"
 ) -> list[Trial]:
     """Trials until the search has finished or so many have run, some of them out together."""

@@ -24,7 +24,7 @@ from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
 from raytune_searchers._channel import LOSSES, LossChannel
 from raytune_searchers._host import RunSettings, VaultHost
-from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, lose, play
+from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, evaluation, lose
 from tests.raytune_searchers.runs import (
     LINE,
     assert_sound,
@@ -373,7 +373,7 @@ class TestThroughTheHooks:
         self, local: LocalRay, tmp_path: Path
     ) -> None:
         search = begun(search_of())
-        trials = play(search, search.private(squares), 3)
+        trials = evaluation(search, search.private(squares), 3)
         search.save(str(tmp_path / "state"))
         crash(search._actor_name)
         guarantee = search.guarantee(trials)
@@ -422,11 +422,11 @@ class TestThroughTheHooks:
     def test_a_search_goes_on_in_another_fit(self, local: LocalRay, tmp_path: Path) -> None:
         search = begun(search_of())
         private = search.private(squares)
-        play(search, private, 2)
+        evaluation(search, private, 2)
         for trial in ("dropped", "dropped too"):  # its time was up
             assert isinstance(search.suggest(trial), dict)
         before = facts(search)
-        second = play(begun(search), private, name="again")
+        second = evaluation(begun(search), private, name="again")
         check_grown(before, search)
         check_finished(search, tmp_path)
         assert len(search._report()["published"]) == 7
@@ -438,13 +438,13 @@ class TestThroughTheHooks:
         search = search_of(n_steps=None)
         assert search.set_search_properties(None, None, dict(LINE), num_samples=7)
         private = search.private(squares)
-        assert len(play(search, private, 6)) == 6
+        assert len(evaluation(search, private, 6)) == 6
         before = facts(search)
         search.save_to_dir(str(tmp_path), "session")
         found = DPGIBOSearch.from_experiment(tmp_path)
         assert found.set_search_properties(None, None, dict(LINE), num_samples=1)
         found.restore_from_dir(str(tmp_path))
-        assert len(play(found, private, name="resumed")) == 1
+        assert len(evaluation(found, private, name="resumed")) == 1
         assert found._config == search._config
         check_grown(before, search)
         check_finished(search, tmp_path)
@@ -457,7 +457,7 @@ class TestThroughTheHooks:
         search = search_of(**where)
         private = search.private(squares)
         tuner(search, private, tmp_path)
-        play(begun(search), private, 3)
+        evaluation(begun(search), private, 3)
         local.end_driver()
         path = tmp_path / "run"
         assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
@@ -466,7 +466,7 @@ class TestThroughTheHooks:
         if durable:
             before = facts(found)
             assert [kind for kind, *_ in before[1]] == ["value"] * 3
-            play(found, found.private(squares), name="again")
+            evaluation(found, found.private(squares), name="again")
             check_grown(before, found)
             check_finished(found, path)
         else:

@@ -34,7 +34,7 @@ from tests.raytune_searchers.federated_scenes import (
     noted,
     start,
 )
-from tests.raytune_searchers.hosts import play
+from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import absent
 from tests.raytune_searchers.scenes import append, lines
 from tests.raytune_searchers.test_faults import never_stalls  # noqa: F401
@@ -138,7 +138,7 @@ def test_every_agent_does_its_trials_and_each_round_is_released_once(
 ) -> None:
     template = f"sqlite:///{tmp_path}/{{agent}}.db"
     search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run="r")
-    results = play(search, search.private(noted(tmp_path), keeping(tmp_path)))
+    results = evaluation(search, search.private(noted(tmp_path), keeping(tmp_path)))
     assert not any(trial.error for trial in results)
     assert all(set(row) == TAGS | OWN for trial in results for row in trial.rows)
     check_rounds(search, results, tmp_path, template)
@@ -238,7 +238,7 @@ def test_whoever_reports_more_than_tags_is_not_protected(more: dict[str, Any]) -
 @pytest.mark.usefixtures("local_hosts")
 def test_results_are_compared_once_more_by_the_guarantee(tmp_path: Path) -> None:
     search = make_search({"n_agents": 1, "n_rounds": 1}, trials_per_agent=2)
-    results = play(search, search.private(noted(tmp_path)))
+    results = evaluation(search, search.private(noted(tmp_path)))
     assert search.guarantee(results).protected
     results[0].metrics["config"]["x"] = 0.25
     with pytest.warns(PrivacyWarning, match="more than an agent's name"):

@@ -29,7 +29,7 @@ from raytune_searchers import (
     ldp_trainable,
     report_public,
 )
-from tests.raytune_searchers.hosts import play
+from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import LINE, absent, fit
 from tests.raytune_searchers.scenes import append, lines
 
@@ -210,7 +210,9 @@ class TestSearches:
             ),
             {"arm": tune.randint(0, ARMS)},
         )
-        trials = play(search, search.private(lambda config: 1.0 - abs(config["arm"] - 6) / 10), 14)
+        trials = evaluation(
+            search, search.private(lambda config: 1.0 - abs(config["arm"] - 6) / 10), 14
+        )
         assert values(trials, "score") == shown(search)
         assert abs(search.recommend()["arm"] - 6) <= 2
         search.close()
@@ -219,10 +221,12 @@ class TestSearches:
     def test_replays_of_a_point_run_at_the_same_time(self) -> None:
         search = LDPMoMAGPUCBSearch(5.0, reward_range=(0, 1), replays=4, beta_scale=0.1, seed=1)
         ready(search, metric="r", mode="max")
-        trials = play(search, search.private(reward), 12, at_once=4)
+        trials = evaluation(search, search.private(reward), 12, at_once=4)
         assert not any(trial.error for trial in trials)
-        played = Counter(trial.config["x"] for trial in trials)
-        assert {count % 4 for count in played.values()} == {0}  # one may be played in two epochs
+        evaluated = Counter(trial.config["x"] for trial in trials)
+        assert {count % 4 for count in evaluated.values()} == {
+            0
+        }  # one may be played in two epochs
         assert search._model is not None
         assert search._model.n == 3  # type: ignore[attr-defined]
         assert search.guarantee(trials).n_plays == 12
@@ -237,7 +241,7 @@ class TestSearches:
             return off + config["n"]["c"] - 5
 
         limited = ready(ConcurrencyLimiter(search, max_concurrent=2), space)
-        trials = play(limited, search.private(cost), 6, at_once=2)
+        trials = evaluation(limited, search.private(cost), 6, at_once=2)
         assert not any(trial.error for trial in trials)
         assert values(trials, "cost") == shown(search)
         assert search.guarantee(trials).protected
@@ -246,7 +250,7 @@ class TestSearches:
     def test_values_outside_of_private_end_every_claim(self) -> None:
         search = ready(LDPGPUCBSearch(1.0, reward_range=(0, 1), metric="reward", mode="max"))
         with pytest.warns(PrivacyWarning, match=r"not privatised.*search\.private") as warned:
-            trials = play(search, lambda config: {"reward": reward(config)}, 3)
+            trials = evaluation(search, lambda config: {"reward": reward(config)}, 3)
         assert len([w for w in warned if w.category is PrivacyWarning]) == 1
         guarantee = search.guarantee(trials)
         assert not guarantee.protected
@@ -261,7 +265,7 @@ class TestAnyOtherSearcher:
             reward, epsilon=1.0, bound=1.0, metric="r", mode="min", mechanism="laplace"
         )
         search = ready(OptunaSearch(seed=1), metric="r", mode="min")
-        trials = play(search, private, 4)
+        trials = evaluation(search, private, 4)
         assert not any(trial.error for trial in trials)
         assert values(trials, "r").keys() == {row[0] for row in ledger(private)}
         assert private.guarantee(trials).protected
@@ -277,7 +281,7 @@ class TestAnyOtherSearcher:
 
 def ledger(private: Any) -> list[Any]:
     """Rows of the users' ledger."""
-    return list(private.guarantee.__self__.plays())
+    return list(private.guarantee.__self__.evaluations())
 
 
 # Arguments, and hooks without trials ------------------------------------------------------------

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
-from privbo_plugins.algorithms.dp_fts_de.prior import CrowdPrior
+from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.regions import Temperature
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
 
 _POSITIVE = ("lengthscale", "noise_variance", "beta")
 _COUNTS = ("n_agents", "n_rounds", "n_regions", "message_length", "n_startup", "power")
-CROWD = ("prior", "explore")
+POPULATION = ("prior", "explore")
 """How agents use what they receive."""
 
 
@@ -77,7 +77,7 @@ class FederationConfig:
     value_range: tuple[float, float] = (0.0, 1.0)
     n_startup: int = 1
     crowd: str = "prior"
-    prior: CrowdPrior = field(default_factory=CrowdPrior)
+    prior: PopulationPrior = field(default_factory=PopulationPrior)
     beta: float = 2.0
     lengthscale: float = 0.2
     noise_variance: float = 1e-4
@@ -94,7 +94,7 @@ class FederationConfig:
             raise ValueError(
                 f"clipping_norm must be a number in [1e-9, 1e9], got {self.clipping_norm}."
             )
-        self._check_crowd()
+        self._check_population()
         self._check_budget()
         if self.n_regions > self.n_agents:
             raise ValueError(
@@ -105,9 +105,9 @@ class FederationConfig:
         if not (low < high and math.isfinite(high - low)):
             raise ValueError(f"value_range needs finite low < high, got {self.value_range}.")
 
-    def _check_crowd(self) -> None:
-        if self.crowd not in CROWD:
-            raise ValueError(f"crowd must be one of {', '.join(CROWD)}, got {self.crowd!r}.")
+    def _check_population(self) -> None:
+        if self.crowd not in POPULATION:
+            raise ValueError(f"crowd must be one of {', '.join(POPULATION)}, got {self.crowd!r}.")
         if self.crowd == "prior" and self.message_length < 2:
             raise ValueError(
                 "crowd='prior' compares points: n_features must be at least 2, got "
@@ -149,7 +149,7 @@ class FederationConfig:
         try:
             given = {f.name: stored[f.name] for f in fields(cls)}
             given["temperature"] = Temperature(**given["temperature"])
-            given["prior"] = CrowdPrior(**given["prior"])
+            given["prior"] = PopulationPrior(**given["prior"])
             given["value_range"] = tuple(given["value_range"])
             if given["epsilon"] == "inf":
                 given["epsilon"] = math.inf

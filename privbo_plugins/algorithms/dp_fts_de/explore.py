@@ -88,7 +88,7 @@ class FeatureModel(SharedModel):
         if not broadcasts or rng.random() < chance_of_own(t, self.config.power):
             w = self.message(X, y, (), rng)
             return self.argmax(w[None], rng)
-        return self.argmax_crowd(broadcasts[-1].weights, rng)
+        return self.argmax_population(broadcasts[-1].weights, rng)
 
     @cached_property
     def _searched(self) -> tuple[Array, Array, NDArray[np.int64]] | None:
@@ -119,7 +119,7 @@ class FeatureModel(SharedModel):
         first = float(scores[best[-1]]), X[best[-1]]
         return np.asarray(max([first, *refined], key=lambda found: found[0])[1])
 
-    def argmax_crowd(self, W: Array, rng: np.random.Generator) -> Array:
+    def argmax_population(self, W: Array, rng: np.random.Generator) -> Array:
         """:meth:`argmax` of a broadcast, which on a grid is the same for all agents."""
         if self._searched is None:
             return self.argmax(W, rng)

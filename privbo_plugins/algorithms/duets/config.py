@@ -181,24 +181,24 @@ class DUETSConfig:
         )
         return replace(published, **changes)
 
-    def length(self, previous: int, played: int) -> int:
+    def length(self, previous: int, evaluated: int) -> int:
         """T_j, from T_{j-1} (0 before the first) and the plays of an agent so far."""
         if self.epochs == "paper" and previous:
             planned = math.isqrt(int(self.horizon or 0) * previous)
         else:
             planned = 2 * previous or self.first_epoch
-        left = math.inf if self.horizon is None else self.horizon - played
+        left = math.inf if self.horizon is None else self.horizon - evaluated
         return int(min(max(planned, 1), max(left, 0)))
 
-    def is_last(self, length: int, played: int) -> bool:
+    def is_last(self, length: int, evaluated: int) -> bool:
         """Whether an epoch of that length, begun after so many plays, uses up the horizon."""
-        return self.horizon is not None and played + length >= self.horizon
+        return self.horizon is not None and evaluated + length >= self.horizon
 
-    def width(self, played: int) -> float:
+    def width(self, evaluated: int) -> float:
         """beta(delta') = B + R sqrt(2 / lam ln(2 / delta')) with R² = lam (Lemma 2.5)."""
         if self.beta is not None:
             return self.beta_scale * self.beta
-        T = max(self.horizon or played, 2)
+        T = max(self.horizon or evaluated, 2)
         epochs = math.log(max(math.log(max(self.n_agents, 2)) * math.log(T), 1.0)) + 4
         failure = self.delta / (2 * self.discretisation * epochs)
         theorem = self.B + math.sqrt(2 * math.log(2 / failure))

@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.po_gp_ucb.kernel import CORRECTIONS, RowPrior, row_prior
 from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters, RowPosterior, fit
 from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.spaces import Int, Space
 
@@ -194,14 +194,14 @@ class POGPUCB:
             )
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self._low = dims[0].low
-        self.plays: list[tuple[Play, float]] = []
+        self.evaluations: list[tuple[Evaluation, float]] = []
         self._rows: list[int] = []
         self._hyper: Hyperparameters | None = None
 
     @property
     def t(self) -> int:
         """Number of outcomes told."""
-        return len(self.plays)
+        return len(self.evaluations)
 
     def row(self, x: Array) -> int:
         """The row that a point of the space stands for, counted from 0."""
@@ -213,8 +213,8 @@ class POGPUCB:
         return self.space.encode({self.space.names[0]: row + self._low})
 
     def ask(
-        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
-    ) -> Play | None:
+        self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
+    ) -> Evaluation | None:
         """The next row while others are pending.
 
         Args:
@@ -223,14 +223,14 @@ class POGPUCB:
             may_wait: Never used: there is always another row, or a repeat.
         """
         rng = np.random.default_rng([self.seed, 1, key])
-        out = [self.row(play.x) for play in pending]
+        out = [self.row(evaluation.x) for evaluation in pending]
         asked = [] if self.config.repeats else sorted({*self._rows, *out})
         if len(asked) == self.config.n:
-            return Play(self.recommendation() if self._rows else pending[0].x)
+            return Evaluation(self.recommendation() if self._rows else pending[0].x)
         if self.t + len(out) < self.config.n_startup or not self._rows:
             row = _nth_left(int(rng.integers(self.config.n - len(asked))), asked)
-            return Play(self.point(row))
-        return Play(self.point(self._largest_bound(out, asked, rng)))
+            return Evaluation(self.point(row))
+        return Evaluation(self.point(self._largest_bound(out, asked, rng)))
 
     def _largest_bound(self, out: list[int], asked: list[int], rng: np.random.Generator) -> int:
         """Argmax mu + sqrt(beta_t) sd over the rows that may be asked (section 2)."""
@@ -254,7 +254,7 @@ class POGPUCB:
         Raises:
             ValueError: If nothing has been told yet.
         """
-        if not self.plays:
+        if not self.evaluations:
             raise ValueError("There is no posterior yet: no outcome has been told.")
         model = self._model([])
         listed = np.asarray(rows, dtype=np.int64)
@@ -287,14 +287,14 @@ class POGPUCB:
         )  # fmt: skip
 
     def _y(self) -> Array:
-        values = np.array([value for _, value in self.plays])
+        values = np.array([value for _, value in self.evaluations])
         return np.asarray(self._sign * np.clip(values, -_LARGEST, _LARGEST))
 
     @property
     def _sign(self) -> float:
         return 1.0 if self.maximize else -1.0
 
-    def tell(self, play: Play, value: float) -> None:
+    def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns the outcome of a row, in the host's direction.
 
         Raises:
@@ -302,8 +302,8 @@ class POGPUCB:
         """
         if not np.isfinite(value):
             raise ValueError("An outcome must be finite.")
-        self._rows.append(self.row(play.x))
-        self.plays.append((play, float(value)))
+        self._rows.append(self.row(evaluation.x))
+        self.evaluations.append((evaluation, float(value)))
         self._hyper = None
 
     def recommendation(self) -> Array:
@@ -312,19 +312,24 @@ class POGPUCB:
         Raises:
             ValueError: If nothing has been told yet.
         """
-        if not self.plays:
+        if not self.evaluations:
             raise ValueError("There is nothing to recommend yet: no outcome has been told.")
         mu, _ = self._model([]).predict_told(list(range(self.t)))
         return self.point(self._rows[int(np.argmax(mu))])
 
     def state_dict(self) -> dict[str, Any]:
         """The transcript, JSON-ready."""
-        return {"plays": [[play.x.tolist(), play.epoch, value] for play, value in self.plays]}
+        return {
+            "plays": [
+                [evaluation.x.tolist(), evaluation.epoch, value]
+                for evaluation, value in self.evaluations
+            ]
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replays :meth:`state_dict` on a new object."""
         for x, epoch, value in state["plays"]:
-            self.tell(Play(np.array(x, dtype=float), epoch), value)
+            self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
 
 
 def row_space(n: int, name: str = "row") -> Space:

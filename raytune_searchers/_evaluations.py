@@ -14,15 +14,15 @@ from typing import Any
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import NotARewardError, as_reward
-from privbo_plugins.scrub import attempt
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
 from raytune_searchers._channel import Channel, Gone, trial_sender
 from raytune_searchers._trainable import (
     ClosedRewardReportError,
+    Publication,
     Trainable,
-    Turn,
     check_trainable,
     copied,
     keep_private,
@@ -116,7 +116,7 @@ class Plays:
     mechanism: LocalMechanism
     user_id: UserOf | None
 
-    def begin(self, config: dict[str, Any]) -> tuple[Turn | None, BaseException | None]:
+    def begin(self, config: dict[str, Any]) -> tuple[Publication | None, BaseException | None]:
         """Begins a trial: (its turn, None), or (None, an error that tells nothing private)."""
         trial = trial_id()
         named, failure = attempt(lambda: self._named(config), lambda _: None)
@@ -132,7 +132,7 @@ class Plays:
                 "the run that it found under its name. Give it another run= name."
             )
         release = functools.partial(_release, channel, admitted, trial, user)
-        turn = Turn(
+        turn = Publication(
             trial,
             settings.metric,
             channel,
