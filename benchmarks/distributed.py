@@ -254,17 +254,17 @@ def private(runs: int) -> Iterable[Row]:
                 yield {"name": name, "kind": "LDP-GP-UCB", "epsilon": epsilon, "seed": seed}
 
 
-def reward_range(name: str) -> tuple[float, float]:
+def value_range(name: str) -> tuple[float, float]:
     """What is public of one reward: a range that noise of .2 rarely leaves near the optimum."""
     return (-2.0, 1.5) if name == "branin" else (-2.0, 3.5)
 
 
 def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
     """One run; noise is a test source's, so that runs can be repeated."""
-    low, high = reward_range(name)
+    low, high = value_range(name)
     mechanism = None
     if epsilon is not None:
-        mechanism = make_mechanism(epsilon, reward_range=(low, high), mechanism="hybrid")
+        mechanism = make_mechanism(epsilon, value_range=(low, high), mechanism="hybrid")
     noise = InsecureNoise(seed)
 
     def privatise(y: float) -> float:

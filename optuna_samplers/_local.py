@@ -60,6 +60,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
+from privbo_plugins.settings import formerly
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import NO_NAME, User, user_name
@@ -567,12 +568,13 @@ def _in_memory(study: Study) -> bool:
     return isinstance(study._storage, optuna.storages.InMemoryStorage)
 
 
+@formerly(reward_range="value_range")
 def ldp_objective(
     objective: Callable[[Any], Any],
     *,
     epsilon: float,
     bound: float | None = None,
-    reward_range: tuple[float, float] | None = None,
+    value_range: tuple[float, float] | None = None,
     mechanism: str = DEFAULT_MECHANISM,
     delta: float | None = None,
     user_id: UserOf | None = None,
@@ -593,7 +595,7 @@ def ldp_objective(
             infinity count as the end of the range that the study's direction does not want.
         epsilon: Privacy parameter of one reward, > 0 and finite.
         bound: Rewards are clipped to [-bound, bound] (the paper's B + R).
-        reward_range: Or to (low, high), which is less noise for the same epsilon where rewards
+        value_range: Or to (low, high), which is less noise for the same epsilon where rewards
             have one sign. Exactly one of the two, from public knowledge.
         mechanism: "laplace" (the paper's CTL), "duchi", "piecewise", "hybrid" or "gaussian".
         delta: For "gaussian" only: it is (epsilon, delta)-LDP.
@@ -618,7 +620,7 @@ def ldp_objective(
         >>> import optuna
         >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
         >>> private = ldp_objective(
-        ...     lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, reward_range=(0, 1)
+        ...     lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, value_range=(0, 1)
         ... )
         >>> study = optuna.create_study(direction="maximize")
         >>> study.optimize(private, n_trials=3)
@@ -628,7 +630,7 @@ def ldp_objective(
     return LocalObjective(
         objective,
         make_mechanism(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
+            epsilon, bound=bound, value_range=value_range, mechanism=mechanism, delta=delta
         ),
         user_id=user_id,
         user_budget=user_budget,

@@ -310,7 +310,7 @@ def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
     except ValueError:
         raise VaultError(
             f"A vault for the run {settings.run!r} is alive in this cluster, begun by another "
-            "process. Give this search another run= name, or a vault in a database if both shall "
+            "process. Give this search another run_name=, or a vault in a database if both shall "
             "share one ledger."
         ) from None
 

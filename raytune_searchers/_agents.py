@@ -219,7 +219,7 @@ class Member:
     ) -> None:
         self.name, self.link, self._settings = settings.members[agent], link, settings
         public, name = space.public, str(self.name)
-        self.history = AgentHistory(name, public, vault=vault, run=settings.run)
+        self.history = AgentHistory(name, public, vault=vault, run_name=settings.run)
         self._participant = Participant(
             link, public, maximize=settings.maximize, seed=settings.seed
         )

@@ -147,7 +147,7 @@ class ServerHost(Host):
                 deadline=s.deadline,
                 hold=s.hold,
                 vault=self._url,
-                run=s.run,
+                run_name=s.run,
                 noise=self._noise,
             )
             server.run.confirm(Head(*s.seen))
@@ -169,7 +169,7 @@ class ServerHost(Host):
         if differing:
             raise ValueError(
                 f"This federation was begun with other {' and other '.join(differing)}, which "
-                "cannot change under way: use the same settings, or another run= name (on the "
+                "cannot change under way: use the same settings, or another run_name= (on the "
                 "same agents its loss adds to this one's)."
             )
         server.run.confirm(Head(*settings.seen))

@@ -117,7 +117,7 @@ class VaultHost(Host):
         if differing:
             raise ValueError(
                 f"This run was begun with another {' and another '.join(differing)}. A budget "
-                "cannot change under way: use the same settings, or another run= name (on the "
+                "cannot change under way: use the same settings, or another run_name= (on the "
                 "same records its mu adds to this one's: squares add up)."
             )
         session.run.confirm(Head(*settings.seen))

@@ -76,7 +76,7 @@ class LedgerHost(Host):
         if differing:
             raise ValueError(
                 f"This run was begun with another {' and another '.join(differing)}, which cannot "
-                "change under way: use the same settings, or another run= name (the epsilons of "
+                "change under way: use the same settings, or another run_name= (the epsilons of "
                 "users who are asked in both add up)."
             )
         ledger.run.confirm(Head(*settings.seen))

@@ -97,7 +97,7 @@ class RewardSearch(HostedSearch):
         user_budget: float | None = None,
         seed: int | None = None,
         vault: str | None = None,
-        run: str | None = None,
+        run_name: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
         if mechanism is not None:
@@ -110,7 +110,7 @@ class RewardSearch(HostedSearch):
             max_concurrent=max_concurrent,
             seed=secrets.randbits(32) if seed is None else int(seed),
             vault=vault,
-            run=run,
+            run_name=run_name,
             noise=noise,
         )
         self.mechanism = mechanism

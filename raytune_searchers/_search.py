@@ -95,7 +95,7 @@ class HostedSearch(TuneSearch):
         max_concurrent: int | None,
         seed: int | None,
         vault: str | None,
-        run: str | None,
+        run_name: str | None,
         noise: NoiseSource | None,
     ) -> None:
         super().__init__(
@@ -107,7 +107,7 @@ class HostedSearch(TuneSearch):
             seed=seed,
         )
         self._handle = checked_handle(vault)
-        self._run = checked_run(run, self._handle)
+        self._run = checked_run(run_name, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)
         self._unaudited = False
         self._exposed: set[str] = set()
@@ -203,7 +203,7 @@ class HostedSearch(TuneSearch):
         return told or bool(foreign(result, self._metric, self._param_space))
 
     def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
-        record: TrialRecord = self._call("verdict", trial_id)
+        record: TrialRecord = self._call("record", trial_id)
         self._see(record.head)
         self._compare(result, record)
         return record

@@ -275,7 +275,7 @@ def test_the_draw_of_a_failed_trial_is_played_again_at_the_same_point(how: str) 
     assert set(draws(search).values()) == {1}
 
 
-@pytest.mark.parametrize("settings", [{}, {"reward_range": (-3.0, 1.0)}])
+@pytest.mark.parametrize("settings", [{}, {"value_range": (-3.0, 1.0)}])
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
     mode: str, settings: dict[str, Any]
@@ -321,7 +321,7 @@ def fail(search: DUETSSearch, trial: str) -> None:
 
 
 def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(2 * ATTEMPTS):
         fail(search, f"t{i}")
     for one in (search, restored(search, tmp_path), cloudpickle.loads(cloudpickle.dumps(search))):
@@ -337,7 +337,7 @@ def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
 
 
 def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(ATTEMPTS):
         fail(search, f"t{i}")
     assert search._duets().open_slots() == [(1, 0, 1)]
@@ -348,7 +348,7 @@ def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
 
 
 def test_a_failed_trial_counts_once() -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for _ in range(ATTEMPTS):
         fail(search, "same")
         search.on_trial_complete("same", error=True)
@@ -363,10 +363,10 @@ def test_a_failed_trial_counts_once() -> None:
 def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     entered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = search_of(1, epsilon=1.0, reward_range=(-3.0, 1.0))
+    search = search_of(1, epsilon=1.0, value_range=(-3.0, 1.0))
 
     def answer(operation: str, *_: Any) -> Any:
-        return TrialRecord(None, entered, frozenset(), (0, "")) if operation == "verdict" else None
+        return TrialRecord(None, entered, frozenset(), (0, "")) if operation == "record" else None
 
     monkeypatch.setattr(search, "_open", lambda: None)
     monkeypatch.setattr(search, "_call", answer)
@@ -619,8 +619,8 @@ def test_without_privacy_it_says_so_once() -> None:
         ({"n_trials": 2.5}, "n_trials"),
         ({"epochs": "paper"}, "n_trials="),
         ({"epochs": "fast"}, "doubling, paper"),
-        ({"failure": 0.0}, "failure.*got 0"),
-        ({"failure": None}, "failure"),
+        ({"failure_probability": 0.0}, "failure_probability.*got 0"),
+        ({"failure_probability": None}, "failure_probability"),
         ({"seed": -1}, "seed.*got -1"),
         ({"discretisation": 15}, "discretisation"),
         ({"coins": "private"}, "trimming"),
@@ -696,7 +696,7 @@ class Secret:
                 raise ValueError(f"{made}")
             return made
 
-        self.search = search_of(2, space=None, epsilon=epsilon, reward_range=(0, 1), tags=True)
+        self.search = search_of(2, space=None, epsilon=epsilon, value_range=(0, 1), tags=True)
         private = math.isfinite(epsilon)
         trainable = self.search.private(reward) if private else lambda c: {"score": reward(c)}
         self.results = fit(

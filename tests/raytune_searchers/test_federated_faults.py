@@ -197,7 +197,7 @@ def test_a_killed_driver_goes_on_elsewhere(tmp_path: Path, monkeypatch: Any) -> 
     search = {
         "vault": f"sqlite:///{tmp_path}/server.db",
         "agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db",
-        "run": "r",
+        "run_name": "r",
     }
     settings = {"folder": str(tmp_path), "config": TWO, "search": search, "after": TRIALS}
     run_until_killed("tests.raytune_searchers.federated_scenes:drive", settings)

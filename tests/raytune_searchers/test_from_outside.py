@@ -95,8 +95,8 @@ def test_a_host_that_dies_between_trials_is_begun_again_and_knows_the_algorithm(
 @pytest.mark.usefixtures("local_hosts")
 def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/vault.db"
-    begun(search_of(vault=url, run="r")).suggest("a")
-    other = begun(search_of(T + 1, vault=url, run="r"))
+    begun(search_of(vault=url, run_name="r")).suggest("a")
+    other = begun(search_of(T + 1, vault=url, run_name="r"))
     with pytest.raises(ValueError, match=r"begun with (another config|other settings)"):
         other.suggest("b")
 
