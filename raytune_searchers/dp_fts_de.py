@@ -131,7 +131,7 @@ class _Settings:
     n_trials: int = setting(
         "Trials of each agent, more than ``config.n_startup``.",
         default=40,
-        was="trials_per_agent",
+        was="n_trials",
     )
     agents: Sequence[str] | None = setting(
         'Names of the agents, as many as ``config.n_agents``: letters, digits, "_", "-", '
@@ -278,7 +278,7 @@ class DPFTSDESearch(HostedSearch):
     def __getstate__(self) -> dict[str, Any]:
         """A handle, public settings, and which rounds of whom are out: nothing of an agent's."""
         state = super().__getstate__()
-        for name in ("_crews", "_alone", "_since"):
+        for name in ("_agent_hosts", "_alone", "_since"):
             del state[name]
         return state
 

@@ -149,7 +149,7 @@ def test_privatised_rewards_follow_algorithm_two_with_the_theorem_s_width(lam: f
     assert pytest.approx(2 * (B + R) / eps, rel=1e-5) == L
     noise = make_mechanism(eps, bound=B + R, mechanism="laplace").noise
     config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=covariance(8), lam=lam,
-                       delta=delta, constants="theorem")  # fmt: skip
+                       failure_probability=delta, constants="theorem")  # fmt: skip
 
     def beta(t: int, gamma: float) -> float:
         t = max(t, 1)
@@ -230,7 +230,7 @@ def literal_ata(
     L = math.log((m + 1) * config.T)
     growth = t ** ((1 - a) / (2 * (1 + a)))
     if config.constants == "theorem":
-        L = math.log(4 * m * config.T / config.delta)
+        L = math.log(4 * m * config.T / config.failure_probability)
     b = (config.v / L) ** (1 / (1 + a)) * growth
     r, cut = np.zeros(m), 0
     for i in range(m):

@@ -82,7 +82,7 @@ class Exact:
 
 def make(kind: str = "gp", epsilon: float = 1.0, **settings: Any) -> RewardSampler:
     """One of our samplers; two replays an epoch where there are replays."""
-    known: dict[str, Any] = {"value_range": (0.0, 1.0), "seed": 3, "horizon": 30}
+    known: dict[str, Any] = {"value_range": (0.0, 1.0), "seed": 3, "n_trials": 30}
     if kind == "moma":
         known["replays"] = 2
     return OURS[kind](epsilon, **(known | settings))
@@ -1226,7 +1226,7 @@ def test_numpy_numbers_are_numbers(epsilon: Any) -> None:
     check_protected(private, study, 1)
 
 
-@pytest.mark.parametrize("reward_range", [(0.0, 5e-324), (-8e307, 8e307)])
+@pytest.mark.parametrize("value_range", [(0.0, 5e-324), (-8e307, 8e307)])
 def test_ranges_that_floats_cannot_serve_are_refused_at_once(value_range: Any) -> None:
     with pytest.raises(ValueError, match="range"):
         wrapped(value_range=value_range, epsilon=1e-6)

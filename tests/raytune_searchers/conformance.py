@@ -875,7 +875,7 @@ def rewards(
         "value_range": (0.0, 1.0),
         "beta_scale": 0.3,
         "lengthscale": 0.4,
-        "horizon": 100,
+        "n_trials": 100,
         "vault": vault,
     }
     exempt: dict[str, str] = {}

@@ -272,7 +272,7 @@ def test_results_know_one_metric() -> None:
         ({"agents": ["a", "b"]}, "4 different names"),
         ({"agents": ["a", "a", "b", "c"]}, "4 different names"),
         ({"agents": ["a", "../b", "c", "d"]}, "letters, digits"),
-        ({"trials_per_agent": 1}, "above n_startup=1"),
+        ({"n_trials": 1}, "above n_startup=1"),
         ({"deadline": 0.0}, "positive number of seconds"),
         ({"deadline": None, "hold": True}, "give deadline="),
         ({"agent_vaults": "sqlite:////tmp/all.db"}, r"with \{agent\} in it"),

@@ -322,7 +322,7 @@ def test_another_mode_later_turns_what_was_learned(table: ReleasedTable) -> None
         ({"noise_sd": 0.5}, "certificate knows"),
         ({"correction": "maybe"}, "correction"),
         ({"lengthscale": -1.0}, "lengthscale"),
-        ({"delta": 1.0}, "delta"),
+        ({"failure_probability": 1.0}, "failure_probability"),
         ({"n_startup": 0}, "n_startup"),
         ({"parameter": "a/b"}, "parameter"),
         ({"parameter": ""}, "parameter"),
