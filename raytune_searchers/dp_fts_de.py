@@ -131,7 +131,7 @@ class _Settings:
     n_trials: int = setting(
         "Trials of each agent, more than ``config.n_startup``.",
         default=40,
-        was="n_trials",
+        was="trials_per_agent",
     )
     agents: Sequence[str] | None = setting(
         'Names of the agents, as many as ``config.n_agents``: letters, digits, "_", "-", '
@@ -214,7 +214,7 @@ class DPFTSDESearch(HostedSearch):
         >>> search = DPFTSDESearch(
         ...     FederationConfig(n_agents=4, epsilon=4.0, n_rounds=3, n_startup=2),
         ...     search_space={"C": tune.loguniform(1e-4, 10)},
-        ...     trials_per_agent=5,
+        ...     n_trials=5,
         ... )
         >>> private = search.private(lambda agent, config: -abs(config["C"] - agent))
         >>> # tune.Tuner(
