@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.baselines import ApproxDisKernelUCB, DisKernelUCB, NKernelUCB
 from benchmarks.distributed_problems import Problem, domain_of, problem
 from benchmarks.tasks import Row, Task, carried_out
 from privbo_plugins.algorithms.duets import (
@@ -35,7 +36,6 @@ from privbo_plugins.algorithms.duets import (
 )
 from privbo_plugins.algorithms.ldp_gp_ucb import GPUCB, UCBConfig
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.baselines import ApproxDisKernelUCB, DisKernelUCB, NKernelUCB
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise

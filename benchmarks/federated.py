@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from benchmarks.federated_problems import FederatedProblem, available, landmine, synthetic
+from benchmarks.simulation import simulate
 from privbo_plugins.algorithms.dp_fts_de import (
     Broadcast,
     FederationConfig,
@@ -44,7 +45,6 @@ from privbo_plugins.algorithms.dp_fts_de import (
     Temperature,
 )
 from privbo_plugins.federation import Alone, FederatedServer, Link
-from privbo_plugins.federation.simulation import simulate
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.subsampling import moments_epsilon, pld_epsilon, rdp_epsilon
 from privbo_plugins.spaces import Int, Space

@@ -22,12 +22,12 @@ from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.settings import named, setting, settings, takes
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
-from raytune_searchers._host import RunSettings, VaultHost
-from raytune_searchers._lifecycle import OnTune
-from raytune_searchers._search import HostedSearch
+from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import OnTune
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
+from raytune_searchers.hosts.losses import RunSettings, VaultHost
 
 Array = NDArray[np.float64]
 

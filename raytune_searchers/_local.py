@@ -26,7 +26,6 @@ from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
 from privbo_plugins.settings import formerly
-from raytune_searchers._actor import actor_name, anchor, connect, furthest, in_worker
 from raytune_searchers._arguments import (
     check_target,
     checked_handle,
@@ -37,8 +36,9 @@ from raytune_searchers._arguments import (
 from raytune_searchers._audit import complaints, flat, stored_record
 from raytune_searchers._channel import Channel
 from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
-from raytune_searchers._ledger import LedgerHost
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.base import actor_name, anchor, connect, furthest, in_worker
+from raytune_searchers.hosts.rewards import LedgerHost
 
 _NOT_COMPARED = (
     "what the trainable reported was not compared with the ledger: give the results to guarantee"

@@ -28,11 +28,11 @@ from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
 from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
-from raytune_searchers._ledger import LedgerHost
-from raytune_searchers._lifecycle import OnTune
-from raytune_searchers._search import HostedSearch
+from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import OnTune
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.rewards import LedgerHost
 
 Array = NDArray[np.float64]
 

@@ -23,14 +23,11 @@ from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import setting, settings, takes
-from raytune_searchers._actor import Anchor, _found_actor, anchor
-from raytune_searchers._agents import AgentHost, AgentSettings, Standing
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
-from raytune_searchers._federation import ServerHost, ServerSettings, Status
-from raytune_searchers._lifecycle import FINISHED, HOPELESS, merged
-from raytune_searchers._search import HostedSearch
+from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import FINISHED, HOPELESS, merged
 from raytune_searchers._shell import (
     AGENT,
     AGENTS,
@@ -43,6 +40,9 @@ from raytune_searchers._shell import (
 )
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
+from raytune_searchers.hosts.base import Anchor, _found_actor, anchor
+from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
 
 _ATTEMPTS = 3
 """Trials of one round of one agent, after which it counts as done without a value."""

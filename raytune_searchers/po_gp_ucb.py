@@ -34,7 +34,7 @@ from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.settings import named, setting, settings, takes
 from raytune_searchers._audit import flat, foreign
-from raytune_searchers._lifecycle import TuneSearch
+from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of
 

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulation import simulate
 from privbo_plugins.algorithms.dp_fts_de import (
     Agent,
     Broadcast,
@@ -33,7 +34,6 @@ from privbo_plugins.algorithms.dp_fts_de import (
 from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel, Shared
 from privbo_plugins.federation import Alone, FederatedServer
 from privbo_plugins.federation.shared import shared_model
-from privbo_plugins.federation.simulation import simulate
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.worker import PATIENCE, script

@@ -31,8 +31,8 @@ from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation import connect
 from privbo_plugins.sessions.rows import Curator
 from raytune_searchers import DUETSSearch, LDPGPUCBSearch, POGPUCBSearch, answering
-from raytune_searchers._agents import AgentHost
 from raytune_searchers._rewards import RewardSearch
+from raytune_searchers.hosts.agents import AgentHost
 from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.seen import Run, Seen
 from tests.independence.zoo import ORDINARY

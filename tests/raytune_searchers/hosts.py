@@ -28,7 +28,7 @@ from ray.train._internal import session as ray_session
 from raytune_searchers import DPFTSDESearch, _actor, _channel
 from raytune_searchers._audit import flat
 from raytune_searchers._channel import HostActor
-from raytune_searchers._lifecycle import FINISHED, merged
+from raytune_searchers._search import FINISHED, merged
 
 
 def sent(value: Any) -> Any:

@@ -23,7 +23,7 @@ from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from raytune_searchers import DUETSSearch
 from raytune_searchers._channel import TrialRecord
-from raytune_searchers._lifecycle import FINISHED, HOPELESS
+from raytune_searchers._search import FINISHED, HOPELESS
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
 from tests.leaks import Scanner

@@ -23,7 +23,7 @@ from ray.tune.schedulers import ASHAScheduler
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
 from raytune_searchers._channel import LOSSES, LossChannel
-from raytune_searchers._host import RunSettings, VaultHost
+from raytune_searchers.hosts.losses import RunSettings, VaultHost
 from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, evaluation, lose
 from tests.raytune_searchers.runs import (
     LINE,

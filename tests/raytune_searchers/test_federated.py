@@ -22,10 +22,10 @@ from ray import tune
 from privbo_plugins.errors import FederationError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import FederationConfig, agent_trials
-from raytune_searchers._agents import AgentHost, AgentSettings, ServerLink
 from raytune_searchers._channel import OBJECTS_KNOWN, Channel
-from raytune_searchers._federation import ServerHost, ServerSettings
 from raytune_searchers._space import to_space
+from raytune_searchers.hosts.agents import AgentHost, AgentSettings, ServerLink
+from raytune_searchers.hosts.server import ServerHost, ServerSettings
 from tests.raytune_searchers.federated_scenes import (
     SPACE,
     TRIALS,
@@ -340,7 +340,7 @@ class Federation:
     def host(self, monkeypatch: Any, urls: Any = None) -> AgentHost:
         """One host of all agents, with an objective loaded as "f"."""
         monkeypatch.setattr(
-            "raytune_searchers._agents.trial_sender", lambda name, gone: self._send
+            "raytune_searchers.hosts.agents.trial_sender", lambda name, gone: self._send
         )
         members = {i: i for i in range(self.config.n_agents)}
         space = cloudpickle.dumps((self.space, SPACE))

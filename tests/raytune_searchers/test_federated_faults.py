@@ -19,8 +19,8 @@ from ray import tune
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from raytune_searchers import DPFTSDESearch
-from raytune_searchers._federation import SERVER
 from raytune_searchers._shell import AGENTS
+from raytune_searchers.hosts.server import SERVER
 from tests.raytune_searchers.federated_scenes import (
     TRIALS,
     evaluations,

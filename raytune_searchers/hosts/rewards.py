@@ -14,9 +14,9 @@ from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import UNPROTECTED
 from privbo_plugins.users import User
-from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import TrialRecord
 from raytune_searchers._evaluations import PLAYS, Admission, LedgerSettings
+from raytune_searchers.hosts.base import UNSEEN, Host
 
 _NAMED, _VOUCHED_FOR = "named", "vouched-for"
 """Kinds of marks in the vault: that users are named, and what a trial declared public."""

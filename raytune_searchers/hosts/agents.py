@@ -36,10 +36,8 @@ from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.redaction import attempt, withheld
 from privbo_plugins.returned import NotARewardError, as_reward
-from raytune_searchers._actor import Host, in_worker
 from raytune_searchers._channel import OBJECTS_KNOWN, TRIES, Channel, Reply, trial_sender
-from raytune_searchers._federation import SERVER, Receipt, Status
-from raytune_searchers._lifecycle import merged
+from raytune_searchers._search import merged
 from raytune_searchers._shell import (
     AGENTS,
     DONE,
@@ -50,6 +48,8 @@ from raytune_searchers._shell import (
     Objective,
 )
 from raytune_searchers._space import TuneSpace
+from raytune_searchers.hosts.base import Host, in_worker
+from raytune_searchers.hosts.server import SERVER, Receipt, Status
 
 Array = NDArray[np.float64]
 

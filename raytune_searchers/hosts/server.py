@@ -21,8 +21,8 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
-from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import Gone
+from raytune_searchers.hosts.base import UNSEEN, Host
 
 T = TypeVar("T")
 

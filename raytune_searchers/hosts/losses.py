@@ -18,8 +18,8 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import Vault
-from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import LOSSES, Entry, LossChannel, TrialRecord
+from raytune_searchers.hosts.base import UNSEEN, Host
 
 Array = NDArray[np.float64]
 
