@@ -30,7 +30,7 @@ import functools
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from typing import (
     Any,
     ClassVar,
@@ -134,9 +134,15 @@ def part(given: Any, cls: type[C], **more: Any) -> C:
     return cls(**named(given, cls) | more)
 
 
-def named(given: Any, cls: type) -> dict[str, Any]:
-    """Values by name of those fields of a class that the given settings have."""
-    known = {f.name for f in dataclasses.fields(given)}
+def named(given: Any, cls: type, *, but: Collection[str] = ()) -> dict[str, Any]:
+    """Values by name of those fields of a class that the given settings have.
+
+    Args:
+        given: The settings.
+        cls: The class.
+        but: Names that are left out.
+    """
+    known = {f.name for f in dataclasses.fields(given)} - set(but)
     return {name: getattr(given, name) for name in _fields_of(cls) if name in known}
 
 
@@ -195,6 +201,29 @@ def _constructor(function: Callable[..., None], declared: type, name: str) -> An
     shown.__doc__ = None
     del shown.__wrapped__
     return shown
+
+
+def called_with(declared: Callable[P, S]) -> Callable[[Callable[[S], T]], Callable[P, T]]:
+    """Gives a function the keywords of a settings class, as :func:`takes` does a constructor.
+
+    Args:
+        declared: The settings class.
+    """
+
+    def decorated(function: Callable[[S], T]) -> Callable[P, T]:
+        known, name = cast(type, declared), function.__name__
+
+        @functools.wraps(function)
+        def called(*args: P.args, **given: P.kwargs) -> T:
+            return function(made(known, name, args, given, stacklevel=3))
+
+        shown: Any = called
+        annotation = inspect.signature(function).return_annotation
+        shown.__signature__ = signature_of(known).replace(return_annotation=annotation)
+        shown.__doc__ = described(function.__doc__ or "", known)
+        return called
+
+    return decorated
 
 
 def made(
