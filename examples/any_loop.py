@@ -75,10 +75,10 @@ class PrivateLoop(_Loop):
         maximize: bool = False,
         vault: str | None = None,
         transcript: str | None = None,
-        **more: Any,
+        **session: Any,
     ) -> None:
         super().__init__(space, entry_of(config).name, vault, transcript)
-        self._session = Session.open(self._vault, self._name, config, maximize=maximize, **more)
+        self._session = Session.open(self._vault, self._name, config, maximize=maximize, **session)
         self._begin(self._session)
         self._session.set_space(space)
         self._session.give_back([])  # what a crash left open
@@ -125,7 +125,7 @@ class PrivateRewards(_Loop):
         seed: int = 0,
         vault: str | None = None,
         transcript: str | None = None,
-        **more: Any,
+        **ledger: Any,
     ) -> None:
         super().__init__(space, [algorithm, maximize], vault, transcript)
         found, low, high = entry(algorithm), mechanism.low, mechanism.high
@@ -133,7 +133,7 @@ class PrivateRewards(_Loop):
         self._algorithm = found.load_algorithm()(config, space, maximize=maximize, seed=seed)
         self._worst, self._learnt = low if maximize else high, set[str]()
         self._out: dict[str, tuple[Play, User]] = {}
-        self._ledger = RewardCurator(mechanism, self._vault, self._name, **more)
+        self._ledger = RewardCurator(mechanism, self._vault, self._name, **ledger)
         self._begin(self._ledger)
 
     def ask(self, user: User) -> tuple[str, dict[str, Any]]:

@@ -23,6 +23,7 @@ from privbo_plugins.errors import BudgetExceededError, PrivacyError, PrivacyWarn
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
+from tests.independence.zoo import ORDINARY, ZOO
 from tests.leaks import exception_leaks, hostile
 from tests.systems import Secrets
 from tests.worker import child, ended
@@ -461,6 +462,27 @@ def test_what_the_engine_raises_holds_no_measurement(monkeypatch: pytest.MonkeyP
     with pytest.raises(PrivacyError, match="failed inside the engine") as caught:
         loop.tell(key, own.vector())
     assert exception_leaks(caught.value, own.scanner) == []
+
+
+class Deaf(InsecureNoise):
+    """The same releases whatever the records are: all else must then be equal too."""
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        return super().add_gaussian(np.zeros_like(value), 0.1)
+
+
+def seen_with(record: Any) -> list[Any]:
+    """Everything that a whole run shows if one of its records is this."""
+    loop = records_of(seed=3, noise=Deaf(5))
+    turns = told(loop, lambda x: [*squares(x)[:-1].tolist(), record()])
+    return [turns, loop.recommend(), str(loop.guarantee())]
+
+
+@ignoring_test_noise
+def test_nothing_but_a_release_depends_on_what_a_record_looks_like() -> None:
+    ordinary = seen_with(lambda: ORDINARY)
+    assert len(ordinary[0]) == 7
+    assert [name for name, record in ZOO.items() if seen_with(record) != ordinary] == []
 
 
 # What it is made of -----------------------------------------------------------------------------
