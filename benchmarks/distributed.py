@@ -24,18 +24,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.baselines import ApproxDisKernelUCB, DisKernelUCB, NKernelUCB
 from benchmarks.distributed_problems import Problem, domain_of, problem
 from benchmarks.tasks import Row, Task, carried_out
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import (
     Communication,
     Domain,
     DUETSConfig,
     FinitePoints,
-    make_parties,
+    make_agents,
 )
 from privbo_plugins.algorithms.ldp_gp_ucb import GPUCB, UCBConfig
-from privbo_plugins.baselines import ApproxDisKernelUCB, DisKernelUCB, NKernelUCB
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -93,7 +93,7 @@ class World:
         self._privatise = privatise
         self.lost: list[float] = []
 
-    def play(self, X: Array) -> list[float]:
+    def evaluation(self, X: Array) -> list[float]:
         """What agents observe at points (n, D)."""
         f = self.problem.f(X)
         self.lost += (self.best - f).tolist()
@@ -108,15 +108,15 @@ class World:
 
 def run_duets(world: World, config: DUETSConfig, seed: int) -> tuple[Communication, list[Row]]:
     """Server and agents to the end of the horizon; rewards in time steps of all agents."""
-    server, agents = make_parties(config, world.domain, seed, together=True)
+    server, agents = make_agents(config, world.domain, seed, together=True)
     facts: list[Row] = []
-    while not server.party.finished:
+    while not server.public_state.finished:
         X = np.stack([agent.points for agent in agents])  # (N, T_j, D)
-        for t in range(server.party.T_j):
-            for agent, reward in zip(agents, world.play(X[:, t]), strict=True):
+        for t in range(server.public_state.T_j):
+            for agent, reward in zip(agents, world.evaluation(X[:, t]), strict=True):
                 agent.tell(t, reward)
-        if server.party.last:
-            server.party.skip()
+        if server.public_state.last:
+            server.public_state.skip()
             break
         message = server.inducing_set()
         for agent in agents:
@@ -124,8 +124,10 @@ def run_duets(world: World, config: DUETSConfig, seed: int) -> tuple[Communicati
         broadcast = server.close()
         for agent in agents:
             agent.hear(broadcast)
-        left = round(server.party.active.share, 6)
-        facts.append({"t": server.party.played, "m": len(broadcast.v_bar), "share": left})
+        left = round(server.public_state.active.share, 6)
+        facts.append(
+            {"t": server.public_state.evaluated, "m": len(broadcast.v_bar), "share": left}
+        )
     return server.communication, facts
 
 
@@ -143,7 +145,7 @@ def run_baseline(world: World, kind: str, beta: float, seed: int) -> Communicati
     for _ in range(T):
         for agent in range(N):
             x = algorithm.ask(agent)
-            algorithm.tell(agent, x, world.play(x[None])[0])
+            algorithm.tell(agent, x, world.evaluation(x[None])[0])
         algorithm.end_round()
     return algorithm.communication
 
@@ -176,7 +178,7 @@ def run_figure(name: str, kind: str, beta: float | None, seed: int) -> Row:
     if kind == "random":
         rng = np.random.default_rng([seed, 3])
         for _ in range(T):
-            world.play(world.U[rng.integers(CANDIDATES, size=N)])
+            world.evaluation(world.U[rng.integers(CANDIDATES, size=N)])
         sent = Communication(N)
     elif kind in BASELINES:
         sent = run_baseline(world, kind, float(beta or 0), seed)
@@ -252,17 +254,17 @@ def private(runs: int) -> Iterable[Row]:
                 yield {"name": name, "kind": "LDP-GP-UCB", "epsilon": epsilon, "seed": seed}
 
 
-def reward_range(name: str) -> tuple[float, float]:
+def value_range(name: str) -> tuple[float, float]:
     """What is public of one reward: a range that noise of .2 rarely leaves near the optimum."""
     return (-2.0, 1.5) if name == "branin" else (-2.0, 3.5)
 
 
 def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
     """One run; noise is a test source's, so that runs can be repeated."""
-    low, high = reward_range(name)
+    low, high = value_range(name)
     mechanism = None
     if epsilon is not None:
-        mechanism = make_mechanism(epsilon, reward_range=(low, high), mechanism="hybrid")
+        mechanism = make_mechanism(epsilon, value_range=(low, high), mechanism="hybrid")
     noise = InsecureNoise(seed)
 
     def privatise(y: float) -> float:
@@ -273,7 +275,7 @@ def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
     known = {"low": low, "high": high, "noise": None if mechanism is None else mechanism.noise}
     if kind == "random":
         X = world.problem.uniform(PRIVATE_AGENTS * PRIVATE_HORIZON, np.random.default_rng(seed))
-        world.play(X)
+        world.evaluation(X)
     elif kind == "LDP-DUETS":
         length = world.problem.lengthscale
         more = {"n_agents": PRIVATE_AGENTS, "horizon": PRIVATE_HORIZON, **known}
@@ -284,9 +286,9 @@ def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
 
 
 def _settings(world: World, known: Mapping[str, Any]) -> dict[str, Any]:
-    plays = PRIVATE_AGENTS * PRIVATE_HORIZON
+    evaluations = PRIVATE_AGENTS * PRIVATE_HORIZON
     length, own = world.problem.lengthscale, NOISE**2
-    return {**known, "horizon": plays, "lengthscale": length, "noise_moment": own}
+    return {**known, "horizon": evaluations, "lengthscale": length, "noise_moment": own}
 
 
 def run_sequential(world: World, config: UCBConfig, seed: int) -> None:
@@ -294,9 +296,9 @@ def run_sequential(world: World, config: UCBConfig, seed: int) -> None:
     space = Space({f"x{i}": Float(0.0, 1.0) for i in range(world.problem.d)})
     algorithm = GPUCB(config, space, seed=seed)
     for t in range(PRIVATE_AGENTS * PRIVATE_HORIZON):
-        play = algorithm.ask(t)
-        x = Play(np.zeros(len(space))).x if play is None else play.x
-        algorithm.tell(Play(x), world.play(x[None])[0])
+        evaluation = algorithm.ask(t)
+        x = Evaluation(np.zeros(len(space))).x if evaluation is None else evaluation.x
+        algorithm.tell(Evaluation(x), world.evaluation(x[None])[0])
 
 
 # A real model -----------------------------------------------------------------------------------

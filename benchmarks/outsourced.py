@@ -148,10 +148,10 @@ def asked(made: OutsourcedProblem, config: RowsConfig, seed: int, steps: int) ->
     model = POGPUCB(config, row_space(len(made.y)), seed=seed)
     rows: list[int] = []
     for t in range(steps):
-        play = model.ask(t)
-        assert play is not None
-        rows.append(model.row(play.x))
-        model.tell(play, float(made.y[rows[-1]]))
+        evaluation = model.ask(t)
+        assert evaluation is not None
+        rows.append(model.row(evaluation.x))
+        model.tell(evaluation, float(made.y[rows[-1]]))
     return rows
 
 
@@ -370,9 +370,9 @@ def _suggestion(Z: Array, settings: Row, t: int, repeat: int) -> float:
     """Seconds of the suggestion after t outcomes."""
     model = POGPUCB(RowsConfig(Z, 1.0, n_startup=t, **settings), row_space(len(Z)), seed=repeat)
     for key in range(t):
-        play = model.ask(key)
-        assert play is not None
-        model.tell(play, float(Z[model.row(play.x), 0]))
+        evaluation = model.ask(key)
+        assert evaluation is not None
+        model.tell(evaluation, float(Z[model.row(evaluation.x), 0]))
     started = time.process_time()
     model.ask(t)
     return time.process_time() - started

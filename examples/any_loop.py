@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from examples.transcript import Transcript
-from privbo_plugins.algorithms.base import CentralConfig, Play
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.protocols import CentralConfig, Evaluation
 from privbo_plugins.algorithms.registry import entry, entry_of
 from privbo_plugins.errors import PrivacyError, PrivacyWarning
 from privbo_plugins.privacy.guarantee import Guarantee, LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
+from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.returned import NotARewardError, as_reward
-from privbo_plugins.scrub import attempt, retold
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.spaces import Float, Int, Space
 from privbo_plugins.store.vault import open_vault
 from privbo_plugins.users import User, user_name
@@ -44,7 +44,7 @@ class _Loop:
         self.space, self._shown = space, Transcript(transcript, [kind, space.to_dict()])
         self._vault, self._name = open_vault(vault), f"loop/{self._shown.run}"
 
-    def _begin(self, engine: Session | RewardCurator) -> None:
+    def _begin(self, engine: Session | RewardSession) -> None:
         engine.shown_by(self._shown)
         engine.note("what the loop itself logs, raises or sends is not covered")
         if reasons := "; ".join(self.guarantee().reasons):
@@ -132,8 +132,8 @@ class PrivateRewards(_Loop):
         config = found.load_config()(low=low, high=high, noise=mechanism.noise)
         self._algorithm = found.load_algorithm()(config, space, maximize=maximize, seed=seed)
         self._worst, self._learnt = low if maximize else high, set[str]()
-        self._out: dict[str, tuple[Play, User]] = {}
-        self._ledger = RewardCurator(mechanism, self._vault, self._name, **ledger)
+        self._out: dict[str, tuple[Evaluation, User]] = {}
+        self._ledger = RewardSession(mechanism, self._vault, self._name, **ledger)
         self._begin(self._ledger)
 
     def ask(self, user: User) -> tuple[str, dict[str, Any]]:
@@ -156,10 +156,10 @@ class PrivateRewards(_Loop):
         return released
 
     def _learned(self) -> Any:
-        released = self._ledger.plays()
+        released = self._ledger.evaluations()
         for key, (x, epoch) in self._shown.asked.items():
             if key in released and key not in self._learnt:
-                self._algorithm.tell(Play(np.array(x), epoch), released[key])
+                self._algorithm.tell(Evaluation(np.array(x), epoch), released[key])
                 self._learnt.add(key)
         return self._algorithm
 
@@ -169,7 +169,7 @@ class PrivateRewards(_Loop):
 
     def guarantee(self) -> LocalGuarantee:
         """What may be claimed, from the ledger of the run's users."""
-        return self._ledger.guarantee(len(self._ledger.plays()), users_named=True)
+        return self._ledger.guarantee(len(self._ledger.evaluations()), users_named=True)
 
 
 def main() -> None:
@@ -188,7 +188,7 @@ def main() -> None:
         loop.tell(key, losses(**params))
     print("Recommended:", loop.recommend(), "\n\nGuarantee:", loop.guarantee())
 
-    plays = PrivateRewards(make_mechanism(1.0, reward_range=(0, 1)), Space({"volume": Int(0, 10)}))
+    plays = PrivateRewards(make_mechanism(1.0, value_range=(0, 1)), Space({"volume": Int(0, 10)}))
     for user, liked in enumerate(rng.normal(7, 1, 300)):
         key, params = plays.ask(user)
         plays.tell(key, abs(params["volume"] - liked) < 2)

@@ -24,7 +24,7 @@ from sklearn.svm import SVC
 
 from optuna_samplers import DUETSSampler
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.visualization import plot_active_set, plot_communication
+from privbo_plugins.plots import plot_active_set, plot_communication
 
 AGENTS, EPSILON = 8, 4.0
 
@@ -104,7 +104,7 @@ def in_private(trials: int) -> None:
     """One privatised answer a patient."""
     trials = min(trials, len(patients()[1]))
     sampler = DUETSSampler(
-        AGENTS, epsilon=EPSILON, reward_range=(0.0, 1.0), n_trials=trials, lengthscale=0.4, seed=0
+        AGENTS, epsilon=EPSILON, value_range=(0.0, 1.0), n_trials=trials, lengthscale=0.4, seed=0
     )
     study = optuna.create_study(sampler=sampler)
     private = sampler.private(wrong_about_one, user_id=patient_of)

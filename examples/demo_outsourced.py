@@ -83,7 +83,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", *map(str, arguments)])
 
 
-def play(private: Path, shared: Path, epsilon: float, distance: float, n_tests: int) -> None:
+def evaluation(private: Path, shared: Path, epsilon: float, distance: float, n_tests: int) -> None:
     """Runs the curator and the modeler, and tells how it went."""
     y = write_patients(private / "patients.csv")
     vault = f"sqlite:///{private}/curator.db"
@@ -147,7 +147,7 @@ def main() -> None:
         private, shared = Path(folder, "curator"), Path(folder, "shared")
         private.mkdir(mode=0o700)
         shared.mkdir()
-        play(private, shared, given.epsilon, given.distance, given.tests)
+        evaluation(private, shared, given.epsilon, given.distance, given.tests)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from privbo_plugins.errors import (
     SpaceChangedError,
     VaultError,
 )
-from privbo_plugins.scrub import attempt, retold
+from privbo_plugins.redaction import attempt, retold
 
 _SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
     "suggest_float": lambda low, high, *, step=None, log=False: FloatDistribution(

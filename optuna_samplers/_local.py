@@ -57,9 +57,10 @@ from privbo_plugins.privacy.local import (
     make_mechanism,
 )
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.returned import NotARewardError, as_reward
-from privbo_plugins.scrub import attempt, retold
-from privbo_plugins.sessions.rewards import RewardCurator, check_user_budget
+from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
+from privbo_plugins.settings import formerly
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import NO_NAME, User, user_name
@@ -92,7 +93,7 @@ UserOf = User | Callable[[optuna.Trial], User]
 
 
 @dataclass
-class StoredPlays:
+class StoredEvaluations:
     """What a study's storage says of its plays."""
 
     releases: set[tuple[str, float]] = field(default_factory=set)
@@ -114,14 +115,14 @@ class StoredPlays:
         return max(Counter(key for key, _ in self.releases).values(), default=0)
 
 
-def read_plays(study: Study) -> StoredPlays:
+def read_evaluations(study: Study) -> StoredEvaluations:
     """Compares every value in a study with the release that its trial remembers."""
-    stored = StoredPlays()
+    stored = StoredEvaluations()
     trials = study.get_trials(deepcopy=False)
     for trial in trials:
         stored.vouched |= {kind_of(operation) for operation in _vouched(trial)}
         stored.reasons += _suspicions(trial)
-        if _is_play(trial):
+        if _is_evaluation(trial):
             _count(stored, trial)
     stored.reasons += Suggested().look(trials)
     if EXPOSED_ATTR in study.user_attrs:
@@ -180,18 +181,18 @@ class Suggested:
 def _own(trial: FrozenTrial) -> set[str]:
     """Attributes that hold what a wrapped objective, or its sampler, writes there."""
     own = {name for name in _DRAW_ATTRS if is_count(trial.user_attrs.get(name))}
-    own |= {PLAY_ATTR} if _is_play(trial) else set()
+    own |= {PLAY_ATTR} if _is_evaluation(trial) else set()
     return own | ({VOUCHED_ATTR} if _vouched(trial) else set())
 
 
-def _is_play(trial: FrozenTrial) -> bool:
+def _is_evaluation(trial: FrozenTrial) -> bool:
     """Whether a trial has the marker of a release, and nothing else in its place."""
-    play: Any = trial.user_attrs.get(PLAY_ATTR)
-    if not isinstance(play, dict) or set(play) != {*_PARAMETERS, *_NUMBERS, *_FLAGS}:
+    evaluation: Any = trial.user_attrs.get(PLAY_ATTR)
+    if not isinstance(evaluation, dict) or set(evaluation) != {*_PARAMETERS, *_NUMBERS, *_FLAGS}:
         return False
-    numbers = all(_is_finite(play[name]) for name in _NUMBERS)
-    flags = all(isinstance(play[name], bool) for name in _FLAGS)
-    name = play["mechanism"]
+    numbers = all(_is_finite(evaluation[name]) for name in _NUMBERS)
+    flags = all(isinstance(evaluation[name], bool) for name in _FLAGS)
+    name = evaluation["mechanism"]
     return numbers and flags and isinstance(name, str) and name in LOCAL_MECHANISMS
 
 
@@ -222,21 +223,21 @@ def _may_come(text: str, trial: FrozenTrial) -> bool:
     return kind in VOUCHABLE and not trial.state.is_finished()
 
 
-def _count(stored: StoredPlays, trial: FrozenTrial) -> None:
-    play = trial.user_attrs[PLAY_ATTR]
-    release = key_of(trial), play["release"]
+def _count(stored: StoredEvaluations, trial: FrozenTrial) -> None:
+    evaluation = trial.user_attrs[PLAY_ATTR]
+    release = key_of(trial), evaluation["release"]
     stored.releases.add(release)
     if trial.state in (TrialState.FAIL, TrialState.PRUNED):
         stored.unshown.add(release)
-    stored.users_named |= play["user_named"]
-    stored.mechanisms.add(tuple(play[name] for name in _PARAMETERS))
-    if play["test_noise"]:
+    stored.users_named |= evaluation["user_named"]
+    stored.mechanisms.add(tuple(evaluation[name] for name in _PARAMETERS))
+    if evaluation["test_noise"]:
         stored.reasons.append(TEST_NOISE)
 
 
 def shows_release(trial: FrozenTrial) -> bool:
     """Whether a trial's value is the release that it remembers."""
-    if not _is_play(trial) or trial.value is None:
+    if not _is_evaluation(trial) or trial.value is None:
         return False
     return same(trial.value, trial.user_attrs[PLAY_ATTR]["release"])
 
@@ -282,7 +283,7 @@ class LocalObjective:
         self._lock = threading.RLock()
         self._looked_at: dict[str, int] = {}
         self._suggested: dict[str, Suggested] = {}
-        self._curators: weakref.WeakKeyDictionary[Any, dict[str, RewardCurator]] = (
+        self._curators: weakref.WeakKeyDictionary[Any, dict[str, RewardSession]] = (
             weakref.WeakKeyDictionary()
         )
         self._ranges: weakref.WeakKeyDictionary[Any, dict[int, dict[str, dict[str, Any]]]] = (
@@ -306,7 +307,7 @@ class LocalObjective:
 
     # The ledger -----------------------------------------------------------------------------
 
-    def _curator(self, study: Study) -> RewardCurator:
+    def _curator(self, study: Study) -> RewardSession:
         with self._lock:
             if self._vault is None:
                 self._vault = self._reopened()
@@ -314,7 +315,7 @@ class LocalObjective:
             of_storage = self._curators.setdefault(study._storage, {})
             if run not in of_storage:
                 refuse_shared_database(study, self._vault)
-                curator = RewardCurator(
+                curator = RewardSession(
                     self.mechanism,
                     self._vault,
                     f"optuna-ldp/{run}",
@@ -393,20 +394,20 @@ class LocalObjective:
         if error is not None:
             return float("nan"), error
         # a retry brings the release along
-        earlier = frozen.user_attrs[PLAY_ATTR] if _is_play(frozen) else None
+        earlier = frozen.user_attrs[PLAY_ATTR] if _is_evaluation(frozen) else None
         if earlier is not None and self._same_mechanism(earlier):
             curator.adopt(key, user, earlier["release"])
         curator.check(key, user)
         worst = self._worst(study)  # before there is a reward: storage may fail
-        value, error = self._play(curator, guarded, key, user, worst)
+        value, error = self._evaluation(curator, guarded, key, user, worst)
         if error is None:
             trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
             self._refresh(study, curator)
         return value, error
 
-    def _play(
+    def _evaluation(
         self,
-        curator: RewardCurator,
+        curator: RewardSession,
         guarded: GuardedTrial,
         key: str,
         user: User | None,
@@ -424,7 +425,7 @@ class LocalObjective:
 
     @staticmethod
     def _release(
-        curator: RewardCurator, key: str, reward: float, user: User | None, worst: float
+        curator: RewardSession, key: str, reward: float, user: User | None, worst: float
     ) -> tuple[float, BaseException | None]:
         try:
             return curator.release(key, reward, user, worst), None
@@ -471,10 +472,10 @@ class LocalObjective:
             of_study[name] = known
         return known
 
-    def _same_mechanism(self, play: dict[str, Any]) -> bool:
-        return self.mechanism.parameters().items() <= play.items()
+    def _same_mechanism(self, evaluation: dict[str, Any]) -> bool:
+        return self.mechanism.parameters().items() <= evaluation.items()
 
-    def _refresh(self, study: Study, curator: RewardCurator) -> None:
+    def _refresh(self, study: Study, curator: RewardSession) -> None:
         """Keeps the paragraph in the study true: other trials may not have been privatised."""
         with self._lock:
             first = self._looked_at.get(curator.run_id)
@@ -503,14 +504,14 @@ class LocalObjective:
     def guarantee(self, study: Study) -> LocalGuarantee:
         """What may be claimed for a study, after comparing its values with their releases."""
         study = whole(study)
-        stored = read_plays(study)
+        stored = read_evaluations(study)
         others = stored.mechanisms - {tuple(self.mechanism.parameters().values())}
         if others:
             stored.reasons.append("some plays went through another mechanism than this one")
         curator = self._curator(study)
-        plays = curator.plays()
-        known = set(plays.items())
-        if not curator.vault.in_memory and _contradict(stored, plays):
+        evaluations = curator.evaluations()
+        known = set(evaluations.items())
+        if not curator.vault.in_memory and _contradict(stored, evaluations):
             stored.reasons.append(OTHER_RELEASE)
         guarantee = curator.guarantee(
             stored.n,
@@ -524,13 +525,13 @@ class LocalObjective:
         return guarantee
 
 
-def _contradict(stored: StoredPlays, plays: Mapping[str, float]) -> bool:
+def _contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> bool:
     """Whether a ledger that all workers share knows better than the study.
 
     A copy of a study completes trials that its new ledger does not know; it fails none.
     """
-    others = any(plays.get(key, release) != release for key, release in stored.releases)
-    return others or any(key not in plays for key, _ in stored.unshown)
+    others = any(evaluations.get(key, release) != release for key, release in stored.releases)
+    return others or any(key not in evaluations for key, _ in stored.unshown)
 
 
 def _vouch(trial: optuna.Trial, operation: str) -> None:
@@ -567,12 +568,13 @@ def _in_memory(study: Study) -> bool:
     return isinstance(study._storage, optuna.storages.InMemoryStorage)
 
 
+@formerly(reward_range="value_range")
 def ldp_objective(
     objective: Callable[[Any], Any],
     *,
     epsilon: float,
     bound: float | None = None,
-    reward_range: tuple[float, float] | None = None,
+    value_range: tuple[float, float] | None = None,
     mechanism: str = DEFAULT_MECHANISM,
     delta: float | None = None,
     user_id: UserOf | None = None,
@@ -593,7 +595,7 @@ def ldp_objective(
             infinity count as the end of the range that the study's direction does not want.
         epsilon: Privacy parameter of one reward, > 0 and finite.
         bound: Rewards are clipped to [-bound, bound] (the paper's B + R).
-        reward_range: Or to (low, high), which is less noise for the same epsilon where rewards
+        value_range: Or to (low, high), which is less noise for the same epsilon where rewards
             have one sign. Exactly one of the two, from public knowledge.
         mechanism: "laplace" (the paper's CTL), "duchi", "piecewise", "hybrid" or "gaussian".
         delta: For "gaussian" only: it is (epsilon, delta)-LDP.
@@ -618,7 +620,7 @@ def ldp_objective(
         >>> import optuna
         >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
         >>> private = ldp_objective(
-        ...     lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, reward_range=(0, 1)
+        ...     lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, value_range=(0, 1)
         ... )
         >>> study = optuna.create_study(direction="maximize")
         >>> study.optimize(private, n_trials=3)
@@ -628,7 +630,7 @@ def ldp_objective(
     return LocalObjective(
         objective,
         make_mechanism(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
+            epsilon, bound=bound, value_range=value_range, mechanism=mechanism, delta=delta
         ),
         user_id=user_id,
         user_budget=user_budget,

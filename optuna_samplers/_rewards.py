@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_plays, shows_release
+from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_evaluations, shows_release
 from optuna_samplers._local import RUN_ATTR as LEDGER_ATTR
 from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import (
@@ -28,7 +28,7 @@ from optuna_samplers._study import (
     whole,
 )
 from optuna_samplers._transcript import Learner, TranscriptSampler
-from privbo_plugins.algorithms.base import Play
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -133,19 +133,19 @@ class RewardSampler(TranscriptSampler):
         with self._lock:
             algorithm, pending = self._synchronised(study, space, trial.number)
             algorithm.seed = self._seed
-            play = algorithm.ask(trial.number, pending)
-        if play is None:
+            evaluation = algorithm.ask(trial.number, pending)
+        if evaluation is None:
             return {}
-        if play.epoch is None:
-            return space.decode(play.x)
-        study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, play.epoch)
-        return _first_params(study, play, space) or space.decode(play.x)
+        if evaluation.epoch is None:
+            return space.decode(evaluation.x)
+        study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
+        return _first_params(study, evaluation, space) or space.decode(evaluation.x)
 
     def _new_algorithm(self, space: Space, maximize: bool) -> Learner:
         return self._algorithm(self._config, space, maximize=maximize, seed=self._seed)
 
-    def _played(self, trial: FrozenTrial, space: Space) -> Play | None:
-        return _play(trial, space)
+    def _evaluated(self, trial: FrozenTrial, space: Space) -> Evaluation | None:
+        return _evaluation(trial, space)
 
     def sample_independent(
         self,
@@ -300,7 +300,7 @@ class RewardSampler(TranscriptSampler):
         return self.private(_nothing)
 
     def _of_study_alone(self, study: Study, mechanism: LocalMechanism) -> LocalGuarantee:
-        stored = read_plays(study)
+        stored = read_evaluations(study)
         if stored.mechanisms - {tuple(mechanism.parameters().values())}:
             stored.reasons.append("some plays went through another mechanism than this one")
         if stored.users_named:
@@ -329,7 +329,7 @@ def _nothing(_: object) -> float:
     raise PrivacyError("This objective reads a ledger and plays nothing.")
 
 
-def _play(trial: FrozenTrial, space: Space) -> Play | None:
+def _evaluation(trial: FrozenTrial, space: Space) -> Evaluation | None:
     """What a trial played; None if it lies in another space."""
     if not set(space) <= set(trial.params):
         return None
@@ -337,17 +337,17 @@ def _play(trial: FrozenTrial, space: Space) -> Play | None:
         x = space.encode(trial.params)
     except ValueError:  # a choice that the space does not know
         return None
-    return Play(space.snap(x), trial.system_attrs.get(EPOCH_ATTR))
+    return Evaluation(space.snap(x), trial.system_attrs.get(EPOCH_ATTR))
 
 
-def _first_params(study: Study, play: Play, space: Space) -> dict[str, Any] | None:
+def _first_params(study: Study, evaluation: Evaluation, space: Space) -> dict[str, Any] | None:
     """Parameters of an earlier trial that a play repeats, without any rounding error."""
     for trial in reversed(study.get_trials(deepcopy=False)):
         epoch = trial.system_attrs.get(EPOCH_ATTR)
-        if epoch is not None and epoch < play.epoch:
+        if epoch is not None and epoch < evaluation.epoch:
             return None
-        known = _play(trial, space) if epoch == play.epoch else None
-        if known is not None and np.allclose(known.x, play.x, rtol=0.0, atol=1e-9):
+        known = _evaluation(trial, space) if epoch == evaluation.epoch else None
+        if known is not None and np.allclose(known.x, evaluation.x, rtol=0.0, atol=1e-9):
             return {name: trial.params[name] for name in space}
     return None
 

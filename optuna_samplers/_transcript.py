@@ -21,7 +21,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._study import show_guarantee
-from privbo_plugins.algorithms.base import Play, RewardAlgorithm
+from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.spaces import Space
 
@@ -116,12 +116,12 @@ class TranscriptSampler(BaseSampler):
         """The engine's algorithm, which has been told nothing."""
 
     @abc.abstractmethod
-    def _played(self, trial: FrozenTrial, space: Space) -> Play | None:
+    def _evaluated(self, trial: FrozenTrial, space: Space) -> Evaluation | None:
         """What a trial played; None if it has no part in this space."""
 
     def _synchronised(
         self, study: Study, space: Space, asking: int | None
-    ) -> tuple[Learner, list[Play]]:
+    ) -> tuple[Learner, list[Evaluation]]:
         """The algorithm after all values that the study shows, and the plays that are out."""
         own = self._state(study)
         if own.algorithm is None or own.algorithm.space != space:
@@ -129,20 +129,22 @@ class TranscriptSampler(BaseSampler):
             own.told, own.first_open = set(), 0
         open_now = [t for t in own.unread(study) if t.number != asking]
         finished = [t for t in open_now if t.state.is_finished()]
-        for play, value in self._values(finished, space):
-            own.algorithm.tell(play, value)
+        for evaluation, value in self._values(finished, space):
+            own.algorithm.tell(evaluation, value)
         own.read(finished)
-        running = [self._played(t, space) for t in open_now if t.state == TrialState.RUNNING]
-        return own.algorithm, [play for play in running if play is not None]
+        running = [self._evaluated(t, space) for t in open_now if t.state == TrialState.RUNNING]
+        return own.algorithm, [evaluation for evaluation in running if evaluation is not None]
 
-    def _values(self, trials: Sequence[FrozenTrial], space: Space) -> list[tuple[Play, float]]:
+    def _values(
+        self, trials: Sequence[FrozenTrial], space: Space
+    ) -> list[tuple[Evaluation, float]]:
         """Plays and their finite values; all are read before the first is told."""
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        plays = [(self._played(trial, space), trial.value) for trial in complete]
+        evaluations = [(self._evaluated(trial, space), trial.value) for trial in complete]
         return [
-            (play, value)
-            for play, value in plays
-            if play is not None and value is not None and math.isfinite(value)
+            (evaluation, value)
+            for evaluation, value in evaluations
+            if evaluation is not None and value is not None and math.isfinite(value)
         ]
 
     # What a reader is told ----------------------------------------------------------------------

@@ -33,18 +33,20 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._rewards import RewardSampler, _no_trial
+from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
 from optuna_samplers._transcript import StudyState
-from privbo_plugins.algorithms.base import Play
-from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
+from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS
 from privbo_plugins.algorithms.duets.algorithm import Slot
 from privbo_plugins.algorithms.duets.coins import SECRET
+from privbo_plugins.algorithms.duets.config import DUETSSettings
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
-from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.plots import plot_active_set, plot_communication
+from privbo_plugins.privacy.local import OptionalRewardPrivacy
+from privbo_plugins.settings import named, setting, settings, takes
 from privbo_plugins.spaces import Space
-from privbo_plugins.visualization import plot_active_set, plot_communication
 
 CLAIM_ATTR = "privbo:claim"
 """System attribute of a trial: the draw (epoch, agent, draw) that it wants; None if it gave up."""
@@ -76,6 +78,17 @@ _LOOKS = 5
 """Times that a claim is looked at again until a later trial has given way."""
 
 
+@settings(eq=False)
+class _Settings(RewardRunSettings, OptionalRewardPrivacy, DUETSSettings):
+    """Keywords of :class:`DUETSSampler`."""
+
+    seed: int | None = setting(
+        "Number behind all coins, >= 0, never noise; None derives it from the study's name, "
+        "so that all processes toss the same.",
+        default=None,
+    )
+
+
 class DUETSSampler(RewardSampler):
     """Distributed tuning: N agents share one objective and send few numbers.
 
@@ -100,47 +113,7 @@ class DUETSSampler(RewardSampler):
     A trial's ``privbo:agent`` is known from its first suggestion on, so ``user_id`` cannot read
     it before the objective runs.
 
-    Args:
-        n_agents: N, number of agents, >= 1: about as many as there are workers.
-        epsilon: Privacy parameter of one reward, > 0; ``math.inf`` leaves rewards as they are.
-        bound: Rewards are clipped to [-bound, bound].
-        reward_range: Or to (low, high). At most one of the two, from public knowledge; a finite
-            epsilon needs one.
-        mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        n_trials: Number of trials that you expect, of all agents together; the last epoch then
-            plays the most promising points. None if it is not known.
-        first_epoch: Draws of one agent in the first epoch, >= 1.
-        epochs: "doubling", or "paper" for lengths that need ``n_trials``.
-        trimming: "pointwise", or "paper" for the rule as published.
-        inducing: "spanning", or "sampled" as published.
-        coins: "shared" if all agents can replay each other's draws, or "private" as published:
-            then more numbers are counted as sent. The workers of a study hide nothing from each
-            other: each of them knows the seed, which is in the study.
-        draws: "stratified" spreads the draws of an epoch over cells of equal size, or
-            "independent" as published.
-        final: What the last epoch plays: "top" the most promising points, each once, "best" the
-            most promising one, or "uniform" as every other.
-        fit: Whether signal and noise are estimated from the rewards.
-        p0: Oversampling of "sampled", > 0.
-        beta: Width of the confidence intervals in posterior standard deviations; None for the
-            theorem's.
-        beta_scale: Multiplies the width: smaller trims sooner.
-        constants: "order", or "theorem" for the width as proven.
-        failure: Failure probability of the theorem.
-        B: Bound on the norm of f, in signal standard deviations.
-        lam: Noise variance over signal variance, where they are not fitted.
-        kernel: "rbf" or "matern52", on the unit cube.
-        lengthscale: In units of the unit cube; None for 0.2 sqrt(D).
-        discretisation: Number of points that the space is looked at in, >= 16.
-        search_space: Optuna distributions by name, if known beforehand.
-        user_budget: The most epsilon that one user may pay in all; needs
-            ``private(objective, user_id=...)``.
-        seed: Number behind all coins, >= 0, never noise; None derives it from the study's name,
-            so that all processes toss the same.
-        vault: Where users' plays are counted: None for what this sampler
-            wraps alone, or a database URL.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
@@ -148,7 +121,7 @@ class DUETSSampler(RewardSampler):
     Example:
         >>> import optuna
         >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
-        >>> sampler = DUETSSampler(2, epsilon=1.0, reward_range=(0, 1), n_trials=12, seed=0)
+        >>> sampler = DUETSSampler(2, epsilon=1.0, value_range=(0, 1), n_trials=12, seed=0)
         >>> study = optuna.create_study(direction="maximize", sampler=sampler)
         >>> reward = lambda trial: 1 - abs(trial.suggest_float("x", 0, 1) - 0.5)
         >>> study.optimize(sampler.private(reward), n_trials=12)
@@ -158,86 +131,17 @@ class DUETSSampler(RewardSampler):
         (0, 1)
     """
 
-    def __init__(
-        self,
-        n_agents: int = 8,
-        *,
-        epsilon: float = math.inf,
-        bound: float | None = None,
-        reward_range: tuple[float, float] | None = None,
-        mechanism: str = DEFAULT_MECHANISM,
-        delta: float | None = None,
-        n_trials: int | None = None,
-        first_epoch: int = 2,
-        epochs: str = "doubling",
-        trimming: str = "pointwise",
-        inducing: str = "spanning",
-        coins: str = "shared",
-        draws: str = "stratified",
-        final: str = "top",
-        fit: bool = True,
-        p0: float = 10.0,
-        beta: float | None = None,
-        beta_scale: float = 1.0,
-        constants: str = "order",
-        failure: float = 0.1,
-        B: float = 1.0,
-        lam: float = 0.04,
-        kernel: str = "rbf",
-        lengthscale: float | None = None,
-        discretisation: int = 2048,
-        search_space: Mapping[str, BaseDistribution] | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
-        if epochs == "paper" and n_trials is None:
-            raise ValueError(
-                'epochs="paper" needs the number of trials, got None: give n_trials=.'
-            )
-        made, scale = reward_privacy(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-        )
-        config = DUETSConfig(
-            **scale,
-            n_agents=n_agents,
-            horizon=_horizon(n_trials, n_agents),
-            first_epoch=first_epoch,
-            epochs=epochs,
-            trimming=trimming,
-            inducing=inducing,
-            coins=coins,
-            draws=draws,
-            final=final,
-            fit=fit,
-            p0=p0,
-            beta=beta,
-            beta_scale=beta_scale,
-            constants=constants,
-            delta=failure,
-            B=B,
-            lam=lam,
-            kernel=kernel,
-            lengthscale=lengthscale,
-            discretisation=discretisation,
-        )
-        if seed is not None:
-            _check_whole("seed", seed, 0)
-        self._duets, self._key = config, seed
-        declared = to_space(search_space) if search_space else None
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        mechanism, scale = given.made()
+        config = given.config(**scale)
+        if given.seed is not None:
+            _check_whole("seed", given.seed, 0)
+        self._duets, self._key = config, given.seed
+        declared = to_space(given.search_space) if given.search_space else None
         described = None if declared is None else declared.to_dict()
         self._settings = _digest([config.to_dict(), described])
-        super().__init__(
-            DUETS,
-            config,
-            made,
-            search_space=search_space,
-            user_budget=user_budget,
-            seed=seed,
-            vault=vault,
-            noise=noise,
-        )
+        super().__init__(DUETS, config, mechanism, **named(given, RewardRunSettings))
 
     # What people look at ---------------------------------------------------------------------
 
@@ -274,19 +178,19 @@ class DUETSSampler(RewardSampler):
 
     def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         with self._lock:
-            algorithm, play = self._taken(study, trial, space)
+            algorithm, evaluation = self._taken(study, trial, space)
             self._show(study, algorithm)
-            slot = _slot_of(play)
+            slot = _slot_of(evaluation)
             notices = self._notices(study, algorithm, spare=slot is None)
         for text in notices:
             warnings.warn(text, UtilityWarning, stacklevel=2)
         if slot is None:
-            return space.decode(play.x)
-        study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, play.agent)
-        study._storage.set_trial_user_attr(trial._trial_id, EPOCH_ATTR, play.epoch)
-        return _first_params(study, slot, play, space) or space.decode(play.x)
+            return space.decode(evaluation.x)
+        study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, evaluation.agent)
+        study._storage.set_trial_user_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
+        return _first_params(study, slot, evaluation, space) or space.decode(evaluation.x)
 
-    def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Play]:
+    def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Evaluation]:
         """A draw that the trial holds from now on, or a spare play."""
         storage, trial_id = study._storage, trial._trial_id
         self._refuse_other_settings(study)
@@ -294,18 +198,20 @@ class DUETSSampler(RewardSampler):
             algorithm, pending = self._synchronised(study, space, trial.number)
             algorithm.seed = self._seed
             if attempt == _ATTEMPTS or _is_fixed(trial, space):
-                pending = [*pending, *map(algorithm.play_of, algorithm.open_slots())]
-            play = algorithm.ask(trial.number, pending) or Play(algorithm.party.ranked[0])
-            slot = _slot_of(play)
+                pending = [*pending, *map(algorithm.evaluation_of, algorithm.open_slots())]
+            evaluation = algorithm.ask(trial.number, pending) or Evaluation(
+                algorithm.public_state.ranked[0]
+            )
+            slot = _slot_of(evaluation)
             if slot is None:
                 break
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, list(slot))
             if self._comes_first(study, trial.number, slot, algorithm):
                 storage.set_trial_system_attr(trial_id, MARK_ATTR, self._state(study).mark)
                 storage.set_trial_system_attr(trial_id, DRAW_ATTR, list(slot))
-                return algorithm, play
+                return algorithm, evaluation
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, None)
-        return algorithm, play
+        return algorithm, evaluation
 
     def _comes_first(self, study: Study, number: int, slot: Slot, algorithm: DUETS) -> bool:
         """Whether a trial may hold the draw that it has claimed.
@@ -390,7 +296,7 @@ class DUETSSampler(RewardSampler):
 
     def _synchronised(
         self, study: Study, space: Space, asking: int | None
-    ) -> tuple[DUETS, list[Play]]:
+    ) -> tuple[DUETS, list[Evaluation]]:
         """The algorithm after all epochs that the study shows as done, and the plays that are out.
 
         Draws of the open epoch that are done count as out: they are told with the last of it.
@@ -409,15 +315,15 @@ class DUETSSampler(RewardSampler):
             own.lost.clear()
         unread, held = _close_epochs(own, algorithm, own.unread_of(trials))
         done = [t for t in unread if t.state.is_finished() and not _waits(t, own, algorithm, held)]
-        for play, value in self._values(done, space):
-            algorithm.tell(Play(play.x), value)
+        for evaluation, value in self._values(done, space):
+            algorithm.tell(Evaluation(evaluation.x), value)
         own.read(done)
         running = [t for t in unread if not t.state.is_finished() and t.number != asking]
         out = {slot for slot, owner in held.owners.items() if owner.number != asking}
         out |= {slot for slot in map(_wants, running) if slot is not None} | held.given_up
-        draws = [algorithm.play_of(slot) for slot in algorithm.slots() if slot in out]
-        spare = [self._played(t, space) for t in running if t.state == TrialState.RUNNING]
-        return algorithm, draws + [play for play in spare if play is not None]
+        draws = [algorithm.evaluation_of(slot) for slot in algorithm.slots() if slot in out]
+        spare = [self._evaluated(t, space) for t in running if t.state == TrialState.RUNNING]
+        return algorithm, draws + [evaluation for evaluation in spare if evaluation is not None]
 
     def _mark(self, study: Study, space: Space, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
         """What this sampler's draws come from: settings, space, the number behind the coins."""
@@ -447,7 +353,7 @@ class DUETSSampler(RewardSampler):
         algorithm, _ = self._synchronised(study, space, None)
         self._show(study, algorithm)
         view = copy.copy(algorithm)
-        view.plays = self._values(study.get_trials(deepcopy=False), space)
+        view.evaluations = self._values(study.get_trials(deepcopy=False), space)
         return view.recommendation()
 
     def _show(self, study: Study, algorithm: DUETS) -> None:
@@ -459,10 +365,10 @@ class DUETSSampler(RewardSampler):
                 study.set_user_attr(SUMMARY_ATTR, summary)
 
 
-def _slot_of(play: Play) -> Slot | None:
-    if play.epoch is None or play.agent is None or play.draw is None:
+def _slot_of(evaluation: Evaluation) -> Slot | None:
+    if evaluation.epoch is None or evaluation.agent is None or evaluation.draw is None:
         return None
-    return play.epoch, play.agent, play.draw
+    return evaluation.epoch, evaluation.agent, evaluation.draw
 
 
 def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
@@ -554,7 +460,7 @@ def _sorted_out(
             continue
         if trial.state.is_finished() and not _has_value(trial):
             own.lost.setdefault(slot, set()).add(trial.number)
-        elif _is_open(slot, algorithm) and _plays(own, trial, slot, algorithm):
+        elif _is_open(slot, algorithm) and _evaluations(own, trial, slot, algorithm):
             holding.setdefault(slot, {})[trial.number] = trial
         elif _is_open(slot, algorithm):
             own.lost.setdefault(slot, set()).add(trial.number)
@@ -564,29 +470,33 @@ def _sorted_out(
 
 def _is_open(slot: Slot, algorithm: DUETS) -> bool:
     """Whether a slot is a draw of the open epoch."""
-    (epoch, agent, draw), party = slot, algorithm.party
-    return epoch == party.j and 0 <= agent < party.config.n_agents and 0 <= draw < party.T_j
+    (epoch, agent, draw), public_state = slot, algorithm.public_state
+    return (
+        epoch == public_state.j
+        and 0 <= agent < public_state.config.n_agents
+        and 0 <= draw < public_state.T_j
+    )
 
 
-def _plays(own: StudyState, trial: FrozenTrial, slot: Slot, algorithm: DUETS) -> bool:
+def _evaluations(own: StudyState, trial: FrozenTrial, slot: Slot, algorithm: DUETS) -> bool:
     """Whether a trial plays its draw of the open epoch; what is not suggested yet may follow."""
     if not set(algorithm.space) <= set(trial.params):
         return not trial.state.is_finished()
     if trial.number not in own.at or not trial.state.is_finished():
-        own.at[trial.number] = _at(trial, algorithm.play_of(slot), algorithm.space)
+        own.at[trial.number] = _at(trial, algorithm.evaluation_of(slot), algorithm.space)
     return own.at[trial.number]
 
 
-def _at(trial: FrozenTrial, play: Play, space: Space) -> bool:
+def _at(trial: FrozenTrial, evaluation: Evaluation, space: Space) -> bool:
     """Whether a trial's parameters are those of a play."""
     params = {name: trial.params[name] for name in space}
-    if params == space.decode(play.x):
+    if params == space.decode(evaluation.x):
         return True
     try:
         x = space.encode(params)
     except ValueError:  # a choice that the space does not know
         return False
-    return bool(np.allclose(space.snap(x), play.x, rtol=0.0, atol=1e-9))
+    return bool(np.allclose(space.snap(x), evaluation.x, rtol=0.0, atol=1e-9))
 
 
 def _close_epochs(
@@ -604,12 +514,12 @@ def _close_epochs(
         worst = algorithm.worst(_known(algorithm, done.values()))
         if not slots or not set(slots) <= set(done) | lost or (lost and worst is None):
             return unread, held
-        plays = [algorithm.play_of(slot) for slot in slots]
-        for slot, play in zip(slots, plays, strict=True):
+        evaluations = [algorithm.evaluation_of(slot) for slot in slots]
+        for slot, evaluation in zip(slots, evaluations, strict=True):
             if slot in done:
-                algorithm.tell(play, float(done[slot].value or 0.0))
+                algorithm.tell(evaluation, float(done[slot].value or 0.0))
             elif worst is not None:
-                algorithm.give_up(play, worst)
+                algorithm.give_up(evaluation, worst)
         told = {trial.number for trial in done.values()}
         own.read(list(done.values()))
         own.at.clear()
@@ -620,13 +530,15 @@ def _close_epochs(
 def _known(algorithm: DUETS, owners: Iterable[FrozenTrial]) -> list[float]:
     """Values that the worst one is taken of: of this epoch's draws, or of those before."""
     now = [float(trial.value or 0.0) for trial in owners]
-    return now or [value for play, value in algorithm.plays if play.epoch is not None]
+    return now or [
+        value for evaluation, value in algorithm.evaluations if evaluation.epoch is not None
+    ]
 
 
 def _waits(trial: FrozenTrial, own: StudyState, algorithm: DUETS, held: _Holders) -> bool:
     """Whether a finished trial's value has to wait for its epoch to be done."""
     slot = _draw_of(trial, own.mark)
-    if slot is None or not _has_value(trial) or algorithm.party.finished:
+    if slot is None or not _has_value(trial) or algorithm.public_state.finished:
         return False
     return trial.number in held.candidates or slot[0] > algorithm.epoch
 
@@ -672,25 +584,18 @@ def _is_fixed(trial: FrozenTrial, space: Space) -> bool:
     return bool(set(trial.system_attrs.get("fixed_params", ())) & set(space))
 
 
-def _first_params(study: Study, slot: Slot, play: Play, space: Space) -> dict[str, Any] | None:
+def _first_params(
+    study: Study, slot: Slot, evaluation: Evaluation, space: Space
+) -> dict[str, Any] | None:
     """Parameters of an earlier trial of a draw, without any rounding error."""
     for trial in _of_draw(study.get_trials(deepcopy=False), slot):
-        if set(space) <= set(trial.params) and _at(trial, play, space):
+        if set(space) <= set(trial.params) and _at(trial, evaluation, space):
             return {name: trial.params[name] for name in space}
     return None
 
 
 def _of_draw(trials: Iterable[FrozenTrial], slot: Slot) -> Iterable[FrozenTrial]:
     return (trial for trial in trials if _read_slot(trial, DRAW_ATTR) == slot)
-
-
-def _horizon(n_trials: int | None, n_agents: int) -> int | None:
-    """Plays of one agent, T."""
-    if n_trials is None:
-        return None
-    _check_whole("n_trials", n_trials, 1)
-    _check_whole("n_agents", n_agents, 1)
-    return -(-int(n_trials) // int(n_agents))
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:

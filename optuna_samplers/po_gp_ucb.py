@@ -25,16 +25,17 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers._study import refuse_multi_objective, show_guarantee, whole
 from optuna_samplers._transcript import Learner, TranscriptSampler
 from optuna_samplers._witness import StudyWitness
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
-    RowsConfig,
     row_space,
     rows_config,
 )
+from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsSettings
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
 
 if TYPE_CHECKING:
@@ -56,6 +57,23 @@ _TURNS = 8
 """How often a worker takes another row because a second one took the same at the same moment."""
 
 
+@settings(eq=False)
+class _Settings(RowsSettings):
+    """Keywords of :class:`POGPUCBSampler`."""
+
+    Z: ReleasedTable | ArrayLike | str | Path = setting(
+        "What the curator released, n rows: a "
+        ":class:`~privbo_plugins.algorithms.po_gp_ucb.ReleasedTable`, the path of its file "
+        "(``.npz`` or ``.parquet``), or a bare matrix of shape (n, r), of which nothing is "
+        "claimed.",
+        kw_only=False,
+    )
+    seed: int | None = setting(
+        "Drives start-up rows, ties and other parameters, never noise.",
+        default=None,
+    )
+
+
 class POGPUCBSampler(TranscriptSampler):
     """GP-UCB over the rows of a table that a curator has released.
 
@@ -69,28 +87,7 @@ class POGPUCBSampler(TranscriptSampler):
     Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, ICML 2020,
     section 2; with a kernel that knows the noise in the rows.
 
-    Args:
-        Z: The curator's :class:`~privbo_plugins.algorithms.po_gp_ucb.ReleasedTable`, the path of
-            its file (.npz or .parquet), or a bare matrix, shape (n, r), of which nothing is
-            claimed.
-        noise_sd: Standard deviation of the noise in a bare matrix, in its units, >= 0; None for
-            0. A released table's certificate knows it.
-        parameter: Name of the integer parameter that numbers the rows from 0 to n - 1.
-        correction: How noise in the rows is taken into account: "posterior" (rows have the mean
-            and variance that the table shows), "kernel" (nothing is assumed of them) or "none".
-        lengthscale: l, in the table's units, > 0; None fits it to the answers.
-        signal_variance: Variance of the outcome's mean f, in squared outcome units, > 0; None
-            fits it.
-        noise_variance: Variance of an answer's own noise, in squared outcome units, > 0; None
-            fits it.
-        answer_variance: Known variance that the curator's randomising adds to an answer, in
-            squared outcome units, >= 0; None for what the certificate says, or 0.
-        mean: Prior mean of f, in outcome units; None takes the mean of the answers.
-        delta: Failure probability of the confidence intervals, in (0, 1); no privacy parameter.
-        beta_scale: Multiplies their width, > 0: smaller exploits sooner.
-        n_startup: Rows drawn at random before the model is asked, >= 1.
-        repeats: Whether a row may be asked again.
-        seed: Drives start-up rows, ties and other parameters, never noise.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range, for ``noise_sd`` beside a certificate,
@@ -116,44 +113,14 @@ class POGPUCBSampler(TranscriptSampler):
         ['row']
     """
 
-    def __init__(
-        self,
-        Z: ReleasedTable | ArrayLike | str | Path,
-        *,
-        noise_sd: float | None = None,
-        parameter: str = "row",
-        correction: str = RowsConfig.correction,
-        lengthscale: float | None = None,
-        signal_variance: float | None = None,
-        noise_variance: float | None = None,
-        answer_variance: float | None = None,
-        mean: float | None = None,
-        delta: float = RowsConfig.delta,
-        beta_scale: float = RowsConfig.beta_scale,
-        n_startup: int = RowsConfig.n_startup,
-        repeats: bool = RowsConfig.repeats,
-        seed: int | None = None,
-    ) -> None:
-        if not isinstance(parameter, str) or not parameter:
-            raise ValueError(f"parameter must be a name, got {parameter!r}.")
-        self._parameter, self._noise_sd = parameter, noise_sd
-        self._settings: dict[str, Any] = {
-            "correction": correction,
-            "lengthscale": lengthscale,
-            "signal_variance": signal_variance,
-            "noise_variance": noise_variance,
-            "answer_variance": answer_variance,
-            "mean": mean,
-            "delta": delta,
-            "beta_scale": beta_scale,
-            "n_startup": n_startup,
-            "repeats": repeats,
-        }
-        self._source = Path(Z).absolute() if isinstance(Z, str | Path) else Z
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        self._parameter, self._settings = given.parameter, given.of_the_model()
+        self._source = Path(given.Z).absolute() if isinstance(given.Z, str | Path) else given.Z
         self._digest: str | None = None
         self._claim: OutsourcedGuarantee | None = None
         self._load()
-        super().__init__(seed=seed)
+        super().__init__(seed=given.seed)
 
     def _load(self) -> None:
         """Makes the settings, from the file again if there is one."""
@@ -167,7 +134,7 @@ class POGPUCBSampler(TranscriptSampler):
                 f"{self._source} holds another table than when this sampler was made, so the rows "
                 "of a study may be other people's. Make a new sampler, and a new study."
             )
-        self._config = rows_config(table, self._noise_sd, **self._settings)
+        self._config = rows_config(table, **self._settings)
         self._digest, self._certificate = found, certificate
         self._space = row_space(self._config.n, self._parameter)
         self._distribution = IntDistribution(0, self._config.n - 1)
@@ -255,7 +222,7 @@ class POGPUCBSampler(TranscriptSampler):
         same at once, the one that writes later sees it; whoever sees it takes another, and leaves
         as many choices to the others as there are with lower numbers.
         """
-        avoided: list[Play] = []
+        avoided: list[Evaluation] = []
         for _ in range(_TURNS):
             trials = study.get_trials(deepcopy=False)
             model, out = self._synchronised(study, self._space, trial.number)
@@ -266,22 +233,22 @@ class POGPUCBSampler(TranscriptSampler):
             rivals = self._rivals(study, row, trial.number)
             if not rivals or row in {*self._told(trials), *map(self._row_at, taken)}:
                 break  # in the latter case the model knows that it repeats a row
-            avoided.append(self._play(row))
+            avoided.append(self._evaluation(row))
             for _ in [number for number in rivals if number < trial.number]:
                 next_choice = model.ask(trial.number, [*taken, *avoided])
-                avoided.append(self._play(self._row_at(next_choice)))
+                avoided.append(self._evaluation(self._row_at(next_choice)))
         return row
 
     # What trials say ----------------------------------------------------------------------------
 
-    def _play(self, row: int) -> Play:
-        return Play(self._space.encode({self._parameter: row}))
+    def _evaluation(self, row: int) -> Evaluation:
+        return Evaluation(self._space.encode({self._parameter: row}))
 
-    def _row_at(self, play: Play | None) -> int:
-        if play is None:
+    def _row_at(self, evaluation: Evaluation | None) -> int:
+        if evaluation is None:
             raise RuntimeError("The model of a released table never waits.")
-        assert play is not None  # the model never waits
-        return int(self._space.decode(play.x)[self._parameter])
+        assert evaluation is not None  # the model never waits
+        return int(self._space.decode(evaluation.x)[self._parameter])
 
     def _row_of(self, trial: FrozenTrial) -> int | None:
         """The row that a trial asks for; None if it names none of this table."""
@@ -300,19 +267,19 @@ class POGPUCBSampler(TranscriptSampler):
     def _told(self, trials: Sequence[FrozenTrial]) -> set[int | None]:
         return {self._row_of(trial) for trial in trials if _answered(trial)}
 
-    def _lost(self, trials: Sequence[FrozenTrial]) -> list[Play]:
+    def _lost(self, trials: Sequence[FrozenTrial]) -> list[Evaluation]:
         """Rows whose trials ended without an answer, too often."""
         failed = [self._row_of(t) for t in trials if t.state.is_finished() and not _answered(t)]
         lost = {row for row, n in Counter(failed).items() if row is not None and n >= ATTEMPTS}
-        return [self._play(row) for row in sorted(lost - self._told(trials))]
+        return [self._evaluation(row) for row in sorted(lost - self._told(trials))]
 
     def _new_algorithm(self, space: Space, maximize: bool) -> Learner:
         return POGPUCB(self._config, space, maximize=maximize, seed=self._seed)
 
-    def _played(self, trial: FrozenTrial, space: Space) -> Play | None:
+    def _evaluated(self, trial: FrozenTrial, space: Space) -> Evaluation | None:
         row = self._row_of(trial)
         if row is not None:
-            return self._play(row)
+            return self._evaluation(row)
         if self._parameter in trial.params and trial.state == TrialState.COMPLETE:
             raise SpaceChangedError(
                 f"Trial {trial.number} of this study names a row of another table. {self._rule}"
@@ -335,7 +302,7 @@ class POGPUCBSampler(TranscriptSampler):
         refuse_multi_objective(study, type(self).__name__)
         with self._lock:
             model, _ = self._synchronised(study, self._space, None)
-            return {self._parameter: self._row_at(Play(model.recommendation()))}
+            return {self._parameter: self._row_at(Evaluation(model.recommendation()))}
 
     def guarantee(self, study: Study) -> OutsourcedGuarantee:
         """What the table's certificate claims, after as many answers as trials have completed.

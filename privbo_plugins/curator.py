@@ -32,7 +32,7 @@ from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request
 from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWarning, VaultError
-from privbo_plugins.scrub import own_error, public_name
+from privbo_plugins.redaction import own_error, public_name
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.told import AnswerFile
 
@@ -210,7 +210,7 @@ def release(given: argparse.Namespace) -> None:
         outcome_mechanism=given.outcome_mechanism,
         outcome_delta=given.outcome_delta,
         vault=given.vault,
-        run=given.run,
+        run_name=given.run,
     )
     _check_released(given.out, curator)
     with tqdm(total=len(X), desc="noise", unit=" rows", file=sys.stderr, delay=1) as bar:
@@ -289,7 +289,7 @@ def _answer_once(given: argparse.Namespace) -> int:
     y = read_outcomes(given.data, given.outcome)
     curator = Curator.resume(
         vault=given.vault,
-        run=given.run,
+        run_name=given.run,
         outcomes=y,
         outcome_column=given.outcome,
         maximize=not given.minimize,
@@ -325,7 +325,7 @@ def report(given: argparse.Namespace) -> None:
     table = ReleasedTable.load(given.table)
     guarantee = table.guarantee()
     if given.vault is not None:
-        curator = Curator.resume(vault=given.vault, run=given.run)
+        curator = Curator.resume(vault=given.vault, run_name=given.run)
         if curator.certificate != table.certificate:
             raise ValueError(
                 f"{given.table.name} is not what this vault has released as {given.run!r}."

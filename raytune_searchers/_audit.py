@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
 
-from raytune_searchers._channel import Verdict
+from raytune_searchers._channel import TrialRecord
 
 OURS = frozenset({*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID}) - {
     "config",
@@ -26,7 +26,7 @@ def complaints(
     result: Mapping[str, Any],
     metric: str | None,
     parameters: Collection[str],
-    verdict: Verdict,
+    record: TrialRecord,
     plain: str,
 ) -> Iterator[str]:
     """Why nothing may be claimed for a run that shows this result; nothing if all is well.
@@ -35,21 +35,21 @@ def complaints(
         result: What Tune shows of a trial, flattened.
         metric: The search's.
         parameters: Names on the config's first level.
-        verdict: What the vault knows of the trial.
+        record: What the vault knows of the trial.
         plain: What is said of a value that never passed through the vault.
     """
     for name in foreign(result, metric, parameters):
-        if VOUCH.format(name) not in verdict.vouched:
+        if VOUCH.format(name) not in record.vouched:
             yield "results hold values under other names than the search's metric"
             break
     value = shown(result, metric)
     if value is None:
         return
-    if verdict.published is not None and not same(value, verdict.published):
+    if record.published is not None and not same(value, record.published):
         yield "a trial reported another value than was released"
-    elif verdict.published is None and verdict.entered:
+    elif record.published is None and record.entered:
         yield "a trial reported a value that was not released"
-    elif verdict.published is None:
+    elif record.published is None:
         yield plain
 
 
@@ -99,13 +99,13 @@ def same(told: Any, published: float) -> bool:
     return equal or (_is_nan(told) and math.isnan(published))
 
 
-def stored_verdict(metrics: Mapping[str, Any], report: Mapping[str, Any]) -> Verdict:
+def stored_record(metrics: Mapping[str, Any], report: Mapping[str, Any]) -> TrialRecord:
     """What a host's report says of the trial of a stored result."""
     trial = metrics.get(TRIAL_ID)
     mark = f"/{trial}"
     vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
     entered = trial in report.get("entered", (trial,))
-    return Verdict(report["published"].get(trial), entered, vouched, report["head"])
+    return TrialRecord(report["published"].get(trial), entered, vouched, report["head"])
 
 
 def flat(metrics: Mapping[str, Any], path: str = "") -> dict[str, Any]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayError
 
 from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.scrub import OWN_ERRORS
+from privbo_plugins.redaction import OWN_ERRORS
 
 Array = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class Gone:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TrialRecord:
     """What the vault knows of a trial that the host framework says has ended."""
 
     published: float | None
@@ -271,7 +271,7 @@ LOSSES = Gone(
         "vault in memory ends with its driver; then nothing more can be released), or the "
         "trainable was made by another search than the one that suggests: after a restore, take "
         "search = DPGIBOSearch.from_experiment(path) and search.private(trainable), or give both "
-        "searches the same vault= and run=."
+        "searches the same vault= and run_name=."
     ),
 )
 """What is said of a vault with losses."""

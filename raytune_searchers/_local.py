@@ -25,7 +25,7 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
-from raytune_searchers._actor import actor_name, anchor, connect, furthest, in_worker
+from privbo_plugins.settings import formerly
 from raytune_searchers._arguments import (
     check_target,
     checked_handle,
@@ -33,11 +33,12 @@ from raytune_searchers._arguments import (
     identify,
     private_url,
 )
-from raytune_searchers._audit import complaints, flat, stored_verdict
+from raytune_searchers._audit import complaints, flat, stored_record
 from raytune_searchers._channel import Channel
-from raytune_searchers._ledger import LedgerHost
-from raytune_searchers._plays import PLAIN, LedgerSettings, UserOf, wrap
+from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.base import actor_name, anchor, connect, furthest, in_worker
+from raytune_searchers.hosts.rewards import LedgerHost
 
 _NOT_COMPARED = (
     "what the trainable reported was not compared with the ledger: give the results to guarantee"
@@ -126,9 +127,9 @@ class Ledger:
         report = self._report(channel)
         for result in stored:
             metrics = dict(result.metrics or {})
-            verdict, shown = stored_verdict(metrics, report), flat(metrics)
+            record, shown = stored_record(metrics, report), flat(metrics)
             names = set(result.config or {})
-            for reason in complaints(shown, self._settings.metric, names, verdict, PLAIN):
+            for reason in complaints(shown, self._settings.metric, names, record, PLAIN):
                 channel.call("mark_unprotected", reason)
         if any(result.error is not None for result in stored):
             channel.call("failed")
@@ -136,17 +137,18 @@ class Ledger:
         guarantee: LocalGuarantee = self._report(channel, *notes)["guarantee"]
         return guarantee
 
-    def plays(self) -> list[Any]:
+    def evaluations(self) -> list[Any]:
         """Rows of the ledger, for tests."""
         return list(self._connect().call("ledger"))
 
 
+@formerly(run="run_name", reward_range="value_range")
 def ldp_trainable(
     trainable: Trainable,
     *,
     epsilon: float,
     bound: float | None = None,
-    reward_range: tuple[float, float] | None = None,
+    value_range: tuple[float, float] | None = None,
     mechanism: str = DEFAULT_MECHANISM,
     delta: float | None = None,
     metric: str = "reward",
@@ -154,7 +156,7 @@ def ldp_trainable(
     user_id: UserOf | None = None,
     user_budget: float | None = None,
     vault: str | None = None,
-    run: str | None = None,
+    run_name: str | None = None,
     noise: NoiseSource | None = None,
 ) -> Any:
     """Makes every trial of any searcher locally private: each trial is one user's reward.
@@ -173,7 +175,7 @@ def ldp_trainable(
             arguments by ``tune.with_parameters``.
         epsilon: Privacy parameter of one reward, > 0 and finite.
         bound: Rewards are clipped to [-bound, bound] (the paper's B + R).
-        reward_range: Or to (low, high), which is less noise for the same epsilon where rewards
+        value_range: Or to (low, high), which is less noise for the same epsilon where rewards
             have one sign. Exactly one of the two, from public knowledge.
         mechanism: "laplace" (the paper's CTL), "duchi", "piecewise", "hybrid" or "gaussian".
         delta: For "gaussian" only: it is (epsilon, delta)-LDP.
@@ -186,8 +188,8 @@ def ldp_trainable(
             ``user_id``. A play beyond it is refused before the trainable runs.
         vault: Where users' plays are counted (never a raw reward goes there): None for the memory
             of an actor, which ends with the driver, or a database URL, or ``env:NAME``.
-        run: Name of the run in the database; None makes one. Needed to go on with a ledger after
-            ``Tuner.restore``.
+        run_name: Name of the run in the database; None makes one. Needed to go on with a ledger
+            after ``Tuner.restore``.
         noise: For tests only; what was released with it is reported as unprotected.
 
     Returns:
@@ -200,7 +202,7 @@ def ldp_trainable(
 
     Example:
         >>> private = ldp_trainable(
-        ...     lambda config: 1 - abs(config["x"] - 0.5), epsilon=1.0, reward_range=(0, 1)
+        ...     lambda config: 1 - abs(config["x"] - 0.5), epsilon=1.0, value_range=(0, 1)
         ... )
         >>> private.mechanism.epsilon
         1.0
@@ -208,7 +210,7 @@ def ldp_trainable(
         >>> # print(private.guarantee(results))
     """
     made = make_mechanism(
-        epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
+        epsilon, bound=bound, value_range=value_range, mechanism=mechanism, delta=delta
     )
     if metric is None or mode is None:
         raise ValueError("ldp_trainable needs a metric and a mode of its own.")
@@ -216,7 +218,7 @@ def ldp_trainable(
     check_user_budget(made, user_budget)
     handle = checked_handle(vault)
     settings = LedgerSettings(
-        checked_run(run, handle),
+        checked_run(run_name, handle),
         made,
         user_budget,
         metric,

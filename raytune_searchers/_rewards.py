@@ -18,7 +18,7 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play, RewardAlgorithm
+from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
@@ -27,12 +27,12 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
-from raytune_searchers._ledger import LedgerHost
-from raytune_searchers._lifecycle import OnTune
-from raytune_searchers._plays import PLAIN, LedgerSettings, UserOf, wrap
-from raytune_searchers._search import HostedSearch
+from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
+from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import OnTune
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.rewards import LedgerHost
 
 Array = NDArray[np.float64]
 
@@ -97,7 +97,7 @@ class RewardSearch(HostedSearch):
         user_budget: float | None = None,
         seed: int | None = None,
         vault: str | None = None,
-        run: str | None = None,
+        run_name: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
         if mechanism is not None:
@@ -110,7 +110,7 @@ class RewardSearch(HostedSearch):
             max_concurrent=max_concurrent,
             seed=secrets.randbits(32) if seed is None else int(seed),
             vault=vault,
-            run=run,
+            run_name=run_name,
             noise=noise,
         )
         self.mechanism = mechanism
@@ -118,7 +118,7 @@ class RewardSearch(HostedSearch):
         self._model: RewardAlgorithm | None = None
         self._transcript: dict[str, Any] = {"plays": []}
         self._asked = 0
-        self._plays: dict[str, Play] = {}  # of trials that have not shown anything yet
+        self._evaluations: dict[str, Evaluation] = {}  # of trials that have not shown anything yet
         self._begun: tuple[int, Array] | None = None  # the last epoch of replays, and where
         self._learnt: set[str] = set()
         if self._space is not None:
@@ -152,7 +152,7 @@ class RewardSearch(HostedSearch):
     ) -> bool:
         """Takes what the Tuner knows; False if it holds another space than the search's own."""
         self._transcript, self._model = self._shown_so_far(), None  # the mode may be another
-        self._plays.clear()
+        self._evaluations.clear()
         taken = super().set_search_properties(metric, mode, config, **spec)
         if taken and self._space is not None:
             self._algorithm(self._config, self._space.space)
@@ -187,31 +187,39 @@ class RewardSearch(HostedSearch):
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
         if self.mechanism is not None:
             self._open()  # trials look for it
-        play = self._play(space)
-        if play is None:
+        evaluation = self._evaluation(space)
+        if evaluation is None:
             return "wait", None
         self._asked += 1
-        self._plays[trial_id] = play
-        return "ask", play.x
+        self._evaluations[trial_id] = evaluation
+        return "ask", evaluation.x
 
-    def _play(self, space: TuneSpace) -> Play | None:
+    def _evaluation(self, space: TuneSpace) -> Evaluation | None:
         """What the next trial plays, or None to wait."""
         # Of the trials that are out, a restore may have dropped those that have not reported yet.
         may_wait = bool(self._here)
-        play = self._learned(space).ask(self._asked, self._out(self._live), may_wait=may_wait)
-        return None if play is None else replace(play, x=self._where(play, space))
+        evaluation = self._learned(space).ask(
+            self._asked, self._out(self._live), may_wait=may_wait
+        )
+        return (
+            None if evaluation is None else replace(evaluation, x=self._where(evaluation, space))
+        )
 
-    def _out(self, trials: Iterable[str]) -> list[Play]:
+    def _out(self, trials: Iterable[str]) -> list[Evaluation]:
         """What these trials play."""
-        return [self._plays[trial] for trial in trials if trial in self._plays]
+        return [self._evaluations[trial] for trial in trials if trial in self._evaluations]
 
-    def _where(self, play: Play, space: TuneSpace) -> Array:
+    def _where(self, evaluation: Evaluation, space: TuneSpace) -> Array:
         """The play's point: a replay's is that of its epoch, to the last bit."""
         begun = self._begun
-        if begun is not None and play.epoch == begun[0]:
-            return begun[1] if np.allclose(play.x, begun[1], rtol=0, atol=1e-8) else play.x
-        x = self._listed(space) if self._points else play.x
-        self._begun = None if play.epoch is None else (play.epoch, x)
+        if begun is not None and evaluation.epoch == begun[0]:
+            return (
+                begun[1]
+                if np.allclose(evaluation.x, begun[1], rtol=0, atol=1e-8)
+                else evaluation.x
+            )
+        x = self._listed(space) if self._points else evaluation.x
+        self._begun = None if evaluation.epoch is None else (evaluation.epoch, x)
         return x
 
     def _listed(self, space: TuneSpace) -> Array:
@@ -228,14 +236,16 @@ class RewardSearch(HostedSearch):
         error: bool,
     ) -> None:
         # A trial that failed may be run again by a restored experiment: it plays the same.
-        play = self._plays.get(trial_id) if error else self._plays.pop(trial_id, None)
+        evaluation = (
+            self._evaluations.get(trial_id) if error else self._evaluations.pop(trial_id, None)
+        )
         if self.mechanism is not None:
-            verdict = self._audit(trial_id, result)
-            if error and verdict.entered:
+            record = self._audit(trial_id, result)
+            if error and record.entered:
                 self._call("failed")
         value = as_float(shown(result, self._metric))
         if not error and value is not None and math.isfinite(value):
-            self._learn(trial_id, play, result, value)
+            self._learn(trial_id, evaluation, result, value)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Looks at what was reported, if anything is promised of it."""
@@ -245,18 +255,18 @@ class RewardSearch(HostedSearch):
             self._here.add(trial_id)
 
     def _learn(
-        self, trial_id: str, play: Play | None, result: Mapping[str, Any], value: float
+        self, trial_id: str, evaluation: Evaluation | None, result: Mapping[str, Any], value: float
     ) -> None:
         """Tells the algorithm once what a trial has shown, wherever its configuration is from."""
         if trial_id in self._learnt:
             return
-        if play is None:
+        if evaluation is None:
             x = self._told_point(result)
             if x is None:
                 return
-            play = Play(x)
+            evaluation = Evaluation(x)
         self._learnt.add(trial_id)
-        self._learned(self._ready()).tell(play, value)
+        self._learned(self._ready()).tell(evaluation, value)
 
     # The ledger -----------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ray.train._internal.session import get_session
 
 from privbo_plugins.errors import PrivacyError
+from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.returned import as_losses
-from privbo_plugins.scrub import attempt, retold
 from raytune_searchers._audit import VOUCH, flat
 from raytune_searchers._channel import Channel, Entry, loss_channel
 from raytune_searchers._space import TuneSpace
@@ -71,7 +71,7 @@ class PublicReportError(PrivacyError, ValueError):
 
 
 @dataclass(frozen=True)
-class Turn:
+class Publication:
     """One trial's way from what its function returns to what may be published of it.
 
     Attributes:
@@ -100,7 +100,7 @@ class Turn:
 class _Running:
     """The trial that this process is running: Tune runs one at a time in a worker."""
 
-    def __init__(self, turn: Turn, report: Any) -> None:
+    def __init__(self, turn: Publication, report: Any) -> None:
         self.turn, self.report = turn, report
         self.public: dict[str, Any] = {}
 
@@ -150,7 +150,7 @@ def make_private(trainable: Trainable, name: str) -> Trainable:
     return keep_private(trainable, functools.partial(_begin, name))
 
 
-def _begin(name: str, config: dict[str, Any]) -> tuple[Turn, None]:
+def _begin(name: str, config: dict[str, Any]) -> tuple[Publication, None]:
     """A trial whose vector of losses goes to a vault."""
     trial, channel = trial_id(), loss_channel(name)
     entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
@@ -162,12 +162,12 @@ def _begin(name: str, config: dict[str, Any]) -> tuple[Turn, None]:
         return channel.tell(trial, np.asarray(x), losses)
 
     return (
-        Turn(trial, entry.metric, channel, entry.value, entry.public, as_losses, release),
+        Publication(trial, entry.metric, channel, entry.value, entry.public, as_losses, release),
         None,
     )
 
 
-Begin = Callable[[dict[str, Any]], tuple[Turn | None, BaseException | None]]
+Begin = Callable[[dict[str, Any]], tuple[Publication | None, BaseException | None]]
 """From a config to a trial's turn, or to the exception that ends it."""
 
 
@@ -250,7 +250,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
     return (None, failure) if failure is not None else (_result(turn, value, running.public), None)
 
 
-def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Turn | None, Any]:
+def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, Any]:
     try:
         _refuse_nesting()
         return begin(config)
@@ -258,7 +258,7 @@ def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Turn | None, Any]:
         return None, retold(error)
 
 
-def _result(turn: Turn, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
+def _result(turn: Publication, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
     """The released value beside what was vouched for: schedulers insist on their metric."""
     shown = {name: value for name, value in public.items() if name != "checkpoint"}
     return {**shown, turn.metric: value}
@@ -312,7 +312,7 @@ def _converted(
     return attempt(lambda: convert(returned), own_words)
 
 
-def _released(turn: Turn, private: Any) -> tuple[float, Any]:
+def _released(turn: Publication, private: Any) -> tuple[float, Any]:
     try:
         return turn.release(private), None
     except BaseException as error:  # a library's panic is no Exception, and may quote its input

@@ -22,14 +22,12 @@ from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
-from raytune_searchers._actor import Anchor, _found_actor, anchor
-from raytune_searchers._agents import AgentHost, AgentSettings, Standing
+from privbo_plugins.settings import setting, settings, takes
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
-from raytune_searchers._federation import ServerHost, ServerSettings, Status
-from raytune_searchers._lifecycle import FINISHED, HOPELESS, merged
-from raytune_searchers._search import HostedSearch
+from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import FINISHED, HOPELESS, merged
 from raytune_searchers._shell import (
     AGENT,
     AGENTS,
@@ -42,6 +40,9 @@ from raytune_searchers._shell import (
 )
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
+from raytune_searchers.hosts.base import Anchor, _found_actor, anchor
+from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
 
 _ATTEMPTS = 3
 """Trials of one round of one agent, after which it counts as done without a value."""
@@ -72,7 +73,7 @@ _FAILED_NOTE = (
 _LEFT_NOTE = "agents were left out after their host's process had ended"
 
 
-class _Crew:
+class _AgentHost:
     """The driver's way to one host of agents; it never waits for one, and is never pickled."""
 
     def __init__(self, own: Anchor, members: Sequence[int]) -> None:
@@ -116,6 +117,74 @@ class _Crew:
         return None
 
 
+@settings(eq=False)
+class _Settings:
+    """Keywords of :class:`DPFTSDESearch`."""
+
+    config: FederationConfig = setting(
+        "The federation's public settings. Agents run ``n_startup`` trials before their "
+        "first round.",
+        kw_only=False,
+    )
+    search_space: Mapping[str, Any] = setting("Tune domains, nested or not, and constants.")
+    mode: str = setting('"max" if large values are good, "min" if small ones are.', default="max")
+    n_trials: int = setting(
+        "Trials of each agent, more than ``config.n_startup``.",
+        default=40,
+        was="trials_per_agent",
+    )
+    agents: Sequence[str] | None = setting(
+        'Names of the agents, as many as ``config.n_agents``: letters, digits, "_", "-", '
+        '"."; None for their numbers from 0. They are public.',
+        default=None,
+    )
+    hosts: int | str = setting(
+        'Number of processes that agents share, so many trials run at once; or "agent" for '
+        "one each. Agents that share a host share a process and its memory: for owners who "
+        'do not trust each other, take "agent". Hosts run on the driver\'s machine; a trial '
+        "holds the CPU for them, and they are given no GPU.",
+        default=2,
+    )
+    deadline: float | None = setting(
+        "Seconds from the first vector of a round after which it closes without those that "
+        "have not sent; None waits for ever.",
+        default=60.0,
+    )
+    hold: bool = setting(
+        "Run rounds on the server's own clock, one every ``deadline`` seconds, whoever "
+        "sends. Tune hands out trials by who is behind, so who sends when stays public.",
+        default=False,
+    )
+    vault: str | None = setting(
+        "Where ledger and broadcasts are kept: None for the memory of the server's actor, "
+        "which ends with the driver, or ``sqlite:///server.db``, "
+        "``postgresql://user@host/db``, ``env:NAME``.",
+        default=None,
+    )
+    agent_vaults: str | None = setting(
+        "Where each agent's trials are kept: None for its host's memory, or a URL with "
+        "``{agent}`` in it, such as ``sqlite:////private/{agent}.db``, or ``env:NAME`` for "
+        "one. Agents whose host ends go on from there.",
+        default=None,
+    )
+    log_to: str | None = setting(
+        "What objectives print, log and raise: None drops it, or a path with ``{agent}``, "
+        'mode 0600; needs ``hosts="agent"``, because a process has one output. Ray\'s own '
+        "logs never get it.",
+        default=None,
+    )
+    seed: int | None = setting("Drives points and draws, never noise.", default=None)
+    run_name: str | None = setting(
+        "Name of the run in the databases; None makes one.",
+        default=None,
+        was="run",
+    )
+    noise: NoiseSource | None = setting(
+        "For tests only; a run with it is reported as unprotected.",
+        default=None,
+    )
+
+
 class DPFTSDESearch(HostedSearch):
     """A whole federation in one experiment: each agent tunes its own objective on its own data.
 
@@ -134,34 +203,7 @@ class DPFTSDESearch(HostedSearch):
     one. ``ResultGrid.get_best_result`` means nothing here: an agent learns its best configuration
     through ``finish`` of :meth:`private`, or reads :func:`agent_trials`.
 
-    Args:
-        config: The federation's public settings. Agents run ``n_startup`` trials before their
-            first round.
-        search_space: Tune domains, nested or not, and constants.
-        mode: "max" if large values are good, "min" if small ones are.
-        trials_per_agent: Trials of each agent, more than ``config.n_startup``.
-        agents: Names of the agents, as many as ``config.n_agents``: letters, digits, "_", "-",
-            "."; None for their numbers from 0. They are public.
-        hosts: Number of processes that agents share, so many trials run at once; or "agent" for
-            one each. Agents that share a host share a process and its memory: for owners who do
-            not trust each other, take "agent". Hosts run on the driver's machine; a trial holds
-            the CPU for them, and they are given no GPU.
-        deadline: Seconds from the first vector of a round after which it closes without those
-            that have not sent; None waits for ever.
-        hold: Run rounds on the server's own clock, one every ``deadline`` seconds, whoever sends.
-            Tune hands out trials by who is behind, so who sends when stays public.
-        vault: Where ledger and broadcasts are kept: None for the memory of the server's actor,
-            which ends with the driver, or ``sqlite:///server.db``, ``postgresql://user@host/db``,
-            ``env:NAME``.
-        agent_vaults: Where each agent's trials are kept: None for its host's memory, or a URL
-            with ``{agent}`` in it, such as ``sqlite:////private/{agent}.db``, or ``env:NAME`` for
-            one. Agents whose host ends go on from there.
-        log_to: What objectives print, log and raise: None drops it, or a path with ``{agent}``,
-            mode 0600; needs ``hosts="agent"``, because a process has one output. Ray's own logs
-            never get it.
-        seed: Drives points and draws, never noise.
-        run: Name of the run in the databases; None makes one.
-        noise: For tests only; a run with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
@@ -172,7 +214,7 @@ class DPFTSDESearch(HostedSearch):
         >>> search = DPFTSDESearch(
         ...     FederationConfig(n_agents=4, epsilon=4.0, n_rounds=3, n_startup=2),
         ...     search_space={"C": tune.loguniform(1e-4, 10)},
-        ...     trials_per_agent=5,
+        ...     n_trials=5,
         ... )
         >>> private = search.private(lambda agent, config: -abs(config["C"] - agent))
         >>> # tune.Tuner(
@@ -185,52 +227,32 @@ class DPFTSDESearch(HostedSearch):
     _PLAIN = _MORE
     _WRAP = _OUTSIDE
 
-    def __init__(
-        self,
-        config: FederationConfig,
-        *,
-        search_space: Mapping[str, Any],
-        mode: str = "max",
-        trials_per_agent: int = 40,
-        agents: Sequence[str] | None = None,
-        hosts: int | str = 2,
-        deadline: float | None = 60.0,
-        hold: bool = False,
-        vault: str | None = None,
-        agent_vaults: str | None = None,
-        log_to: str | None = None,
-        seed: int | None = None,
-        run: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
-        _check_rounds(config, trials_per_agent, deadline, hold)
-        self._config, self._trials = config, trials_per_agent
-        self._names = _checked_agents(agents, config.n_agents)
-        self._n_hosts = _checked_hosts(hosts, config.n_agents)
-        self._deadline, self._hold = deadline, hold
-        self._agent_vaults, self._log_to = checked_template(agent_vaults), log_to
-        if log_to is not None and ("{agent}" not in log_to or self._n_hosts < config.n_agents):
-            raise ValueError(
-                "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
-                "host share its output, and one would read what another's objective prints. Got "
-                f"log_to={log_to!r} with {self._n_hosts} hosts for {config.n_agents} agents."
-            )
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        config, run_name, seed = given.config, given.run_name, given.seed
+        _check_rounds(config, given.n_trials, given.deadline, given.hold)
+        self._config, self._trials = config, given.n_trials
+        self._names = _checked_agents(given.agents, config.n_agents)
+        self._n_hosts = _checked_hosts(given.hosts, config.n_agents)
+        self._deadline, self._hold = given.deadline, given.hold
+        self._agent_vaults = checked_template(given.agent_vaults)
+        self._log_to = _checked_log(given.log_to, self._n_hosts, config.n_agents)
         self._attempts: dict[tuple[int, int], int] = {}
         self._out: set[int] = set()
         super().__init__(
             metric=RELEASED,
-            mode=mode,
-            search_space=search_space,
+            mode=given.mode,
+            search_space=given.search_space,
             points_to_evaluate=None,
             max_concurrent=None,
             seed=secrets.randbits(32) if seed is None else int(seed),
-            vault=vault,
-            run=None if vault is None else run,
-            noise=noise,
+            vault=given.vault,
+            run_name=None if given.vault is None else run_name,
+            noise=given.noise,
         )
-        if run is not None and self._handle is None:
-            self._run = checked_run(run, self._agent_vaults)
-            self._attach(may_begin=True, noise=noise)
+        if run_name is not None and self._handle is None:
+            self._run = checked_run(run_name, self._agent_vaults)
+            self._attach(may_begin=True, noise=given.noise)
 
     # State ----------------------------------------------------------------------------------
 
@@ -241,8 +263,8 @@ class DPFTSDESearch(HostedSearch):
 
     def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
         super()._attach(may_begin=may_begin, noise=noise)
-        self._crews = [
-            _Crew(anchor(name, AgentHost, may_begin=may_begin), range(i, len(self._names), n))
+        self._agent_hosts = [
+            _AgentHost(anchor(name, AgentHost, may_begin=may_begin), range(i, len(self._names), n))
             for i, (name, n) in enumerate(self._host_names())
         ]
         self._alone = False
@@ -256,7 +278,7 @@ class DPFTSDESearch(HostedSearch):
     def __getstate__(self) -> dict[str, Any]:
         """A handle, public settings, and which rounds of whom are out: nothing of an agent's."""
         state = super().__getstate__()
-        for name in ("_crews", "_alone", "_since"):
+        for name in ("_agent_hosts", "_alone", "_since"):
             del state[name]
         return state
 
@@ -269,8 +291,8 @@ class DPFTSDESearch(HostedSearch):
         with suppress(VaultError):  # what is gone is told of where something is asked of it
             if ray.is_initialized():
                 self._open()
-                for crew in self._crews:
-                    self._actor(crew)
+                for host in self._agent_hosts:
+                    self._actor(host)
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -334,8 +356,8 @@ class DPFTSDESearch(HostedSearch):
             self._refresh()
             known = [
                 (standing.done, agent)
-                for crew in self._idle()
-                for agent, standing in crew.standings.items()
+                for host in self._idle()
+                for agent, standing in host.standings.items()
                 if standing.ready
             ]
             if known:
@@ -345,11 +367,11 @@ class DPFTSDESearch(HostedSearch):
                 return None
             time.sleep(_PAUSE)
 
-    def _idle(self) -> list[_Crew]:
+    def _idle(self) -> list[_AgentHost]:
         """Hosts of which it is known that they run no trial."""
         busy = self._running()
-        left = [crew for crew in self._crews if not self._out.issuperset(crew.members)]
-        return [crew for crew in left if not crew.stale and not busy & set(crew.members)]
+        left = [host for host in self._agent_hosts if not self._out.issuperset(host.members)]
+        return [host for host in left if not host.stale and not busy & set(host.members)]
 
     def _running(self) -> set[int]:
         """Agents with a trial that is out.
@@ -362,18 +384,18 @@ class DPFTSDESearch(HostedSearch):
 
     def _is_over(self, trial: str) -> bool:
         agent, number = map(int, self._live[trial])
-        crew = self._crew_of(agent)
-        standing = crew.standings.get(agent)
+        host = self._host_of(agent)
+        standing = host.standings.get(agent)
         if standing is None or standing.done > number:
             return standing is not None
-        return not crew.stale and crew.known_at > self._since.get(trial, 0.0) + _DROPPED
+        return not host.stale and host.known_at > self._since.get(trial, 0.0) + _DROPPED
 
     def _over(self) -> bool:
         """Whether every agent has done its trials, or was left out."""
         done = {
             agent
-            for crew in self._crews
-            for agent, standing in crew.standings.items()
+            for host in self._agent_hosts
+            for agent, standing in host.standings.items()
             if standing.done >= self._trials
         }
         return len(done | self._out) == len(self._names)
@@ -392,7 +414,7 @@ class DPFTSDESearch(HostedSearch):
         error: bool,
     ) -> None:
         if x is not None:
-            self._crew_of(int(x[0])).change()
+            self._host_of(int(x[0])).change()
         if x is not None and error:
             place = int(x[0]), int(x[1])
             self._attempts[place] = self._attempts.get(place, 0) + 1
@@ -466,70 +488,70 @@ class DPFTSDESearch(HostedSearch):
     def _refresh(self) -> None:
         """Asks hosts where their agents are, and takes the answers that are there."""
         status, futures = self._status(), {}
-        for crew in self._crews:
-            if self._out.issuperset(crew.members) or crew.settled(status):
+        for host in self._agent_hosts:
+            if self._out.issuperset(host.members) or host.settled(status):
                 continue
             try:
-                futures[crew.ask(self._actor(crew), status, self._skipped(crew))] = crew
+                futures[host.ask(self._actor(host), status, self._skipped(host))] = host
             except Exception as error:  # Ray's, and what handles of an ended Ray raise
-                self._fails(crew, error)
+                self._fails(host, error)
         if futures:
             heard, _ = ray.wait(list(futures), num_returns=len(futures), timeout=_PAUSE)
             for future in heard:
                 self._hear(futures[future])
 
-    def _skipped(self, crew: _Crew) -> dict[int, int]:
+    def _skipped(self, host: _AgentHost) -> dict[int, int]:
         spent = [place for place, n in self._attempts.items() if n >= _ATTEMPTS]
-        return {agent: number for agent, number in sorted(spent) if agent in crew.members}
+        return {agent: number for agent, number in sorted(spent) if agent in host.members}
 
-    def _hear(self, crew: _Crew) -> None:
+    def _hear(self, host: _AgentHost) -> None:
         try:
-            refused = crew.hear()
+            refused = host.hear()
         except ActorUnavailableError:  # Ray is restarting it
-            crew.change()
+            host.change()
         except RayError as error:
-            self._fails(crew, error)
+            self._fails(host, error)
         else:
             if refused is not None:
-                self._leave(crew, refused)
+                self._leave(host, refused)
 
-    def _fails(self, crew: _Crew, error: Exception) -> None:
+    def _fails(self, host: _AgentHost, error: Exception) -> None:
         """A host has ended: with a database for its agents another one takes its place."""
-        crew.change()
+        host.change()
         if self._agent_vaults is not None:
-            crew.own.actor = None
+            host.own.actor = None
             return
-        if crew.own.actor is None and not crew.standings:  # nothing was ever begun here
+        if host.own.actor is None and not host.standings:  # nothing was ever begun here
             raise VaultError(AGENTS.lost) from error
-        self._leave(crew, AGENTS.lost)
+        self._leave(host, AGENTS.lost)
 
-    def _leave(self, crew: _Crew, why: str) -> None:
-        names = ", ".join(str(self._names[agent]) for agent in crew.members)
-        self._out |= set(crew.members)
+    def _leave(self, host: _AgentHost, why: str) -> None:
+        names = ", ".join(str(self._names[agent]) for agent in host.members)
+        self._out |= set(host.members)
         with suppress(VaultError):
             self._call("note", _LEFT_NOTE)
-            for agent in crew.members:
+            for agent in host.members:
                 self._call("leave", agent)
         warnings.warn(f"These agents are left out: {names}. {why}", UserWarning, stacklevel=2)
 
-    def _crew_of(self, agent: int) -> _Crew:
-        return self._crews[agent % self._n_hosts]
+    def _host_of(self, agent: int) -> _AgentHost:
+        return self._agent_hosts[agent % self._n_hosts]
 
-    def _actor(self, crew: _Crew) -> Any:
+    def _actor(self, host: _AgentHost) -> Any:
         """A host's actor, begun where that is allowed: in memory once, by whoever made it."""
-        own, durable = crew.own, self._agent_vaults is not None
+        own, durable = host.own, self._agent_vaults is not None
         with own.lock:
             if own.actor is None and not durable and not own.may_begin:
                 return _found_actor(own)
             if own.actor is None:
                 own.may_begin = False
-                own.actor = self._begin(crew)
+                own.actor = self._begin(host)
             return own.actor
 
-    def _begin(self, crew: _Crew) -> Any:
+    def _begin(self, host: _AgentHost) -> Any:
         durable = self._agent_vaults is not None
         remote = ray.remote(HostActor).options(
-            name=crew.own.name,
+            name=host.own.name,
             namespace=NAMESPACE,
             get_if_exists=durable,
             num_cpus=0,  # the trial holds one
@@ -541,16 +563,16 @@ class DPFTSDESearch(HostedSearch):
         )
         urls = None
         if self._agent_vaults is not None:
-            urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in crew.members}
-        return remote.remote(cloudpickle.dumps(AgentHost), self._agent_settings(crew), urls)
+            urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in host.members}
+        return remote.remote(cloudpickle.dumps(AgentHost), self._agent_settings(host), urls)
 
-    def _agent_settings(self, crew: _Crew) -> AgentSettings:
-        log_to, first = self._log_to, self._names[crew.members[0]]
+    def _agent_settings(self, host: _AgentHost) -> AgentSettings:
+        log_to, first = self._log_to, self._names[host.members[0]]
         return AgentSettings(
             self._run,
             self._actor_name,
             self._config,
-            {i: self._names[i] for i in crew.members},
+            {i: self._names[i] for i in host.members},
             cloudpickle.dumps((self._space, self._param_space)),
             self._mode == "max",
             int(self._seed or 0),
@@ -617,8 +639,8 @@ class DPFTSDESearch(HostedSearch):
     def close(self) -> None:
         """Ends server and hosts; what was in memory is gone then, what is in databases is not."""
         super().close()
-        for crew in self._crews:
-            crew.own.end()
+        for host in self._agent_hosts:
+            host.own.end()
 
 
 def agent_trials(
@@ -647,7 +669,7 @@ def agent_trials(
     if space is None:
         raise ValueError("search_space must hold at least one parameter that varies.")
     url = agent_url(str(checked_template(agent_vaults)), agent)
-    history = AgentHistory(str(agent), space.public, vault=url, run=run, create=False)
+    history = AgentHistory(str(agent), space.public, vault=url, run_name=run, create=False)
     X, values = history.read()
     constants = dict(search_space)
     return [
@@ -717,10 +739,20 @@ def _check_rounds(
     whole = isinstance(trials, int) and not isinstance(trials, bool)
     if not whole or trials <= config.n_startup:
         raise ValueError(
-            f"trials_per_agent must be a whole number above n_startup={config.n_startup}, the "
+            f"n_trials must be a whole number above n_startup={config.n_startup}, the "
             f"trials before an agent's first round, got {trials!r}."
         )
     if deadline is not None and not deadline > 0:
         raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
     if hold and deadline is None:
         raise ValueError("hold=True closes rounds at their deadline: give deadline=.")
+
+
+def _checked_log(log_to: str | None, n_hosts: int, n_agents: int) -> str | None:
+    if log_to is not None and ("{agent}" not in log_to or n_hosts < n_agents):
+        raise ValueError(
+            "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
+            "host share its output, and one would read what another's objective prints. Got "
+            f"log_to={log_to!r} with {n_hosts} hosts for {n_agents} agents."
+        )
+    return log_to

@@ -46,7 +46,7 @@ LONG = [
     "independence/test_independence.py",
     "optuna_samplers/test_processes.py",
     "optuna_samplers/test_po_gp_ucb.py",
-    "engine/test_crowd.py",
+    "engine/test_population.py",
     "engine/test_audit.py",
 ]
 """What takes long, the longest first."""

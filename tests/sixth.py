@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privbo_plugins.algorithms.base import (
+from privbo_plugins.algorithms.protocols import (
     FINAL,
     START,
     START_STEP,

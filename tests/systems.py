@@ -222,7 +222,7 @@ def rewards(evidence: Evidence, *, build: Any, mechanism: str) -> None:
     """Users with names, a sampler of ours, and a vault's file."""
     own = evidence.of(Secrets())
     settings: dict[str, Any] = {
-        "reward_range": (0.0, 1.0),
+        "value_range": (0.0, 1.0),
         "mechanism": mechanism,
         "delta": 1e-5 if mechanism == "gaussian" else None,
         "vault": evidence.vault,
@@ -255,7 +255,7 @@ def any_sampler(evidence: Evidence, *, n_jobs: int) -> None:
 def duets_sampler(**settings: Any) -> DUETSSampler:
     known = {
         "epsilon": 1.0,
-        "reward_range": (0.0, 1.0),
+        "value_range": (0.0, 1.0),
         "mechanism": "laplace",
         "discretisation": 64,
         "search_space": {"x": FloatDistribution(0, 1)},
@@ -272,7 +272,7 @@ def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
     study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 8, n_jobs)
     _gather_rewards(evidence, own, study, private, sampler)
     algorithm: Any = sampler._state(study).algorithm
-    heard = [broadcast.to_dict() for broadcast in algorithm.party.heard]
+    heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
         heard=heard, states=[algorithm.state_dict(), algorithm.server.state_dict()]
     )
@@ -391,7 +391,7 @@ def federation_config(n_agents: int = N_AGENTS) -> FederationConfig:
     """A small federation in the paper's mode."""
     return FederationConfig(
         n_agents=n_agents,
-        crowd="explore",
+        population="explore",
         n_rounds=N_ROUNDS,
         n_startup=N_STARTUP,
         n_features=20,
@@ -646,7 +646,9 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     # An agent with fewer rewards than a projection has numbers sends them as they are.
     algorithm: Any = sampler._state(study).algorithm
     for trial in study.trials:
-        algorithm.tell(algorithm.play_of(tuple(trial.system_attrs["privbo:draw"])), trial.value)
+        algorithm.tell(
+            algorithm.evaluation_of(tuple(trial.system_attrs["privbo:draw"])), trial.value
+        )
     evidence.add_messages(states=[algorithm.state_dict()])
     evidence.expect("messages", "call")
 

@@ -6,6 +6,7 @@ writes the file anew.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from pathlib import Path
@@ -138,11 +139,13 @@ class Tuner:
         self.trainable, self.space, self.config = trainable, param_space, tune_config
 
     def fit(self) -> list[Any]:
-        from tests.raytune_searchers.hosts import play
+        from tests.raytune_searchers.hosts import run_trial
 
         search, samples = self.config.search_alg, self.config.num_samples
         assert search.set_search_properties(None, None, dict(self.space), num_samples=samples)
-        return play(search, self.trainable, at_once=self.config.max_concurrent_trials or 1)
+        names = (f"t{i}" for i in range(1000 if samples < 0 else samples))
+        trials = (run_trial(search, self.trainable, name) for name in names)
+        return list(itertools.takewhile(lambda trial: trial is not None, trials))
 
 
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")
@@ -196,7 +199,7 @@ def test_a_reward_algorithm_runs_on_both_hosts_where_its_class_is_handed_to_them
     optuna = pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     tune = pytest.importorskip("ray.tune", reason="Ray is not installed (the ray extra)")
     from privbo_plugins.algorithms.registry import entry_of
-    from tests.raytune_searchers.hosts import LocalRay, play
+    from tests.raytune_searchers.hosts import LocalRay
 
     with LocalRay().installed():
         run = ran("rewards", tmp_path, monkeypatch)
@@ -206,8 +209,11 @@ def test_a_reward_algorithm_runs_on_both_hosts_where_its_class_is_handed_to_them
         assert sampler.guarantee(study).protected
         assert sampler.guarantee(study).n_plays == 8
         assert set(sampler.recommend(study)) == {"x"}
-        assert search.set_search_properties(None, None, {"x": tune.uniform(0, 1)}, num_samples=8)
-        results = play(search, search.private(lambda config: config["x"]), 8)
+        results = Tuner(
+            search.private(lambda config: config["x"]),
+            param_space={"x": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(search_alg=search, num_samples=8),
+        ).fit()
         assert search.guarantee(results).n_plays == 8
         assert set(search.recommend()) == {"x"}
     with pytest.raises(TypeError, match="names no algorithm"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
-from privbo_plugins.algorithms.base import (
+from privbo_plugins.algorithms.protocols import (
     Algorithm,
     CentralAlgorithm,
     CentralConfig,
@@ -27,9 +27,9 @@ DISTRIBUTED, FEDERATED = "distributed", "federated"
 KINDS = (CENTRAL, REWARD, ROW, DISTRIBUTED, FEDERATED)
 """Algorithms that tune on per-record losses, on one privatised number a trial, on rows of a
 released table, with many agents that share one objective, and with agents that share nothing but
-noisy sums. Only the first are :class:`~privbo_plugins.algorithms.base.CentralAlgorithm`, and only
-the last is no :class:`~privbo_plugins.algorithms.base.Algorithm`: each of its agents is one side
-of a federation."""
+noisy sums. Only the first are :class:`~privbo_plugins.algorithms.protocols.CentralAlgorithm`,
+and only the last is no :class:`~privbo_plugins.algorithms.protocols.Algorithm`: each of its
+agents is one side of a federation."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Entry:
         algorithm: Its class, whose ``name`` is this one. A central one is made with
             ``(config, space, *, seed, maximize, plan)``.
         config: Class of its settings. That of a central one is a
-            :class:`~privbo_plugins.algorithms.base.CentralConfig`.
+            :class:`~privbo_plugins.algorithms.protocols.CentralConfig`.
         plan: Central only: ``(config, space, n_records)`` to a
-            :class:`~privbo_plugins.algorithms.base.CentralPlan`.
+            :class:`~privbo_plugins.algorithms.protocols.CentralPlan`.
         words: Central only: ``(config, plan or None)`` to
-            :class:`~privbo_plugins.algorithms.base.Words`, which its guarantee prints. What the
-            others learn from was privatised before, so their guarantees speak of that.
+            :class:`~privbo_plugins.algorithms.protocols.Words`, which its guarantee prints. What
+            the others learn from was privatised before, so their guarantees speak of that.
 
     Raises:
         ValueError: For another kind, a place that is none, or one that a kind needs or has no use
@@ -290,5 +290,5 @@ DISTRIBUTED_ALGORITHMS: Mapping[str, Any] = _View(DISTRIBUTED)
 """Algorithms of many agents that share one objective, by name."""
 
 ALGORITHMS: Mapping[str, type[Algorithm]] = _View(CENTRAL, REWARD, ROW, DISTRIBUTED)
-"""Every algorithm that is a :class:`~privbo_plugins.algorithms.base.Algorithm`, by name; one
+"""Every algorithm that is a :class:`~privbo_plugins.algorithms.protocols.Algorithm`, by name; one
 contract suite runs over all of them."""

@@ -53,9 +53,9 @@ class RewardPlan:
     width: float
     sd: float
 
-    def known_to(self, plays: float) -> float:
+    def known_to(self, evaluations: float) -> float:
         """Half-width of a 95 % interval for the mean of so many plays, in reward units."""
-        return 1.96 * self.sd / math.sqrt(plays)
+        return 1.96 * self.sd / math.sqrt(evaluations)
 
     @property
     def drowned(self) -> bool:
@@ -98,7 +98,7 @@ def make_reward_plan(config: RewardScale, n_plays: int) -> RewardPlan:
     if not n_plays >= 1:
         raise ValueError(f"A plan needs at least one play, got {n_plays}.")
     if config.low is None or config.high is None:
-        raise ValueError("A plan needs the rewards' range: give bound= or reward_range=.")
+        raise ValueError("A plan needs the rewards' range: give bound= or value_range=.")
     width = config.high - config.low
     variance = (width / 2) ** 2 if config.noise is None else config.noise.total_variance
     return RewardPlan(int(n_plays), width, math.sqrt(variance))

@@ -48,7 +48,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.scrub import public_name
+from privbo_plugins.redaction import public_name
 from privbo_plugins.spaces import Space
 
 if TYPE_CHECKING:

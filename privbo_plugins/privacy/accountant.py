@@ -228,7 +228,7 @@ def compose_epsilon(events: Iterable[Event], delta: float, *, interval: float = 
 
 
 @dataclass(frozen=True)
-class Play:
+class Cost:
     """What a ledger knows of one release of one user's reward.
 
     Args:
@@ -258,75 +258,88 @@ _STEPS = 2**12
 """A grid of privacy losses has about so many steps up to what simple addition gives."""
 
 
-def plays_delta(plays: Mapping[Play, int], least: float = 0.0) -> float:
+def plays_delta(evaluations: Mapping[Cost, int], least: float = 0.0) -> float:
     """A delta at which the plays of one user can be claimed: 0 if all of them are pure.
 
     ``least``, or the largest of the Gaussian ones, whose epsilon is finite at every delta, and the
     sum of those of which only a pair is known.
     """
-    gaussian = max((play.delta for play, k in plays.items() if play.gaussian and k), default=0.0)
-    return (least or gaussian) + _leaked(plays)
+    gaussian = max(
+        (evaluation.delta for evaluation, k in evaluations.items() if evaluation.gaussian and k),
+        default=0.0,
+    )
+    return (least or gaussian) + _leaked(evaluations)
 
 
-def _leaked(plays: Mapping[Play, int]) -> float:
-    return math.fsum(k * play.delta for play, k in plays.items() if not play.gaussian)
+def _leaked(evaluations: Mapping[Cost, int]) -> float:
+    return math.fsum(
+        k * evaluation.delta for evaluation, k in evaluations.items() if not evaluation.gaussian
+    )
 
 
-def plays_epsilon(plays: Mapping[Play, int], delta: float) -> float:
+def plays_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
     """Epsilon at ``delta`` of one user's plays, the least of three bounds that each hold.
 
     Epsilons and deltas added up; Gaussian plays as a single one of mu² = Σ mu_i², and the rest
     added to it; dp-accounting's pessimistic privacy loss distributions where kinds are mixed.
 
     Args:
-        plays: How many of each.
+        evaluations: How many of each.
         delta: In [0, 1); no less than :func:`plays_delta` gives, or infinity may be the answer.
 
     Example:
-        >>> plays_epsilon({Play(0.5): 2, Play(0.25): 4}, 0.0)
+        >>> plays_epsilon({Cost(0.5): 2, Cost(0.25): 4}, 0.0)
         2.0
-        >>> round(plays_epsilon({Play(1.0, 1e-5, gaussian=True): 4}, 1e-5), 2)
+        >>> round(plays_epsilon({Cost(1.0, 1e-5, gaussian=True): 4}, 1e-5), 2)
         2.15
     """
-    return _plays_epsilon(frozenset((play, k) for play, k in plays.items() if k), delta)
+    return _plays_epsilon(
+        frozenset((evaluation, k) for evaluation, k in evaluations.items() if k), delta
+    )
 
 
 @lru_cache(maxsize=1024)
-def _plays_epsilon(counted: frozenset[tuple[Play, int]], delta: float) -> float:
-    plays = dict(counted)
+def _plays_epsilon(counted: frozenset[tuple[Cost, int]], delta: float) -> float:
+    evaluations = dict(counted)
     if delta >= 1:  # which everything satisfies, and so says nothing
         return math.inf
-    declared = math.fsum(k * play.delta for play, k in plays.items())
-    added = _added(plays) if declared <= delta else math.inf
-    return min(added, _as_one_gaussian(plays, delta), _by_loss_distributions(plays, delta))
+    declared = math.fsum(k * evaluation.delta for evaluation, k in evaluations.items())
+    added = _added(evaluations) if declared <= delta else math.inf
+    return min(
+        added, _as_one_gaussian(evaluations, delta), _by_loss_distributions(evaluations, delta)
+    )
 
 
-def _added(plays: Mapping[Play, int]) -> float:
-    return math.fsum(k * play.epsilon for play, k in plays.items())
+def _added(evaluations: Mapping[Cost, int]) -> float:
+    return math.fsum(k * evaluation.epsilon for evaluation, k in evaluations.items())
 
 
-def _as_one_gaussian(plays: Mapping[Play, int], delta: float) -> float:
-    squares = [k * p.event.mu**2 for p, k in plays.items() if isinstance(p.event, GaussianEvent)]
-    rest = {p: k for p, k in plays.items() if not isinstance(p.event, GaussianEvent)}
+def _as_one_gaussian(evaluations: Mapping[Cost, int], delta: float) -> float:
+    squares = [
+        k * p.event.mu**2 for p, k in evaluations.items() if isinstance(p.event, GaussianEvent)
+    ]
+    rest = {p: k for p, k in evaluations.items() if not isinstance(p.event, GaussianEvent)}
     left = delta - _leaked(rest)
     if not squares or left <= 0:
         return math.inf
     return gdp_epsilon(math.sqrt(math.fsum(squares)), left) + _added(rest)
 
 
-def _by_loss_distributions(plays: Mapping[Play, int], delta: float) -> float:
-    kinds = {type(play.event) for play in plays}
+def _by_loss_distributions(evaluations: Mapping[Cost, int], delta: float) -> float:
+    kinds = {type(evaluation.event) for evaluation in evaluations}
     if delta == 0 or kinds <= {PureEvent} or kinds <= {GaussianEvent}:
         return math.inf  # the other bounds are exact
-    events = [play.event for play, k in plays.items() for _ in range(k)]
-    return compose_epsilon(events, delta, interval=_interval(plays))
+    events = [evaluation.event for evaluation, k in evaluations.items() for _ in range(k)]
+    return compose_epsilon(events, delta, interval=_interval(evaluations))
 
 
-def _interval(plays: Mapping[Play, int]) -> float:
+def _interval(evaluations: Mapping[Cost, int]) -> float:
     """A grid on which the smallest epsilon lies exactly, if it can; others are rounded up to it.
 
     Hence a power of two: an inexact quotient would cost a step of the grid each way.
     """
-    target = max(1e-4, _added(plays) / _STEPS)
-    smallest = min(max(target, play.epsilon) for play in plays if not play.gaussian)
+    target = max(1e-4, _added(evaluations) / _STEPS)
+    smallest = min(
+        max(target, evaluation.epsilon) for evaluation in evaluations if not evaluation.gaussian
+    )
     return math.ldexp(smallest, -math.floor(math.log2(smallest / target)))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import (
+from privbo_plugins.algorithms.protocols import (
     OUTSIDE,
     OUTSIDE_STEP,
     START,
@@ -33,6 +33,7 @@ from privbo_plugins.algorithms.base import (
 )
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.plots import History
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
@@ -44,7 +45,6 @@ from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import Head, Run, Witness, begin_or_join
 from privbo_plugins.store.run import stored_settings as settings_in
 from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, Vault
-from privbo_plugins.visualization import History
 
 Array = NDArray[np.float64]
 

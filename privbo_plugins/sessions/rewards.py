@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
-from privbo_plugins.privacy.accountant import Play, plays_delta, plays_epsilon
+from privbo_plugins.privacy.accountant import Cost, plays_delta, plays_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
@@ -58,7 +58,7 @@ class Person(str):
         return person
 
 
-class PlayLedger:
+class RewardLedger:
     """Who was charged for which play, and what was released of it; no raw reward ever.
 
     Args:
@@ -132,7 +132,7 @@ class PlayLedger:
     def replay(self, trial: str) -> float | None:
         """What was released of a trial before, if anything."""
         with self.run.transaction() as tx:
-            return tx.play(trial)
+            return tx.evaluation(trial)
 
     def check(self, trial: str, user: User | None) -> None:
         """Refuses a user whose budget is used up, before the reward is even evaluated.
@@ -150,11 +150,11 @@ class PlayLedger:
         self._unite(tx, person)
         if self.user_budget is None:
             return
-        plays = Counter([self.mechanism.play])
-        for _, mechanism, epsilon, delta, k in tx.plays_of(person):
-            plays.update(_plays(mechanism, epsilon, delta, k))
-        claimed = plays_delta(plays, self.mechanism.delta)
-        total = plays_epsilon(plays, claimed)
+        evaluations = Counter([self.mechanism.evaluation])
+        for _, mechanism, epsilon, delta, k in tx.evaluations_of(person):
+            evaluations.update(_evaluations(mechanism, epsilon, delta, k))
+        claimed = plays_delta(evaluations, self.mechanism.delta)
+        total = plays_epsilon(evaluations, claimed)
         if total > self.user_budget * (1 + 1e-9):
             at = f" at delta={claimed:.6g}" if claimed else ""
             raise BudgetExceededError(
@@ -213,12 +213,12 @@ class PlayLedger:
             )
         if payer is None:
             self._check(tx, person)
-            tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
+            tx.charge_evaluation(trial, person, self.mechanism.epsilon, self.mechanism.delta)
 
-    def plays(self) -> dict[str, float]:
+    def evaluations(self) -> dict[str, float]:
         """Releases by trial."""
         with self.run.transaction() as tx:
-            return {trial: y for trial, _, _, _, y in tx.plays() if y is not None}
+            return {trial: y for trial, _, _, _, y in tx.evaluations() if y is not None}
 
     def adopt(self, trial: str, user: User | None, value: float) -> None:
         """Charges a play that was released under another vault, so that it is paid here too."""
@@ -226,9 +226,9 @@ class PlayLedger:
         with self.run.transaction() as tx:
             self._unite(tx, person)
             if tx.payer(trial) is None:
-                tx.charge_play(trial, person, self.mechanism.epsilon, self.mechanism.delta)
-            if tx.play(trial) is None:
-                tx.store_play(trial, value)
+                tx.charge_evaluation(trial, person, self.mechanism.epsilon, self.mechanism.delta)
+            if tx.evaluation(trial) is None:
+                tx.store_evaluation(trial, value)
 
     def most_plays(self) -> int:
         """How often the user of this run was charged who paid most."""
@@ -240,16 +240,18 @@ class PlayLedger:
 
     def _most(self, unknown: int = 0) -> tuple[int, float, float]:
         """Plays and epsilon of who paid most, and the delta at which no user paid more."""
-        of: defaultdict[str, Counter[Play]] = defaultdict(Counter)
+        of: defaultdict[str, Counter[Cost]] = defaultdict(Counter)
         mine = set()
         with self.run.transaction() as tx:
-            for person, run, mechanism, cost, at, k in tx.plays_of_everybody():
-                of[person].update(_plays(mechanism, cost, at, k))
+            for person, run, mechanism, cost, at, k in tx.evaluations_of_everybody():
+                of[person].update(_evaluations(mechanism, cost, at, k))
                 mine |= {person} if run == self.run_id else set()
-        more = Counter({self.mechanism.play: unknown})
+        more = Counter({self.mechanism.evaluation: unknown})
         everybody = [of[person] + more for person in mine] or [+more]
-        delta = max(plays_delta(plays, self.mechanism.delta) for plays in everybody)
-        epsilon, most = max((plays_epsilon(plays, delta), plays.total()) for plays in everybody)
+        delta = max(plays_delta(evaluations, self.mechanism.delta) for evaluations in everybody)
+        epsilon, most = max(
+            (plays_epsilon(evaluations, delta), evaluations.total()) for evaluations in everybody
+        )
         return most, epsilon, delta
 
     def guarantee(
@@ -275,13 +277,13 @@ class PlayLedger:
         """
         with self.run.transaction() as tx:
             marks, noted = tx.marks(UNPROTECTED), tx.marks(NOTE)
-        plays, epsilon, delta = min(n_plays, repeats), None, None
+        evaluations, epsilon, delta = min(n_plays, repeats), None, None
         if users_named:
-            plays, epsilon, delta = self._most(unknown_plays)
+            evaluations, epsilon, delta = self._most(unknown_plays)
         return local_guarantee(
             self.mechanism,
             n_plays,
-            plays,
+            evaluations,
             epsilon_most=epsilon,
             delta_most=delta,
             users_named=users_named,
@@ -290,7 +292,7 @@ class PlayLedger:
         )
 
 
-class RewardCurator(PlayLedger):
+class RewardSession(RewardLedger):
     """One run's mechanism, its noise and the ledger of its users, in one process.
 
     Args:
@@ -309,7 +311,7 @@ class RewardCurator(PlayLedger):
     Example:
         >>> from privbo_plugins.privacy.local import make_mechanism
         >>> from privbo_plugins.store.vault import open_vault
-        >>> curator = RewardCurator(make_mechanism(1.0, bound=1.0), open_vault(), "study")
+        >>> curator = RewardSession(make_mechanism(1.0, bound=1.0), open_vault(), "study")
         >>> first = curator.release("0", 0.25, "Jane", worst=-1.0)
         >>> curator.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
         True
@@ -355,9 +357,9 @@ class RewardCurator(PlayLedger):
             return self._outlet.release(tx, order)
 
 
-def _plays(mechanism: str | None, epsilon: float, delta: float, k: int) -> Counter[Play]:
+def _evaluations(mechanism: str | None, epsilon: float, delta: float, k: int) -> Counter[Cost]:
     """What a ledger says of k alike plays of some run."""
-    return Counter({Play(epsilon, delta, gaussian=mechanism == Gaussian.name): k})
+    return Counter({Cost(epsilon, delta, gaussian=mechanism == Gaussian.name): k})
 
 
 def local_guarantee(

@@ -51,10 +51,10 @@ class _Payloads(Shelf[Mapping[str, Any]]):
 
 class _Plays(Shelf[float]):
     def get(self, tx: Transaction, _kind: str, key: str) -> float | None:
-        return tx.play(key)
+        return tx.evaluation(key)
 
     def put(self, tx: Transaction, _kind: str, key: str, payload: float) -> None:
-        tx.store_play(key, payload)
+        tx.store_evaluation(key, payload)
 
 
 PAYLOADS: Shelf[Mapping[str, Any]] = _Payloads()

@@ -90,7 +90,7 @@ _tables = sa.Table(
     sa.Column("block", sa.Integer, primary_key=True),
     sa.Column("data", sa.LargeBinary, nullable=False),
 )
-_plays = sa.Table(
+_evaluations = sa.Table(
     "privbo_plays",
     metadata,
     sa.Column("run_id", sa.String(32), primary_key=True),
@@ -142,8 +142,8 @@ def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
 
 def _counted(*by: sa.Column[Any]) -> sa.Select[Any]:
     """How many plays of which cost, and the settings of the run that says what they were."""
-    columns = *by, _runs.c.settings, _plays.c.epsilon, _plays.c.delta
-    joined = _plays.outerjoin(_runs, _plays.c.run_id == _runs.c.run_id)
+    columns = *by, _runs.c.settings, _evaluations.c.epsilon, _evaluations.c.delta
+    joined = _evaluations.outerjoin(_runs, _evaluations.c.run_id == _runs.c.run_id)
     return sa.select(*columns, sa.func.count()).select_from(joined).group_by(*columns)
 
 
@@ -231,22 +231,26 @@ STATEMENTS: dict[str, Any] = {
     "table": sa.select(_tables.c.data)
     .where(_of_run(_tables), _tables.c.table_name == _b("table_name"))
     .order_by(_tables.c.block),
-    "charge_play": sa.insert(_plays),
-    "store_play": sa.update(_plays)
-    .where(_of_run(_plays), _plays.c.trial == _b("t"))
+    "charge_evaluation": sa.insert(_evaluations),
+    "store_evaluation": sa.update(_evaluations)
+    .where(_of_run(_evaluations), _evaluations.c.trial == _b("t"))
     .values(value=_b("new_value")),
-    "play": sa.select(_plays.c.value, _plays.c.person).where(
-        _of_run(_plays), _plays.c.trial == _b("trial")
+    "play": sa.select(_evaluations.c.value, _evaluations.c.person).where(
+        _of_run(_evaluations), _evaluations.c.trial == _b("trial")
     ),
-    "plays_of": _counted(_plays.c.run_id).where(_plays.c.person == _b("person")),
-    "plays_of_everybody": _counted(_plays.c.person, _plays.c.run_id),
-    "rename_person": sa.update(_plays)
-    .where(_plays.c.person == _b("old_person"))
+    "evaluations_of": _counted(_evaluations.c.run_id).where(_evaluations.c.person == _b("person")),
+    "plays_of_everybody": _counted(_evaluations.c.person, _evaluations.c.run_id),
+    "rename_person": sa.update(_evaluations)
+    .where(_evaluations.c.person == _b("old_person"))
     .values(person=_b("new_person")),
     "lock_vault": sa.select(vault_table.c.one).with_for_update(),
     "all_plays": sa.select(
-        _plays.c.trial, _plays.c.person, _plays.c.epsilon, _plays.c.delta, _plays.c.value
-    ).where(_of_run(_plays)),
+        _evaluations.c.trial,
+        _evaluations.c.person,
+        _evaluations.c.epsilon,
+        _evaluations.c.delta,
+        _evaluations.c.value,
+    ).where(_of_run(_evaluations)),
     "since": sa.select(_releases.c.seq, _releases.c.kind, _releases.c.key, _releases.c.payload)
     .where(_of_run(_releases), _releases.c.seq > _b("after"))
     .order_by(_releases.c.seq),
@@ -271,8 +275,12 @@ STATEMENTS: dict[str, Any] = {
         _releases.c.run_id, _releases.c.kind, _releases.c.key, _releases.c.payload
     ).order_by(_releases.c.run_id, _releases.c.seq),
     "every_play": sa.select(
-        _plays.c.run_id, _plays.c.trial, _plays.c.epsilon, _plays.c.delta, _plays.c.value
-    ).order_by(_plays.c.run_id, _plays.c.trial),
+        _evaluations.c.run_id,
+        _evaluations.c.trial,
+        _evaluations.c.epsilon,
+        _evaluations.c.delta,
+        _evaluations.c.value,
+    ).order_by(_evaluations.c.run_id, _evaluations.c.trial),
     "every_mark": sa.select(_marks.c.run_id, _marks.c.kind, _marks.c.text).order_by(
         _marks.c.run_id, _marks.c.kind, _marks.c.text
     ),

@@ -425,19 +425,24 @@ class Transaction:
 
     # Privatised rewards --------------------------------------------------------------------
 
-    def charge_play(self, trial: str, person: str, epsilon: float, delta: float) -> None:
+    def charge_evaluation(self, trial: str, person: str, epsilon: float, delta: float) -> None:
         """Charges a person for a play whose release is not drawn yet."""
         self._run(
-            "charge_play", trial=trial, person=person, epsilon=epsilon, delta=delta, value=None
+            "charge_evaluation",
+            trial=trial,
+            person=person,
+            epsilon=epsilon,
+            delta=delta,
+            value=None,
         )
         self._linked(_PAID, trial, _cost(epsilon, delta))
 
-    def store_play(self, trial: str, value: float) -> None:
+    def store_evaluation(self, trial: str, value: float) -> None:
         """Stores the release of a charged play."""
-        self._run("store_play", t=trial, new_value=value)
+        self._run("store_evaluation", t=trial, new_value=value)
         self._linked(PLAY, trial, repr(float(value)))
 
-    def play(self, trial: str) -> float | None:
+    def evaluation(self, trial: str) -> float | None:
         """The stored release of a play, if any."""
         row = self._one("play", trial=trial)
         return None if row is None or row[0] is None else float(row[0])
@@ -447,17 +452,17 @@ class Transaction:
         row = self._one("play", trial=trial)
         return None if row is None else str(row[1])
 
-    def plays_of(self, person: str) -> list[tuple[str, str | None, float, float, int]]:
+    def evaluations_of(self, person: str) -> list[tuple[str, str | None, float, float, int]]:
         """(run, mechanism, epsilon, delta, how many) of a person's plays in all of the vault.
 
         Holds up other runs until the end of the transaction, which may charge the same person.
         """
         if not self._single_writer:
             self._all("lock_vault")
-        rows = self._all("plays_of", person=person)
+        rows = self._all("evaluations_of", person=person)
         return [(run, _mechanism(settings), *cost) for run, settings, *cost in rows]
 
-    def plays_of_everybody(self) -> list[tuple[str, str, str | None, float, float, int]]:
+    def evaluations_of_everybody(self) -> list[tuple[str, str, str | None, float, float, int]]:
         """(person, run, mechanism, epsilon, delta, how many) of all plays in the vault."""
         rows = self._all("plays_of_everybody")
         return [(who, run, _mechanism(settings), *cost) for who, run, settings, *cost in rows]
@@ -466,7 +471,7 @@ class Transaction:
         """Makes plays of one person those of another, in all of the vault."""
         self._run("rename_person", old_person=old, new_person=new)
 
-    def plays(self) -> list[tuple[str, str, float, float, float | None]]:
+    def evaluations(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, person, epsilon, delta, release or None) of every play that was charged."""
         return [(t, who, eps, delta, y) for t, who, eps, delta, y in self._all("all_plays")]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from privbo_plugins.algorithms.base import Query, Release
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
+from privbo_plugins.algorithms.protocols import Query, Release
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session

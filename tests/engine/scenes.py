@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, make_model
-from privbo_plugins.algorithms.dp_fts_de.crowd import Belief, CrowdModel
+from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel
 from privbo_plugins.federation import FederatedServer, Participant, RemoteLink, connect
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions import rounds as server_module
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import Transaction, open_vault
@@ -54,10 +54,10 @@ def release_rewards(
     url: str, seed: int, ready: Callable[[], Any], answer: Callable[[Any], Any]
 ) -> None:
     """A curator's ten trials of one user, each seed with noise of its own."""
-    mechanism = make_mechanism(0.5, reward_range=(0.0, 1.9), mechanism="laplace")
+    mechanism = make_mechanism(0.5, value_range=(0.0, 1.9), mechanism="laplace")
     ready()
     noise = InsecureNoise(seed)
-    curator = RewardCurator(mechanism, open_vault(url), "study", noise=noise, user_budget=5.0)
+    curator = RewardSession(mechanism, open_vault(url), "study", noise=noise, user_budget=5.0)
     answer([curator.release(str(t), seed, "Jane", 0.0) for t in range(10)])
 
 
@@ -88,7 +88,7 @@ def fingerprint(belief: Belief) -> str:
 def believe(config: dict[str, Any], space: dict[str, Any], file: str) -> None:
     """Leaves the fingerprint of a belief that was made from descriptions."""
     model = make_model(FederationConfig.from_dict(config), Space.from_dict(space))
-    assert isinstance(model, CrowdModel)
+    assert isinstance(model, PopulationModel)
     Path(file).write_text(fingerprint(model.belief(3)))
 
 
@@ -105,7 +105,7 @@ def crash(url: str, place: str, how: str) -> None:
         how: "kill", or "exit" with code 7.
     """
     config = FederationConfig(
-        n_agents=3, z=1.0, n_rounds=3, n_features=4, clipping_norm=22.0, crowd="explore"
+        n_agents=3, z=1.0, n_rounds=3, n_features=4, clipping_norm=22.0, population="explore"
     )
     server = FederatedServer(config, deadline=None, vault=url)
     links = [server.connect(n) for n in range(3)]

@@ -28,8 +28,8 @@ import pytest
 from scipy.stats import beta, norm
 
 from privbo_plugins.algorithms import registry
-from privbo_plugins.algorithms.base import Query
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, algorithm, make_plan
+from privbo_plugins.algorithms.protocols import Query
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise

@@ -19,11 +19,11 @@ from scipy import optimize
 from scipy.stats import norm
 
 from privbo_plugins.errors import BudgetExceededError
-from privbo_plugins.privacy.accountant import Play, plays_delta, plays_epsilon
+from privbo_plugins.privacy.accountant import Cost, plays_delta, plays_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import SecureNoise
-from privbo_plugins.sessions.rewards import RewardCurator, local_guarantee
+from privbo_plugins.sessions.rewards import RewardSession, local_guarantee
 from privbo_plugins.store.vault import Vault, open_vault
 
 
@@ -66,15 +66,15 @@ COSTS = st.tuples(st.sampled_from([0.1, 0.5, 1.3, 2.0]), st.sampled_from([0.0, 1
 def test_pairs_of_which_nothing_else_is_known_compose_as_leaky_coins(
     costs: list[tuple[float, float]],
 ) -> None:
-    plays: dict[Play, int] = {}
+    evaluations: dict[Cost, int] = {}
     for cost in costs:
-        plays[Play(*cost)] = plays.get(Play(*cost), 0) + 1
-    delta = plays_delta(plays)
+        evaluations[Cost(*cost)] = evaluations.get(Cost(*cost), 0) + 1
+    delta = plays_delta(evaluations)
     assert delta == pytest.approx(sum(delta for _, delta in costs))
     for at in (delta, 0.3 + 0.7 * delta):
         if at >= 1:
             continue
-        epsilon = plays_epsilon(plays, at)
+        epsilon = plays_epsilon(evaluations, at)
         assert epsilon <= sum(epsilon for epsilon, _ in costs) + 1e-12
         coins = [leaky_coin(*cost) for cost in costs]
         assert delta_of(coins, epsilon) <= at * (1 + 1e-9) + 1e-12
@@ -84,23 +84,25 @@ def test_leaky_coins_cost_no_more_than_they_must() -> None:
     """Within a hundredth of the smallest epsilon that the written-out product allows."""
     coins = [leaky_coin(1.0, 0.01)] * 4
     least = optimize.brentq(lambda e: delta_of(coins, e) - 0.1, 0.0, 4.0)
-    assert least <= plays_epsilon({Play(1.0, 0.01): 4}, 0.1) <= least + 0.01 < 3.9
+    assert least <= plays_epsilon({Cost(1.0, 0.01): 4}, 0.1) <= least + 0.01 < 3.9
 
 
 def test_a_delta_below_what_leaks_is_paid_for_by_no_epsilon() -> None:
-    assert plays_epsilon({Play(1.0, 0.01): 4}, 0.02) == math.inf
-    assert plays_epsilon({Play(1.0, 0.5): 4}, 2.0) == math.inf  # delta 2 says nothing
+    assert plays_epsilon({Cost(1.0, 0.01): 4}, 0.02) == math.inf
+    assert plays_epsilon({Cost(1.0, 0.5): 4}, 2.0) == math.inf  # delta 2 says nothing
 
 
 @pytest.mark.parametrize("counts", [(1, 0, 0), (0, 3, 0), (2, 3, 1), (1, 1, 7)])
 def test_gaussian_plays_are_known_at_every_delta(counts: tuple[int, int, int]) -> None:
     costs = [(1.0, 0.05), (0.3, 1e-4), (2.0, 1e-6)]
-    plays = {Play(*c, gaussian=True): k for c, k in zip(costs, counts, strict=True) if k}
+    evaluations = {Cost(*c, gaussian=True): k for c, k in zip(costs, counts, strict=True) if k}
     mu = math.sqrt(sum(k * mu_of(*c) ** 2 for c, k in zip(costs, counts, strict=True)))
     for delta in (1e-6, 0.01):
         exact = epsilon_of(mu, delta)
-        assert exact * (1 - 1e-7) <= plays_epsilon(plays, delta) <= exact * (1 + 1e-6) + 1e-8
-    assert plays_delta(plays) == max(delta for _, delta in costs if Play(_, delta, True) in plays)
+        assert exact * (1 - 1e-7) <= plays_epsilon(evaluations, delta) <= exact * (1 + 1e-6) + 1e-8
+    assert plays_delta(evaluations) == max(
+        delta for _, delta in costs if Cost(_, delta, True) in evaluations
+    )
 
 
 @pytest.mark.parametrize("delta", [1e-6, 0.01, 0.05])
@@ -115,18 +117,18 @@ def test_mixed_plays_against_loss_distributions_of_another_grid(
         common.DifferentialPrivacyParameters(0.25, 0), value_discretization_interval=1e-4
     ).self_compose(pure)
     bound = one.compose(other).get_epsilon_for_delta(delta)
-    found = plays_epsilon({Play(1.0, 0.05, gaussian=True): gaussians, Play(0.25): pure}, delta)
+    found = plays_epsilon({Cost(1.0, 0.05, gaussian=True): gaussians, Cost(0.25): pure}, delta)
     assert bound - 2e-3 <= found <= bound + 0.01
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 30), min_size=1, max_size=20))
 def test_pure_plays_add_up_exactly_and_need_no_delta(epsilons: list[float]) -> None:
-    plays: dict[Play, int] = {}
+    evaluations: dict[Cost, int] = {}
     for epsilon in epsilons:
-        plays[Play(epsilon)] = plays.get(Play(epsilon), 0) + 1
-    assert plays_delta(plays) == 0.0
-    assert plays_epsilon(plays, 0.0) == pytest.approx(math.fsum(epsilons), rel=1e-15)
+        evaluations[Cost(epsilon)] = evaluations.get(Cost(epsilon), 0) + 1
+    assert plays_delta(evaluations) == 0.0
+    assert plays_epsilon(evaluations, 0.0) == pytest.approx(math.fsum(epsilons), rel=1e-15)
     coins = [leaky_coin(epsilon, 0.0) for epsilon in epsilons]
     assert math.prod(p for _, _, (p, _), _ in coins) > 0  # the honest outcome attains it
 
@@ -136,8 +138,8 @@ def test_only_gaussian_plays_have_a_delta() -> None:
     for name in LOCAL_MECHANISMS:
         delta = 1e-6 if name == "gaussian" else None
         mechanism = make_mechanism(0.5, bound=1.0, mechanism=name, delta=delta)
-        expected = Play(0.5, delta or 0.0, gaussian=name == "gaussian")
-        assert mechanism.play == expected
+        expected = Cost(0.5, delta or 0.0, gaussian=name == "gaussian")
+        assert mechanism.evaluation == expected
 
 
 # Over the runs of a vault -----------------------------------------------------------------------
@@ -147,14 +149,16 @@ def gaussian(epsilon: float, delta: float) -> LocalMechanism:
     return make_mechanism(epsilon, bound=1.0, mechanism="gaussian", delta=delta)
 
 
-def played(vault: Vault, run: str, mechanism: LocalMechanism, plays: int) -> RewardCurator:
-    curator = RewardCurator(mechanism, vault, run, noise=SecureNoise())
-    for trial in range(plays):
+def evaluated(
+    vault: Vault, run: str, mechanism: LocalMechanism, evaluations: int
+) -> RewardSession:
+    curator = RewardSession(mechanism, vault, run, noise=SecureNoise())
+    for trial in range(evaluations):
         curator.release(f"{run}/{trial}", 0.25, "Jane", -1.0)
     return curator
 
 
-def claimed(curator: RewardCurator, **how: Any) -> LocalGuarantee:
+def claimed(curator: RewardSession, **how: Any) -> LocalGuarantee:
     return curator.guarantee(1, users_named=True, **how)
 
 
@@ -162,8 +166,8 @@ def test_a_user_s_gaussian_plays_in_several_runs_are_claimed_at_a_true_pair() ->
     """Epsilons added and deltas dropped gave (1.04, .05) for what costs 2.29 there."""
     vault = open_vault()
     for run in range(4):
-        played(vault, f"run {run}", gaussian(0.01, 0.2), 1)
-    guarantee = claimed(played(vault, "last", gaussian(1.0, 0.05), 1))
+        evaluated(vault, f"run {run}", gaussian(0.01, 0.2), 1)
+    guarantee = claimed(evaluated(vault, "last", gaussian(1.0, 0.05), 1))
     mu = math.sqrt(4 * mu_of(0.01, 0.2) ** 2 + mu_of(1.0, 0.05) ** 2)
     assert guarantee.delta_most == 0.05
     assert epsilon_of(mu, 0.05) > 2.0
@@ -175,8 +179,8 @@ def test_a_user_s_gaussian_plays_in_several_runs_are_claimed_at_a_true_pair() ->
 def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
     vault = open_vault()
     for run in range(3):
-        played(vault, f"run {run}", gaussian(0.5, 0.01), 1)
-    guarantee = claimed(played(vault, "pure", make_mechanism(0.5, bound=1.0), 2))
+        evaluated(vault, f"run {run}", gaussian(0.5, 0.01), 1)
+    guarantee = claimed(evaluated(vault, "pure", make_mechanism(0.5, bound=1.0), 2))
     assert guarantee.delta_most == 0.01
     mu = mu_of(0.5, 0.01) * math.sqrt(3)
     # The pure plays at their worst, as two coins beside the Gaussian ones.
@@ -194,16 +198,16 @@ def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
 
 def test_pure_plays_in_several_runs_add_up_without_a_delta() -> None:
     vault = open_vault()
-    played(vault, "one", make_mechanism(0.5, bound=1.0), 3)
-    guarantee = claimed(played(vault, "two", make_mechanism(0.25, bound=1.0), 2))
+    evaluated(vault, "one", make_mechanism(0.5, bound=1.0), 3)
+    guarantee = claimed(evaluated(vault, "two", make_mechanism(0.25, bound=1.0), 2))
     assert (guarantee.epsilon, guarantee.delta_most, guarantee.most_plays) == (2.0, 0.0, 5)
 
 
 def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
     """Joe paid more epsilon without any delta; Jane's plays need one."""
     vault = open_vault()
-    played(vault, "one", gaussian(0.1, 0.01), 1)
-    curator = played(vault, "two", make_mechanism(0.5, bound=1.0), 1)
+    evaluated(vault, "one", gaussian(0.1, 0.01), 1)
+    curator = evaluated(vault, "two", make_mechanism(0.5, bound=1.0), 1)
     for trial in range(5):
         curator.release(str(trial), 0.25, "Joe", -1.0)
     guarantee = claimed(curator)
@@ -211,13 +215,13 @@ def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
 
 
 def test_plays_that_no_ledger_knows_are_composed_with_their_delta() -> None:
-    curator = played(open_vault(), "run", gaussian(1.0, 0.05), 1)
+    curator = evaluated(open_vault(), "run", gaussian(1.0, 0.05), 1)
     guarantee = claimed(curator, unknown_plays=8)
     exact = epsilon_of(3 * mu_of(1.0, 0.05), 0.05)
     assert guarantee.delta_most == 0.05
     assert exact * (1 - 1e-7) <= guarantee.epsilon <= exact * (1 + 1e-6)
     assert guarantee.most_plays == 9
-    unknown_only = RewardCurator(gaussian(1.0, 0.05), open_vault(), "run")
+    unknown_only = RewardSession(gaussian(1.0, 0.05), open_vault(), "run")
     assert claimed(unknown_only, unknown_plays=9).epsilon == pytest.approx(exact, rel=1e-6)
 
 
@@ -225,32 +229,34 @@ def test_unknown_plays_may_make_somebody_else_the_one_who_paid_most() -> None:
     """One Gaussian play of epsilon 4 costs more than pure ones of 3.5, until many are added."""
     vault = open_vault()
     pure = make_mechanism(1.0, bound=1.0)
-    other = RewardCurator(gaussian(4.0, 1e-6), vault, "other")
+    other = RewardSession(gaussian(4.0, 1e-6), vault, "other")
     other.release("0", 0.25, "Jane", -1.0)
-    curator = RewardCurator(pure, vault, "run")
+    curator = RewardSession(pure, vault, "run")
     curator.release("0", 0.25, "Jane", -1.0)
     guarantee = claimed(curator, unknown_plays=3)
-    assert guarantee.epsilon >= plays_epsilon({other.mechanism.play: 1, pure.play: 4}, 1e-6)
+    assert guarantee.epsilon >= plays_epsilon(
+        {other.mechanism.evaluation: 1, pure.evaluation: 4}, 1e-6
+    )
 
 
 def test_a_budget_is_spent_in_true_epsilons_over_several_runs() -> None:
     """Four plays of (.01, .2) elsewhere use up a budget of 2 at delta .05 all by themselves."""
     vault = open_vault()
     for run in range(4):
-        played(vault, f"run {run}", gaussian(0.01, 0.2), 1)
-    curator = RewardCurator(gaussian(1.0, 0.05), vault, "last", user_budget=2.0)
+        evaluated(vault, f"run {run}", gaussian(0.01, 0.2), 1)
+    curator = RewardSession(gaussian(1.0, 0.05), vault, "last", user_budget=2.0)
     with pytest.raises(BudgetExceededError, match=r"at delta=0\.05 in all"):
         curator.check("0", "Jane")
     with pytest.raises(BudgetExceededError):
         curator.release("0", 0.25, "Jane", -1.0)
-    assert curator.plays() == {}
+    assert curator.evaluations() == {}
     curator.release("0", 0.25, "Joe", -1.0)
 
 
 def test_whoever_is_within_the_budget_is_claimed_within_it() -> None:
     vault = open_vault()
-    played(vault, "elsewhere", gaussian(0.5, 1e-4), 2)
-    curator = RewardCurator(make_mechanism(0.5, bound=1.0), vault, "run", user_budget=3.0)
+    evaluated(vault, "elsewhere", gaussian(0.5, 1e-4), 2)
+    curator = RewardSession(make_mechanism(0.5, bound=1.0), vault, "run", user_budget=3.0)
     for trial in range(100):
         try:
             curator.release(str(trial), 0.25, "Jane", -1.0)
@@ -263,21 +269,21 @@ def test_whoever_is_within_the_budget_is_claimed_within_it() -> None:
 def test_plays_of_a_mechanism_that_this_version_does_not_know_leak_what_they_may() -> None:
     """Stored by a later version, say: only their pair counts, and their deltas add up."""
     vault = open_vault()
-    curator = played(vault, "run", make_mechanism(0.5, bound=1.0), 1)
+    curator = evaluated(vault, "run", make_mechanism(0.5, bound=1.0), 1)
     person = curator._pseudonym("0", "Jane")
     with vault.transaction("f" * 32) as tx:
         tx.new_run("later", {"mechanism": "unheard of"})
         for trial in range(3):
-            tx.charge_play(str(trial), person, 0.2, 0.01)
+            tx.charge_evaluation(str(trial), person, 0.2, 0.01)
     guarantee = claimed(curator)
     assert guarantee.delta_most == pytest.approx(0.03)
     assert guarantee.epsilon == pytest.approx(1.1, abs=0.01)
 
 
 def test_one_run_alone_is_claimed_as_before() -> None:
-    curator = played(open_vault(), "run", gaussian(1.0, 1e-6), 1)
+    curator = evaluated(open_vault(), "run", gaussian(1.0, 1e-6), 1)
     assert claimed(curator).epsilon == pytest.approx(1.0, abs=1e-8)
     alone = local_guarantee(gaussian(1.0, 1e-6), 4, 4, users_named=True)
-    four = claimed(played(open_vault(), "run", gaussian(1.0, 1e-6), 4))
+    four = claimed(evaluated(open_vault(), "run", gaussian(1.0, 1e-6), 4))
     assert four.epsilon == pytest.approx(alone.epsilon, rel=1e-9)
     assert four.delta_most == alone.delta_most == 1e-6

@@ -31,11 +31,11 @@ from privbo_plugins.algorithms import (
     ROW_ALGORITHMS,
     registry,
 )
-from privbo_plugins.algorithms.base import START, STEP, Play, Release
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb import RowsConfig, modeler, row_space
 from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters
+from privbo_plugins.algorithms.protocols import START, STEP, Evaluation, Release
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
@@ -441,18 +441,20 @@ both_directions = pytest.mark.parametrize("maximize", [True, False], ids=["max",
 def make_ucb(
     name: str, space: Space = SPACE, *, seed: int = 0, maximize: bool = True, **more: Any
 ) -> Any:
-    options = {"low": -1.0, "high": 1.0, "noise": PRIVATISED, "replays": 2, "horizon": 50} | more
+    options = {"low": -1.0, "high": 1.0, "noise": PRIVATISED, "replays": 2, "n_trials": 50} | more
     return REWARD_ALGORITHMS[name](UCBConfig(**options), space, maximize=maximize, seed=seed)
 
 
-def learn(algorithm: Any, plays: int, seed: int = 0, first: int = 0) -> list[tuple[Any, ...]]:
+def learn(
+    algorithm: Any, evaluations: int, seed: int = 0, first: int = 0
+) -> list[tuple[Any, ...]]:
     """Asks and tells through the parameters, as hosts do; what was asked."""
     rng, asked = np.random.default_rng([seed, first]), []
-    for key in range(first, first + plays):
-        play = algorithm.ask(key)
-        asked.append((play.x.tobytes(), play.epoch))
-        params = algorithm.space.decode(play.x)
-        seen = replace(play, x=algorithm.space.snap(algorithm.space.encode(params)))
+    for key in range(first, first + evaluations):
+        evaluation = algorithm.ask(key)
+        asked.append((evaluation.x.tobytes(), evaluation.epoch))
+        params = algorithm.space.decode(evaluation.x)
+        seen = replace(evaluation, x=algorithm.space.snap(algorithm.space.encode(params)))
         algorithm.tell(seen, float(rng.uniform(-1, 1) + rng.laplace(0.0, 2.0)))
     return asked
 
@@ -493,39 +495,41 @@ def test_asking_and_recommending_learn_nothing(name: str, space: Space) -> None:
     rng = np.random.default_rng(0)
     for key in range(5):
         before = json.dumps(asking.state_dict())
-        play = asking.ask(key)
-        out = [play, asking.ask(1000 + key, [play])]
+        evaluation = asking.ask(key)
+        out = [evaluation, asking.ask(1000 + key, [evaluation])]
         for pending in ([], out):
             twice = [asking.ask(key + 1, pending) for _ in range(2)]
             assert np.array_equal(twice[0].x, twice[1].x)
             assert twice[0].epoch == twice[1].epoch
         again = asking.ask(key)
-        assert np.array_equal(again.x, play.x)
-        assert again.epoch == play.epoch
+        assert np.array_equal(again.x, evaluation.x)
+        assert again.epoch == evaluation.epoch
         if key:
             recommended = asking.recommendation()
             assert np.array_equal(asking.recommendation(), recommended)
         assert json.dumps(asking.state_dict()) == before
         value = float(rng.uniform(-3, 3))
-        asking.tell(play, value)
-        silent.tell(play, value)
+        asking.tell(evaluation, value)
+        silent.tell(evaluation, value)
     assert np.array_equal(asking.recommendation(), silent.recommendation())
     assert np.array_equal(asking.ask(99).x, silent.ask(99).x)
 
 
 @each_ucb
 @each_space
-@pytest.mark.parametrize(("plays", "maximize"), [(1, True), (9, False)], ids=["early", "later"])
+@pytest.mark.parametrize(
+    ("evaluations", "maximize"), [(1, True), (9, False)], ids=["early", "later"]
+)
 def test_a_transcript_travels_in_json_and_goes_on_identically(
-    name: str, space: Space, plays: int, maximize: bool
+    name: str, space: Space, evaluations: int, maximize: bool
 ) -> None:
     one, two = (make_ucb(name, space, maximize=maximize) for _ in range(2))
-    learn(one, plays)
+    learn(one, evaluations)
     two.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert two.state_dict() == one.state_dict()
-    assert two.t == one.t == plays
+    assert two.t == one.t == evaluations
     assert np.array_equal(one.recommendation(), two.recommendation())
-    assert learn(one, 4, first=plays) == learn(two, 4, first=plays)
+    assert learn(one, 4, first=evaluations) == learn(two, 4, first=evaluations)
     assert two.state_dict() == one.state_dict()
 
 
@@ -536,11 +540,11 @@ def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace(
 ) -> None:
     algorithm = make_ucb(name)
     learn(algorithm, 5)
-    before, play = json.dumps(algorithm.state_dict()), algorithm.ask(7)
+    before, evaluation = json.dumps(algorithm.state_dict()), algorithm.ask(7)
     with pytest.raises(ValueError, match="reward must be finite"):
-        algorithm.tell(play, value)
+        algorithm.tell(evaluation, value)
     assert json.dumps(algorithm.state_dict()) == before
-    assert np.array_equal(algorithm.ask(7).x, play.x)
+    assert np.array_equal(algorithm.ask(7).x, evaluation.x)
 
 
 @each_ucb
@@ -569,7 +573,7 @@ def test_the_better_of_two_arms_is_recommended(name: str, maximize: bool) -> Non
     for epoch in range(40):
         index = float(epoch % 2)
         reward = 0.5 if index else -0.5
-        algorithm.tell(Play(np.array([index]), epoch), reward if maximize else -reward)
+        algorithm.tell(Evaluation(np.array([index]), epoch), reward if maximize else -reward)
     assert space.decode(algorithm.recommendation()) == {"x": "good"}
 
 
@@ -579,8 +583,8 @@ def test_plays_of_others_off_the_grid_are_learnt_where_they_were_evaluated(name:
     one, two = make_ucb(name), make_ucb(name)
     for epoch, x in enumerate(np.random.default_rng(0).uniform(size=(6, len(SPACE)))):
         for _ in range(2):
-            one.tell(Play(x, epoch), 0.3)
-            two.tell(Play(SPACE.snap(x), epoch), 0.3)
+            one.tell(Evaluation(x, epoch), 0.3)
+            two.tell(Evaluation(SPACE.snap(x), epoch), 0.3)
     assert np.array_equal(one.ask(0).x, two.ask(0).x)
     assert np.array_equal(one.recommendation(), two.recommendation())
 
@@ -658,18 +662,18 @@ def test_asking_for_rows_is_deterministic_and_learns_nothing(
     asking, silent = (make_rows(name, Z, repeats=repeats) for _ in range(2))
     for key in range(5):
         before = json.dumps(asking.state_dict())
-        play = asking.ask(key)
-        out = [play, asking.ask(1000 + key, [play])]
+        evaluation = asking.ask(key)
+        out = [evaluation, asking.ask(1000 + key, [evaluation])]
         for pending in ([], out):
             twice = [asking.ask(key + 1, pending, may_wait=True) for _ in range(2)]
             assert np.array_equal(twice[0].x, twice[1].x)
-        assert np.array_equal(asking.ask(key).x, play.x)
+        assert np.array_equal(asking.ask(key).x, evaluation.x)
         if key:
             assert np.array_equal(asking.recommendation(), silent.recommendation())
             asking.posterior([0])
         assert json.dumps(asking.state_dict()) == before
         for algorithm in (asking, silent):
-            algorithm.tell(play, float(key % 3))
+            algorithm.tell(evaluation, float(key % 3))
     assert np.array_equal(asking.ask(99).x, silent.ask(99).x)
 
 
@@ -702,7 +706,7 @@ def test_the_seed_decides_the_rows(name: str, maximize: bool) -> None:
 def test_the_better_row_is_recommended(name: str, maximize: bool) -> None:
     algorithm = make_rows(name, np.array([[-5.0], [0.0], [5.0]]), maximize=maximize)
     for row, y in ((0, 0.0), (1, 1.0), (2, -1.0)):
-        algorithm.tell(Play(algorithm.point(row)), y if maximize else -y)
+        algorithm.tell(Evaluation(algorithm.point(row)), y if maximize else -y)
     assert algorithm.space.decode(algorithm.recommendation()) == {"row": 1}
 
 
@@ -749,8 +753,8 @@ def test_plays_of_agents_are_points_that_hosts_evaluate(
                 assert value in dim.choices
             else:
                 assert dim.low <= value <= dim.high
-    assert algorithm.party.finished
-    assert len(algorithm.plays) == 30
+    assert algorithm.public_state.finished
+    assert len(algorithm.evaluations) == 30
 
 
 @each_distributed
@@ -775,22 +779,22 @@ def test_asking_agents_is_deterministic_and_learns_nothing(
     rng = np.random.default_rng(0)
     for key in range(8):
         before = json.dumps(asking.state_dict())
-        play = asking.ask(key)
-        out = [play, asking.ask(1000 + key, [play])]
-        everything = [asking.play_of(slot) for slot in asking.slots()]
+        evaluation = asking.ask(key)
+        out = [evaluation, asking.ask(1000 + key, [evaluation])]
+        everything = [asking.evaluation_of(slot) for slot in asking.slots()]
         for pending in ([], out, everything):
             for may_wait in (False, True):
                 pair = [asking.ask(key + 1, pending, may_wait=may_wait) for _ in range(2)]
                 assert repr(pair[0]) == repr(pair[1])
                 assert may_wait or pair[0] is not None
-        assert repr(asking.ask(key)) == repr(play)
+        assert repr(asking.ask(key)) == repr(evaluation)
         if key:
             recommended = asking.recommendation()
             assert np.array_equal(asking.recommendation(), recommended)
         assert json.dumps(asking.state_dict()) == before
         value = float(rng.uniform(-3, 3))
-        asking.tell(play, value)
-        silent.tell(play, value)
+        asking.tell(evaluation, value)
+        silent.tell(evaluation, value)
     assert np.array_equal(asking.recommendation(), silent.recommendation())
     assert repr(asking.ask(99)) == repr(silent.ask(99))
 
@@ -798,17 +802,19 @@ def test_asking_agents_is_deterministic_and_learns_nothing(
 @each_distributed
 @each_setting
 @each_space
-@pytest.mark.parametrize(("plays", "maximize"), [(1, True), (8, False)], ids=["early", "later"])
+@pytest.mark.parametrize(
+    ("evaluations", "maximize"), [(1, True), (8, False)], ids=["early", "later"]
+)
 def test_a_transcript_of_agents_travels_in_json_and_goes_on_identically(
-    name: str, config: DUETSConfig, space: Space, plays: int, maximize: bool
+    name: str, config: DUETSConfig, space: Space, evaluations: int, maximize: bool
 ) -> None:
     one, two = (make_duets(name, space, config=config, maximize=maximize) for _ in range(2))
-    learn(one, plays)
+    learn(one, evaluations)
     two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
     assert two.state_dict() == one.state_dict()
-    assert len(two.plays) == len(one.plays) == plays
+    assert len(two.evaluations) == len(one.evaluations) == evaluations
     assert np.array_equal(one.recommendation(), two.recommendation())
-    assert learn(one, 5, first=plays) == learn(two, 5, first=plays)
+    assert learn(one, 5, first=evaluations) == learn(two, 5, first=evaluations)
     assert two.state_dict() == one.state_dict()
 
 
@@ -819,11 +825,11 @@ def test_an_agents_reward_that_is_no_number_is_refused_and_leaves_no_trace(
 ) -> None:
     algorithm = make_duets(name)
     learn(algorithm, 5)
-    before, play = json.dumps(algorithm.state_dict()), algorithm.ask(7)
+    before, evaluation = json.dumps(algorithm.state_dict()), algorithm.ask(7)
     with pytest.raises(ValueError, match="reward must be finite"):
-        algorithm.tell(play, value)
+        algorithm.tell(evaluation, value)
     assert json.dumps(algorithm.state_dict()) == before
-    assert repr(algorithm.ask(7)) == repr(play)
+    assert repr(algorithm.ask(7)) == repr(evaluation)
 
 
 @each_distributed
@@ -853,8 +859,8 @@ def test_agents_recommend_the_better_of_two_choices(
     space = Space({"x": Categorical(("bad", "good"))})
     algorithm = make_duets(name, space, config=replace(config, noise=None), maximize=maximize)
     for key in range(12):
-        play = algorithm.ask(key)
-        reward = 0.5 if play.x[0] else -0.5
-        algorithm.tell(play, reward if maximize else -reward)
-    assert {float(play.x[0]) for play, _ in algorithm.plays} == {0.0, 1.0}
+        evaluation = algorithm.ask(key)
+        reward = 0.5 if evaluation.x[0] else -0.5
+        algorithm.tell(evaluation, reward if maximize else -reward)
+    assert {float(evaluation.x[0]) for evaluation, _ in algorithm.evaluations} == {0.0, 1.0}
     assert space.decode(algorithm.recommendation()) == {"x": "good"}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.optimize import check_grad, minimize_scalar
 
-from privbo_plugins.algorithms.base import Release
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, design, make_plan
 from privbo_plugins.algorithms.dp_gibo.plan import fresh_trace, plan_batch
+from privbo_plugins.algorithms.protocols import Release
 from privbo_plugins.models.kernels import RBF, Isotropic, Kernel, Matern52, Polynomial2
 from privbo_plugins.spaces import Space
 

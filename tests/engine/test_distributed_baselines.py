@@ -11,12 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import linalg
 
-from benchmarks.distributed_problems import problem
-from privbo_plugins.baselines.distributed_kernel_ucb import (
+from benchmarks.baselines.distributed_kernel_ucb import (
     ApproxDisKernelUCB,
     DisKernelUCB,
     NKernelUCB,
 )
+from benchmarks.distributed_problems import problem
 from privbo_plugins.models.kernels import RBF, Kernel, Polynomial2
 
 Array = NDArray[np.float64]
@@ -37,7 +37,7 @@ def make(kind: str, kernel: Kernel = KERNELS[0], N: int = 3, **changes: Any) -> 
     return ApproxDisKernelUCB(kernel, U, N, **{"D": 20.0, "q": 1.0} | arguments | changes)
 
 
-def play(
+def evaluation(
     team: Team,
     rounds: int,
     N: int = 3,
@@ -69,9 +69,9 @@ def play(
     return [common + new for new in fresh], met
 
 
-def dense(kernel: Kernel, plays: Plays) -> tuple[Array, Array]:
+def dense(kernel: Kernel, evaluations: Plays) -> tuple[Array, Array]:
     """Eq. 3 and 4, solved at once."""
-    X, Y = np.array([x for x, _ in plays]), np.array([y for _, y in plays])
+    X, Y = np.array([x for x, _ in evaluations]), np.array([y for _, y in evaluations])
     K = kernel.k(X, X) + LAM * np.eye(len(X))
     kU = kernel.k(X, U)
     mu = kU.T @ linalg.solve(K, Y, assume_a="pos")
@@ -79,15 +79,15 @@ def dense(kernel: Kernel, plays: Plays) -> tuple[Array, Array]:
     return mu, s2
 
 
-def same(team: Team, n: int, kernel: Kernel, plays: Plays, tolerance: float = 1e-8) -> None:
+def same(team: Team, n: int, kernel: Kernel, evaluations: Plays, tolerance: float = 1e-8) -> None:
     mu, s2 = team.posterior(n)
-    expected_mu, expected_s2 = dense(kernel, plays)
+    expected_mu, expected_s2 = dense(kernel, evaluations)
     np.testing.assert_allclose(mu, expected_mu, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(s2, expected_s2, rtol=tolerance, atol=tolerance)
 
 
-def log_det(kernel: Kernel, plays: Plays) -> float:
-    X = np.array([x for x, _ in plays]).reshape(-1, 2)
+def log_det(kernel: Kernel, evaluations: Plays) -> float:
+    X = np.array([x for x, _ in evaluations]).reshape(-1, 2)
     return float(np.linalg.slogdet(np.eye(len(X)) + kernel.k(X, X) / LAM)[1])
 
 
@@ -95,7 +95,7 @@ def log_det(kernel: Kernel, plays: Plays) -> float:
 @pytest.mark.parametrize("kind", ["alone", "exact"])
 def test_an_agent_knows_what_a_dense_solve_of_its_data_says(kind: str, kernel: Kernel) -> None:
     team = make(kind, kernel)
-    known, met = play(team, 25)
+    known, met = evaluation(team, 25)
     assert bool(met) == (kind == "exact")
     for n in range(3):
         same(team, n, kernel, known[n])
@@ -103,7 +103,7 @@ def test_an_agent_knows_what_a_dense_solve_of_its_data_says(kind: str, kernel: K
 
 def test_it_still_does_after_many_meetings_and_repeated_plays() -> None:
     team = make("exact", D=0.0)
-    known, met = play(team, 150)
+    known, met = evaluation(team, 150)
     assert met == list(range(150))
     assert len({x.tobytes() for x, _ in known[0]}) < len(known[0]) / 4
     for n in range(3):
@@ -112,7 +112,7 @@ def test_it_still_does_after_many_meetings_and_repeated_plays() -> None:
 
 def test_the_next_play_is_the_largest_bound_of_the_dense_solve() -> None:
     team = make("exact", beta=0.7)
-    known, _ = play(team, 12)
+    known, _ = evaluation(team, 12)
     for n in range(3):
         mu, s2 = dense(KERNELS[0], known[n])
         np.testing.assert_array_equal(team.ask(n), U[np.argmax(mu + 0.7 * np.sqrt(s2))])
@@ -134,33 +134,33 @@ def test_agents_meet_when_a_determinant_says_so(D: float) -> None:
         if max(values) > D:
             expected.append(t)
             last[0] = t
-            everything = [pair for plays in own for pair in plays]
+            everything = [pair for evaluations in own for pair in evaluations]
             baseline[0] = log_det(KERNELS[0], everything)
 
-    _, met = play(team, 30, before=check)
+    _, met = evaluation(team, 30, before=check)
     assert met == expected
     assert 0 < len(met) < 30
 
 
 def test_alone_nothing_is_sent() -> None:
     team = make("alone")
-    play(team, 10)
+    evaluation(team, 10)
     assert (team.communication.up, team.communication.down) == (0, 0)
 
 
 def test_shared_plays_cost_their_coordinates_and_reward_once_each_way() -> None:
     team = make("exact", D=math.inf)
-    play(team, 4)
+    evaluation(team, 4)
     assert team.communication.per_agent == 0.0
     team = make("exact", D=5.0)
-    _, met = play(team, 20)
+    _, met = evaluation(team, 20)
     assert team.communication.up == team.communication.down == 3 * (met[-1] + 1) * 3
     assert team.communication.per_agent == (met[-1] + 1) * 3 * (1 + 3)
 
 
 def test_meeting_each_round_is_central_gp_ucb() -> None:
     team = make("exact", D=0.0)
-    known, met = play(team, 10)
+    known, met = evaluation(team, 10)
     assert met == list(range(10))
     assert len(known[0]) == 30
     for n in range(3):
@@ -170,7 +170,10 @@ def test_meeting_each_round_is_central_gp_ucb() -> None:
 
 
 def test_never_meeting_is_playing_alone() -> None:
-    (apart, met), (alone, _) = play(make("exact", D=math.inf), 15), play(make("alone"), 15)
+    (apart, met), (alone, _) = (
+        evaluation(make("exact", D=math.inf), 15),
+        evaluation(make("alone"), 15),
+    )
     assert met == []
     for mine, theirs in zip(apart, alone, strict=True):
         np.testing.assert_array_equal([x for x, _ in mine], [x for x, _ in theirs])
@@ -178,7 +181,7 @@ def test_never_meeting_is_playing_alone() -> None:
 
 def test_a_dictionary_of_all_plays_is_exact() -> None:
     team = make("approx", D=0.0, q=1e6)
-    known, met = play(team, 12)
+    known, met = evaluation(team, 12)
     assert met == list(range(12))
     for n in range(3):
         same(team, n, KERNELS[0], known[n], tolerance=1e-6)
@@ -261,7 +264,7 @@ def test_points_enter_the_dictionary_in_proportion_to_their_variance() -> None:
 
 def test_an_empty_dictionary_is_the_prior() -> None:
     team = make("approx", D=0.0, q=1e-12)
-    play(team, 3)
+    evaluation(team, 3)
     mu, s2 = team.posterior(0)
     np.testing.assert_array_equal(mu, 0.0)
     np.testing.assert_allclose(s2, 1.0)

@@ -19,14 +19,13 @@ from scipy.linalg import sqrtm
 from scipy.optimize import minimize_scalar
 from scipy.stats import chisquare, multivariate_normal
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import (
     DUETS,
     Coins,
     DUETSConfig,
     FinitePoints,
     SpaceDomain,
-    make_parties,
+    make_agents,
 )
 from privbo_plugins.algorithms.duets import posterior as sparse
 from privbo_plugins.algorithms.duets.coins import dealt_cells
@@ -41,6 +40,7 @@ from privbo_plugins.algorithms.duets.posterior import (
     spanning,
     variance,
 )
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.models.kernels import RBF, Kernel, Matern52
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -221,10 +221,10 @@ def test_a_party_without_the_covariance_knows_a_mean_only() -> None:
 
 def lengths(config: DUETSConfig, epochs: int = 99) -> list[int]:
     found: list[int] = []
-    previous, played = 0, 0
-    while len(found) < epochs and (previous := config.length(previous, played)):
+    previous, evaluated = 0, 0
+    while len(found) < epochs and (previous := config.length(previous, evaluated)):
         found.append(previous)
-        played += previous
+        evaluated += previous
     return found
 
 
@@ -246,17 +246,17 @@ def test_lengths_double_and_end_at_the_horizon() -> None:
 
 @pytest.mark.parametrize("config", [DUETSConfig(horizon=21), DUETSConfig.paper(2, 21)], ids=str)
 def test_the_last_epoch_is_known_to_be_the_last(config: DUETSConfig) -> None:
-    played = 0
+    evaluated = 0
     *earlier, last = lengths(config)
     for length in earlier:
-        assert not config.is_last(length, played)
-        played += length
-    assert config.is_last(last, played)
+        assert not config.is_last(length, evaluated)
+        evaluated += length
+    assert config.is_last(last, evaluated)
     assert not DUETSConfig().is_last(10**6, 10**6)
 
 
 def test_the_published_width_is_that_of_the_lemma() -> None:
-    config = DUETSConfig.paper(10, 50, B=2.0, delta=0.2, discretisation=1000)
+    config = DUETSConfig.paper(10, 50, B=2.0, failure_probability=0.2, discretisation=1000)
     delta = 0.2 / (2 * 1000 * (math.log(math.log(10) * math.log(50)) + 4))
     # R² = lam, so that R sqrt(2 / lam ln(2 / delta')) has no lam.
     width = 2.0 + math.sqrt(2 * math.log(2 / delta))
@@ -278,7 +278,7 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
         *({name: value} for name in ("p0", "beta", "beta_scale", "B", "lam", "lengthscale")
           for value in (0.0, -1.0, math.nan, math.inf, "1", True)),
         *({name: None} for name in ("n_agents", "first_epoch", "p0", "beta_scale", "B", "lam")),
-        *({"delta": value} for value in (0.0, 1.0, -0.1, math.nan)),
+        *({"failure_probability": value} for value in (0.0, 1.0, -0.1, math.nan)),
         *({name: "other"} for name in ("kernel", "epochs", "trimming", "inducing", "coins",
                                        "final", "constants")),
         {"fit": 1}, {"fit": "yes"}, {"epochs": "paper"},
@@ -299,6 +299,7 @@ def test_settings_travel_in_json() -> None:
     described = json.loads(json.dumps(config.to_dict(), allow_nan=False))
     assert config.noise is not None
     assert described.pop("noise")["variance"] == config.noise.variance
+    described["failure_probability"] = described.pop("delta")
     assert DUETSConfig(**described | {"noise": config.noise}) == config
 
 
@@ -311,7 +312,7 @@ def test_the_scale_of_unfitted_rewards_comes_from_their_range() -> None:
     ):
         config = DUETSConfig(fit=False, **more)
         duets = DUETS(config, LINE)
-        scale = duets.party.fixed_scale()
+        scale = duets.public_state.fixed_scale()
         assert (scale.lam, scale.s, scale.c) == pytest.approx(
             (expected.lam, expected.s, expected.c)
         )
@@ -322,21 +323,21 @@ def test_the_scale_of_unfitted_rewards_comes_from_their_range() -> None:
 
 def test_the_server_replays_every_agents_points() -> None:
     for config in (DUETSConfig(n_agents=5, discretisation=64), DUETSConfig.paper(5, 20)):
-        server, agents = make_parties(config, FinitePoints(np.eye(40)), key=3)
+        server, agents = make_agents(config, FinitePoints(np.eye(40)), key=3)
         for agent in agents:
-            assert agent.party is not server.party
-            assert np.array_equal(server.party.points(agent.number), agent.points)
+            assert agent.public_state is not server.public_state
+            assert np.array_equal(server.public_state.points(agent.number), agent.points)
             assert agent.points.shape == (2, 40)
 
 
 def test_private_coins_are_private() -> None:
     config = DUETSConfig.paper(3, 20)
-    _, agents = make_parties(config, FinitePoints(np.eye(9)), key=3)
+    _, agents = make_agents(config, FinitePoints(np.eye(9)), key=3)
     with pytest.raises(KeyError):
-        agents[0].party.points(1)
+        agents[0].public_state.points(1)
     with pytest.raises(KeyError):
         Coins.tossed(3, 3).known_to(2).draw(1, 1, 0, size=5)
-    assert "own" not in repr(agents[0].party.coins)
+    assert "own" not in repr(agents[0].public_state.coins)
 
 
 WORD = 2**32
@@ -385,16 +386,16 @@ def test_no_agent_works_out_anothers_coin() -> None:
     assert worked_out(Coins(shared.public, {}), N) == {n: shared.own[n] for n in (1, 3)}
 
     config = DUETSConfig.paper(N, 20)
-    server, agents = make_parties(config, FinitePoints(np.eye(40)), key)
+    server, agents = make_agents(config, FinitePoints(np.eye(40)), key)
     for agent in agents:
-        mine = agent.party.coins
+        mine = agent.public_state.coins
         assert set(mine.own) == {agent.number}
         for known in (mine, Coins(mine.public, {})):
             for other, number in worked_out(known, N).items():
-                assert number % 2**64 != server.party.coins.own[other] % 2**64
+                assert number % 2**64 != server.public_state.coins.own[other] % 2**64
                 assert number != shared.own[other]
         whole = pickle.dumps(agent)  # what its process is sent
-        for n, number in server.party.coins.own.items():
+        for n, number in server.public_state.coins.own.items():
             assert (number.to_bytes(32, "little") in whole) == (n == agent.number)
 
 
@@ -417,7 +418,7 @@ def test_one_of_coins_that_give_each_other_is_told_to_nobody() -> None:
         Coins.shared(3, 2).known_to(0)
     config = DUETSConfig.paper(2, 20)
     with pytest.raises(ValueError, match="gives the others"):
-        make_parties(config, FinitePoints(np.eye(9)), key=3, old_coins=True)
+        make_agents(config, FinitePoints(np.eye(9)), key=3, old_coins=True)
     for key in (-1, 0.5, None):
         with pytest.raises(ValueError, match="integer >= 0") as refused:
             Coins.tossed(key, 2)  # type: ignore[arg-type]
@@ -430,21 +431,21 @@ def test_shared_coins_stay_those_that_studies_were_drawn_with() -> None:
     assert coins.public == 16920295385781661272
     assert coins.own[1] == 7078124019849193311
     assert coins.draws(1, 2, 6, 1000).tolist() == [497, 917, 774, 204, 403, 789]
-    shared = make_parties(DUETSConfig(n_agents=3), FinitePoints(np.eye(9)), 7)[0].party.coins
+    shared = make_agents(DUETSConfig(n_agents=3), FinitePoints(np.eye(9)), 7)[0].public_state.coins
     assert shared == coins
 
 
 def test_private_plays_of_an_earlier_version_go_on_with_its_coins() -> None:
     config = DUETSConfig.paper(3, 14, discretisation=64)
     earlier, now = DUETS(config, LINE, seed=5, old_coins=True), DUETS(config, LINE, seed=5)
-    assert earlier.play_of((1, 1, 0)).x != now.play_of((1, 1, 0)).x
+    assert earlier.evaluation_of((1, 1, 0)).x != now.evaluation_of((1, 1, 0)).x
     number = int(np.random.SeedSequence(5).generate_state(4, np.uint64)[2])  # agent 1's
     drawn = np.random.default_rng([number, 1, 1, 0]).integers(64)
-    assert np.array_equal(earlier.play_of((1, 1, 0)).x, earlier.party.active.U[drawn])
+    assert np.array_equal(earlier.evaluation_of((1, 1, 0)).x, earlier.public_state.active.U[drawn])
     for i in range(7):
-        play = earlier.ask(i)
-        assert play is not None
-        earlier.tell(play, float(play.x[0]))
+        evaluation = earlier.ask(i)
+        assert evaluation is not None
+        earlier.tell(evaluation, float(evaluation.x[0]))
     state = json.loads(json.dumps(earlier.state_dict()))
     assert "coins" not in state  # as earlier versions wrote it
     assert earlier.epoch == 2
@@ -454,9 +455,9 @@ def test_private_plays_of_an_earlier_version_go_on_with_its_coins() -> None:
     again = DUETS(config, LINE, seed=5, old_coins=True)  # and the other way round
     fresh = DUETS(config, LINE, seed=5)
     for i in range(7):
-        play = fresh.ask(i)
-        assert play is not None
-        fresh.tell(play, float(play.x[0]))
+        evaluation = fresh.ask(i)
+        assert evaluation is not None
+        fresh.tell(evaluation, float(evaluation.x[0]))
     again.load_state_dict(json.loads(json.dumps(fresh.state_dict())))
     assert again.epoch == fresh.epoch == 2
     assert again.state_dict() == fresh.state_dict()
@@ -521,7 +522,9 @@ def bump(x: np.ndarray) -> float:
     return float(np.exp(-(((x - 0.3) / 0.3) ** 2).sum()))
 
 
-def play(duets: DUETS, n: int, f: Function = bump, *, first: int = 0) -> list[tuple[Any, ...]]:
+def evaluation(
+    duets: DUETS, n: int, f: Function = bump, *, first: int = 0
+) -> list[tuple[Any, ...]]:
     asked = []
     for key in range(first, first + n):
         one = duets.ask(key)
@@ -531,14 +534,14 @@ def play(duets: DUETS, n: int, f: Function = bump, *, first: int = 0) -> list[tu
     return asked
 
 
-def draws_of(duets: DUETS) -> list[Play]:
-    return [duets.play_of(slot) for slot in duets.slots()]
+def draws_of(duets: DUETS) -> list[Evaluation]:
+    return [duets.evaluation_of(slot) for slot in duets.slots()]
 
 
 @BOTH
 def test_asking_hands_out_every_draw_of_an_epoch_once(config: DUETSConfig) -> None:
     duets = DUETS(config, LINE, seed=2)
-    out: list[Play] = []
+    out: list[Evaluation] = []
     for key in range(6):
         one = duets.ask(key, out)
         assert one is not None
@@ -576,7 +579,7 @@ def test_asking_changes_nothing(config: DUETSConfig, space: Space) -> None:
         assert json.dumps([asking.state_dict(), asking.server.state_dict()]) == before
         asking.tell(one, bump(one.x))
         silent.tell(one, bump(one.x))
-    assert asking.party.active.digest == silent.party.active.digest
+    assert asking.public_state.active.digest == silent.public_state.active.digest
     assert np.array_equal(asking.recommendation(), silent.recommendation())
 
 
@@ -586,11 +589,17 @@ def test_an_epoch_does_not_depend_on_who_was_fast(order: list[int], paper: bool)
     digests = []
     for now in (order, range(6)):
         duets = DUETS(PAPER if paper else SMALL, LINE, seed=5)
-        plays = draws_of(duets)
+        evaluations = draws_of(duets)
         for i in now:
-            duets.tell(plays[i], bump(plays[i].x) + 0.1 * i)
+            duets.tell(evaluations[i], bump(evaluations[i].x) + 0.1 * i)
         assert duets.epoch == 2
-        digests.append((duets.party.active.digest, duets.party.heard[0], duets.ask(0).x.tobytes()))  # type: ignore[union-attr]
+        digests.append(
+            (
+                duets.public_state.active.digest,
+                duets.public_state.heard[0],
+                duets.ask(0).x.tobytes(),
+            )
+        )  # type: ignore[union-attr]
     assert digests[0] == digests[1]
 
 
@@ -600,21 +609,21 @@ def test_the_first_report_of_a_draw_stands() -> None:
         for duets in (told_twice, told_once):
             duets.tell(one, bump(one.x))
         told_twice.tell(one, 100.0)
-    assert told_twice.party.heard == told_once.party.heard
-    assert len(told_twice.plays) == 12
+    assert told_twice.public_state.heard == told_once.public_state.heard
+    assert len(told_twice.evaluations) == 12
 
 
 def test_plays_that_are_no_draws_teach_the_recommendation_only() -> None:
     duets, plain = DUETS(SMALL, LINE), DUETS(SMALL, LINE)
     own = draws_of(duets)
     strangers = [
-        Play(np.array([0.9])),
-        Play(own[0].x, 2, 0, 0),
-        Play(own[0].x, 1, 3, 0),
-        Play(own[0].x, 1, -1, 0),
-        Play(own[0].x, 1, 0, 2),
-        Play(own[0].x, 1, None, 0),
-        Play(own[0].x + 1e-3, 1, 0, 0),
+        Evaluation(np.array([0.9])),
+        Evaluation(own[0].x, 2, 0, 0),
+        Evaluation(own[0].x, 1, 3, 0),
+        Evaluation(own[0].x, 1, -1, 0),
+        Evaluation(own[0].x, 1, 0, 2),
+        Evaluation(own[0].x, 1, None, 0),
+        Evaluation(own[0].x + 1e-3, 1, 0, 0),
     ]
     for one in strangers:
         duets.tell(one, 50.0)
@@ -622,32 +631,32 @@ def test_plays_that_are_no_draws_teach_the_recommendation_only() -> None:
     for one in own:
         duets.tell(one, bump(one.x))
         plain.tell(one, bump(one.x))
-    assert duets.party.heard == plain.party.heard
-    assert len(duets.plays) == len(own) + len(strangers)
+    assert duets.public_state.heard == plain.public_state.heard
+    assert len(duets.evaluations) == len(own) + len(strangers)
 
 
 @BOTH
 def test_spare_plays_are_points_that_nobody_has_played(config: DUETSConfig) -> None:
     duets = DUETS(config, LINE)
-    out: list[Play] = []
-    play(duets, 8)
+    out: list[Evaluation] = []
+    evaluation(duets, 8)
     for key in range(30):
         one = duets.ask(key, out)
         assert one is not None
         out.append(one)
     spare = [p for p in out if p.epoch is None]
     assert len(spare) == 30 - len(duets.open_slots()) > 0
-    played = {p.x.tobytes() for p, _ in duets.plays}
+    evaluated = {p.x.tobytes() for p, _ in duets.evaluations}
     draws = {p.x.tobytes() for p in out if p.epoch is not None}
     assert len({p.x.tobytes() for p in spare}) == len(spare)
-    assert not {p.x.tobytes() for p in spare} & (played | draws)
-    assert duets.party.active.contains(np.array([p.x for p in spare])).all()
+    assert not {p.x.tobytes() for p in spare} & (evaluated | draws)
+    assert duets.public_state.active.contains(np.array([p.x for p in spare])).all()
 
 
 @BOTH
 def test_all_plays_pending_still_leaves_something_to_ask(config: DUETSConfig) -> None:
     duets = DUETS(config, SPACES["choices"])
-    out = [*draws_of(duets), *(Play(x) for x in duets.party.active.U)]
+    out = [*draws_of(duets), *(Evaluation(x) for x in duets.public_state.active.U)]
     one = duets.ask(0, out)
     assert one is not None
     assert SPACES["choices"].decode(one.x)
@@ -658,26 +667,26 @@ def test_all_plays_pending_still_leaves_something_to_ask(config: DUETSConfig) ->
 def test_a_run_finishes_after_n_t_plays(config: DUETSConfig, space: Space) -> None:
     duets = DUETS(config, space)
     for key in range(3 * 14):
-        assert not duets.party.finished
-        play(duets, 1, first=key)
-    assert duets.party.finished
+        assert not duets.public_state.finished
+        evaluation(duets, 1, first=key)
+    assert duets.public_state.finished
     assert [epoch.length for epoch in duets.history] == lengths(config)[:-1]
     assert duets.open_slots() == []
-    reports = len(duets.party.heard)
+    reports = len(duets.public_state.heard)
     one = duets.ask(99, may_wait=True)
     assert one is not None
     assert one.epoch is None
-    play(duets, 3)
-    assert len(duets.party.heard) == reports
+    evaluation(duets, 3)
+    assert len(duets.public_state.heard) == reports
     json.dumps(duets.summary(), allow_nan=False)
 
 
 def test_without_a_horizon_no_epoch_is_the_last() -> None:
     duets = DUETS(DUETSConfig(n_agents=1, discretisation=64), LINE)
-    play(duets, 2 + 4 + 8 + 16)
+    evaluation(duets, 2 + 4 + 8 + 16)
     assert [epoch.length for epoch in duets.history] == [2, 4, 8, 16]
-    assert not duets.party.finished
-    assert duets.party.T_j == 32
+    assert not duets.public_state.finished
+    assert duets.public_state.T_j == 32
 
 
 @pytest.mark.parametrize("final", ["top", "best", "uniform"])
@@ -686,16 +695,17 @@ def test_the_last_epoch_plays_what_was_asked_for(final: str) -> None:
         n_agents=2, horizon=10, discretisation=256, final=final, draws="independent"
     )
     duets = DUETS(settings, LINE)
-    play(duets, 2 * (2 + 4))
-    assert duets.party.last
-    assert duets.party.posterior is not None
-    U = duets.party.active.U
-    mean = duets.party.posterior.mean(U)
+    evaluation(duets, 2 * (2 + 4))
+    assert duets.public_state.last
+    assert duets.public_state.posterior is not None
+    U = duets.public_state.active.U
+    mean = duets.public_state.posterior.mean(U)
     X = np.array([one.x for one in draws_of(duets)])
     assert len(X) == 8
     if final == "uniform":
         own = [
-            np.array([duets.party.coins.draw(n, 3, t, len(U)) for t in range(4)]) for n in (0, 1)
+            np.array([duets.public_state.coins.draw(n, 3, t, len(U)) for t in range(4)])
+            for n in (0, 1)
         ]
         assert np.array_equal(X, U[np.stack(own, 1).ravel()])
     else:
@@ -714,32 +724,32 @@ def test_the_best_point_of_a_smooth_function_is_found(d: int, config: DUETSConfi
     """Seeded noise of a tenth of the function's height."""
     rng = np.random.default_rng(d)
     duets = DUETS(config, cube(d), seed=1)
-    while not duets.party.finished:
-        play(duets, 1, lambda x: bump(x) + 0.1 * float(rng.standard_normal()))
+    while not duets.public_state.finished:
+        evaluation(duets, 1, lambda x: bump(x) + 0.1 * float(rng.standard_normal()))
     assert bump(duets.recommendation()) > 0.9
-    assert duets.party.active.share < 0.8
+    assert duets.public_state.active.share < 0.8
 
 
 @BOTH
 def test_minimising_is_maximising_the_negative(config: DUETSConfig) -> None:
     up, down = DUETS(config, LINE), DUETS(config, LINE, maximize=False)
-    assert play(up, 42) == play(down, 42, lambda x: -bump(x))
-    assert up.party.heard == down.party.heard
+    assert evaluation(up, 42) == evaluation(down, 42, lambda x: -bump(x))
+    assert up.public_state.heard == down.public_state.heard
     assert np.array_equal(up.recommendation(), down.recommendation())
 
 
 @BOTH
-@pytest.mark.parametrize("plays", [0, 1, 6, 11, 40, 45])
+@pytest.mark.parametrize("evaluations", [0, 1, 6, 11, 40, 45])
 def test_a_transcript_travels_in_json_and_goes_on_identically(
-    config: DUETSConfig, plays: int
+    config: DUETSConfig, evaluations: int
 ) -> None:
     one, two = DUETS(config, SPACES["mixed"]), DUETS(config, SPACES["mixed"])
-    play(one, plays)
+    evaluation(one, evaluations)
     two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
     assert two.state_dict() == one.state_dict()
     assert two.summary() == one.summary()
-    assert play(one, 8, first=plays) == play(two, 8, first=plays)
-    assert two.party.heard == one.party.heard
+    assert evaluation(one, 8, first=evaluations) == evaluation(two, 8, first=evaluations)
+    assert two.public_state.heard == one.public_state.heard
     assert np.array_equal(one.recommendation(), two.recommendation())
 
 
@@ -747,10 +757,10 @@ def test_a_transcript_travels_in_json_and_goes_on_identically(
 def test_a_huge_width_keeps_everything(trimming: str) -> None:
     config = DUETSConfig(n_agents=2, horizon=20, discretisation=64, beta=1e6, trimming=trimming)
     duets = DUETS(config, LINE)
-    whole = duets.party.active.digest
-    play(duets, 40)
+    whole = duets.public_state.active.digest
+    evaluation(duets, 40)
     assert [epoch.share for epoch in duets.history] == [1.0] * len(duets.history)
-    assert duets.party.active.digest == whole
+    assert duets.public_state.active.digest == whole
     assert len(duets.history) == 3
 
 
@@ -766,19 +776,19 @@ def test_extreme_and_constant_rewards_leave_finite_numbers(
 ) -> None:
     """Warnings are errors here."""
     duets = DUETS(config, LINE)
-    play(duets, 42, f)
-    assert duets.party.finished
-    for broadcast in duets.party.heard:
+    evaluation(duets, 42, f)
+    assert duets.public_state.finished
+    for broadcast in duets.public_state.heard:
         assert np.isfinite([*broadcast.v_bar, *broadcast.scale, broadcast.sigma_max or 0.0]).all()
     assert np.isfinite(duets.recommendation()).all()
-    assert len(duets.party.active.U) >= 1
+    assert len(duets.public_state.active.U) >= 1
 
 
 def test_equal_rewards_trim_nothing() -> None:
     for config in (SMALL, PAPER):
         duets = DUETS(config, LINE)
-        play(duets, 41, lambda x: 0.0)
-        assert duets.party.active.share == 1.0
+        evaluation(duets, 41, lambda x: 0.0)
+        assert duets.public_state.active.share == 1.0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -786,7 +796,7 @@ def test_a_reward_that_is_no_number_is_refused(value: float) -> None:
     duets = DUETS(SMALL, LINE)
     with pytest.raises(ValueError, match="reward must be finite"):
         duets.tell(draws_of(duets)[0], value)
-    assert duets.plays == []
+    assert duets.evaluations == []
     with pytest.raises(ValueError, match="reward must be finite"):
         duets.agents[0].tell(0, value)
     assert duets.agents[0].missing() == [0, 1]
@@ -801,7 +811,7 @@ def test_a_finite_domain_need_not_be_snapped() -> None:
         one = duets.ask(key)
         assert one is not None
         seen = space.encode(space.decode(one.x))
-        duets.tell(Play(seen, one.epoch, one.agent, one.draw), bump(seen))
+        duets.tell(Evaluation(seen, one.epoch, one.agent, one.draw), bump(seen))
     assert duets.epoch == 2
 
 
@@ -821,9 +831,9 @@ def test_the_fit_takes_the_privatising_noise_as_known(mechanism: str) -> None:
         n_agents=4, horizon=20, discretisation=64, low=-1.0, high=1.0, noise=local.noise
     )
     duets, noise = DUETS(config, LINE), InsecureNoise(0)
-    play(duets, 40, lambda x: local.randomize(bump(x), noise, -1.0))
-    assert len(duets.party.heard) == 2
-    for broadcast in duets.party.heard:
+    evaluation(duets, 40, lambda x: local.randomize(bump(x), noise, -1.0))
+    assert len(duets.public_state.heard) == 2
+    for broadcast in duets.public_state.heard:
         lam, s, *_ = broadcast.scale
         assert s**2 * lam == pytest.approx(local.noise.variance)
 
@@ -839,7 +849,7 @@ def test_uploads_are_a_function_of_the_privatised_rewards() -> None:
             lengthscale=lengthscale,
             noise=local.noise,
         )
-        server, (agent, _) = make_parties(config, FinitePoints(np.linspace(0, 1, 50)[:, None]), 0)
+        server, (agent, _) = make_agents(config, FinitePoints(np.linspace(0, 1, 50)[:, None]), 0)
         Y = np.array([local.randomize(y, noise, -1.0) for y in (0.1, -1.0, 1.0, 0.4)])
         for t in range(4):
             assert agent.tell(t, float(Y[t]))
@@ -848,7 +858,7 @@ def test_uploads_are_a_function_of_the_privatised_rewards() -> None:
         if kind == "rewards":
             assert upload.numbers == tuple(Y)
         else:
-            S = server.party.spanning_inducing().S
+            S = server.public_state.spanning_inducing().S
             assert len(S) == 1
             v = RBF(100.0).k(agent.points, S)[:, 0] @ Y
             assert upload.numbers == pytest.approx((v, Y.sum(), Y @ Y))
@@ -872,8 +882,8 @@ def test_cells_share_the_points_out(size: int, n: int, d: int, seed: int) -> Non
 
 def test_one_draw_falls_into_each_cell_of_a_line() -> None:
     config = DUETSConfig(n_agents=4, first_epoch=8, discretisation=1024)
-    party = make_parties(config, SpaceDomain(LINE), 5)[0].party
-    X = np.sort(np.vstack([party.points(n) for n in range(4)])[:, 0])
+    public_state = make_agents(config, SpaceDomain(LINE), 5)[0].public_state
+    X = np.sort(np.vstack([public_state.points(n) for n in range(4)])[:, 0])
     assert np.array_equal(np.floor(X * 32), np.arange(32))
 
 
@@ -882,8 +892,8 @@ def test_each_stratified_draw_is_uniform() -> None:
     config = DUETSConfig(n_agents=3, first_epoch=2, discretisation=256)
     found = []
     for key in range(600):
-        party = make_parties(config, SpaceDomain(LINE), key)[0].party
-        found.append(float(party.points(1)[1, 0]))
+        public_state = make_agents(config, SpaceDomain(LINE), key)[0].public_state
+        found.append(float(public_state.points(1)[1, 0]))
     counts = np.histogram(found, bins=10, range=(0.0, 1.0))[0]
     assert chisquare(counts).pvalue > 1e-4
 
@@ -898,29 +908,33 @@ def test_a_transcript_with_draws_given_up_travels(steps: list[Any], paper: bool)
     duets, last = DUETS(config, LINE, seed=2), None
     for key, (how, place) in enumerate(steps):
         slots = duets.open_slots()
-        one = duets.play_of(slots[place % len(slots)]) if slots else Play(np.array([0.5]))
-        one = {"s": Play(one.x), "o": replace(one, epoch=99), "r": last or one}.get(how, one)
+        one = (
+            duets.evaluation_of(slots[place % len(slots)])
+            if slots
+            else Evaluation(np.array([0.5]))
+        )
+        one = {"s": Evaluation(one.x), "o": replace(one, epoch=99), "r": last or one}.get(how, one)
         learn = duets.give_up if how == "g" or (how in "ro" and place % 2) else duets.tell
         learn(one, float(np.sin(key)))
         last = one
     again = DUETS(config, LINE, seed=2)
     again.load_state_dict(json.loads(json.dumps(duets.state_dict(), allow_nan=False)))
     assert again.state_dict() == duets.state_dict()
-    assert again.party.digest == duets.party.digest
+    assert again.public_state.digest == duets.public_state.digest
     assert again.open_slots() == duets.open_slots()
     assert again.history == duets.history
     assert again.communication == duets.communication
-    assert len(duets.plays) + len(duets.lost) <= len(steps)
+    assert len(duets.evaluations) + len(duets.lost) <= len(steps)
 
 
 def test_agents_apart_agree_on_their_cells() -> None:
     config = DUETSConfig(n_agents=3, first_epoch=2, discretisation=64)
-    server, agents = make_parties(config, SpaceDomain(LINE), 9)
+    server, agents = make_agents(config, SpaceDomain(LINE), 9)
     for agent in agents:
-        assert np.array_equal(agent.points, server.party.points(agent.number))
+        assert np.array_equal(agent.points, server.public_state.points(agent.number))
     private = replace(config, coins="private", trimming="paper")
-    server, agents = make_parties(private, SpaceDomain(LINE), 9)
+    server, agents = make_agents(private, SpaceDomain(LINE), 9)
     for agent in agents:
-        assert np.array_equal(agent.points, server.party.points(agent.number))
+        assert np.array_equal(agent.points, server.public_state.points(agent.number))
     with pytest.raises(KeyError):
-        agents[0].party.points(1)
+        agents[0].public_state.points(1)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, SpaceDomain, make_parties
+from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, SpaceDomain, make_agents
 from privbo_plugins.algorithms.duets.active_set import ActiveSet, Test
 from privbo_plugins.algorithms.duets.posterior import Scale, posterior_of
 from privbo_plugins.models.kernels import RBF
@@ -397,18 +397,18 @@ def one_epoch(
     config: DUETSConfig, f: np.ndarray, key: int, noise: float
 ) -> tuple[Any, np.ndarray]:
     """The server after one epoch on :data:`LINE`, and the plays' rows and rewards."""
-    server, agents = make_parties(config, FinitePoints(LINE), key)
-    rng, plays = np.random.default_rng([key, 7]), []
+    server, agents = make_agents(config, FinitePoints(LINE), key)
+    rng, evaluations = np.random.default_rng([key, 7]), []
     message = server.inducing_set()
     for agent in agents:
         for t, x in enumerate(agent.points):
             row = int(np.argmin(np.abs(LINE[:, 0] - x[0])))
             y = float(f[row] + noise * rng.standard_normal())
-            plays.append((row, y))
+            evaluations.append((row, y))
             agent.tell(t, y)
         server.receive(agent.upload(message))
     server.close()
-    return server, np.array(plays)
+    return server, np.array(evaluations)
 
 
 def norm_one(seed: int, kernel: Any) -> np.ndarray:
@@ -423,15 +423,15 @@ def test_equation_9_by_brute_force(key: int) -> None:
     """All plays inducing, so that mu and sigma are dense: every point of the domain is asked."""
     config = DUETSConfig.paper(5, 60, first_epoch=4, p0=1e9, beta=0.4, lam=0.05, lengthscale=0.15)
     f = norm_one(key, RBF(0.15))
-    server, plays = one_epoch(config, f, key, 0.2)
-    D, Y = LINE[plays[:, 0].astype(int)], plays[:, 1]
+    server, evaluations = one_epoch(config, f, key, 0.2)
+    D, Y = LINE[evaluations[:, 0].astype(int)], evaluations[:, 1]
     inverse = np.linalg.inv(RBF(0.15).k(D, D) + 0.05 * np.eye(len(D)))
     k = RBF(0.15).k(LINE, D)
     mu, s2 = k @ inverse @ Y, 1.0 - np.einsum("ij,jk,ik->i", k, inverse, k)
     threshold = mu.max() - 2 * 0.4 * np.sqrt(s2.max())
-    assert server.party.heard[0].sigma_max == pytest.approx(np.sqrt(s2.max()), abs=1e-4)
+    assert server.public_state.heard[0].sigma_max == pytest.approx(np.sqrt(s2.max()), abs=1e-4)
     clear = np.abs(mu - threshold) > 1e-3
-    stays = np.isin(LINE[:, 0], server.party.active.U[:, 0])
+    stays = np.isin(LINE[:, 0], server.public_state.active.U[:, 0])
     assert np.array_equal(stays[clear], (mu >= threshold)[clear])
     assert 0 < stays.sum() < len(LINE)
 
@@ -443,11 +443,11 @@ def test_point_by_point_keeps_a_part_of_what_equation_9_keeps(key: int) -> None:
     f, kept = norm_one(key, RBF(0.15)), []
     for trimming in ("pointwise", "paper"):
         config = DUETSConfig(n_agents=5, horizon=60, trimming=trimming, **more)  # type: ignore[arg-type]
-        server, plays = one_epoch(config, f, key, 0.2)
+        server, evaluations = one_epoch(config, f, key, 0.2)
         posterior = posterior_of(
-            RBF(0.15), LINE[plays[:, 0].astype(int)], plays[:, 1], Scale(0.05), None
+            RBF(0.15), LINE[evaluations[:, 0].astype(int)], evaluations[:, 1], Scale(0.05), None
         )
-        kept.append(np.isin(LINE[:, 0], server.party.active.U[:, 0]))
+        kept.append(np.isin(LINE[:, 0], server.public_state.active.U[:, 0]))
     mu, sigma = posterior.predict(LINE)
     expected = mu + 0.4 * sigma >= (mu - 0.4 * sigma).max()
     assert np.array_equal(kept[0], expected)
@@ -460,7 +460,7 @@ def failures(config: DUETSConfig, runs: int) -> tuple[int, float]:
     lost, shares = 0, []
     for seed in range(runs):
         f = norm_one(seed, RBF(0.15))
-        server, agents = make_parties(config, FinitePoints(LINE), seed, together=True)
+        server, agents = make_agents(config, FinitePoints(LINE), seed, together=True)
         rng = np.random.default_rng([seed, 5])
         for _ in range(3):
             message = server.inducing_set()
@@ -472,8 +472,8 @@ def failures(config: DUETSConfig, runs: int) -> tuple[int, float]:
             broadcast = server.close()
             for agent in agents:
                 agent.hear(broadcast)
-        lost += not np.isin(LINE[np.argmax(f), 0], server.party.active.U[:, 0])
-        shares.append(server.party.active.share)
+        lost += not np.isin(LINE[np.argmax(f), 0], server.public_state.active.U[:, 0])
+        shares.append(server.public_state.active.share)
     return lost, float(np.mean(shares))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.duets import Agent, DUETSConfig, FinitePoints, Upload, make_parties
+from privbo_plugins.algorithms.duets import Agent, DUETSConfig, FinitePoints, Upload, make_agents
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource
 
@@ -42,14 +42,14 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @cache
-def party(kind: str, length: float | None = None) -> Any:
+def public_state(kind: str, length: float | None = None) -> Any:
     """Two agents with four rewards each; what is fitted sends sums besides, so nothing is."""
     length = length or {"projection": 1.0, "rewards": 0.01}[kind]
     config = DUETSConfig(
         n_agents=2, horizon=40, first_epoch=4, fit=False, lengthscale=length, kernel="rbf"
     )
-    server, agents = make_parties(config, FinitePoints(np.linspace(0, 1, 60)[:, None]), key=4)
-    public = agents[0].party
+    server, agents = make_agents(config, FinitePoints(np.linspace(0, 1, 60)[:, None]), key=4)
+    public = agents[0].public_state
     known = [public.points(n) for n in range(2)]
     vars(public)["points"] = known.__getitem__  # tossed once, not every run
     return server, public
@@ -57,7 +57,7 @@ def party(kind: str, length: float | None = None) -> Any:
 
 def upload(kind: str, ybar: float) -> Upload:
     """What agent 0 sends if its first reward was released as ``ybar``."""
-    agent = Agent(0, party(kind)[1])
+    agent = Agent(0, public_state(kind)[1])
     for draw, y in enumerate((ybar, *OTHERS)):
         assert agent.tell(draw, y)
     sent = agent.upload(None)
@@ -68,7 +68,7 @@ def upload(kind: str, ybar: float) -> Upload:
 @cache
 def weights(kind: str, length: float | None = None) -> np.ndarray:
     """z_S at the four points, shape (4, m); where rewards are sent, they are themselves."""
-    public = party(kind, length)[1]
+    public = public_state(kind, length)[1]
     if kind == "rewards":
         return np.eye(4)
     return np.asarray(public.spanning_inducing().z(public.points(0)))
@@ -131,7 +131,7 @@ def test_a_draw_that_is_told_again_says_no_more(kind: str) -> None:
     mechanism, noise = mechanism_of("laplace"), InsecureNoise(3)
 
     def draw(y: float) -> float:
-        agent = Agent(0, party(kind)[1])
+        agent = Agent(0, public_state(kind)[1])
         for _ in range(5):
             agent.tell(0, mechanism.randomize(y, noise, -1.0))
         for t, other in enumerate(OTHERS):
@@ -146,7 +146,9 @@ def test_a_draw_that_is_told_again_says_no_more(kind: str) -> None:
 def test_the_sums_of_a_fit_say_no_more_than_the_rewards() -> None:
     """Sum and sum of squares go along; the attacker solves for the reward in each of them."""
     config = DUETSConfig(n_agents=2, horizon=40, first_epoch=4, lengthscale=100.0)
-    public = make_parties(config, FinitePoints(np.linspace(0, 1, 60)[:, None]), key=4)[0].party
+    public = make_agents(config, FinitePoints(np.linspace(0, 1, 60)[:, None]), key=4)[
+        0
+    ].public_state
     known = [public.points(n) for n in range(2)]
     vars(public)["points"] = known.__getitem__
     mechanism, noise = mechanism_of("laplace"), InsecureNoise(4)
@@ -222,7 +224,7 @@ class Overwriting(Agent):
     """Mutant: the last report of a draw stands, and all of them are uploaded."""
 
     def tell(self, draw: int, reward: float, epoch: int | None = None) -> bool:
-        self._rewards[self.party.j, draw] = float(reward)
+        self._rewards[self.public_state.j, draw] = float(reward)
         return True
 
 
@@ -232,7 +234,7 @@ def test_the_audit_flags_an_agent_that_lets_the_last_report_stand(kind: str) -> 
     mechanism, noise = mechanism_of("laplace"), InsecureNoise(0)
 
     def draw(y: float) -> float:
-        agent, scores = Overwriting(0, party(kind)[1]), []
+        agent, scores = Overwriting(0, public_state(kind)[1]), []
         for t, other in enumerate(OTHERS):
             agent.tell(t + 1, other)
         for _ in range(5):
@@ -275,6 +277,6 @@ def test_the_audit_flags_noise_after_the_projection_for_one_coordinate_only(corr
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_audited_is_what_the_server_takes(kind: str) -> None:
-    server, _ = party(kind)
+    server, _ = public_state(kind)
     assert server.receive(upload(kind, 0.5))
     assert 0 not in server.waiting_for

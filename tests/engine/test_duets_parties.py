@@ -19,7 +19,7 @@ from privbo_plugins.algorithms.duets import (
     Server,
     SpaceDomain,
     Upload,
-    make_parties,
+    make_agents,
 )
 from privbo_plugins.algorithms.duets.posterior import Sums, fitted
 from privbo_plugins.models.kernels import RBF
@@ -85,29 +85,37 @@ def travelled(state: dict[str, Any]) -> dict[str, Any]:
 
 @each_config
 def test_what_is_broadcast_is_the_posterior_of_all_agents_rewards(config: DUETSConfig) -> None:
-    server, agents = make_parties(config, GRID, key=1)
+    server, agents = make_agents(config, GRID, key=1)
     for _ in range(2):
         message = server.inducing_set()
-        S = server.party.spanning_inducing().S if message is None else np.array(message.points)
+        S = (
+            server.public_state.spanning_inducing().S
+            if message is None
+            else np.array(message.points)
+        )
         D = np.vstack([agent.points for agent in agents])
         Y = np.array([reward(a.number, t, x) for a in agents for t, x in enumerate(a.points)])
         broadcast = epoch(server, agents)
         assert broadcast.agents == tuple(range(config.n_agents))
-        lam, c = (broadcast.scale[0], server.party.level or 0.0) if config.fit else (config.lam, 0)
+        lam, c = (
+            (broadcast.scale[0], server.public_state.level or 0.0)
+            if config.fit
+            else (config.lam, 0)
+        )
         X = np.linspace(0, 1, 23)[:, None]
         expected = c + projected_process(
-            server.party.kernel, np.unique(S, axis=0), D, Y - c, X, lam
+            server.public_state.kernel, np.unique(S, axis=0), D, Y - c, X, lam
         )
-        for party in (server.party, *(agent.party for agent in agents)):
-            assert party.posterior is not None
-            np.testing.assert_allclose(party.posterior.mean(X), expected, atol=2e-5)
+        for public_state in (server.public_state, *(agent.public_state for agent in agents)):
+            assert public_state.posterior is not None
+            np.testing.assert_allclose(public_state.posterior.mean(X), expected, atol=2e-5)
 
 
 def test_the_first_fit_is_that_of_all_rewards_in_one_hand() -> None:
-    server, agents = make_parties(DEFAULT, GRID, key=1)
+    server, agents = make_agents(DEFAULT, GRID, key=1)
     D = np.vstack([agent.points for agent in agents])
     Y = np.array([reward(a.number, t, x) for a in agents for t, x in enumerate(a.points)])
-    Z = server.party.spanning_inducing().z(D)
+    Z = server.public_state.spanning_inducing().z(D)
     sums = Sums(len(Y), Z.T @ Y, float(Y.sum()), float(Y @ Y))
     scale = fitted(Z.T @ Z, Z.sum(0), sums, None)
     broadcast = epoch(server, agents)
@@ -115,7 +123,7 @@ def test_the_first_fit_is_that_of_all_rewards_in_one_hand() -> None:
     # The level is that of the first epoch, over the whole domain, and sent once.
     second = epoch(server, agents)
     assert len(second.scale) == 2
-    assert server.party.level == pytest.approx(Y.mean())
+    assert server.public_state.level == pytest.approx(Y.mean())
 
 
 @each_config
@@ -127,16 +135,16 @@ def test_parties_apart_and_together_reach_the_same_discretisations(
 ) -> None:
     runs = []
     for together in (False, True):
-        server, agents = make_parties(config, domain, 5, together=together)
+        server, agents = make_agents(config, domain, 5, together=together)
         digests = []
-        while not server.party.last:
+        while not server.public_state.last:
             broadcast = epoch(server, agents)
-            digests.append(server.party.active.digest)
+            digests.append(server.public_state.active.digest)
             for agent in agents:
-                assert agent.party.active.digest == digests[-1]
-                assert (agent.party is server.party) == together
+                assert agent.public_state.active.digest == digests[-1]
+                assert (agent.public_state is server.public_state) == together
             broadcast = Broadcast.from_dict(travelled(broadcast.to_dict()))
-            assert broadcast == server.party.heard[-1]
+            assert broadcast == server.public_state.heard[-1]
         assert len(digests) >= 2
         runs.append((digests, server.communication))
     assert runs[0] == runs[1]
@@ -148,7 +156,7 @@ def test_parties_apart_and_together_reach_the_same_discretisations(
 def test_a_small_run_counted_by_hand() -> None:
     """One inducing point spans everything: rewards where 2 < 1 + 2, projections where 4 > 3."""
     config = DUETSConfig(n_agents=3, horizon=14, lengthscale=100.0)
-    server, agents = make_parties(config, GRID, key=0)
+    server, agents = make_agents(config, GRID, key=0)
     sent = server.communication
     tell_all(agents[0])
     assert agents[0].upload(None).kind == "rewards"
@@ -162,7 +170,7 @@ def test_a_small_run_counted_by_hand() -> None:
     assert (sent.up, sent.down) == (6 + 9, 4 + 3)
     assert sent.per_agent == 15 / 3 + 7
     assert sent.on_the_wire == 15 + 3 * 7
-    assert server.party.last
+    assert server.public_state.last
     assert server.inducing_set() is None
     assert sent.down == 7
 
@@ -170,7 +178,7 @@ def test_a_small_run_counted_by_hand() -> None:
 def test_a_small_run_without_a_fit_counted_by_hand() -> None:
     """Kernel so narrow that every distinct point is inducing: rewards are always fewer."""
     config = DUETSConfig(n_agents=4, horizon=14, lengthscale=1e-4, fit=False)
-    server, agents = make_parties(config, GRID, key=0)
+    server, agents = make_agents(config, GRID, key=0)
     m = len(np.unique(np.vstack([agent.points for agent in agents]), axis=0))
     assert 4 < m <= 8
     epoch(server, agents)
@@ -181,7 +189,7 @@ def test_a_small_run_without_a_fit_counted_by_hand() -> None:
 def test_the_papers_messages_counted_by_hand(d: int) -> None:
     """p0 so large that every point is kept: m = N T_1; m D + (m + 1) down, m an agent up."""
     config = DUETSConfig.paper(3, 20, p0=1e9, discretisation=64)
-    server, agents = make_parties(config, SpaceDomain(cube(d)), key=2)
+    server, agents = make_agents(config, SpaceDomain(cube(d)), key=2)
     message = server.inducing_set()
     assert message is not None
     D = np.vstack([agent.points for agent in agents])
@@ -198,12 +206,12 @@ def test_a_larger_p0_keeps_more_points_and_one_is_always_kept() -> None:
     sizes = []
     for p0 in (1e-9, 20.0, 1e9):
         config = DUETSConfig.paper(20, 50, p0=p0, discretisation=64, first_epoch=4)
-        server, agents = make_parties(config, SpaceDomain(cube(1)), key=2)
+        server, agents = make_agents(config, SpaceDomain(cube(1)), key=2)
         message = server.inducing_set()
         assert message is not None
         sizes.append(len(message.points))
-        played = {tuple(x) for agent in agents for x in agent.points.tolist()}
-        assert set(message.points) <= played
+        evaluated = {tuple(x) for agent in agents for x in agent.points.tolist()}
+        assert set(message.points) <= evaluated
     assert sizes[0] == 1 < sizes[1] < sizes[2] == 80
 
 
@@ -212,9 +220,9 @@ def test_points_are_kept_with_p0_times_the_largest_variance() -> None:
     config = DUETSConfig.paper(10, 50, p0=1.5, discretisation=64, lam=0.5, lengthscale=0.3)
     expected, spread, kept = 0.0, 0.0, 0
     for key in range(60):
-        server, agents = make_parties(config, SpaceDomain(cube(1)), key=key)
+        server, agents = make_agents(config, SpaceDomain(cube(1)), key=key)
         D = np.vstack([agent.points for agent in agents])
-        X, kernel = server.party.active.U, RBF(0.3)
+        X, kernel = server.public_state.active.U, RBF(0.3)
         inverse = np.linalg.inv(kernel.k(D, D) + 0.5 * np.eye(20))
         k = kernel.k(X, D)
         p = 1.5 * (1 - np.einsum("ij,jk,ik->i", k, inverse, k)).max()
@@ -230,7 +238,7 @@ def test_points_are_kept_with_p0_times_the_largest_variance() -> None:
 
 
 def test_what_was_sent_in_vain_is_counted() -> None:
-    server, agents = make_parties(DEFAULT, GRID, key=0)
+    server, agents = make_agents(DEFAULT, GRID, key=0)
     tell_all(agents[0])
     upload = agents[0].upload(None)
     assert server.receive(upload)
@@ -240,7 +248,7 @@ def test_what_was_sent_in_vain_is_counted() -> None:
     assert server.communication.up == 3 * upload.reals
     assert server.waiting_for == [1, 2]
     # And the first one stands.
-    plain, others = make_parties(DEFAULT, GRID, key=0)
+    plain, others = make_agents(DEFAULT, GRID, key=0)
     assert epoch(server, agents[1:], lost=()) == epoch(plain, others)
 
 
@@ -249,7 +257,7 @@ def test_what_was_sent_in_vain_is_counted() -> None:
 
 @both
 def test_uploads_of_other_epochs(config: DUETSConfig) -> None:
-    server, agents = make_parties(config, GRID, key=0)
+    server, agents = make_agents(config, GRID, key=0)
     message = server.inducing_set()
     tell_all(agents[0])
     past = agents[0].upload(message)
@@ -274,7 +282,7 @@ def test_uploads_of_other_epochs(config: DUETSConfig) -> None:
 def test_broken_uploads_are_refused_and_the_right_one_still_counts(
     config: DUETSConfig, broken: dict[str, Any]
 ) -> None:
-    server, agents = make_parties(config, GRID, key=0)
+    server, agents = make_agents(config, GRID, key=0)
     tell_all(agents[0])
     upload = agents[0].upload(server.inducing_set())
     changed = {"kind": "projection", "numbers": upload.numbers} | broken
@@ -285,7 +293,7 @@ def test_broken_uploads_are_refused_and_the_right_one_still_counts(
 
 
 def test_an_epoch_ends_when_all_have_reported() -> None:
-    server, agents = make_parties(DEFAULT, GRID, key=0)
+    server, agents = make_agents(DEFAULT, GRID, key=0)
     with pytest.raises(ValueError, match="still waits for 2 of its 2 rewards"):
         agents[0].upload(None)
     for agent in agents[:2]:
@@ -300,7 +308,7 @@ def test_an_epoch_ends_when_all_have_reported() -> None:
 
 
 def test_rewards_of_other_epochs_and_draws() -> None:
-    server, agents = make_parties(DEFAULT, GRID, key=0)
+    server, agents = make_agents(DEFAULT, GRID, key=0)
     agent = agents[0]
     assert agent.tell(0, 0.5)
     assert not agent.tell(0, 0.7)
@@ -320,7 +328,7 @@ def test_rewards_of_other_epochs_and_draws() -> None:
     assert agent.missing() == [0, 1, 2, 3]
     for number in (-1, 3):
         with pytest.raises(ValueError, match="numbered from 0 to 2"):
-            Agent(number, agent.party)
+            Agent(number, agent.public_state)
 
 
 @each_config
@@ -328,34 +336,42 @@ def test_a_lost_agent_counts_for_nothing_and_may_come_back(config: DUETSConfig) 
     """Dense: the posterior of the others' plays alone."""
     if config.n_agents == 1:
         config = replace(config, n_agents=2)
-    server, agents = make_parties(config, GRID, key=4)
+    server, agents = make_agents(config, GRID, key=4)
     lost, *others = agents
     for _ in range(2):
         message = server.inducing_set()
-        S = server.party.spanning_inducing().S if message is None else np.array(message.points)
+        S = (
+            server.public_state.spanning_inducing().S
+            if message is None
+            else np.array(message.points)
+        )
         D = np.vstack([agent.points for agent in others])
         Y = np.array([reward(a.number, t, x) for a in others for t, x in enumerate(a.points)])
         broadcast = epoch(server, agents, lost=(0,))
         assert broadcast.agents == tuple(agent.number for agent in others)
-        lam, c = (broadcast.scale[0], server.party.level or 0.0) if config.fit else (config.lam, 0)
-        kernel, X = server.party.kernel, np.linspace(0, 1, 23)[:, None]
+        lam, c = (
+            (broadcast.scale[0], server.public_state.level or 0.0)
+            if config.fit
+            else (config.lam, 0)
+        )
+        kernel, X = server.public_state.kernel, np.linspace(0, 1, 23)[:, None]
         expected = c + projected_process(kernel, np.unique(S, axis=0), D, Y - c, X, lam)
-        assert server.party.posterior is not None
-        np.testing.assert_allclose(server.party.posterior.mean(X), expected, atol=2e-5)
+        assert server.public_state.posterior is not None
+        np.testing.assert_allclose(server.public_state.posterior.mean(X), expected, atol=2e-5)
         if config.coins == "private":
             with pytest.raises(ValueError, match="has no inducing set"):
                 lost.hear(broadcast)
         lost.hear(broadcast, message)
         for agent in agents:
-            assert agent.party.active.digest == server.party.active.digest
-        assert np.array_equal(lost.points, server.party.points(0))
+            assert agent.public_state.active.digest == server.public_state.active.digest
+        assert np.array_equal(lost.points, server.public_state.points(0))
     assert epoch(server, agents).agents == tuple(range(config.n_agents))
 
 
 def test_a_lost_agents_upload_does_not_count_either() -> None:
     """It came, but was declared lost: all are told, and nobody takes its points."""
-    one, agents = make_parties(DEFAULT, GRID, key=4)
-    two, others = make_parties(DEFAULT, GRID, key=4)
+    one, agents = make_agents(DEFAULT, GRID, key=4)
+    two, others = make_agents(DEFAULT, GRID, key=4)
     for agent in agents:
         tell_all(agent)
         one.receive(agent.upload(None))
@@ -364,7 +380,7 @@ def test_a_lost_agents_upload_does_not_count_either() -> None:
 
 @both
 def test_broadcasts_are_heard_in_order_and_once(config: DUETSConfig) -> None:
-    server, agents = make_parties(config, GRID, key=0)
+    server, agents = make_agents(config, GRID, key=0)
     messages, broadcasts = [], []
     for _ in range(3):
         messages.append(server.inducing_set())
@@ -372,13 +388,13 @@ def test_broadcasts_are_heard_in_order_and_once(config: DUETSConfig) -> None:
     late = agents[2]
     with pytest.raises(ValueError, match="broadcast of epoch 2 came before that of epoch 1"):
         late.hear(broadcasts[1], messages[1])
-    assert late.party.j == 1
+    assert late.public_state.j == 1
     for message, broadcast in zip(messages, broadcasts, strict=True):
         late.hear(broadcast, message)
         for _ in range(2):
             late.hear(broadcasts[0], messages[0])
-    assert late.party.active.digest == server.party.active.digest
-    assert late.party.heard == broadcasts
+    assert late.public_state.active.digest == server.public_state.active.digest
+    assert late.public_state.heard == broadcasts
 
 
 def test_another_discretisation_is_noticed() -> None:
@@ -386,14 +402,14 @@ def test_another_discretisation_is_noticed() -> None:
     cases: list[Any] = [(SpaceDomain(cube(d)), DEFAULT, 1) for d in (1, 2, 3)]
     cases += [(GRID, DEFAULT, 1), (MIXED, DEFAULT, 1), (SpaceDomain(cube(1)), finer, 0)]
     for domain, config, key in cases:
-        other = make_parties(config, domain, key)[1]
-        server, agents = make_parties(DEFAULT, domain, key=0)
+        other = make_agents(config, domain, key)[1]
+        server, agents = make_agents(DEFAULT, domain, key=0)
         broadcast = epoch(server, agents)
-        before = other[0].party.active.digest
+        before = other[0].public_state.active.digest
         with pytest.raises(ValueError, match="settings, key or hardware differ"):
             other[0].hear(broadcast)
-        assert other[0].party.active.digest == before
-        assert other[0].party.j == 1
+        assert other[0].public_state.active.digest == before
+        assert other[0].public_state.j == 1
 
 
 FITTED = DUETSConfig(n_agents=3, first_epoch=16, horizon=200, lengthscale=0.3)
@@ -417,7 +433,7 @@ NO_NUMBERS: list[Any] = [
 
 def reported(config: DUETSConfig) -> tuple[Server, list[Agent], Upload]:
     """An epoch whose agents have played, and an upload of the second."""
-    server, agents = make_parties(config, GRID, key=0)
+    server, agents = make_agents(config, GRID, key=0)
     message = server.inducing_set()
     for agent in agents:
         tell_all(agent)
@@ -477,7 +493,7 @@ def test_sums_that_no_rewards_have_are_refused() -> None:
 @pytest.mark.parametrize("value", [1e300, -1e300, 1e-160, 0.0, 0.1, 1e-300])
 @pytest.mark.parametrize("config", [DEFAULT, PAPER, FITTED], ids=["rewards", "paper", "sums"])
 def test_honest_agents_are_never_refused(config: DUETSConfig, value: float) -> None:
-    server, agents = make_parties(config, GRID, key=0)
+    server, agents = make_agents(config, GRID, key=0)
     message = server.inducing_set()
     for agent in agents:
         for draw in range(len(agent.points)):
@@ -486,7 +502,7 @@ def test_honest_agents_are_never_refused(config: DUETSConfig, value: float) -> N
     broadcast = server.close()
     for agent in agents:
         agent.hear(broadcast, message)
-        assert agent.party.active.digest == server.party.active.digest
+        assert agent.public_state.active.digest == server.public_state.active.digest
 
 
 def test_errors_do_not_tell_what_an_upload_holds() -> None:
@@ -501,7 +517,7 @@ def test_errors_do_not_tell_what_an_upload_holds() -> None:
 def test_no_epoch_is_open_once_the_horizon_is_used_up() -> None:
     server, agents, upload = reported(DEFAULT)
     epoch(server, agents)
-    server.party.skip()
+    server.public_state.skip()
     for number in (2, 3):
         with pytest.raises(ValueError, match="No epoch of agents 0 to 2 is open"):
             server.receive(replace(upload, epoch=number, numbers=()))
@@ -516,7 +532,7 @@ def test_an_epoch_that_would_leave_nothing_does_not_end(
     message = server.inducing_set()
     for agent in agents:
         server.receive(agent.upload(message))
-    before, digest = server.state_dict(), server.party.active.digest
+    before, digest = server.state_dict(), server.public_state.active.digest
     with monkeypatch.context() as patch:
         patch.setattr(
             "privbo_plugins.algorithms.duets.server.solved",
@@ -525,11 +541,11 @@ def test_an_epoch_that_would_leave_nothing_does_not_end(
         with pytest.raises(ValueError, match="nobody has heard anything"):
             server.close()
         assert server.state_dict() == before
-        assert server.party.active.digest == digest
+        assert server.public_state.active.digest == digest
     broadcast = server.close()
     for agent in agents:
         agent.hear(broadcast)
-        assert agent.party.active.digest == server.party.active.digest
+        assert agent.public_state.active.digest == server.public_state.active.digest
 
 
 def changed_broadcasts(heard: Broadcast) -> list[Broadcast]:
@@ -563,44 +579,54 @@ def changed_broadcasts(heard: Broadcast) -> list[Broadcast]:
 
 @each_config
 def test_a_broadcast_that_no_server_sends_changes_nothing(config: DUETSConfig) -> None:
-    server, agents = make_parties(config, GRID, key=0)
-    late = make_parties(config, GRID, key=0)[1][0]
+    server, agents = make_agents(config, GRID, key=0)
+    late = make_agents(config, GRID, key=0)[1][0]
     message = server.inducing_set()
     heard = epoch(server, agents)
-    before = late.state_dict(), late.party.digest, late.party.T_j, late.party.played
+    before = (
+        late.state_dict(),
+        late.public_state.digest,
+        late.public_state.T_j,
+        late.public_state.evaluated,
+    )
     for wrong in changed_broadcasts(heard):
         with pytest.raises(ValueError, match=r"roadcast|discretisation"):
             late.hear(wrong, message)
-        party = late.party
-        assert (late.state_dict(), party.digest, party.T_j, party.played) == before
-        assert party.posterior is None
-        assert party.level is None
+        public_state = late.public_state
+        assert (
+            late.state_dict(),
+            public_state.digest,
+            public_state.T_j,
+            public_state.evaluated,
+        ) == before
+        assert public_state.posterior is None
+        assert public_state.level is None
     late.hear(heard, message)
-    assert late.party.active.digest == server.party.active.digest
+    assert late.public_state.active.digest == server.public_state.active.digest
 
 
 def test_a_broadcast_that_leaves_no_point_changes_nothing() -> None:
     """Its numbers are finite, and the bar they set is not."""
     config = replace(DEFAULT, beta=1e6)
-    server, agents = make_parties(config, GRID, key=0)
-    late = make_parties(config, GRID, key=0)[1][0]
+    server, agents = make_agents(config, GRID, key=0)
+    late = make_agents(config, GRID, key=0)[1][0]
     heard = epoch(server, agents)
     lam, _, c = heard.scale
     with pytest.raises(ValueError, match="no point of the active set would stay"):
         late.hear(replace(heard, scale=(lam, 1e308, c)))
-    assert late.party.j == 1
-    assert late.party.posterior is None
-    assert late.party.level is None
+    assert late.public_state.j == 1
+    assert late.public_state.posterior is None
+    assert late.public_state.level is None
     late.hear(heard)
-    assert late.party.active.digest == server.party.active.digest
+    assert late.public_state.active.digest == server.public_state.active.digest
 
 
 def test_after_the_horizon_there_is_nothing_to_hear() -> None:
-    server, agents = make_parties(DEFAULT, GRID, key=0)
+    server, agents = make_agents(DEFAULT, GRID, key=0)
     heard = epoch(server, agents)
-    server.party.skip()
+    server.public_state.skip()
     with pytest.raises(ValueError, match="horizon is used up"):
-        server.party.hear(replace(heard, epoch=3))
+        server.public_state.hear(replace(heard, epoch=3))
 
 
 # State ------------------------------------------------------------------------------------------
@@ -609,10 +635,10 @@ def test_after_the_horizon_there_is_nothing_to_hear() -> None:
 def test_a_state_says_what_it_lacks() -> None:
     server, agents, upload = reported(DEFAULT)
     epoch(server, agents, lost=(2,))
-    parties: list[Any] = [(server, lambda: make_parties(DEFAULT, GRID, key=0)[0])]
-    parties += [(agents[0], lambda: make_parties(DEFAULT, GRID, key=0)[1][0])]
-    for party, fresh in parties:
-        state = travelled(party.state_dict())
+    parties: list[Any] = [(server, lambda: make_agents(DEFAULT, GRID, key=0)[0])]
+    parties += [(agents[0], lambda: make_agents(DEFAULT, GRID, key=0)[1][0])]
+    for public_state, fresh in parties:
+        state = travelled(public_state.state_dict())
         for name in state:
             with pytest.raises(ValueError, match=f"state holds heard.*nothing for {name}"):
                 fresh().load_state_dict({k: v for k, v in state.items() if k != name})
@@ -635,16 +661,16 @@ def test_a_state_of_private_coins_that_could_be_worked_out_is_refused() -> None:
     server, agents, upload = reported(PAPER)
     assert server.receive(upload)
     states = [travelled(server.state_dict()), travelled(agents[0].state_dict())]
-    again, others = make_parties(PAPER, GRID, key=0)
-    for party, state in zip((again, others[0]), states, strict=True):
+    again, others = make_agents(PAPER, GRID, key=0)
+    for public_state, state in zip((again, others[0]), states, strict=True):
         assert state.pop("coins") == "secret"
         with pytest.raises(ValueError, match="has to begin anew"):
-            party.load_state_dict(state)
-        party.load_state_dict({**state, "coins": "secret"})
+            public_state.load_state_dict(state)
+        public_state.load_state_dict({**state, "coins": "secret"})
     server, agents, _ = reported(DEFAULT)
     assert "coins" not in server.state_dict()
     assert "coins" not in agents[0].state_dict()
-    make_parties(DEFAULT, GRID, key=0)[0].load_state_dict(travelled(server.state_dict()))
+    make_agents(DEFAULT, GRID, key=0)[0].load_state_dict(travelled(server.state_dict()))
 
 
 @both
@@ -652,7 +678,7 @@ def test_uploads_of_a_state_are_checked_and_counted_once(config: DUETSConfig) ->
     server, _, upload = reported(config)
     assert server.receive(upload)
     state = travelled(server.state_dict())
-    again = make_parties(config, GRID, key=0)[0]
+    again = make_agents(config, GRID, key=0)[0]
     again.load_state_dict(state)
     assert again.state_dict() == server.state_dict()
     assert again.communication == server.communication
@@ -660,9 +686,9 @@ def test_uploads_of_a_state_are_checked_and_counted_once(config: DUETSConfig) ->
     rows += [[u.epoch, u.agent, u.kind, u.numbers] for u in changed_uploads(upload)]
     for row in rows:
         with pytest.raises(ValueError, match=r"[Uu]pload|projection"):
-            make_parties(config, GRID, key=0)[0].load_state_dict({**state, "uploads": [row]})
+            make_agents(config, GRID, key=0)[0].load_state_dict({**state, "uploads": [row]})
     with pytest.raises(ValueError, match="one an agent"):
-        make_parties(config, GRID, key=0)[0].load_state_dict(
+        make_agents(config, GRID, key=0)[0].load_state_dict(
             {**state, "uploads": 2 * state["uploads"]}
         )
 
@@ -674,7 +700,7 @@ def test_uploads_of_a_state_are_checked_and_counted_once(config: DUETSConfig) ->
     ids=str,
 )  # fmt: skip
 def test_rewards_of_a_state_are_checked(row: Any) -> None:
-    agent = make_parties(DEFAULT, GRID, key=0)[1][0]
+    agent = make_agents(DEFAULT, GRID, key=0)[1][0]
     with pytest.raises(ValueError, match="rewards of an agent's state"):
         agent.load_state_dict({"heard": [], "epoch": 1, "rewards": [[1, 1, 0.5], row]})
     assert agent.missing() == [0, 1]
@@ -684,15 +710,15 @@ def test_rewards_of_a_state_are_checked(row: Any) -> None:
 def test_a_server_that_crashed_mid_epoch_goes_on_as_if_nothing_had_happened(
     config: DUETSConfig,
 ) -> None:
-    server, agents = make_parties(config, GRID, key=3)
-    twin, others = make_parties(config, GRID, key=3)
+    server, agents = make_agents(config, GRID, key=3)
+    twin, others = make_agents(config, GRID, key=3)
     for s, many in ((server, agents), (twin, others)):
         epoch(s, many)
         message = s.inducing_set()
         for agent in many[: max(len(many) - 1, 1)]:
             tell_all(agent)
             s.receive(agent.upload(message))
-    again = make_parties(config, GRID, key=3)[0]
+    again = make_agents(config, GRID, key=3)[0]
     again.load_state_dict(travelled(server.state_dict()))
     assert again.state_dict() == server.state_dict()
     assert again.waiting_for == server.waiting_for
@@ -706,39 +732,39 @@ def test_a_server_that_crashed_mid_epoch_goes_on_as_if_nothing_had_happened(
         broadcast = s.close()
         for agent in many:
             agent.hear(broadcast)
-        results.append((broadcast, s.party.active.digest, s.communication))
+        results.append((broadcast, s.public_state.active.digest, s.communication))
     assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("told", [0, 1, 4])
 def test_an_agent_that_crashed_mid_epoch_goes_on_as_if_nothing_had_happened(told: int) -> None:
-    server, agents = make_parties(DEFAULT, GRID, key=3)
+    server, agents = make_agents(DEFAULT, GRID, key=3)
     epoch(server, agents)
     for draw in range(told):
         agents[1].tell(draw, reward(1, draw, agents[1].points[draw]))
-    again = make_parties(DEFAULT, GRID, key=3)[1][1]
+    again = make_agents(DEFAULT, GRID, key=3)[1][1]
     again.load_state_dict(travelled(agents[1].state_dict()))
     assert again.state_dict() == agents[1].state_dict()
     assert again.missing() == agents[1].missing()
     tell_all(again)
     tell_all(agents[1])
     assert again.upload(None) == agents[1].upload(None)
-    assert again.party.active.digest == server.party.active.digest
+    assert again.public_state.active.digest == server.public_state.active.digest
 
 
 def test_an_agent_with_private_coins_says_what_it_lacks() -> None:
-    server, agents = make_parties(PAPER, GRID, key=3)
+    server, agents = make_agents(PAPER, GRID, key=3)
     epoch(server, agents)
-    again = make_parties(PAPER, GRID, key=3)[1][1]
+    again = make_agents(PAPER, GRID, key=3)[1][1]
     with pytest.raises(ValueError, match="has no inducing set of epoch 1"):
         again.load_state_dict(travelled(agents[1].state_dict()))
 
 
 def test_states_hold_no_coins() -> None:
     for config in (DEFAULT, PAPER):
-        server, agents = make_parties(config, GRID, key=3)
+        server, agents = make_agents(config, GRID, key=3)
         epoch(server, agents)
-        secret = [server.party.coins.public, *server.party.coins.own.values()]
+        secret = [server.public_state.coins.public, *server.public_state.coins.own.values()]
         text = json.dumps([server.state_dict(), *(agent.state_dict() for agent in agents)])
         assert not any(str(number) in text for number in secret)
 

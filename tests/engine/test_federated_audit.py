@@ -119,7 +119,9 @@ class Round:
     canary: np.ndarray = field(default_factory=lambda: np.array([1e3, 0.0, 0.0]))
     others: np.ndarray = field(default_factory=lambda: np.array([0.0, 5.0, -3.0]))
 
-    def play(self, noise: InsecureNoise, present: list[int], sums: dict[Any, RoundSum]) -> Any:
+    def evaluation(
+        self, noise: InsecureNoise, present: list[int], sums: dict[Any, RoundSum]
+    ) -> Any:
         """One round; sums of the same coins are the same, so each is made once."""
         coins = tuple(self.coins(noise, self.config, present))
         if coins not in sums:
@@ -145,15 +147,15 @@ class Round:
         scores = []
         for present in (everyone, [n for n in everyone if n != CANARY]):
             sums: dict[Any, RoundSum] = {}
-            plays = (self.play(noise, present, sums) for _ in range(runs))
-            scores.append(np.array([np.vdot(direction, weights) for weights in plays]))
+            evaluations = (self.evaluation(noise, present, sums) for _ in range(runs))
+            scores.append(np.array([np.vdot(direction, weights) for weights in evaluations]))
         return scores[0], scores[1]
 
 
 def config_of(q: float, *, z: float = Z, P: int = 2, N: int = 3, **more: Any) -> FederationConfig:
     return FederationConfig(
         n_agents=N, q=q, z=z, n_regions=P, n_features=3, n_rounds=3, delta=DELTA,
-        temperature=UNIFORM, crowd="explore", clipping_norm=22.0,
+        temperature=UNIFORM, population="explore", clipping_norm=22.0,
         **more,
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ Server = Callable[..., FederatedServer]
 
 
 def config_of(**changed: Any) -> FederationConfig:
-    published = {"crowd": "explore", "clipping_norm": 22.0}
+    published = {"population": "explore", "clipping_norm": 22.0}
     settings = {"n_agents": 3, "z": 1.0, "n_rounds": 3, "n_features": M, **published}
     return FederationConfig(**{**settings, **changed})
 
@@ -54,7 +54,7 @@ def server_of(config: FederationConfig | None = None, **more: Any) -> FederatedS
     return FederatedServer(config or config_of(), **{"deadline": None, **more})
 
 
-def play(server: FederatedServer, value: float = 1.0) -> int | None:
+def evaluation(server: FederatedServer, value: float = 1.0) -> int | None:
     """Every agent of the roster sends the same vector."""
     rounds = [server.connect(n).submit(np.full(M, value)) for n in range(server.config.n_agents)]
     assert len(set(rounds)) == 1
@@ -95,10 +95,10 @@ def test_a_round_closes_when_everybody_has_sent() -> None:
 
 def test_after_the_last_round_nothing_is_taken() -> None:
     server = server_of()
-    assert [play(server) for _ in range(3)] == [1, 2, 3]
+    assert [evaluation(server) for _ in range(3)] == [1, 2, 3]
     assert server.finished
     before = server.broadcasts()
-    assert [play(server, 9.0) for _ in range(2)] == [None, None]
+    assert [evaluation(server, 9.0) for _ in range(2)] == [None, None]
     server.close_round()
     assert server.poll() == 3
     assert same(server.broadcasts(), before)
@@ -108,7 +108,7 @@ def test_after_the_last_round_nothing_is_taken() -> None:
 def test_the_ledger_holds_one_charge_a_round() -> None:
     server = server_of(config_of(z=2.0, clipping_norm=5.0))
     for t in range(1, 4):
-        play(server)
+        evaluation(server)
         charges = server.ledger()
         assert [(c.kind, c.key) for c in charges] == [("broadcast", str(k + 1)) for k in range(t)]
     for charge in charges:
@@ -196,14 +196,14 @@ def held_server(deadline: float) -> FederatedServer:
 
 def test_rounds_that_are_held_close_on_the_servers_clock_only(clock: SimpleNamespace) -> None:
     server = held_server(10.0)
-    assert play(server) == 1
+    assert evaluation(server) == 1
     server.connect(2).leave()
     clock.now += 9
     assert server.poll() == 0
-    assert play(server) == 1
+    assert evaluation(server) == 1
     clock.now += 2
     assert server.poll() == 1
-    assert play(server) == 2
+    assert evaluation(server) == 2
     clock.now += 8
     assert server.poll() == 1
     clock.now += 1.5  # twenty seconds from the beginning, whenever anybody asked
@@ -446,7 +446,7 @@ def test_a_server_may_fix_the_space_beforehand() -> None:
 
 
 def test_a_space_in_which_nothing_varies_is_refused() -> None:
-    server = FederatedServer(budgeted(crowd="prior", clipping_norm=None))
+    server = FederatedServer(budgeted(population="prior", clipping_norm=None))
     with pytest.raises(ValueError, match="varies"):
         server.connect(0).join(Space({"x": Float(1.0, 1.0)}).to_dict())
     server.connect(1).join(Space({"x": Float(0.0, 1.0)}).to_dict())
@@ -477,7 +477,7 @@ def test_the_guarantee_names_what_was_spent_and_what_can_be() -> None:
         json.dumps(said.to_dict())
         assert f"in {released} rounds" in str(said)
         assert "participation" in str(said)
-        play(server)
+        evaluation(server)
 
 
 @pytest.mark.parametrize(
@@ -501,13 +501,13 @@ def test_a_run_without_private_noise_says_so(
         assert str(said).startswith("NOT PROTECTED")
         assert why in str(said)
         assert json.loads(json.dumps(said.to_dict()))["epsilon"] == "inf"
-        play(server)
+        evaluation(server)
 
 
 def test_a_run_is_unprotected_for_ever_once_noise_was_injected(url: str) -> None:
-    play(server_of(vault=url, noise=InsecureNoise(0)))
+    evaluation(server_of(vault=url, noise=InsecureNoise(0)))
     again = server_of(vault=url)
-    play(again)
+    evaluation(again)
     assert not again.guarantee().protected
     assert "test source" in str(again.guarantee())
 
@@ -518,13 +518,13 @@ def test_a_run_is_unprotected_for_ever_once_noise_was_injected(url: str) -> None
 def test_a_new_server_replays_what_was_released_and_goes_on(url: str) -> None:
     config = config_of(q=0.4, n_regions=3)
     first = server_of(config, vault=url)
-    assert [play(first, v) for v in (1.0, 2.0)] == [1, 2]
+    assert [evaluation(first, v) for v in (1.0, 2.0)] == [1, 2]
     first.connect(1).submit(np.ones(M))  # of a round that is lost with its server
     second = server_of(config, vault=url)
     assert same(second.broadcasts(), first.broadcasts())
     assert second.connect(0).collect(1) is not None
     assert second.connect(0).collect(3) is None
-    assert [play(second), play(second)] == [3, None]
+    assert [evaluation(second), evaluation(second)] == [3, None]
     third = server_of(config, vault=url)
     assert third.finished
     assert same(third.broadcasts(), second.broadcasts())
@@ -585,22 +585,22 @@ def test_what_was_spent_is_what_the_ledger_says(
     ids=str,
 )
 def test_other_settings_are_refused(url: str, changed: dict[str, Any]) -> None:
-    play(server_of(vault=url))
+    evaluation(server_of(vault=url))
     with pytest.raises(ValueError, match="with other settings"):
         server_of(config_of(**changed), vault=url)
-    other = server_of(config_of(**changed), vault=url, run="another")
+    other = server_of(config_of(**changed), vault=url, run_name="another")
     assert other.broadcasts() == []
     assert len(server_of(vault=url).broadcasts()) == 1
 
 
 def test_two_servers_over_one_vault_release_each_round_once(url: str) -> None:
     one, two = server_of(vault=url), server_of(vault=url)
-    assert play(one, 1.0) == 1
-    assert play(one, 1.0) == 2
-    assert play(two, -1.0) == 1  # what the other has released, and no second draw
+    assert evaluation(one, 1.0) == 1
+    assert evaluation(one, 1.0) == 2
+    assert evaluation(two, -1.0) == 1  # what the other has released, and no second draw
     assert same(two.broadcasts(), one.broadcasts()[:1])
-    assert [play(two), play(two), play(one)] == [2, 3, 3]
-    assert [play(one), play(two)] == [None, None]
+    assert [evaluation(two), evaluation(two), evaluation(one)] == [2, 3, 3]
+    assert [evaluation(one), evaluation(two)] == [None, None]
     assert same(one.broadcasts(), two.broadcasts())
     assert [c.key for c in one.ledger()] == ["1", "2", "3"]
 
@@ -612,7 +612,7 @@ def test_two_servers_that_close_at_the_same_time_release_each_round_once(url: st
     def run(server: FederatedServer) -> None:
         for _ in range(4):
             gate.wait(30)
-            play(server)
+            evaluation(server)
 
     together(*(lambda s=s: run(s) for s in servers))  # type: ignore[misc]
     assert same(*(s.broadcasts() for s in servers))
@@ -709,7 +709,7 @@ def test_a_vault_that_refuses_publishes_nothing(broken: list[bool]) -> None:
     server.close_round()
     assert len(server.broadcasts()) == len(server.ledger()) == 1
     assert all(link.collect(1) is server.broadcasts()[0] for link in links)
-    assert play(server) == 2
+    assert evaluation(server) == 2
 
 
 def test_who_waits_is_told_that_the_vault_refused(broken: list[bool]) -> None:
@@ -733,10 +733,10 @@ def test_who_waits_is_told_that_the_vault_refused(broken: list[bool]) -> None:
 def test_a_federation_goes_on_once_the_vault_is_back(broken: list[bool]) -> None:
     server = FederatedServer(config_of(), deadline=0.05)
     with pytest.raises(FederationError):
-        play(server)
+        evaluation(server)
     broken[0] = False
     threading.Event().wait(0.1)
-    assert play(server) == 1
+    assert evaluation(server) == 1
     assert server.connect(0).collect(1) is not None
 
 
@@ -807,7 +807,7 @@ def test_a_server_that_is_killed_has_released_each_round_at_most_once(
     before = server.broadcasts()
     assert [b.round for b in before] == list(range(1, released + 1))
     assert len(server.ledger()) == released
-    rest = [play(server) for _ in range(4 - released)]
+    rest = [evaluation(server) for _ in range(4 - released)]
     assert rest == [*range(released + 1, 4), None]
     assert same(server.broadcasts()[:released], before)
     assert [c.key for c in server.ledger()] == ["1", "2", "3"]

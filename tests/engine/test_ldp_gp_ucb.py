@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.linalg import sqrtm
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb import (
     ATAGPUCB,
     GPUCB,
@@ -28,6 +27,7 @@ from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, make_domain
 from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import WIDTH
 from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import median_of_means
 from privbo_plugins.algorithms.ldp_gp_ucb.rewards import Distinct, GrowingRows, TruncatedSums
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.models.kernels import RBF, Matern52
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -52,14 +52,14 @@ def covariance(n: int, seed: int = 0) -> np.ndarray:
     return K / np.outer(d, d)
 
 
-def number(algorithm: RewardUCB, play: Play) -> int:
-    return int(algorithm.domain.inputs(play.x[None])[0, 0])
+def number(algorithm: RewardUCB, evaluation: Evaluation) -> int:
+    return int(algorithm.domain.inputs(evaluation.x[None])[0, 0])
 
 
-def play_of(algorithm: RewardUCB, arm: int, epoch: int | None = None) -> Play:
+def evaluation_of(algorithm: RewardUCB, arm: int, epoch: int | None = None) -> Evaluation:
     domain = algorithm.domain
     assert isinstance(domain, Arms)
-    return Play(domain.X[arm], epoch)
+    return Evaluation(domain.X[arm], epoch)
 
 
 def everything(n: int) -> np.ndarray:
@@ -103,7 +103,7 @@ def check_tgp(config: UCBConfig, b: Any, beta: Any, rewards: np.ndarray, N: int 
         chosen = number(algorithm, algorithm.ask(t))
         assert ucb[chosen] >= ucb.max() - 1e-8
         reward = np.sin(chosen) + noise
-        algorithm.tell(play_of(algorithm, chosen), float(reward))
+        algorithm.tell(evaluation_of(algorithm, chosen), float(reward))
         arms.append(chosen)
         seen.append(reward if abs(reward) <= b(t) else 0.0)
         cut += seen[-1] != reward
@@ -149,7 +149,7 @@ def test_privatised_rewards_follow_algorithm_two_with_the_theorem_s_width(lam: f
     assert pytest.approx(2 * (B + R) / eps, rel=1e-5) == L
     noise = make_mechanism(eps, bound=B + R, mechanism="laplace").noise
     config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=covariance(8), lam=lam,
-                       delta=delta, constants="theorem")  # fmt: skip
+                       failure_probability=delta, constants="theorem")  # fmt: skip
 
     def beta(t: int, gamma: float) -> float:
         t = max(t, 1)
@@ -183,11 +183,12 @@ def test_without_truncation_it_is_gp_ucb_with_unit_noise(monkeypatch: pytest.Mon
 
 def test_a_horizon_takes_the_place_of_the_plays_in_the_logarithm_of_the_width() -> None:
     growing, fixed = (
-        TGPUCB(UCBConfig(low=-2, high=2, second_moment=1.0, horizon=T), row(3)) for T in (None, 50)
+        TGPUCB(UCBConfig(low=-2, high=2, second_moment=1.0, n_trials=T), row(3))
+        for T in (None, 50)
     )
     for algorithm in (growing, fixed):
         for _ in range(16):
-            algorithm.tell(play_of(algorithm, 0), 0.1)
+            algorithm.tell(evaluation_of(algorithm, 0), 0.1)
     assert growing.beta == pytest.approx(1 + 16**0.25 * math.sqrt(math.log(16)))
     assert fixed.beta == pytest.approx(1 + 16**0.25 * math.sqrt(math.log(50)))
 
@@ -229,7 +230,7 @@ def literal_ata(
     L = math.log((m + 1) * config.T)
     growth = t ** ((1 - a) / (2 * (1 + a)))
     if config.constants == "theorem":
-        L = math.log(4 * m * config.T / config.delta)
+        L = math.log(4 * m * config.T / config.failure_probability)
     b = (config.v / L) ** (1 / (1 + a)) * growth
     r, cut = np.zeros(m), 0
     for i in range(m):
@@ -252,7 +253,7 @@ def literal_ata(
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"lam": 0.4}, {"constants": "theorem", "lam": 2.0}, {"alpha": 0.5}, {"horizon": 60}],
+    [{}, {"lam": 0.4}, {"constants": "theorem", "lam": 2.0}, {"alpha": 0.5}, {"n_trials": 60}],
     ids=str,
 )
 def test_sixty_heavy_tailed_plays_follow_algorithm_one(more: dict[str, Any]) -> None:
@@ -268,7 +269,7 @@ def test_sixty_heavy_tailed_plays_follow_algorithm_one(more: dict[str, Any]) -> 
             chosen = int(rng.integers(8))
         arms.append(chosen)
         seen.append(float(np.sin(chosen) + noise))
-        algorithm.tell(play_of(algorithm, chosen), seen[-1])
+        algorithm.tell(evaluation_of(algorithm, chosen), seen[-1])
         mu, sigma, beta, removed = literal_ata(K, arms, seen, config)
         assert config.q * sigma[arms].min() ** 2 >= 1  # the dictionary is every arm played
         assert_allclose(algorithm.mean(everything(8)), mu, atol=1e-7)
@@ -284,13 +285,13 @@ def test_sixty_heavy_tailed_plays_follow_algorithm_one(more: dict[str, Any]) -> 
 def test_ata_in_theorem_mode_has_the_width_of_theorem_two(m: int) -> None:
     eps, B, R = 0.8, 0.5, 0.5
     mechanism = make_mechanism(eps, bound=B + R, mechanism="laplace")
-    config = UCBConfig(low=-1, high=1, noise=mechanism.noise, constants="theorem", horizon=500,
-                       accuracy=0.3, delta=0.2, kernel_matrix=np.eye(4))  # fmt: skip
+    config = UCBConfig(low=-1, high=1, noise=mechanism.noise, constants="theorem", n_trials=500,
+                       accuracy=0.3, failure_probability=0.2, kernel_matrix=np.eye(4))  # fmt: skip
     v = B**2 + R**2 + 8 * (B + R) ** 2 / eps**2
     assert config.v == pytest.approx(v, rel=1e-5)
     algorithm = ATAGPUCB(config, row(4))
     for arm in range(m):
-        algorithm.tell(play_of(algorithm, arm), 0.3)
+        algorithm.tell(evaluation_of(algorithm, arm), 0.3)
     algorithm.ask(0)
     expected = bounds.ata_beta(m, B=B, v=config.v, T=500, delta=0.2, accuracy=0.3)
     assert algorithm.beta == pytest.approx(expected, rel=1e-9)
@@ -307,7 +308,7 @@ def test_ata_that_cuts_nothing_is_ridge_regression(
     algorithm = ATAGPUCB(UCBConfig(low=-1, high=1, kernel_matrix=K, lam=lam), row(9))
     arms, y = rng.integers(9, size=50).tolist(), heavy(50, 6)
     for arm, reward in zip(arms, y, strict=True):
-        algorithm.tell(play_of(algorithm, arm), float(reward))
+        algorithm.tell(evaluation_of(algorithm, arm), float(reward))
     mu, sigma = dense(K, arms, y, lam)
     assert_allclose(algorithm.mean(everything(9)), mu, atol=1e-7)
     assert_allclose(sigma_of(algorithm, 9), sigma, atol=1e-7)
@@ -318,17 +319,17 @@ def test_truncation_is_that_of_every_single_play_whatever_the_dictionary() -> No
     rng = np.random.default_rng(3)
     X = rng.uniform(size=(60, 2))
     algorithm = ATAGPUCB(UCBConfig(low=-1, high=1, second_moment=0.5, accuracy=0.5), SQUARE)
-    played: list[np.ndarray] = []
+    evaluated: list[np.ndarray] = []
     seen: list[float] = []
     cut = 0
     for t in range(120):
-        played.append(X[t // 2 if t % 3 else rng.integers(60)])
+        evaluated.append(X[t // 2 if t % 3 else rng.integers(60)])
         seen.append(float(rng.standard_t(2.1)))
-        algorithm.tell(Play(played[-1]), seen[-1])
+        algorithm.tell(Evaluation(evaluated[-1]), seen[-1])
         mean = algorithm.mean(X) if t % 4 else None  # several plays may be taken in at once
         if mean is None:
             continue
-        phi, Phi = (algorithm._embedding.features(Z) for Z in (X, np.array(played)))
+        phi, Phi = (algorithm._embedding.features(Z) for Z in (X, np.array(evaluated)))
         root = np.linalg.inv(sqrtm(Phi.T @ Phi + np.eye(algorithm.m)).real)
         pieces = (root @ Phi.T) * np.array(seen)
         kept = np.abs(pieces) <= algorithm.b
@@ -444,17 +445,17 @@ def test_epochs_of_heavy_tailed_plays_follow_algorithm_three(more: dict[str, Any
     for n in range(20):
         rewards: list[float] = []
         for j in range(config.k):
-            play = algorithm.ask(100 * n + j)
-            assert play is not None
-            assert play.epoch == algorithm.n == n
+            evaluation = algorithm.ask(100 * n + j)
+            assert evaluation is not None
+            assert evaluation.epoch == algorithm.n == n
             if j == 0:
-                arm = number(algorithm, play)
+                arm = number(algorithm, evaluation)
                 assert ucb[arm] >= ucb.max() - 1e-6
                 arm = int(rng.integers(7)) if rng.random() < 0.4 else arm
             else:
-                assert number(algorithm, play) == arm
+                assert number(algorithm, evaluation) == arm
             rewards.append(float(np.cos(arm) + rng.standard_t(2.1)))
-            algorithm.tell(play_of(algorithm, arm, n), rewards[-1])
+            algorithm.tell(evaluation_of(algorithm, arm, n), rewards[-1])
         arms.append(arm)
         Y.append(rewards)
         mu, sigma, beta = literal_moma(K, arms, Y, config)
@@ -472,7 +473,7 @@ def test_one_replay_is_plain_least_squares() -> None:
     algorithm = MoMAGPUCB(config, row(6))
     arms, y = rng.integers(6, size=40).tolist(), heavy(40, 9)
     for n, (arm, reward) in enumerate(zip(arms, y, strict=True)):
-        algorithm.tell(play_of(algorithm, arm, n), float(reward))
+        algorithm.tell(evaluation_of(algorithm, arm, n), float(reward))
     assert_allclose(algorithm.mean(everything(6)), dense(K, arms, y, 0.6)[0], atol=1e-7)
 
 
@@ -482,7 +483,7 @@ def test_moma_in_theorem_mode_has_the_width_of_equation_nine(alpha: float) -> No
                        accuracy=0.2, lam=0.5, kernel_matrix=np.eye(3), alpha=alpha)  # fmt: skip
     algorithm = MoMAGPUCB(config, row(3))
     for n, arm in enumerate((0, 1, 0, 1, 0)):
-        algorithm.tell(play_of(algorithm, arm, n), 0.2)
+        algorithm.tell(evaluation_of(algorithm, arm, n), 0.2)
     algorithm.ask(0)
     expected = bounds.moma_beta(5, 2, B=0.5, c=3.0, accuracy=0.2, alpha=alpha, lam=0.5)
     assert algorithm.beta == pytest.approx(expected, rel=1e-9)
@@ -536,15 +537,15 @@ def test_a_worker_may_be_told_to_wait_once_the_replays_are_out() -> None:
 @pytest.mark.parametrize("cls", [GPUCB, TGPUCB, ATAGPUCB], ids=lambda cls: cls.name)
 def test_the_others_never_wait(cls: type[RewardUCB]) -> None:
     algorithm = cls(UCBConfig(low=-1, high=1), row(3))
-    pending = [play_of(algorithm, 0)] * 9
-    play = algorithm.ask(0, pending, may_wait=True)
-    assert play is not None
-    assert play.epoch is None
+    pending = [evaluation_of(algorithm, 0)] * 9
+    evaluation = algorithm.ask(0, pending, may_wait=True)
+    assert evaluation is not None
+    assert evaluation.epoch is None
 
 
 def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest() -> None:
     algorithm = moma(3)
-    one, two = play_of(algorithm, 2, 0), play_of(algorithm, 9, 0)
+    one, two = evaluation_of(algorithm, 2, 0), evaluation_of(algorithm, 9, 0)
     follow = algorithm.ask(0, [one, two, two])
     assert follow is not None
     assert number(algorithm, follow) == 9
@@ -558,7 +559,7 @@ def test_workers_that_open_an_epoch_at_different_points_settle_on_the_fullest() 
     assert algorithm.n == 1
     alone = moma(3)
     for value in (0.1, 0.2, 0.3):
-        alone.tell(play_of(alone, 2, 0), value)
+        alone.tell(evaluation_of(alone, 2, 0), value)
     assert np.array_equal(algorithm.mean(everything(12)), alone.mean(everything(12)))
     for _ in range(4):
         algorithm.tell(two, -5.0)  # too late: the epoch is over
@@ -570,16 +571,16 @@ def test_rewards_beyond_the_replays_and_without_an_epoch_are_not_used() -> None:
     algorithm, plain = moma(2), moma(2)
     for value in (0.4, 0.6):
         for each in (algorithm, plain):
-            each.tell(play_of(each, 5, 0), value)
+            each.tell(evaluation_of(each, 5, 0), value)
     for _ in range(2):
-        algorithm.tell(play_of(algorithm, 5, 0), 100.0)
-        algorithm.tell(play_of(algorithm, 5, None), 100.0)
+        algorithm.tell(evaluation_of(algorithm, 5, 0), 100.0)
+        algorithm.tell(evaluation_of(algorithm, 5, None), 100.0)
     assert (algorithm.n, algorithm.t) == (1, 6)
     assert np.array_equal(algorithm.mean(everything(12)), plain.mean(everything(12)))
-    pending = [play_of(algorithm, 5, None), play_of(algorithm, 7, 0)]
-    play = algorithm.ask(0, pending, may_wait=True)
-    assert play is not None
-    assert play.epoch == 1
+    pending = [evaluation_of(algorithm, 5, None), evaluation_of(algorithm, 7, 0)]
+    evaluation = algorithm.ask(0, pending, may_wait=True)
+    assert evaluation is not None
+    assert evaluation.epoch == 1
 
 
 def test_replays_through_a_host_s_parameters_belong_to_one_epoch() -> None:
@@ -589,10 +590,10 @@ def test_replays_through_a_host_s_parameters_belong_to_one_epoch() -> None:
         config = UCBConfig(low=-1, high=1, replays=5)
         algorithm, rng = MoMAGPUCB(config, space, seed=seed), np.random.default_rng(seed)
         for key in range(60):
-            play = algorithm.ask(key)
-            assert play is not None
-            x = space.snap(space.encode(space.decode(play.x)))
-            algorithm.tell(Play(x, play.epoch), float(rng.standard_normal()))
+            evaluation = algorithm.ask(key)
+            assert evaluation is not None
+            x = space.snap(space.encode(space.decode(evaluation.x)))
+            algorithm.tell(Evaluation(x, evaluation.epoch), float(rng.standard_normal()))
         assert algorithm.n == 12
 
 
@@ -602,14 +603,14 @@ def test_replays_through_a_host_s_parameters_belong_to_one_epoch() -> None:
 @pytest.mark.parametrize("T", [1, 2, 100, 10**5])
 @pytest.mark.parametrize("accuracy", [0.1, 0.5])
 def test_oversampling_and_replays(T: int, accuracy: float) -> None:
-    order = UCBConfig(low=-1, high=1, horizon=T, accuracy=accuracy, delta=0.2)
+    order = UCBConfig(low=-1, high=1, n_trials=T, accuracy=accuracy, failure_probability=0.2)
     assert order.q == pytest.approx(max(math.log(T), 1) / accuracy**2)
     assert order.k == max(math.ceil(math.log(T)), 1)
-    theorem = UCBConfig(low=-1, high=1, horizon=T, accuracy=accuracy, delta=0.2,
+    theorem = UCBConfig(low=-1, high=1, n_trials=T, accuracy=accuracy, failure_probability=0.2,
                         constants="theorem")  # fmt: skip
     assert theorem.q == pytest.approx(bounds.nystrom_q(T, 0.2, accuracy))
     assert theorem.k == bounds.moma_replays(T, 0.2)
-    assert UCBConfig(low=-1, high=1, horizon=T, replays=7, constants="theorem").k == 7
+    assert UCBConfig(low=-1, high=1, n_trials=T, replays=7, constants="theorem").k == 7
 
 
 def test_moments_are_derived_from_range_and_noise() -> None:
@@ -645,13 +646,13 @@ def test_the_scale_multiplies_the_width(
     one, two = (cls(UCBConfig(**options, beta_scale=s), row(4)) for s in (1.0, scale))
     for n in range(5):
         for algorithm in (one, two):
-            algorithm.tell(play_of(algorithm, n % 4, n), 0.3)
+            algorithm.tell(evaluation_of(algorithm, n % 4, n), 0.3)
             algorithm.mean(everything(4))
     assert two.beta == pytest.approx(scale * one.beta)  # type: ignore[attr-defined]
 
 
 def test_gp_ucb_takes_the_unit_and_the_noise_from_what_is_public() -> None:
-    mechanism = make_mechanism(1.0, reward_range=(2.0, 6.0))
+    mechanism = make_mechanism(1.0, value_range=(2.0, 6.0))
     config = UCBConfig(low=2.0, high=6.0, noise=mechanism.noise, kernel_matrix=covariance(5))
     algorithm = GPUCB(config, row(5))
     assert algorithm.lam == pytest.approx(mechanism.total_variance / 4)
@@ -659,7 +660,7 @@ def test_gp_ucb_takes_the_unit_and_the_noise_from_what_is_public() -> None:
     rng = np.random.default_rng(0)
     arms, y = rng.integers(5, size=30).tolist(), rng.uniform(0, 9, 30)
     for arm, reward in zip(arms, y, strict=True):
-        algorithm.tell(play_of(algorithm, arm), float(reward))
+        algorithm.tell(evaluation_of(algorithm, arm), float(reward))
     mu, sigma = dense(covariance(5), arms, (y - 4) / 2, algorithm.lam)
     ours = algorithm._posterior.predict(everything(5))
     assert_allclose(ours[0], mu, atol=1e-9)
@@ -670,7 +671,7 @@ def test_gp_ucb_takes_the_unit_and_the_noise_from_what_is_public() -> None:
     assert GPUCB(UCBConfig(low=2, high=6, noise_moment=0.4), row(2)).lam == pytest.approx(0.1)
     both = UCBConfig(low=2, high=6, noise_moment=0.4, noise=RewardNoise(8.0, 9.0, Tail(1, 1)))
     assert GPUCB(both, row(2)).lam == pytest.approx(2.1)
-    wide = UCBConfig(low=-1, high=1, horizon=10**6, beta_scale=2.0)
+    wide = UCBConfig(low=-1, high=1, n_trials=10**6, beta_scale=2.0)
     assert GPUCB(wide, row(2)).beta == pytest.approx(2 * WIDTH * math.sqrt(2))
 
 
@@ -704,12 +705,12 @@ def test_minimising_is_maximising_what_is_negated(
     assert np.array_equal(up.recommendation(), down.recommendation())
 
 
-def grow(algorithm: RewardUCB, plays: int, seed: int = 0) -> None:
+def grow(algorithm: RewardUCB, evaluations: int, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
-    for t in range(plays):
-        play = algorithm.ask(t)
-        assert play is not None
-        algorithm.tell(play, float(np.sin(7 * play.x).sum() + rng.standard_normal()))
+    for t in range(evaluations):
+        evaluation = algorithm.ask(t)
+        assert evaluation is not None
+        algorithm.tell(evaluation, float(np.sin(7 * evaluation.x).sum() + rng.standard_normal()))
 
 
 def restored(algorithm: RewardUCB, config: UCBConfig, space: Space) -> RewardUCB:
@@ -719,21 +720,25 @@ def restored(algorithm: RewardUCB, config: UCBConfig, space: Space) -> RewardUCB
 
 
 @each_class
-@pytest.mark.parametrize(("space", "plays"), [(row(30), 45), (SQUARE, 30)], ids=["arms", "box"])
+@pytest.mark.parametrize(
+    ("space", "evaluations"), [(row(30), 45), (SQUARE, 30)], ids=["arms", "box"]
+)
 @pytest.mark.parametrize("noisy", [True, False])
 def test_a_restored_algorithm_asks_the_same_from_then_on(
-    cls: type[RewardUCB], space: Space, plays: int, noisy: bool
+    cls: type[RewardUCB], space: Space, evaluations: int, noisy: bool
 ) -> None:
     noise = make_mechanism(1.0, bound=1.0).noise if noisy else None
     config = UCBConfig(low=-1, high=1, noise=noise, replays=3)
     one = cls(config, space, seed=4)
-    grow(one, plays)
+    grow(one, evaluations)
     two = restored(one, config, space)
     for key in range(100, 108):
-        plays_of_both = [algorithm.ask(key) for algorithm in (one, two)]
-        assert np.array_equal(*(play.x for play in plays_of_both if play is not None))
+        evaluations_of_both = [algorithm.ask(key) for algorithm in (one, two)]
+        assert np.array_equal(
+            *(evaluation.x for evaluation in evaluations_of_both if evaluation is not None)
+        )
         for algorithm in (one, two):
-            algorithm.tell(plays_of_both[0], float(key % 3) - 1)  # type: ignore[arg-type]
+            algorithm.tell(evaluations_of_both[0], float(key % 3) - 1)  # type: ignore[arg-type]
 
 
 @each_nystrom
@@ -741,7 +746,7 @@ def test_a_restored_dictionary_of_many_points_is_the_same(cls: type[RewardUCB]) 
     config = UCBConfig(low=-1, high=1, replays=1, lengthscale=0.1)
     one, X = cls(config, SQUARE), np.random.default_rng(0).uniform(size=(35, 2))
     for n, x in enumerate(X):
-        one.tell(Play(x, n), math.sin(n))
+        one.tell(Evaluation(x, n), math.sin(n))
         one.ask(n)
     two = restored(one, config, SQUARE)
     assert_allclose(one.mean(X), two.mean(X), atol=1e-9)
@@ -750,12 +755,12 @@ def test_a_restored_dictionary_of_many_points_is_the_same(cls: type[RewardUCB]) 
 @each_nystrom
 def test_a_recommendation_in_between_changes_no_later_ask(cls: type[RewardUCB]) -> None:
     """Coins are tossed where q s2 < 1; each look after a reward tosses them."""
-    config = UCBConfig(low=-1, high=1, replays=1, horizon=2, accuracy=0.9,
+    config = UCBConfig(low=-1, high=1, replays=1, n_trials=2, accuracy=0.9,
                        kernel_matrix=covariance(8) * 0.9 + 0.1)  # fmt: skip
     looking, blind = cls(config, row(8)), cls(config, row(8))
     for n in range(30):
         for algorithm in (looking, blind):
-            algorithm.tell(play_of(algorithm, n % 8, n), 0.1 * n)
+            algorithm.tell(evaluation_of(algorithm, n % 8, n), 0.1 * n)
         looking.recommendation()
         looking.ask(n)
     assert np.array_equal(looking.mean(everything(8)), blind.mean(everything(8)))
@@ -768,13 +773,13 @@ def test_a_dictionary_that_came_out_empty_leaves_the_prior(
 ) -> None:
     """A variance of 1e-6 and q = 1 / .81 leave a play out, all but surely."""
     K = np.diag([1e-6, 1.0])
-    config = UCBConfig(low=-1, high=1, kernel_matrix=K, accuracy=0.9, horizon=2, replays=1)
+    config = UCBConfig(low=-1, high=1, kernel_matrix=K, accuracy=0.9, n_trials=2, replays=1)
     algorithm = cls(config, row(2))
     for n in range(told):
-        algorithm.tell(play_of(algorithm, 0, n), 0.5)
-    play = algorithm.ask(0)
-    assert play is not None
-    assert number(algorithm, play) == 1
+        algorithm.tell(evaluation_of(algorithm, 0, n), 0.5)
+    evaluation = algorithm.ask(0)
+    assert evaluation is not None
+    assert number(algorithm, evaluation) == 1
     assert algorithm.m == 0  # type: ignore[attr-defined]
     assert np.array_equal(algorithm.mean(everything(2)), [0.0, 0.0])
 
@@ -790,7 +795,7 @@ def test_the_published_dictionary_is_drawn_after_every_play(cls: type[RewardUCB]
     arms, y = [int(arm) for arm in rng.permutation(n)[:46]], rng.standard_normal(46).tolist()
     for t, (arm, reward) in enumerate(zip(arms, y, strict=True)):
         for algorithm in (faithful, seldom):
-            algorithm.tell(play_of(algorithm, arm, t), reward)
+            algorithm.tell(evaluation_of(algorithm, arm, t), reward)
         if t in (20, 33, 40, 45):
             told = arms[: t + 1], y[: t + 1]
             literal: Any = literal_ata(K, *told, config)
@@ -810,7 +815,7 @@ def test_a_dictionary_smaller_than_the_points_still_learns(cls: type[RewardUCB])
     algorithm = cls(UCBConfig(low=-1, high=1, replays=1, second_moment=10.0), SQUARE)
     X = np.random.default_rng(0).uniform(size=(90, 2))
     for n, x in enumerate(X):
-        algorithm.tell(Play(x, n), float(2 * x[0] - 1))
+        algorithm.tell(Evaluation(x, n), float(2 * x[0] - 1))
         if n % 3 == 0:
             algorithm.mean(X[:1])
     assert algorithm.m < 90  # type: ignore[attr-defined]
@@ -824,12 +829,12 @@ def test_workers_are_sent_to_different_arms(cls: type[RewardUCB]) -> None:
     algorithm = cls(config, row(30))
     grow(algorithm, 3)
     alone = {number(algorithm, algorithm.ask(key)) for key in range(8)}  # type: ignore[arg-type]
-    pending: list[Play] = []
+    pending: list[Evaluation] = []
     for key in range(8):
-        play = algorithm.ask(key, pending)
-        assert play is not None
-        pending.append(play)
-    spread = {number(algorithm, play) for play in pending}
+        evaluation = algorithm.ask(key, pending)
+        assert evaluation is not None
+        pending.append(evaluation)
+    spread = {number(algorithm, evaluation) for evaluation in pending}
     assert len(alone) == 1
     assert alone < spread
 
@@ -841,7 +846,7 @@ def test_a_pending_play_counts_as_one_told_its_own_mean(cls: type[RewardUCB]) ->
     algorithm = cls(config, row(6))
     arms = [0, 1, 2, 3, 4, 5, 0, 0]
     for arm in arms:
-        algorithm.tell(play_of(algorithm, arm), 0.4)
+        algorithm.tell(evaluation_of(algorithm, arm), 0.4)
     pending = np.array([[2.0], [2.0], [4.0]])
     ucb = [algorithm._score(p)(everything(6)) for p in (np.empty((0, 1)), pending)]
     lam = algorithm.lam if cls is GPUCB else config.lam  # type: ignore[attr-defined]
@@ -862,7 +867,7 @@ def test_more_plays_than_the_first_buffer_are_all_kept() -> None:
     algorithm = GPUCB(UCBConfig(low=-1, high=1), SQUARE)
     X = np.random.default_rng(0).uniform(size=(50, 2))
     for x in X:
-        algorithm.tell(Play(x), 0.0)
+        algorithm.tell(Evaluation(x), 0.0)
     assert np.array_equal(algorithm._near(), X)
 
 
@@ -956,19 +961,19 @@ def test_points_of_a_box_lie_on_its_grid(space: Space) -> None:
     rng = np.random.default_rng(0)
     seen = set()
     for t in range(15):
-        play = algorithm.ask(t)
-        assert play is not None
-        assert_allclose(space.snap(play.x), play.x, atol=1e-9)
-        seen.add(tuple(space.decode(play.x).values()))
-        algorithm.tell(play, float(rng.uniform(-1, 1)))
+        evaluation = algorithm.ask(t)
+        assert evaluation is not None
+        assert_allclose(space.snap(evaluation.x), evaluation.x, atol=1e-9)
+        seen.add(tuple(space.decode(evaluation.x).values()))
+        algorithm.tell(evaluation, float(rng.uniform(-1, 1)))
     assert len(seen) > 5
 
 
 def test_a_constant_on_a_box_stays_where_it_is() -> None:
     space = Space({"a": Float(2.0, 2.0), "b": Float(0.0, 1.0), "c": Int(0, 7)})
-    play = GPUCB(UCBConfig(low=-1, high=1), space).ask(0)
-    assert play is not None
-    assert_allclose(play.x, space.snap(play.x))
+    evaluation = GPUCB(UCBConfig(low=-1, high=1), space).ask(0)
+    assert evaluation is not None
+    assert_allclose(evaluation.x, space.snap(evaluation.x))
 
 
 def test_a_box_is_searched_well() -> None:
@@ -1004,7 +1009,7 @@ def test_earlier_points_are_candidates() -> None:
         ],
         *[
             ({name: value}, rf"^{name} must be a number in \(0, 1\), got {value!r}\.")
-            for name in ("delta", "accuracy")
+            for name in ("failure_probability", "accuracy")
             for value in (0.0, 1.0, -0.1, 2, math.nan, None)
         ],
         *[
@@ -1017,7 +1022,7 @@ def test_earlier_points_are_candidates() -> None:
         ],
         *[
             ({name: value}, rf"^{name} must be an integer >= 1, got {value!r}\.")
-            for name in ("horizon", "replays")
+            for name in ("n_trials", "replays")
             for value in (0, -3, 2.0, True, "many")
         ],
         ({"kernel": "cubic"}, "^kernel must be one of rbf, matern52, got 'cubic'"),
@@ -1051,7 +1056,7 @@ def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: s
     ids=str,
 )
 def test_without_a_range_the_scale_must_be_given_whole(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="no unit: give bound= or reward_range=, or B="):
+    with pytest.raises(ValueError, match="no unit: give bound= or value_range=, or B="):
         UCBConfig(**more)
 
 
@@ -1069,7 +1074,7 @@ def test_half_a_range_or_an_inverted_one_is_refused(more: dict[str, Any]) -> Non
 
 def test_settings_travel_in_json() -> None:
     noise = RewardNoise(1.0, 2.0, Tail(3.0, 0.5, 2.0))
-    config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=np.eye(2), horizon=7)
+    config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=np.eye(2), n_trials=7)
     described = json.loads(json.dumps(config.to_dict()))
     assert described["kernel_matrix"] == [[1.0, 0.0], [0.0, 1.0]]
     assert described["noise"] == {
@@ -1091,14 +1096,14 @@ def test_gp_ucb_on_privatised_rewards_beats_uniform_play_by_a_wide_margin() -> N
     ratios = []
     for seed in range(6):
         noise = InsecureNoise(seed)
-        config = UCBConfig(low=-1, high=1, noise=mechanism.noise, horizon=T)
+        config = UCBConfig(low=-1, high=1, noise=mechanism.noise, n_trials=T)
         algorithm, regret = GPUCB(config, space, seed=seed), 0.0
         for t in range(T):
-            play = algorithm.ask(t)
-            assert play is not None
-            arm = number(algorithm, play)
+            evaluation = algorithm.ask(t)
+            assert evaluation is not None
+            arm = number(algorithm, evaluation)
             regret += f.max() - f[arm]
-            algorithm.tell(play, mechanism.randomize(float(f[arm]), noise, worst=-1.0))
+            algorithm.tell(evaluation, mechanism.randomize(float(f[arm]), noise, worst=-1.0))
         ratios.append(regret / (T * (f.max() - f.mean())))
     assert np.mean(ratios) < 0.4
     assert max(ratios) < 1.0
@@ -1111,12 +1116,12 @@ def test_gp_ucb_finds_the_top_of_a_hill_on_a_box(seed: int) -> None:
     def f(x: np.ndarray) -> float:
         return float(np.exp(-((x - peak) ** 2).sum() / 0.1))
 
-    config = UCBConfig(low=0, high=1, noise_moment=0.01, horizon=60)
+    config = UCBConfig(low=0, high=1, noise_moment=0.01, n_trials=60)
     algorithm = GPUCB(config, SQUARE, seed=seed)
     for t in range(60):
-        play = algorithm.ask(t)
-        assert play is not None
-        algorithm.tell(play, f(play.x) + 0.1 * float(rng.standard_normal()))
+        evaluation = algorithm.ask(t)
+        assert evaluation is not None
+        algorithm.tell(evaluation, f(evaluation.x) + 0.1 * float(rng.standard_normal()))
     assert f(algorithm.recommendation()) > 0.8
 
 
@@ -1125,10 +1130,10 @@ def test_the_published_ones_find_the_best_arm_in_heavy_tails(cls: type[RewardUCB
     """Raw rewards, a t distribution with 3 degrees of freedom, and a narrow width."""
     space, f = row(6), np.linspace(-1, 1, 6)
     config = UCBConfig(B=1.0, second_moment=4.0, noise_moment=3.0, beta_scale=0.2, replays=5,
-                       kernel_matrix=np.eye(6), horizon=900)  # fmt: skip
+                       kernel_matrix=np.eye(6), n_trials=900)  # fmt: skip
     algorithm, rng = cls(config, space), np.random.default_rng(0)
     for t in range(900):
-        play = algorithm.ask(t)
-        assert play is not None
-        algorithm.tell(play, float(f[number(algorithm, play)] + rng.standard_t(3)))
+        evaluation = algorithm.ask(t)
+        assert evaluation is not None
+        algorithm.tell(evaluation, float(f[number(algorithm, evaluation)] + rng.standard_t(3)))
     assert f[int(space.decode(algorithm.recommendation())["arm"])] >= 0.6

@@ -38,7 +38,7 @@ from privbo_plugins.privacy.local import (
     make_mechanism,
 )
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import open_vault
 
 pytestmark = pytest.mark.slow  # all of them together
@@ -434,7 +434,7 @@ def test_the_audit_flags_five_draws_of_which_one_is_published(
     assert audited_epsilon(*both_sides(draw, (-1.0, 1.0), 4000)) > 1.0
 
 
-class Forgetful(RewardCurator):
+class Forgetful(RewardSession):
     """Mutant: a trial that is told again is drawn again."""
 
     retries = itertools.count()
@@ -443,7 +443,7 @@ class Forgetful(RewardCurator):
         return super().release(f"{trial}/{next(self.retries)}", reward, user, worst)
 
 
-def told_five_times(kind: type[RewardCurator], name: str) -> Draw:
+def told_five_times(kind: type[RewardSession], name: str) -> Draw:
     """Every run is a trial; whoever retries it sees all of its answers."""
     curator = kind(mechanism_of(name, 1.0), open_vault(), "run", noise=InsecureNoise(0))
     trials = itertools.count()
@@ -458,7 +458,7 @@ def told_five_times(kind: type[RewardCurator], name: str) -> Draw:
 @pytest.mark.parametrize("name", ["laplace", "hybrid"])
 def test_a_curator_asked_five_times_says_no_more_than_once(name: str) -> None:
     """The bound from a thousand trials is wide; five answers would show more than 1."""
-    scores = both_sides(told_five_times(RewardCurator, name), (-1.0, 1.0), 1000)
+    scores = both_sides(told_five_times(RewardSession, name), (-1.0, 1.0), 1000)
     assert 0.25 <= audited_epsilon(*scores) <= 1.0
 
 

@@ -16,7 +16,6 @@ from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     RowsConfig,
@@ -26,6 +25,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 )
 from privbo_plugins.algorithms.po_gp_ucb.kernel import CORRECTIONS, RowKernel, row_prior
 from privbo_plugins.algorithms.po_gp_ucb.posterior import fit, log_likelihood
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Categorical, Float, Int, Space
@@ -45,7 +45,7 @@ def model_of(
 
 def tell(model: POGPUCB, outcomes: dict[int, float] | list[tuple[int, float]]) -> POGPUCB:
     for row, y in outcomes.items() if isinstance(outcomes, dict) else outcomes:
-        model.tell(Play(model.point(row)), y)
+        model.tell(Evaluation(model.point(row)), y)
     return model
 
 
@@ -234,7 +234,7 @@ def test_there_is_no_posterior_before_anything_is_told() -> None:
 
 @pytest.mark.parametrize("t", [1, 2, 50])
 def test_beta_is_that_of_theorem_3(t: int) -> None:
-    config = RowsConfig(Z, delta=0.1)
+    config = RowsConfig(Z, failure_probability=0.1)
     assert config.beta(t) == pytest.approx(
         2 * (math.log(40) + 2 * math.log(t) + 2 * math.log(math.pi) - math.log(0.6))
     )
@@ -264,12 +264,12 @@ def test_the_row_asked_for_has_the_largest_upper_bound(
     came_back = False
     for i, (row, y) in enumerate(told):
         tell(model, [(row, y)])
-        play = model.ask(i, [Play(model.point(r)) for r in out])
+        evaluation = model.ask(i, [Evaluation(model.point(r)) for r in out])
         expected = bounds(model, told[: i + 1], out)
         if not repeats:
             expected[[*out, *(row for row, _ in told[: i + 1])]] = -np.inf
-        assert expected[model.row(play.x)] == pytest.approx(expected.max(), abs=1e-6)
-        came_back |= model.row(play.x) in model._rows
+        assert expected[model.row(evaluation.x)] == pytest.approx(expected.max(), abs=1e-6)
+        came_back |= model.row(evaluation.x) in model._rows
     assert came_back is (repeats and correction != "none")
 
 
@@ -287,11 +287,11 @@ def test_minimising_mirrors_maximising(fitted: bool) -> None:
     more = free if fitted else {"mean": None}
     one, two = model_of(**more), model_of(maximize=False, **more)
     for key in range(8):
-        plays = [model.ask(key) for model in (one, two)]
-        assert np.array_equal(plays[0].x, plays[1].x)
-        y = float(f(Z[[one.row(plays[0].x)]])[0])
-        one.tell(plays[0], y)
-        two.tell(plays[1], -y)
+        evaluations = [model.ask(key) for model in (one, two)]
+        assert np.array_equal(evaluations[0].x, evaluations[1].x)
+        y = float(f(Z[[one.row(evaluations[0].x)]])[0])
+        one.tell(evaluations[0], y)
+        two.tell(evaluations[1], -y)
     assert np.array_equal(one.recommendation(), two.recommendation())
     mu, sd = one.posterior(range(40))
     mirrored = two.posterior(range(40))
@@ -318,7 +318,7 @@ def test_nor_is_one_that_is_out() -> None:
     model, out = model_of(Z[:9]), []
     for key in range(9):
         out.append(model.ask(key, out))
-        assert len({model.row(play.x) for play in out}) == key + 1
+        assert len({model.row(evaluation.x) for evaluation in out}) == key + 1
     assert model.row(model.ask(9, out).x) in range(9)
     tell(model, {model.row(out[0].x): 1.0})
     assert np.array_equal(model.ask(9, out[1:]).x, out[0].x)  # the only one that is recommended
@@ -380,11 +380,11 @@ def test_rows_may_be_numbered_from_anywhere(low: int) -> None:
     space = Space({"patient": Int(low, low + 39)})
     one, two = POGPUCB(RowsConfig(Z), space), POGPUCB(RowsConfig(Z), row_space(40))
     for key in range(6):
-        plays = one.ask(key), two.ask(key)
-        (value,) = space.decode(plays[0].x).values()
-        assert value - low == one.row(plays[0].x) == two.row(plays[1].x)
-        for model, play in zip((one, two), plays, strict=True):
-            model.tell(play, float(value - low))
+        evaluations = one.ask(key), two.ask(key)
+        (value,) = space.decode(evaluations[0].x).values()
+        assert value - low == one.row(evaluations[0].x) == two.row(evaluations[1].x)
+        for model, evaluation in zip((one, two), evaluations, strict=True):
+            model.tell(evaluation, float(value - low))
 
 
 @pytest.mark.parametrize(
@@ -511,8 +511,8 @@ def test_a_few_asks_find_the_best_row_of_a_smooth_function() -> None:
     y = -((rows - 0.3) ** 2).sum(1)
     model = POGPUCB(RowsConfig(rows), row_space(400))
     for key in range(20):
-        play = model.ask(key)
-        model.tell(play, float(y[model.row(play.x)]))
+        evaluation = model.ask(key)
+        model.tell(evaluation, float(y[model.row(evaluation.x)]))
     assert y[model.row(model.recommendation())] >= np.sort(y)[-4]
 
 
@@ -522,7 +522,8 @@ BAD = [
     {"correction": "maybe"}, {"lengthscale": 0.0}, {"lengthscale": math.inf}, {"lengthscale": "1"},
     {"signal_variance": -1.0}, {"noise_variance": 0.0}, {"noise_variance": math.nan},
     {"noise_sd": -0.1}, {"noise_sd": math.inf}, {"noise_sd": None}, {"answer_variance": -1.0},
-    {"mean": math.nan}, {"mean": "0"}, {"delta": 0.0}, {"delta": 1.0}, {"beta_scale": 0.0},
+    {"mean": math.nan}, {"mean": "0"},
+    {"failure_probability": 0.0}, {"failure_probability": 1.0}, {"beta_scale": 0.0},
     {"beta_scale": True}, {"n_startup": 0}, {"n_startup": 1.5}, {"n_startup": True},
 ]  # fmt: skip
 
@@ -561,11 +562,11 @@ def test_a_table_a_file_and_a_matrix_make_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_an_outcome_that_is_no_number_is_refused_and_leaves_no_trace(value: float) -> None:
     model = tell(model_of(), TOLD)
-    before, play = json.dumps(model.state_dict()), model.ask(3)
+    before, evaluation = json.dumps(model.state_dict()), model.ask(3)
     with pytest.raises(ValueError, match="must be finite"):
-        model.tell(play, value)
+        model.tell(evaluation, value)
     assert json.dumps(model.state_dict()) == before
-    assert np.array_equal(model.ask(3).x, play.x)
+    assert np.array_equal(model.ask(3).x, evaluation.x)
 
 
 def test_outcomes_that_are_told_later_are_learnt() -> None:

@@ -190,7 +190,7 @@ def test_a_process_that_was_sent_nothing_but_settings_finds_their_algorithm(
     assert finished
     assert recommended == session.recommendation()
     papers = {name.split(".")[2] for name in ours}
-    assert papers == {"base", "registry"}, "another paper's algorithm was imported"
+    assert papers == {"protocols", "registry"}, "another paper's algorithm was imported"
 
 
 # What the product knows of it -------------------------------------------------------------------
@@ -220,4 +220,7 @@ def test_a_session_over_records_imports_of_algorithms_their_protocol_and_the_reg
         )
         if module.startswith("privbo_plugins.algorithms")
     }
-    assert imported == {"privbo_plugins.algorithms.base", "privbo_plugins.algorithms.registry"}
+    assert imported == {
+        "privbo_plugins.algorithms.protocols",
+        "privbo_plugins.algorithms.registry",
+    }

@@ -20,7 +20,7 @@ import pytest
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.rewards import PlayLedger, RewardCurator
+from privbo_plugins.sessions.rewards import RewardLedger, RewardSession
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import Head, OwnMemory, Run, begin_or_join
 from privbo_plugins.store.vault import Vault, open_vault
@@ -132,7 +132,7 @@ def sha(text: str) -> str:
 
 def test_every_line_of_a_ledger_is_in_the_chain(path: Path) -> None:
     vault = open_vault(f"sqlite:///{path}")
-    curator = RewardCurator(make_mechanism(1.0, bound=1.0), vault, KEY)
+    curator = RewardSession(make_mechanism(1.0, bound=1.0), vault, KEY)
     curator.release("0", 0.5, "Jane", -1.0)
     curator.note("a fact")
     curator.mark_unprotected("a reason")
@@ -162,7 +162,7 @@ def test_a_vault_that_lost_any_line_is_noticed(path: Path, tmp_path: Path, lost:
     elif lost == "a mark":
         first.mark_unprotected("trials returned plain floats")
     else:
-        curator = RewardCurator(make_mechanism(1.0, bound=1.0), first.run.vault, "another")
+        curator = RewardSession(make_mechanism(1.0, bound=1.0), first.run.vault, "another")
         curator.release("0", 0.5, "Jane", -1.0)
         tell(first, "t0", losses)  # the next release of this run shows it
     shutil.copyfile(backup, path)
@@ -188,13 +188,13 @@ def test_a_vault_of_an_older_version_gets_its_chain_when_it_is_joined(
 
 def test_plays_of_an_older_version_get_their_chain_too(path: Path) -> None:
     mechanism = make_mechanism(1.0, bound=1.0)
-    first = RewardCurator(mechanism, open_vault(f"sqlite:///{path}"), KEY)
+    first = RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY)
     told = {str(i): first.release(str(i), 0.1, f"user {i}", -1.0) for i in range(5)}
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE privbo_chain")
-    later = RewardCurator(mechanism, open_vault(f"sqlite:///{path}"), KEY)
+    later = RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY)
     assert later.head().n == 10  # a charge and a release each
-    assert later.plays() == told
+    assert later.evaluations() == told
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_a_vault_of_rewards_that_was_set_back_draws_nothing(path: Path, tmp_path
     witness, backup = Shared(), tmp_path / "backup.db"
     mechanism = make_mechanism(1.0, bound=1.0)
 
-    def curator() -> RewardCurator:
-        return RewardCurator(mechanism, open_vault(f"sqlite:///{path}"), KEY, user_budget=1.0)
+    def curator() -> RewardSession:
+        return RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY, user_budget=1.0)
 
     first = curator()
     first.shown_by(witness)
@@ -419,14 +419,14 @@ def test_what_a_host_remembers_and_the_vault_does_not_hold_is_refused(path: Path
 
 def test_two_attempts_that_draw_on_one_charge_store_one_draw() -> None:
     laplace = make_mechanism(1.0, bound=1.0, mechanism="laplace")
-    ledger = PlayLedger(laplace, open_vault(), KEY)
+    ledger = RewardLedger(laplace, open_vault(), KEY)
     (_, first), (_, second) = ledger.charge("0", None), ledger.charge("0", None)
     with pytest.raises(PrivacyError, match="another attempt"):
         ledger.store("0", first, 0.25)
-    assert ledger.plays() == {}
+    assert ledger.evaluations() == {}
     assert ledger.store("0", second, 0.5) == 0.5
     assert ledger.store("0", first, 0.25) == 0.5
-    assert ledger.plays() == {"0": 0.5}
+    assert ledger.evaluations() == {"0": 0.5}
     assert ledger.head().n == 2
 
 

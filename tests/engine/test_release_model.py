@@ -39,7 +39,7 @@ from hypothesis.stateful import (
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.local import make_mechanism
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store import run
 from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Transaction, open_vault
@@ -89,7 +89,7 @@ class Releases(RuleBasedStateMachine):
         self.study = Study()
         self.files = [self.folder / "vault.db"]
         self.backups: list[Path] = []
-        self.workers: list[tuple[RewardCurator, Path]] = []
+        self.workers: list[tuple[RewardSession, Path]] = []
         self.published: defaultdict[str, set[float]] = defaultdict(set)
         self.payer: dict[str, str] = {}
         self.drawn: dict[float, str] = {}
@@ -118,7 +118,7 @@ class Releases(RuleBasedStateMachine):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                curator = RewardCurator(
+                curator = RewardSession(
                     MECHANISM, open_vault(f"sqlite:///{path}"), "study", user_budget=BUDGET
                 )
                 curator.shown_by(self.study)
@@ -173,7 +173,7 @@ class Releases(RuleBasedStateMachine):
             raise Crashed
 
         if point == "charge":
-            return mock.patch.object(Transaction, "charge_play", ends)
+            return mock.patch.object(Transaction, "charge_evaluation", ends)
         if point == "draw":
             return mock.patch.object(type(MECHANISM), "randomize", ends)
         if point == "link":
@@ -281,7 +281,7 @@ class Releases(RuleBasedStateMachine):
             try:
                 with curator.run.transaction() as tx:
                     curator.run.check(tx)
-                    charged = {trial for trial, *_ in tx.plays()}
+                    charged = {trial for trial, *_ in tx.evaluations()}
             except VaultError:
                 assert self.touched
                 continue

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import as_losses, as_reward
-from privbo_plugins.scrub import attempt
 
 RECORDS = np.array([0.25, 0.5, 0.75])
 

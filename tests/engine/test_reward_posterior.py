@@ -51,7 +51,7 @@ def told(posterior: object, Z: np.ndarray, y: np.ndarray) -> object:
     return posterior
 
 
-def plays(n: int, arms: int, seed: int = 1) -> Pair:
+def evaluations(n: int, arms: int, seed: int = 1) -> Pair:
     rng = np.random.default_rng(seed)
     return rng.integers(arms, size=n), 3.0 * rng.standard_normal(n)
 
@@ -65,7 +65,7 @@ def plays(n: int, arms: int, seed: int = 1) -> Pair:
 def test_arms_follow_the_dense_formula(n: int, rank: int | None, lam: float) -> None:
     """With repeats, which 60 plays of 7 arms cannot avoid."""
     K = covariance(7, rank=rank)
-    arms, y = plays(n, 7)
+    arms, y = evaluations(n, 7)
     ours = told(ArmsPosterior(K, lam), numbers(arms), y).predict(numbers(np.arange(7)))
     mean, sd = dense_arms(K, arms, y, lam)
     assert_allclose(ours[0], mean, atol=1e-8)
@@ -73,7 +73,7 @@ def test_arms_follow_the_dense_formula(n: int, rank: int | None, lam: float) -> 
 
 
 def test_arms_predict_in_the_order_asked_for() -> None:
-    K, (arms, y) = covariance(5), plays(9, 5)
+    K, (arms, y) = covariance(5), evaluations(9, 5)
     posterior = told(ArmsPosterior(K, 0.5), numbers(arms), y)
     order = np.array([3, 0, 3, 4])
     everything = posterior.predict(numbers(np.arange(5)))
@@ -84,7 +84,7 @@ def test_arms_predict_in_the_order_asked_for() -> None:
 @each_kernel
 def test_arms_agree_with_the_gaussian_process(kernel: Kernel) -> None:
     X = np.random.default_rng(2).uniform(size=(6, 2))
-    arms, y = plays(40, 6)
+    arms, y = evaluations(40, 6)
     gp = GaussianProcess(kernel, 0.7)
     gp.append(X[arms])
     mean, variance = gp.posterior(X, y)
@@ -96,7 +96,7 @@ def test_arms_agree_with_the_gaussian_process(kernel: Kernel) -> None:
 @pytest.mark.parametrize("n", [2000, 2150])
 def test_arms_stay_exact_around_the_recomputation(n: int) -> None:
     assert reward_posterior._REFRESH == 2000
-    K, (arms, y) = covariance(6, rank=4), plays(n, 6)
+    K, (arms, y) = covariance(6, rank=4), evaluations(n, 6)
     ours = told(ArmsPosterior(K, 0.3), numbers(arms), y).predict(numbers(np.arange(6)))
     mean, sd = dense_arms(K, arms, y, 0.3)
     assert_allclose(ours[0], mean, atol=1e-7)
@@ -107,7 +107,7 @@ def test_arms_stay_exact_around_the_recomputation(n: int) -> None:
 def test_arms_recomputed_often_equal_arms_never_recomputed(
     monkeypatch: pytest.MonkeyPatch, lam: float
 ) -> None:
-    K, (arms, y) = covariance(6, rank=4), plays(50, 6)
+    K, (arms, y) = covariance(6, rank=4), evaluations(50, 6)
     never = told(ArmsPosterior(K, lam), numbers(arms), y)
     monkeypatch.setattr(reward_posterior, "_REFRESH", 3)
     often = told(ArmsPosterior(K, lam), numbers(arms), y)
@@ -117,7 +117,7 @@ def test_arms_recomputed_often_equal_arms_never_recomputed(
 
 
 def test_imagined_plays_equal_telling_the_own_mean_and_leave_the_original_alone() -> None:
-    K, (arms, y) = covariance(6), plays(15, 6)
+    K, (arms, y) = covariance(6), evaluations(15, 6)
     posterior = told(ArmsPosterior(K, 0.4), numbers(arms), y)
     parts = ("C", "mu", "_counts", "_sums")
     kept = [getattr(posterior, part).copy() for part in parts]

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from privbo_plugins.algorithms.base import Release
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
+from privbo_plugins.algorithms.protocols import Release
 from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,

@@ -54,7 +54,7 @@ def records_of(folder: Path | None = None, mu: float = 1.0, **more: Any) -> Priv
 
 
 def rewards_of(folder: Path | None = None, **more: Any) -> PrivateRewards:
-    mechanism = make_mechanism(1.0, reward_range=(0.0, 1.0))
+    mechanism = make_mechanism(1.0, value_range=(0.0, 1.0))
     return PrivateRewards(mechanism, more.pop("space", LINE), **(kept_in(folder) | more))
 
 
@@ -152,7 +152,7 @@ def test_rewards_are_asked_for_and_released_as_in_optuna(
     import optuna_samplers
 
     space = {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
-    own = {"reward_range": (0.0, 1.0), "mechanism": "duchi", "seed": 3, "noise": InsecureNoise(5)}
+    own = {"value_range": (0.0, 1.0), "mechanism": "duchi", "seed": 3, "noise": InsecureNoise(5)}
     made = getattr(optuna_samplers, sampler)(1.0, search_space=space, **own)
     study = optuna.create_study(sampler=made, direction="maximize" if maximize else "minimize")
     private = made.private(lambda trial: answer(trial.params["x"]))
@@ -313,7 +313,7 @@ def test_a_release_that_a_crash_kept_from_its_loop_is_replayed(kind: str, tmp_pa
         assert loop._session.releases()[2].values[0] == replayed
         assert before.n_releases == 3
     else:
-        assert loop._ledger.plays()[turns[2][0]] == replayed
+        assert loop._ledger.evaluations()[turns[2][0]] == replayed
         assert (before.n_plays, before.most_plays) == (3, 3)
 
 
@@ -325,7 +325,7 @@ def test_a_play_that_a_crash_left_open_costs_its_user_nothing(tmp_path: Path) ->
         plays.tell(turns[2][0], 0.5)
     key, params = plays.ask("Bob")
     plays.tell(key, params["x"])
-    assert [play.x.tolist() for play, _ in plays._learned().plays] == [
+    assert [x for x, _, _ in plays._learned().state_dict()["plays"]] == [
         [turns[0][1]["x"]],
         [turns[1][1]["x"]],
         [params["x"]],

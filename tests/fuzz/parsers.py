@@ -24,7 +24,7 @@ import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.algorithms.duets import Broadcast as EpochBroadcast
-from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, Upload, make_parties
+from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, Upload, make_agents
 from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers, read_request
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
@@ -56,7 +56,14 @@ SPACE = Space({
 })  # fmt: skip
 
 CONFIG = FederationConfig(
-    3, z=1.0, q=1.0, n_rounds=4, n_features=4, clipping_norm=22.0, crowd="explore", n_startup=1
+    3,
+    z=1.0,
+    q=1.0,
+    n_rounds=4,
+    n_features=4,
+    clipping_norm=22.0,
+    population="explore",
+    n_startup=1,
 )
 
 Draw = Callable[[random.Random], Any]
@@ -462,7 +469,7 @@ _GRID = FinitePoints(np.linspace(0, 1, 20)[:, None])
 
 
 def _epoch() -> tuple[Any, list[Any], EpochBroadcast]:
-    server, agents = make_parties(_DUETS, _GRID, key=1)
+    server, agents = make_agents(_DUETS, _GRID, key=1)
     message = server.inducing_set()
     for agent in agents:
         for draw, x in enumerate(agent.points):
@@ -475,24 +482,24 @@ def _epoch() -> tuple[Any, list[Any], EpochBroadcast]:
 def epochs(_scene: Scene) -> tuple[Draw, Read]:
     """Of a server's broadcast, as an agent has it as JSON."""
     broadcast = _epoch()[2]
-    party = make_parties(_DUETS, _GRID, key=1)[1][0].party
+    public_state = make_agents(_DUETS, _GRID, key=1)[1][0].public_state
 
     def draw(rng: random.Random) -> Any:
         return damaged_json(rng, broadcast.to_dict())
 
     def read(state: Any) -> None:
         heard = EpochBroadcast.from_dict(state)
-        if heard.epoch != party.j:
-            party.hear(heard)
-        party._check_turn(heard)  # what is taken would change the agent for all that follow
-        party._check(heard, party.spanning_inducing())
+        if heard.epoch != public_state.j:
+            public_state.hear(heard)
+        public_state._check_turn(heard)  # what is taken would change the agent for all that follow
+        public_state._check(heard, public_state.spanning_inducing())
 
     return draw, read
 
 
 def uploads(_scene: Scene) -> tuple[Draw, Read]:
     """Of an agent's message, as a server receives it."""
-    server, agents = make_parties(_DUETS, _GRID, key=1)
+    server, agents = make_agents(_DUETS, _GRID, key=1)
     message = server.inducing_set()
     for draw_, x in enumerate(agents[0].points):
         agents[0].tell(draw_, float(np.sin(9 * x[0])))
@@ -522,7 +529,7 @@ def states(_scene: Scene) -> tuple[Draw, Read]:
 
     def read(said: tuple[int, Any]) -> None:
         which, state = said
-        fresh_server, fresh_agents = make_parties(_DUETS, _GRID, key=1)
+        fresh_server, fresh_agents = make_agents(_DUETS, _GRID, key=1)
         (fresh_server if which else fresh_agents[0]).load_state_dict(state)
 
     return draw, read

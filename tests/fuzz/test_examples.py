@@ -14,7 +14,7 @@ import pytest
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.algorithms.duets import Broadcast as EpochBroadcast
-from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_parties
+from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_agents
 from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers
 from privbo_plugins.errors import FederationError, VaultError
@@ -287,10 +287,10 @@ def test_a_broadcast_of_other_kinds_is_a_value_error(change: Change) -> None:
     {"communication": {"up": 1e400, "down": 0}}, {"communication": {"up": 0, "down": -1}},
 ])  # fmt: skip
 def test_a_state_of_other_kinds_is_a_value_error(change: Change) -> None:
-    server, agents = make_parties(PARTIES, GRID, key=1)
-    party: Any = agents[0] if "rewards" in change else server
+    server, agents = make_agents(PARTIES, GRID, key=1)
+    public_state: Any = agents[0] if "rewards" in change else server
     with pytest.raises(ValueError, match=r"holds lists|is counted in|epoch of a broadcast"):
-        party.load_state_dict(party.state_dict() | change)
+        public_state.load_state_dict(public_state.state_dict() | change)
 
 
 # What a curator and a modeler exchange ----------------------------------------------------------

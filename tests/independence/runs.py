@@ -31,13 +31,13 @@ from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation import connect
 from privbo_plugins.sessions.rows import Curator
 from raytune_searchers import DUETSSearch, LDPGPUCBSearch, POGPUCBSearch, answering
-from raytune_searchers._agents import AgentHost
 from raytune_searchers._rewards import RewardSearch
+from raytune_searchers.hosts.agents import AgentHost
 from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.seen import Run, Seen
 from tests.independence.zoo import ORDINARY
 from tests.raytune_searchers import federated_scenes, runs
-from tests.raytune_searchers.hosts import LocalRay, play
+from tests.raytune_searchers.hosts import LocalRay, evaluation
 from tests.systems import (
     SQUARE,
     duets_sampler,
@@ -163,7 +163,7 @@ def rewards(
     """In Optuna: one user's reward is the odd one."""
     given(entry)
     how: dict[str, Any] = {
-        "reward_range": (0.0, 1.0),
+        "value_range": (0.0, 1.0),
         "mechanism": mechanism,
         "delta": 1e-5 if mechanism == "gaussian" else None,
         "vault": seen.vault,
@@ -368,40 +368,40 @@ def ray_records(seen: Seen, entry: Any, *, vault: bool = True) -> None:
     """In Ray's searcher hooks, with hosts in this process."""
     given(entry)
     with _local_ray(), seen.recorded():
-        handle = {"vault": seen.vault, "run": "r"} if vault else {}
+        handle = {"vault": seen.vault, "run_name": "r"} if vault else {}
         search = runs.make_search(noise=Deaf(), **handle)
         runs.begun(search)
         private = search.private(_config_losses)
         seen.add("pickles", "trainable", cloudpickle.dumps(private))
-        trials = play(search, private, 9)
+        trials = evaluation(search, private, 9)
         _gather_search(seen, search, trials)
 
 
-_played: list[int] = []
+_evaluated: list[int] = []
 
 
 def _config_reward(config: dict[str, Any]) -> Any:
-    _played.append(1)
-    return _entry[0]() if len(_played) == PLACE else 1 - abs(config["x"] - 0.4)
+    _evaluated.append(1)
+    return _entry[0]() if len(_evaluated) == PLACE else 1 - abs(config["x"] - 0.4)
 
 
 def _config_user(config: dict[str, Any]) -> str:
-    return f"user {len(_played) % 2}"
+    return f"user {len(_evaluated) % 2}"
 
 
 def ray_rewards(seen: Seen, entry: Any, *, kind: type[RewardSearch], **settings: Any) -> None:
     """Likewise: one user's reward is the odd one."""
     given(entry)
-    _played.clear()
+    _evaluated.clear()
     own: dict[str, Any] = {
-        "reward_range": (0.0, 1.0), "metric": "reward", "mode": "max", "seed": 1, "run": "r",
+        "value_range": (0.0, 1.0), "metric": "reward", "mode": "max", "seed": 1, "run_name": "r",
         "vault": seen.vault, "noise": Deaf(),
     }  # fmt: skip
     with _local_ray(), seen.recorded():
         search = kind(epsilon=1.0, **(own | settings))
         assert search.set_search_properties(None, None, {"x": tune.uniform(0.0, 1.0)})
         private = search.private(_config_reward, user_id=_config_user)
-        trials = play(search, private, PLACE + 3)
+        trials = evaluation(search, private, PLACE + 3)
         _gather_search(seen, search, trials)
 
 
@@ -431,9 +431,9 @@ def ray_agents(seen: Seen, entry: Any) -> None:
     given(entry)
     with _local_ray(), seen.recorded(), _processes_of_their_own():
         search = federated_scenes.make_search(
-            {"n_agents": 2}, noise=Deaf(), vault=seen.vault, run="r"
+            {"n_agents": 2}, noise=Deaf(), vault=seen.vault, run_name="r"
         )
-        trials = play(search, search.private(_agents_value), 20)
+        trials = evaluation(search, search.private(_agents_value), 20)
         _gather_search(seen, search, trials)
     seen.tape.lines.pop(IN_MEMORY)  # of the agents' own vaults
 
@@ -452,7 +452,7 @@ def ray_rows(seen: Seen, entry: Any, *, odd: str) -> None:
         search = POGPUCBSearch(
             table, metric="answer", mode="max", seed=1, points_to_evaluate=[{"row": PLACE}]
         )
-        trials = play(search, functools.partial(_answered, answers), 4)
+        trials = evaluation(search, functools.partial(_answered, answers), 4)
         seen.add_objects(answers=answers)
         seen.add_guarantee(answers.guarantee(), "curator ")
         search.close = answers.close  # type: ignore[attr-defined]

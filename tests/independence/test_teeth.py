@@ -21,10 +21,10 @@ from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy import mechanisms
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.sessions import records, rows
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rounds import FederatedServer, RoundSum
 from privbo_plugins.store.vault import Transaction
-from raytune_searchers import _plays
+from raytune_searchers import _evaluations
 from raytune_searchers._channel import Channel
 from tests.independence.runs import RUNS
 from tests.independence.seen import differences, left_by
@@ -124,7 +124,7 @@ def _of_losses(tx: Transaction, _trial: str, y: Any) -> None:
         tx.held()
 
 
-def _of_a_reward(curator: RewardCurator, _trial: str, reward: float, *_: Any) -> None:
+def _of_a_reward(curator: RewardSession, _trial: str, reward: float, *_: Any) -> None:
     if inside(reward):
         curator.replay("another")
 
@@ -141,14 +141,14 @@ def _of_rows(curator: rows.Curator, *_: Any) -> None:
 
 def _of_a_trial(channel: Channel, _admitted: Any, trial: str, _user: Any, reward: float) -> None:
     if inside(reward):
-        channel.call("verdict", trial)
+        channel.call("record", trial)
 
 
 BRANCHES: dict[str, tuple[str, Any, str, Look, str]] = {
     "records": ("records, ask and tell", Transaction, "put_losses", _of_losses, "statements"),
     "records, ray": ("records, ray", Transaction, "put_losses", _of_losses, "statements"),
-    "rewards": ("rewards, duchi", RewardCurator, "release", _of_a_reward, "statements"),
-    "rewards, ray": ("rewards, ray", _plays, "_release", _of_a_trial, "messages"),
+    "rewards": ("rewards, duchi", RewardSession, "release", _of_a_reward, "statements"),
+    "rewards, ray": ("rewards, ray", _evaluations, "_release", _of_a_trial, "messages"),
     "rounds": ("rounds", FederatedServer, "_submit", _of_a_vector, "statements"),
     "rows": ("rows", rows.Curator, "release", _of_rows, "statements"),
 }

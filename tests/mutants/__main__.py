@@ -20,7 +20,7 @@ from tests.mutants.workspace import FAILED, PASSED, Outcome, Workspace
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TrialRecord:
     """What became of one mutant.
 
     Attributes:
@@ -40,7 +40,7 @@ class Verdict:
     seconds: float
 
 
-def judged(mutant: Mutant, outcome: Outcome) -> Verdict:
+def judged(mutant: Mutant, outcome: Outcome) -> TrialRecord:
     """A mutant counts as caught only where tests ran and failed."""
     if outcome.code == FAILED and outcome.failures:
         caught, by = True, outcome.failures[0]
@@ -52,16 +52,18 @@ def judged(mutant: Mutant, outcome: Outcome) -> Verdict:
         caught, by = False, "NOT CAUGHT"
     else:
         caught, by = False, f"ERROR: pytest ended with {outcome.code}"
-    return Verdict(mutant.name, mutant.breaks, mutant.file, caught, by, round(outcome.seconds, 1))
+    return TrialRecord(
+        mutant.name, mutant.breaks, mutant.file, caught, by, round(outcome.seconds, 1)
+    )
 
 
-def tried(mutant: Mutant, copies: SimpleQueue[Workspace], timeout: float) -> Verdict:
+def tried(mutant: Mutant, copies: SimpleQueue[Workspace], timeout: float) -> TrialRecord:
     """Tries a mutant in whichever copy is free."""
     workspace = copies.get()
     try:
         return judged(mutant, workspace.try_mutant(mutant, timeout))
     except MutantError as error:
-        return Verdict(mutant.name, mutant.breaks, mutant.file, False, f"ERROR: {error}", 0.0)
+        return TrialRecord(mutant.name, mutant.breaks, mutant.file, False, f"ERROR: {error}", 0.0)
     finally:
         copies.put(workspace)
 
@@ -85,13 +87,13 @@ def baseline(mutants: Sequence[Mutant], workspace: Workspace, jobs: int) -> None
 
 def all_tried(
     mutants: Sequence[Mutant], copies: Sequence[Workspace], timeout: float
-) -> list[Verdict]:
+) -> list[TrialRecord]:
     """Verdicts in the order of the mutants; those that start Ray go first, being the longest."""
     free: SimpleQueue[Workspace] = SimpleQueue()
     for workspace in copies:
         free.put(workspace)
     order = sorted(mutants, key=lambda m: not any("raytune" in test for test in m.tests))
-    found: dict[str, Verdict] = {}
+    found: dict[str, TrialRecord] = {}
     with ThreadPoolExecutor(len(copies)) as pool:
         futures = [pool.submit(tried, mutant, free, timeout) for mutant in order]
         try:
@@ -106,7 +108,7 @@ def all_tried(
     return [found[mutant.name] for mutant in mutants]
 
 
-def table(verdicts: Sequence[Verdict]) -> str:
+def table(verdicts: Sequence[TrialRecord]) -> str:
     """One line a mutant, and how many were caught."""
     head = ("mutant", "what it breaks", "caught by", "seconds")
     rows = [(v.name, v.breaks, v.by, f"{v.seconds:.1f}") for v in verdicts]
@@ -158,7 +160,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def checked(arguments: argparse.Namespace) -> list[Verdict]:
+def checked(arguments: argparse.Namespace) -> list[TrialRecord]:
     """Tries what was asked for.
 
     Raises:

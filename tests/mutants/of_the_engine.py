@@ -271,26 +271,26 @@ _REWARDS = (
         old="    if known is not None:\n        return known\n    run.check(tx)\n    if not",
         new="    run.check(tx)\n    if known is None and not",
         tests=(
-            f"{_TESTS}/test_plays.py"
+            f"{_TESTS}/test_rewards.py"
             "::test_a_play_drawn_elsewhere_is_charged_once_and_stored_once[memory]",
-            f"{_TESTS}/test_plays.py"
+            f"{_TESTS}/test_rewards.py"
             "::test_a_play_drawn_elsewhere_is_charged_once_and_stored_once[file]",
         ),
     ),
     Mutant(
         name="budget_off_by_one",
-        breaks="A user is refused before a play that the user's budget does not hold.",
+        breaks="A user is refused before an evaluation that the user's budget does not hold.",
         file=f"{_ENGINE}/sessions/rewards.py",
-        old="plays = Counter([self.mechanism.play])",
-        new="plays = Counter[Play]()",
-        tests=(f"{_TESTS}/test_plays.py::test_a_user_is_refused_before_anything_is_drawn",),
+        old="evaluations = Counter([self.mechanism.evaluation])",
+        new="evaluations = Counter[Cost]()",
+        tests=(f"{_TESTS}/test_rewards.py::test_a_user_is_refused_before_anything_is_drawn",),
     ),
     Mutant(
         name="deltas_of_plays_forgotten",
-        breaks="What a user's plays cost together is claimed at a delta that covers all of them.",
+        breaks="What a user's evaluations cost is claimed at a delta that covers all of them.",
         file=f"{_ENGINE}/privacy/accountant.py",
-        old="added = _added(plays) if declared <= delta else math.inf",
-        new="added = _added(plays)",
+        old="added = _added(evaluations) if declared <= delta else math.inf",
+        new="added = _added(evaluations)",
         tests=(
             f"{_TESTS}/test_composed_plays.py"
             "::test_a_user_s_gaussian_plays_in_several_runs_are_claimed_at_a_true_pair",
@@ -302,7 +302,7 @@ _REWARDS = (
         file=f"{_ENGINE}/users.py",
         old='return unicodedata.normalize("NFKC", _spelling(user)).strip()',
         new="return repr(user_name(user))",
-        tests=(f"{_TESTS}/test_plays.py::test_a_name_is_one_user_however_it_is_spelt",),
+        tests=(f"{_TESTS}/test_rewards.py::test_a_name_is_one_user_however_it_is_spelt",),
     ),
     Mutant(
         name="claim_rounded_down",
@@ -310,7 +310,7 @@ _REWARDS = (
         file=f"{_ENGINE}/privacy/figures.py",
         old="context = Context(prec=digits, rounding=ROUND_CEILING)",
         new="context = Context(prec=digits, rounding=ROUND_FLOOR)",
-        tests=(f"{_TESTS}/test_plays.py::test_no_claim_of_a_play_is_rounded_down",),
+        tests=(f"{_TESTS}/test_rewards.py::test_no_claim_of_a_play_is_rounded_down",),
     ),
 )
 

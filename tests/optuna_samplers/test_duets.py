@@ -98,13 +98,15 @@ def state(sampler: DUETSSampler, study: optuna.Study) -> dict[str, Any]:
     """All that two processes must agree on."""
     algorithm = known(sampler, study)
     _, pending = sampler._synchronised(study, algorithm.space, None)
-    play = algorithm.ask(10**6, pending)
+    evaluation = algorithm.ask(10**6, pending)
     return {
         "recommended": sampler.recommend(study),
-        "digest": algorithm.party.active.digest,
+        "digest": algorithm.public_state.active.digest,
         "summary": algorithm.summary(),
         "open": algorithm.open_slots(),
-        "next": [] if play is None else [play.x.tolist(), play.epoch, play.agent, play.draw],
+        "next": []
+        if evaluation is None
+        else [evaluation.x.tolist(), evaluation.epoch, evaluation.agent, evaluation.draw],
     }
 
 
@@ -252,7 +254,7 @@ def test_the_space_is_found_where_it_is_not_declared() -> None:
     study.optimize(mixed, n_trials=6)
     assert [draw_of(t) is None for t in study.trials] == [True] + [False] * 5
     assert draw_of(study.trials[5]) == (2, 0, 0)
-    assert len(known(sampler, study).plays) == 5  # a random one and an epoch of four
+    assert len(known(sampler, study).evaluations) == 5  # a random one and an epoch of four
     agreed(study, sampler, search_space=None)
 
 
@@ -264,9 +266,9 @@ def test_the_last_epoch_and_what_follows_it() -> None:
     last = [t.params["x"] for t in study.trials[4:]]
     assert len(set(last)) == len(last)  # the most promising points, each once, and then the next
     algorithm = known(sampler, study)
-    assert algorithm.party.finished
+    assert algorithm.public_state.finished
     assert len(algorithm.history) == 1
-    assert len(algorithm.plays) == 15
+    assert len(algorithm.evaluations) == 15
     agreed(study, sampler, n_trials=11)
 
 
@@ -285,7 +287,7 @@ def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
     study.optimize(peak, n_trials=12)
     assert sampler._state(study).algorithm is not None
     assert abs(sampler.recommend(study)["x"] - 0.3) < 0.1
-    assert not known(sampler, study).plays
+    assert not known(sampler, study).evaluations
 
 
 def test_both_directions_play_the_same() -> None:
@@ -381,7 +383,7 @@ def test_enqueued_trials_play_no_draw(params: dict[str, Any]) -> None:
     assert draw_of(study.trials[0]) is None
     assert study.trials[0].params.items() >= params.items()
     assert [draw_of(t) for t in study.trials[1:]][-1] == (2, 0, 0)
-    assert len(known(sampler, study).plays) == 5
+    assert len(known(sampler, study).evaluations) == 5
 
 
 # Several processes ----------------------------------------------------------------------------
@@ -479,9 +481,9 @@ def test_a_draw_played_twice_counts_once() -> None:
     seen = agreed(study, one, other)
     assert seen["summary"]["epoch"] == 2
     algorithm = known(one, study)
-    told = {(p.agent, p.draw): y for p, y in algorithm.plays if p.epoch == 1}
+    told = {(p.agent, p.draw): y for p, y in algorithm.evaluations if p.epoch == 1}
     assert told[1, 0] == peak(trials[1])
-    assert [y for p, y in algorithm.plays if p.epoch is None] == [0.0]
+    assert [y for p, y in algorithm.evaluations if p.epoch is None] == [0.0]
 
 
 def test_an_owner_that_fails_hands_its_draw_to_the_next() -> None:
@@ -501,7 +503,7 @@ def test_an_owner_that_fails_hands_its_draw_to_the_next() -> None:
     assert known(one, study).epoch == 1
     study.tell(trials[2], state=TrialState.FAIL)
     assert agreed(study, one)["summary"]["epoch"] == 2
-    told = {(p.agent, p.draw): y for p, y in known(one, study).plays}
+    told = {(p.agent, p.draw): y for p, y in known(one, study).evaluations}
     assert told[0, 1] == 0.5
 
 
@@ -606,8 +608,8 @@ def test_without_a_seed_the_studys_name_is_behind_the_coins() -> None:
         study = make_study(make(seed=None), study_name=name)
         study.sampler.reseed_rng()
         study.optimize(peak, n_trials=4)
-        played = [t.params["x"] for t in study.trials]
-        assert points.setdefault(name, played) == played
+        evaluated = [t.params["x"] for t in study.trials]
+        assert points.setdefault(name, evaluated) == evaluated
     assert points["s"] != points["t"]
 
 
@@ -688,7 +690,7 @@ def test_the_studys_attributes_follow_the_epochs(monkeypatch: pytest.MonkeyPatch
 
 
 def test_privatised_rewards() -> None:
-    sampler = make(epsilon=1.0, reward_range=(0.0, 1.0))
+    sampler = make(epsilon=1.0, value_range=(0.0, 1.0))
     private = sampler.private(peak)
     study = make_study(sampler)
     study.optimize(private, n_trials=14)
@@ -698,15 +700,15 @@ def test_privatised_rewards() -> None:
         assert guarantee.epsilon == 1.0
         assert study.user_attrs[GUARANTEE] == str(guarantee)
     assert draw_of(study.trials[12]) == (3, 0, 0)
-    told = {y for _, y in known(sampler, study).plays}
+    told = {y for _, y in known(sampler, study).evaluations}
     assert told <= {t.value for t in study.trials}
     assert told.isdisjoint(peak(optuna.trial.FixedTrial(t.params)) for t in study.trials)
-    agreed(study, sampler, epsilon=1.0, reward_range=(0.0, 1.0))
+    agreed(study, sampler, epsilon=1.0, value_range=(0.0, 1.0))
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
 def test_privatised_rewards_that_are_not_finite_close_epochs_too(reward: float) -> None:
-    sampler = make(epsilon=1.0, reward_range=(0.0, 1.0))
+    sampler = make(epsilon=1.0, value_range=(0.0, 1.0))
     study = make_study(sampler)
     study.optimize(sampler.private(lambda t: t.suggest_float("x", 0, 1) * 0 + reward), n_trials=5)
     assert draw_of(study.trials[4]) == (2, 0, 0)
@@ -764,7 +766,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"beta": -1.0}, "beta must be"),
     ({"beta_scale": math.nan}, "beta_scale must be"),
     ({"constants": "mine"}, "constants must be one of"),
-    ({"failure": 1.0}, "must lie in"),
+    ({"failure_probability": 1.0}, "must lie in"),
     ({"B": 0}, "B must be"),
     ({"lam": -0.1}, "lam must be"),
     ({"kernel": "linear"}, "kernel must be one of"),
@@ -772,7 +774,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"discretisation": 8}, "discretisation must be an integer >= 16"),
     ({"epsilon": 1.0}, "bound|reward_range"),
     ({"epsilon": -1.0, "bound": 1.0}, "epsilon"),
-    ({"bound": 1.0, "reward_range": (0, 1)}, "bound|reward_range"),
+    ({"bound": 1.0, "value_range": (0, 1)}, "bound|reward_range"),
     ({"search_space": {}}, "at least one parameter that varies"),
     ({"search_space": {"x": FloatDistribution(1, 1)}}, "at least one parameter that varies"),
 ]
@@ -802,7 +804,7 @@ def test_every_setting_is_documented_and_has_the_engines_default() -> None:
     parameters = inspect.signature(DUETSSampler).parameters
     text = inspect.getdoc(DUETSSampler) or ""
     assert [name for name in parameters if f"{name}: " not in text] == []
-    names = {"delta": "failure", "horizon": "n_trials"}
+    names = {"horizon": "n_trials"}
     privacy = {"low", "high", "noise"}
     for field in dataclasses.fields(DUETSConfig):
         if field.name not in privacy:
@@ -851,7 +853,11 @@ def test_a_draw_that_always_fails_counts_as_the_worst_after_three_trials() -> No
     assert again.summary(study) == sampler.summary(study)
     algorithm = again._state(study).algorithm
     assert isinstance(algorithm, DUETS)
-    told = {(play.agent, play.draw): value for play, value in algorithm.plays if play.epoch == 1}
+    told = {
+        (evaluation.agent, evaluation.draw): value
+        for evaluation, value in algorithm.evaluations
+        if evaluation.epoch == 1
+    }
     assert set(told) == {(1, 0), (0, 1), (1, 1)}
     assert [value for _, _, value in algorithm.lost] == [max(told.values())]
 
@@ -898,7 +904,7 @@ def test_a_conditional_parameter_does_not_stop_the_run() -> None:
         "a": FloatDistribution(0, 1),
         "b": FloatDistribution(0, 1),
     }
-    sampler = make(epsilon=4.0, reward_range=(0, 1), search_space=space)
+    sampler = make(epsilon=4.0, value_range=(0, 1), search_space=space)
     study = make_study(sampler)
 
     def objective(trial: Any) -> float:
@@ -908,13 +914,13 @@ def test_a_conditional_parameter_does_not_stop_the_run() -> None:
         study.optimize(sampler.private(objective), n_trials=4 * ATTEMPTS + 1)
     assert draw_of(study.trials[-1]) == (2, 0, 0)
     summary = sampler.summary(study)
-    again = make(epsilon=4.0, reward_range=(0, 1), search_space=space)
+    again = make(epsilon=4.0, value_range=(0, 1), search_space=space)
     assert again.summary(study) == summary
 
 
 def _one_draw_failed(times: int) -> tuple[DUETSSampler, optuna.Study]:
     """A study whose first draw failed so often, and whose others are done."""
-    sampler = make(epsilon=4.0, reward_range=(0, 1))
+    sampler = make(epsilon=4.0, value_range=(0, 1))
     study = make_study(sampler, optuna.storages.InMemoryStorage())
     for _ in range(times):
         study.tell(_asked(study), state=TrialState.FAIL)
@@ -927,7 +933,7 @@ def _one_draw_failed(times: int) -> tuple[DUETSSampler, optuna.Study]:
 
 
 def test_a_draw_that_is_given_up_is_not_taken_by_one_who_does_not_know_it() -> None:
-    slow = make(epsilon=4.0, reward_range=(0, 1))
+    slow = make(epsilon=4.0, value_range=(0, 1))
     sampler, study = _one_draw_failed(ATTEMPTS - 2)
     beside = make_study(slow, study._storage)
     trial = beside.ask()
@@ -941,7 +947,7 @@ def test_a_draw_that_is_given_up_is_not_taken_by_one_who_does_not_know_it() -> N
     Meddler(study._storage, action)
     peak(trial)
     assert draw_of(trial) == (2, 1, 0)
-    agreed(study, sampler, slow, epsilon=4.0, reward_range=(0, 1))
+    agreed(study, sampler, slow, epsilon=4.0, value_range=(0, 1))
 
 
 def test_a_retry_of_a_draw_that_is_given_up_is_ignored() -> None:
@@ -953,7 +959,7 @@ def test_a_retry_of_a_draw_that_is_given_up_is_ignored() -> None:
     retry = _asked(study)
     assert draw_of(retry) == (1, 0, 0)
     study.tell(retry, 1.0)
-    agreed(study, sampler, epsilon=4.0, reward_range=(0, 1))
+    agreed(study, sampler, epsilon=4.0, value_range=(0, 1))
 
 
 @pytest.mark.parametrize(

@@ -313,11 +313,11 @@ def test_workers_that_choose_at_the_same_moment_get_different_rows(
     both, choose, met = threading.Barrier(n_workers), POGPUCB.ask, threading.local()
 
     def meet(self: POGPUCB, *args: Any, **kwargs: Any) -> Any:
-        play = choose(self, *args, **kwargs)
+        evaluation = choose(self, *args, **kwargs)
         if not getattr(met, "once", False):
             met.once = True
             both.wait(20)
-        return play
+        return evaluation
 
     monkeypatch.setattr(POGPUCB, "ask", meet)
     monkeypatch.setattr(np.random, "default_rng", lambda seed, make=np.random.default_rng: make(7))
@@ -471,7 +471,7 @@ def test_enqueued_and_added_rows_are_learnt_and_not_asked_again() -> None:
     assert asked(study)[:3] == [BEST, 3, 3]
     assert len(set(asked(study))) == 8
     sampler.recommend(study)
-    told = [value for _, value in sampler._state(study).algorithm.plays]
+    told = [value for _, value in sampler._state(study).algorithm.evaluations]
     assert told == [trial.value for trial in study.trials]
 
 
@@ -518,7 +518,7 @@ def test_a_row_without_an_answer_is_left_out_after_three_trials(ending: str) -> 
     assert {row for row, k in counts.items() if k > 1} <= bad
     assert len(counts.keys() - bad) >= 8
     assert sampler.recommend(study)["row"] not in bad
-    assert 1e6 not in [value for _, value in sampler._state(study).algorithm.plays]
+    assert 1e6 not in [value for _, value in sampler._state(study).algorithm.evaluations]
 
 
 def test_a_row_that_was_left_out_can_be_asked_by_hand() -> None:
@@ -656,7 +656,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("parameter", {"parameter": 3}),
     ("correction", {"correction": "some"}),
     ("lengthscale", {"lengthscale": 0.0}),
-    ("delta", {"delta": 1.0}),
+    ("failure_probability", {"failure_probability": 1.0}),
     ("beta_scale", {"beta_scale": -1.0}),
     ("n_startup", {"n_startup": 0}),
     ("answer_variance", {"answer_variance": math.inf}),

@@ -17,7 +17,7 @@ from optuna.trial import TrialState, create_trial
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.rewards import RewardCurator
+from privbo_plugins.sessions.rewards import RewardSession
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 
 GUARANTEE = "privbo:guarantee"
@@ -55,7 +55,7 @@ def rewards(objective: Callable[[Any], Any] = _line) -> Any:
     return ldp_objective(
         objective,
         epsilon=1.0,
-        reward_range=(0, 1),
+        value_range=(0, 1),
         mechanism="laplace",
     )
 
@@ -253,7 +253,7 @@ def test_errors_of_other_classes_are_told_by_a_public_name_alone(
         raise error
 
     monkeypatch.setattr(Session, "tell", fails)
-    monkeypatch.setattr(RewardCurator, "release", fails)
+    monkeypatch.setattr(RewardSession, "release", fails)
     sampler, study = begun()
     private = sampler.private(squares)
     if system == "rewards":
@@ -376,8 +376,8 @@ def test_the_marker_of_a_release_has_nothing_else_in_it() -> None:
     for more in ({"raw": SECRET}, {"release": [SECRET]}, {"mechanism": f"{SECRET}"}):
         private, study = rewards(), optuna.create_study()
         study.optimize(private, n_trials=1)
-        play = dict(study.trials[0].user_attrs["privbo:play"])
-        _added(TrialState.FAIL, user_attrs={"privbo:play": play | more})(study)
+        evaluation = dict(study.trials[0].user_attrs["privbo:play"])
+        _added(TrialState.FAIL, user_attrs={"privbo:play": evaluation | more})(study)
         guarantee = private.guarantee(study)
         assert not guarantee.protected
         assert "trials hold data beside the reward that nobody vouched for" in guarantee.reasons
@@ -390,16 +390,16 @@ def test_a_marker_shows_what_the_ledger_has_released(trial: int, tmp_path: Any) 
     private = ldp_objective(
         lambda t: t.suggest_float("x", 0, 1),
         epsilon=1.0,
-        reward_range=(0, 1),
+        value_range=(0, 1),
         vault=f"sqlite:///{tmp_path}/vault.db",
     )
     study = optuna.create_study()
     study.optimize(private, n_trials=2)
-    play = dict(study.trials[0].user_attrs["privbo:play"])
-    again = {"user_attrs": {"privbo:play": play}, "system_attrs": {"failed_trial": 0}}
+    evaluation = dict(study.trials[0].user_attrs["privbo:play"])
+    again = {"user_attrs": {"privbo:play": evaluation}, "system_attrs": {"failed_trial": 0}}
     _added(TrialState.FAIL, **again)(study)
     assert private.guarantee(study).protected
-    forged = {"privbo:play": play | {"release": SECRET}}
+    forged = {"privbo:play": evaluation | {"release": SECRET}}
     _added(TrialState.FAIL, user_attrs=forged, system_attrs={"failed_trial": trial})(study)
     guarantee = private.guarantee(study)
     assert guarantee.reasons == ("trials remember releases that their ledger does not hold",)
@@ -451,7 +451,7 @@ def test_a_declaration_covers_one_step_or_attribute_of_one_reward(
 ) -> None:
     declared, raw = RIDERS[operation]
     private = ldp_objective(
-        lambda t: declared(t) or t.suggest_float("x", 0, 1), epsilon=1.0, reward_range=(0, 1)
+        lambda t: declared(t) or t.suggest_float("x", 0, 1), epsilon=1.0, value_range=(0, 1)
     )
 
     def objective(trial: Any) -> float:
@@ -576,7 +576,7 @@ def _asked_elsewhere(tmp_path: Any) -> tuple[LDPGPUCBSampler, Any, Study]:
 
     def made(name: str, n_trials: int) -> tuple[LDPGPUCBSampler, Any, Study]:
         url = f"sqlite:///{tmp_path}/vault.db"
-        sampler = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0, vault=url)
+        sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0, vault=url)
         private = sampler.private(lambda t: t.suggest_float("x", 0, 1), user_id="jane")
         study = optuna.create_study(study_name=name, sampler=sampler)
         study.optimize(private, n_trials=n_trials)
@@ -598,7 +598,7 @@ def test_a_sampler_says_what_the_ledger_of_its_vault_knows(tmp_path: Any) -> Non
 def test_a_sampler_without_the_ledger_leaves_what_the_ledger_said(tmp_path: Any) -> None:
     _, private, study = _asked_elsewhere(tmp_path)
     private.guarantee(study)
-    other = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0)
+    other = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0)
     guarantee = other.guarantee(study)
     assert guarantee.protected
     assert any("the ledger's figure may be larger" in note for note in guarantee.notes)

@@ -28,7 +28,7 @@ from ray.train._internal import session as ray_session
 from raytune_searchers import DPFTSDESearch, _actor, _channel
 from raytune_searchers._audit import flat
 from raytune_searchers._channel import HostActor
-from raytune_searchers._lifecycle import FINISHED, merged
+from raytune_searchers._search import FINISHED, merged
 
 
 def sent(value: Any) -> Any:
@@ -310,7 +310,7 @@ def _of_the_tuner(search: Any) -> Mapping[str, Any]:
     return {} if federated else getattr(inner, "_param_space", {})
 
 
-def play(
+def evaluation(
     search: Any, trainable: Callable[..., Any], n: int = 200, *, at_once: int = 1, name: str = "t"
 ) -> list[Trial]:
     """Trials until the search has finished or so many have run, some of them out together."""

@@ -77,12 +77,12 @@ def faulty(
     """
     driver = os.getpid()
 
-    def played(config: dict[str, Any]) -> float:
+    def evaluated(config: dict[str, Any]) -> float:
         append(folder / "played", turn_of(folder, tune.get_context().get_trial_id()))
         strike(folder, faults, PLAYED, actor, driver)
         return reward(config)
 
-    private = wrap(played)
+    private = wrap(evaluated)
 
     def trainable(config: dict[str, Any]) -> None:
         released = private(config)
@@ -97,7 +97,7 @@ def search_of(folder: Path) -> LDPGPUCBSearch:
     """A search with its ledger in a file."""
     vault = f"sqlite:///{folder}/vault.db"
     return LDPGPUCBSearch(
-        1.0, bound=1.0, mechanism="laplace", metric="reward", mode="max", vault=vault, run="r"
+        1.0, bound=1.0, mechanism="laplace", metric="reward", mode="max", vault=vault, run_name="r"
     )
 
 

@@ -18,16 +18,16 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray.cloudpickle as cloudpickle
 from ray import tune
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from raytune_searchers import DUETSSearch
-from raytune_searchers._channel import Verdict
-from raytune_searchers._lifecycle import FINISHED, HOPELESS
+from raytune_searchers._channel import TrialRecord
+from raytune_searchers._search import FINISHED, HOPELESS
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
 from tests.leaks import Scanner
-from tests.raytune_searchers.hosts import play
+from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import fit, tuner
 
 pytestmark = pytest.mark.filterwarnings("ignore:Nothing is protected. epsilon = infinity")
@@ -95,7 +95,7 @@ def known(search: DUETSSearch) -> tuple[Any, ...]:
     duets = search._duets()
     return (
         duets.epoch,
-        duets.party.active.digest,
+        duets.public_state.active.digest,
         duets.communication.to_dict(),
         duets.open_slots(),
         search.history,
@@ -104,16 +104,20 @@ def known(search: DUETSSearch) -> tuple[Any, ...]:
 
 def draws(search: DUETSSearch) -> Counter[Any]:
     """Draws that have been told, and how often."""
-    told = (play for play, _ in search._duets().plays if play.draw is not None)
-    return Counter((play.epoch, play.agent, play.draw) for play in told)
+    told = (
+        evaluation for evaluation, _ in search._duets().evaluations if evaluation.draw is not None
+    )
+    return Counter((evaluation.epoch, evaluation.agent, evaluation.draw) for evaluation in told)
 
 
 def draw_of(search: DUETSSearch, trial: str) -> Any:
-    return draw_of_play(search._plays[trial])
+    return draw_of_evaluation(search._evaluations[trial])
 
 
-def draw_of_play(play: Play) -> Any:
-    return None if play.draw is None else (play.epoch, play.agent, play.draw)
+def draw_of_evaluation(evaluation: Evaluation) -> Any:
+    return (
+        None if evaluation.draw is None else (evaluation.epoch, evaluation.agent, evaluation.draw)
+    )
 
 
 def restored(search: DUETSSearch, folder: Path) -> DUETSSearch:
@@ -136,7 +140,7 @@ def test_concurrent_trials_take_the_open_epochs_draws_in_turn() -> None:
     space = to_space(SPACE)
     assert space is not None
     alone = DUETS(search._config, space.space, seed=1)
-    assert configs == [space.suggestion(alone.play_of(slot).x) for slot in alone.slots()]
+    assert configs == [space.suggestion(alone.evaluation_of(slot).x) for slot in alone.slots()]
     assert config_of(search, "t4") == configs[4]
 
 
@@ -150,21 +154,21 @@ def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objectiv
     config = DUETSConfig(n_agents=4, horizon=6, discretisation=POINTS)
     alone = DUETS(config, found.space, maximize=mode == "max", seed=5)
     for i in range(30):  # beyond the horizon too
-        play = alone.ask(i)
-        assert play is not None
+        evaluation = alone.ask(i)
+        assert evaluation is not None
         suggested = config_of(search, f"t{i}")
-        assert suggested == found.suggestion(play.x)
+        assert suggested == found.suggestion(evaluation.x)
         value = sign * objective(suggested)
         finish(search, f"t{i}", value)
-        alone.tell(play, value)
+        alone.tell(evaluation, value)
     assert search._duets().state_dict() == alone.state_dict()
-    assert known(search)[1] == alone.party.active.digest
+    assert known(search)[1] == alone.public_state.active.digest
     assert search.summary() == alone.summary()
     assert search.history == alone.history
     assert json.loads(json.dumps(search.summary()))["agents"] == 4
     best = search.recommend()
     assert search.recommend(space) == best
-    assert objective(best) > np.median([sign * value for _, value in alone.plays[:8]])
+    assert objective(best) > np.median([sign * value for _, value in alone.evaluations[:8]])
     if space is MIXED:
         assert type(best["net"]["layers"]) is int
         assert best["net"]["c"] == 5
@@ -200,7 +204,7 @@ def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
         finish(busy, trial, score(config))
     assert known(busy) == known(plain)
     assert busy.summary()["epoch"] == 2
-    assert len(busy._duets().plays) == 13
+    assert len(busy._duets().evaluations) == 13
 
 
 def test_spare_trials_play_what_is_promising_once_something_is_known() -> None:
@@ -208,7 +212,7 @@ def test_spare_trials_play_what_is_promising_once_something_is_known() -> None:
     run(search, 8)
     for i in range(16):
         config_of(search, f"epoch 2, {i}")
-    best = search._duets().party.ranked[:20].tolist()
+    best = search._duets().public_state.ranked[:20].tolist()
     spare = [config_of(search, f"s{i}") for i in range(3)]
     assert [draw_of(search, f"s{i}") for i in range(3)] == [None] * 3
     places = [best.index([c["x"], c["y"]]) for c in spare]  # the draws' own are left out
@@ -220,7 +224,7 @@ def test_n_trials_plans_the_epochs_and_does_not_end_the_search() -> None:
     search = search_of(4, n_trials=21)
     assert search._config.horizon == 6
     run(search, 24)
-    assert search._duets().party.finished
+    assert search._duets().public_state.finished
     assert search.suggest("late") not in (None, FINISHED)
     assert draw_of(search, "late") is None
     assert sum(draws(search).values()) == 24
@@ -237,7 +241,7 @@ def test_points_come_first_and_take_no_draw() -> None:
     plain = search_of(2)
     assert run(search, 4) == run(plain, 4)
     assert known(search) == known(plain)
-    assert len(search._duets().plays) == 6
+    assert len(search._duets().evaluations) == 6
 
 
 def test_workers_wait_for_the_users_limit_only() -> None:
@@ -271,7 +275,7 @@ def test_the_draw_of_a_failed_trial_is_played_again_at_the_same_point(how: str) 
     assert set(draws(search).values()) == {1}
 
 
-@pytest.mark.parametrize("settings", [{}, {"reward_range": (-3.0, 1.0)}])
+@pytest.mark.parametrize("settings", [{}, {"value_range": (-3.0, 1.0)}])
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
     mode: str, settings: dict[str, Any]
@@ -288,12 +292,12 @@ def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
     assert search.summary()["epoch"] >= 3
     assert max(failed.values()) == ATTEMPTS
     assert set(draws(search).values()) == {1}
-    told = [sign * value for _, value in search._duets().plays]
-    assert min(play.x[0] for play, _ in search._duets().plays) >= 0.2
+    told = [sign * value for _, value in search._duets().evaluations]
+    assert min(evaluation.x[0] for evaluation, _ in search._duets().evaluations) >= 0.2
     given_up = search._duets().lost
     assert given_up
     for after, lost, value in given_up:
-        assert lost.x[0] < 0.2 or draw_of_play(lost) == (1, 0, 0)
+        assert lost.x[0] < 0.2 or draw_of_evaluation(lost) == (1, 0, 0)
         end = -3.0 if mode == "max" else -1.0
         assert sign * value == (end if settings else min(told[:after]))
     assert search.recommend()["x"] >= 0.2
@@ -307,7 +311,7 @@ def test_a_draw_is_not_given_up_once_it_has_a_reward() -> None:
     config_of(search, "other")
     assert draw_of(search, "other") == (1, 1, 0)
     finish(search, "t0", 0.5)  # run again after all
-    assert [value for _, value in search._duets().plays] == [0.5]
+    assert [value for _, value in search._duets().evaluations] == [0.5]
     assert draws(search) == {(1, 0, 0): 1}
 
 
@@ -317,23 +321,23 @@ def fail(search: DUETSSearch, trial: str) -> None:
 
 
 def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(2 * ATTEMPTS):
         fail(search, f"t{i}")
     for one in (search, restored(search, tmp_path), cloudpickle.loads(cloudpickle.dumps(search))):
         assert one.summary()["epoch"] == 2
         assert [value for _, _, value in one._duets().lost] == [-3.0, -3.0]
-        assert not one._duets().plays
+        assert not one._duets().evaluations
         assert known(one) == known(search)
         with pytest.raises(ValueError, match="nothing to recommend yet"):
             one.recommend()
     run(search, 1, prefix="good")
-    assert len(search._duets().plays) == 1
+    assert len(search._duets().evaluations) == 1
     search.recommend()
 
 
 def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(ATTEMPTS):
         fail(search, f"t{i}")
     assert search._duets().open_slots() == [(1, 0, 1)]
@@ -344,7 +348,7 @@ def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
 
 
 def test_a_failed_trial_counts_once() -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for _ in range(ATTEMPTS):
         fail(search, "same")
         search.on_trial_complete("same", error=True)
@@ -359,10 +363,10 @@ def test_a_failed_trial_counts_once() -> None:
 def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     entered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = search_of(1, epsilon=1.0, reward_range=(-3.0, 1.0))
+    search = search_of(1, epsilon=1.0, value_range=(-3.0, 1.0))
 
     def answer(operation: str, *_: Any) -> Any:
-        return Verdict(None, entered, frozenset(), (0, "")) if operation == "verdict" else None
+        return TrialRecord(None, entered, frozenset(), (0, "")) if operation == "record" else None
 
     monkeypatch.setattr(search, "_open", lambda: None)
     monkeypatch.setattr(search, "_call", answer)
@@ -380,7 +384,7 @@ def test_a_search_whose_trials_all_fail_ends() -> None:
     with pytest.warns(UtilityWarning, match="failed one after another"):
         search.on_trial_complete("last", error=True)
     assert search.suggest("more") == FINISHED
-    assert not search._duets().plays
+    assert not search._duets().evaluations
 
 
 def test_a_failed_trial_that_is_run_again_has_its_draw_unless_it_was_given_away() -> None:
@@ -410,10 +414,10 @@ def test_a_trial_made_anew_is_known_to_the_recommendation_only() -> None:
     search.on_trial_complete("old", error=True)
     again = {f"config/{name}": value for name, value in config.items()}
     finish(search, "new", 0.5, **again)
-    assert len(search._duets().plays) == 1
+    assert len(search._duets().evaluations) == 1
     assert not draws(search)
     finish(search, "stranger", 0.5)
-    assert len(search._duets().plays) == 1
+    assert len(search._duets().evaluations) == 1
 
 
 def test_a_trial_counts_once() -> None:
@@ -514,9 +518,9 @@ def test_a_search_that_an_earlier_version_saved_goes_on_with_its_private_coins()
     search = search_of(2, **private)
     earlier = DUETS(search._config, search._duets().space, seed=1, old_coins=True)
     for i in range(5):
-        play = earlier.ask(i)
-        assert play is not None
-        earlier.tell(play, -float(play.x[0]))
+        evaluation = earlier.ask(i)
+        assert evaluation is not None
+        earlier.tell(evaluation, -float(evaluation.x[0]))
     saved = cloudpickle.loads(cloudpickle.dumps(search))
     saved._transcript = json.loads(json.dumps(earlier.state_dict()))
     assert "coins" not in saved._transcript
@@ -531,7 +535,7 @@ def test_another_mode_later_turns_what_was_learned() -> None:
     run(search, 4)
     up = search.recommend()
     search.set_search_properties(None, "min", dict(SPACE))
-    assert len(search._duets().plays) == 4
+    assert len(search._duets().evaluations) == 4
     assert score(search.recommend()) < score(up)
     run(search, 8, prefix="m")
     assert search.summary()["epoch"] >= 3
@@ -615,8 +619,8 @@ def test_without_privacy_it_says_so_once() -> None:
         ({"n_trials": 2.5}, "n_trials"),
         ({"epochs": "paper"}, "n_trials="),
         ({"epochs": "fast"}, "doubling, paper"),
-        ({"failure": 0.0}, "failure.*got 0"),
-        ({"failure": None}, "failure"),
+        ({"failure_probability": 0.0}, "failure_probability.*got 0"),
+        ({"failure_probability": None}, "failure_probability"),
         ({"seed": -1}, "seed.*got -1"),
         ({"discretisation": 15}, "discretisation"),
         ({"coins": "private"}, "trimming"),
@@ -640,7 +644,7 @@ def test_published_settings_are_the_published_algorithms() -> None:
     )  # fmt: skip
     assert search._config == DUETSConfig.paper(5, 10, discretisation=POINTS)
     run(search, 50)
-    assert search._duets().party.finished
+    assert search._duets().public_state.finished
     assert "400 plays" in str(search_of(epsilon=1.0, bound=1.0).plan(400))
 
 
@@ -660,7 +664,7 @@ def noisy(config: dict[str, Any]) -> dict[str, float]:
 def test_four_trials_at_once_find_a_good_region() -> None:
     search = search_of(4, space=None, n_trials=40, tags=True, metric="cost", mode="min")
     assert search.set_search_properties(None, None, {**SPACE, "c": 5})
-    trials = play(search, noisy, 40, at_once=4)
+    trials = evaluation(search, noisy, 40, at_once=4)
     assert len(trials) == 40
     check_search(search, [trial.config for trial in trials])
 
@@ -692,7 +696,7 @@ class Secret:
                 raise ValueError(f"{made}")
             return made
 
-        self.search = search_of(2, space=None, epsilon=epsilon, reward_range=(0, 1), tags=True)
+        self.search = search_of(2, space=None, epsilon=epsilon, value_range=(0, 1), tags=True)
         private = math.isfinite(epsilon)
         trainable = self.search.private(reward) if private else lambda c: {"score": reward(c)}
         self.results = fit(

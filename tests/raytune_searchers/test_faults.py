@@ -23,8 +23,8 @@ from ray.tune.schedulers import ASHAScheduler
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
 from raytune_searchers._channel import LOSSES, LossChannel
-from raytune_searchers._host import RunSettings, VaultHost
-from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, lose, play
+from raytune_searchers.hosts.losses import RunSettings, VaultHost
+from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, evaluation, lose
 from tests.raytune_searchers.runs import (
     LINE,
     assert_sound,
@@ -230,7 +230,7 @@ class TestTrials:
         self, tmp_path: Path
     ) -> None:
         vault, path = f"sqlite:///{tmp_path}/vault.db", tmp_path / "run"
-        search = search_of(vault=vault, run="r", training_mu=0.1)
+        search = search_of(vault=vault, run_name="r", training_mu=0.1)
         faults = {
             (1, STORED): TRIAL,
             (2, BEFORE): TRIAL,
@@ -258,7 +258,7 @@ class TestTrials:
         assert search._report()["published"].items() >= told.items()
 
         (tmp_path / "healed").touch()
-        anew = search_of(vault=vault, run="r", training_mu=0.1, search_space=LINE)
+        anew = search_of(vault=vault, run_name="r", training_mu=0.1, search_space=LINE)
         restarted = tune.Tuner.restore(
             str(path), faulty(anew, tmp_path, faults), restart_errored=True
         ).fit()
@@ -373,7 +373,7 @@ class TestThroughTheHooks:
         self, local: LocalRay, tmp_path: Path
     ) -> None:
         search = begun(search_of())
-        trials = play(search, search.private(squares), 3)
+        trials = evaluation(search, search.private(squares), 3)
         search.save(str(tmp_path / "state"))
         crash(search._actor_name)
         guarantee = search.guarantee(trials)
@@ -422,11 +422,11 @@ class TestThroughTheHooks:
     def test_a_search_goes_on_in_another_fit(self, local: LocalRay, tmp_path: Path) -> None:
         search = begun(search_of())
         private = search.private(squares)
-        play(search, private, 2)
+        evaluation(search, private, 2)
         for trial in ("dropped", "dropped too"):  # its time was up
             assert isinstance(search.suggest(trial), dict)
         before = facts(search)
-        second = play(begun(search), private, name="again")
+        second = evaluation(begun(search), private, name="again")
         check_grown(before, search)
         check_finished(search, tmp_path)
         assert len(search._report()["published"]) == 7
@@ -438,13 +438,13 @@ class TestThroughTheHooks:
         search = search_of(n_steps=None)
         assert search.set_search_properties(None, None, dict(LINE), num_samples=7)
         private = search.private(squares)
-        assert len(play(search, private, 6)) == 6
+        assert len(evaluation(search, private, 6)) == 6
         before = facts(search)
         search.save_to_dir(str(tmp_path), "session")
         found = DPGIBOSearch.from_experiment(tmp_path)
         assert found.set_search_properties(None, None, dict(LINE), num_samples=1)
         found.restore_from_dir(str(tmp_path))
-        assert len(play(found, private, name="resumed")) == 1
+        assert len(evaluation(found, private, name="resumed")) == 1
         assert found._config == search._config
         check_grown(before, search)
         check_finished(search, tmp_path)
@@ -453,11 +453,11 @@ class TestThroughTheHooks:
     def test_a_driver_that_ended_before_anything_was_saved(
         self, durable: bool, local: LocalRay, tmp_path: Path
     ) -> None:
-        where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run": "r"} if durable else {}
+        where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run_name": "r"} if durable else {}
         search = search_of(**where)
         private = search.private(squares)
         tuner(search, private, tmp_path)
-        play(begun(search), private, 3)
+        evaluation(begun(search), private, 3)
         local.end_driver()
         path = tmp_path / "run"
         assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
@@ -466,7 +466,7 @@ class TestThroughTheHooks:
         if durable:
             before = facts(found)
             assert [kind for kind, *_ in before[1]] == ["value"] * 3
-            play(found, found.private(squares), name="again")
+            evaluation(found, found.private(squares), name="again")
             check_grown(before, found)
             check_finished(found, path)
         else:
@@ -483,7 +483,7 @@ class Hosts:
     """A host that can be killed at any moment, and what it wrote with it unless committed."""
 
     def __init__(self, url: str, **settings: Any) -> None:
-        search = search_of(search_space=LINE, vault=url, run="r", **settings)
+        search = search_of(search_space=LINE, vault=url, run_name="r", **settings)
         space = search._ready()
         self.settings = RunSettings(
             "r", search._config, False, 3, "loss", space.public, cloudpickle.dumps(space)
@@ -594,7 +594,7 @@ def test_blocks_of_a_zombie_and_its_successor_are_never_mixed(tmp_path: Path) ->
     call("stage", "a", "zombie", 1, half[1])
     assert call("commit", "a", "zombie", 2, x) is None
     assert released > 0.99e6
-    assert call("verdict", "a").published == released
+    assert call("record", "a").published == released
 
 
 def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path: Path) -> None:
@@ -638,7 +638,7 @@ class TestDriver:
         path = killed_driver(
             tmp_path,
             faults=[(2, BEFORE, DRIVER)],
-            search={"vault": vault, "run": "r", **SHORT},
+            search={"vault": vault, "run_name": "r", **SHORT},
             tune_settings={"max_concurrent_trials": 1},
             counted=True,
         )
@@ -685,7 +685,7 @@ class TestDriver:
         path = killed_driver(
             tmp_path,
             faults=[(4, STORED, DRIVER)],
-            search={"vault": postgres_database, "run": "r"},
+            search={"vault": postgres_database, "run_name": "r"},
             limiter=2,
             address=ray.get_runtime_context().gcs_address,
         )
@@ -704,14 +704,14 @@ class TestDriver:
     @pytest.mark.soak
     def test_killed_before_anything_was_saved_with_a_vault_in_a_file(self, tmp_path: Path) -> None:
         vault = f"sqlite:///{tmp_path}/vault.db"
-        path = killed_driver(tmp_path, search={"vault": vault, "run": "r"}, early=True)
+        path = killed_driver(tmp_path, search={"vault": vault, "run_name": "r"}, early=True)
         assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
         found = DPGIBOSearch.from_experiment(path)
         results = tune.Tuner.restore(
             str(path), faulty(found, tmp_path, {}), param_space=LINE
         ).fit()
         assert not results.errors
-        search = search_of(vault=vault, run="r", search_space=LINE)
+        search = search_of(vault=vault, run_name="r", search_space=LINE)
         check(search, path)
         before = facts(search)
         if not search.finished:  # Tune itself has forgotten num_samples

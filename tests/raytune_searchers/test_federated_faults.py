@@ -19,8 +19,8 @@ from ray import tune
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from raytune_searchers import DPFTSDESearch
-from raytune_searchers._federation import SERVER
 from raytune_searchers._shell import AGENTS
+from raytune_searchers.hosts.server import SERVER
 from tests.raytune_searchers.federated_scenes import (
     TRIALS,
     evaluations,
@@ -28,7 +28,7 @@ from tests.raytune_searchers.federated_scenes import (
     noted,
     start,
 )
-from tests.raytune_searchers.hosts import crash, lose, play
+from tests.raytune_searchers.hosts import crash, evaluation, lose
 from tests.raytune_searchers.scenes import (
     KILL_VAULT,
     LOSE_VAULT,
@@ -76,7 +76,7 @@ def test_agents_of_a_host_that_died_are_left_out(tmp_path: Path) -> None:
             crash(host)
 
     with pytest.warns(UserWarning, match="left out: 0"):
-        results = play(search, search.private(noted(tmp_path, ends)))
+        results = evaluation(search, search.private(noted(tmp_path, ends)))
     check_left_out(search, results, tmp_path)
 
 
@@ -134,7 +134,7 @@ def check_alone(search: DPFTSDESearch, results: Any, folder: Path) -> None:
 def test_without_a_server_agents_go_on_alone(end: Any, tmp_path: Path) -> None:
     search = make_search()
     with pytest.warns(UtilityWarning, match="agents go on alone"):
-        results = play(search, killer(tmp_path, search, end))
+        results = evaluation(search, killer(tmp_path, search, end))
     assert not any(trial.error for trial in results)
     check_alone(search, results, tmp_path)
 
@@ -182,7 +182,7 @@ def test_a_server_that_was_restarted_begins_its_open_round_again(tmp_path: Path)
     where, noise = f"sqlite:///{tmp_path}/server.db", CountedNoise(tmp_path)
     search = make_search(vault=where, noise=noise)
     with pytest.warns(PrivacyWarning, match="test source"):
-        results = play(search, killer(tmp_path, search, crash))
+        results = evaluation(search, killer(tmp_path, search, crash))
     assert not any(trial.error for trial in results)
     check_begun_again(search, results, tmp_path, 4)
 
@@ -197,7 +197,7 @@ def test_a_killed_driver_goes_on_elsewhere(tmp_path: Path, monkeypatch: Any) -> 
     search = {
         "vault": f"sqlite:///{tmp_path}/server.db",
         "agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db",
-        "run": "r",
+        "run_name": "r",
     }
     settings = {"folder": str(tmp_path), "config": TWO, "search": search, "after": TRIALS}
     run_until_killed("tests.raytune_searchers.federated_scenes:drive", settings)

@@ -18,7 +18,7 @@ from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import PrivateSearch
 from tests.raytune_searchers import conformance
 from tests.raytune_searchers.conformance import CHECKS, Check, Subject, evaluate_privately
-from tests.raytune_searchers.hosts import crash, play
+from tests.raytune_searchers.hosts import crash, evaluation
 from tests.raytune_searchers.runs import LINE, RECORDS, assert_sound, begun, fit, ledger, squares
 from tests.raytune_searchers.scenes import (
     BEFORE,
@@ -46,7 +46,7 @@ def search_of(n_trials: int = T, **settings: Any) -> PrivateSearch:
 @pytest.mark.usefixtures("local_hosts")
 def test_a_run_ends_with_its_plan_and_recommends_the_best_that_was_released() -> None:
     search = begun(search_of())
-    trials = play(search, search.private(squares))
+    trials = evaluation(search, search.private(squares))
     assert len(trials) == T
     assert search.finished
     published = search._report()["published"]
@@ -81,11 +81,11 @@ def test_a_host_that_dies_between_trials_is_begun_again_and_knows_the_algorithm(
 ) -> None:
     search = begun(search_of(vault=f"sqlite:///{tmp_path}/vault.db"))
     private = search.private(squares)
-    play(search, private, 2)
+    evaluation(search, private, 2)
     before = ledger(search)[1]
     crash(search._actor_name)
     again = pickle.loads(pickle.dumps(search))
-    play(again, private, name="later")
+    evaluation(again, private, name="later")
     assert again.finished
     assert ledger(again)[1][:2] == before
     assert len(ledger(again)[1]) == T
@@ -95,8 +95,8 @@ def test_a_host_that_dies_between_trials_is_begun_again_and_knows_the_algorithm(
 @pytest.mark.usefixtures("local_hosts")
 def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/vault.db"
-    begun(search_of(vault=url, run="r")).suggest("a")
-    other = begun(search_of(T + 1, vault=url, run="r"))
+    begun(search_of(vault=url, run_name="r")).suggest("a")
+    other = begun(search_of(T + 1, vault=url, run_name="r"))
     with pytest.raises(ValueError, match=r"begun with (another config|other settings)"):
         other.suggest("b")
 

@@ -18,8 +18,8 @@ from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.errors import VaultError
 from raytune_searchers import LDPGPUCBSearch, ldp_trainable
-from raytune_searchers._plays import PLAYS, wrap
-from tests.raytune_searchers.hosts import crash, lose, play, sent
+from raytune_searchers._evaluations import PLAYS, wrap
+from tests.raytune_searchers.hosts import crash, evaluation, lose, sent
 from tests.raytune_searchers.ldp_scenes import (
     CHARGED,
     PLAYED,
@@ -62,10 +62,10 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
     faults = {(0, CHARGED): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, PLAYED): TRIAL}
     made = []
 
-    def wrap(played: Any) -> Any:
+    def wrap(evaluated: Any) -> Any:
         noise = DeadlyNoise(tmp_path, faults)
         made.append(ldp_trainable(
-            played, epsilon=1.0, bound=1.0, mechanism="laplace", noise=noise, user_id="Jane"
+            evaluated, epsilon=1.0, bound=1.0, mechanism="laplace", noise=noise, user_id="Jane"
         ))  # fmt: skip
         return made[0]
 
@@ -80,7 +80,7 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
     )
     assert not results.errors
     private = made[0]
-    rows = private.guarantee.__self__.plays()
+    rows = private.guarantee.__self__.evaluations()
     released = check(rows, tmp_path / "run", 4)
     assert len({person for _, person, *_ in rows}) == 1
     assert {r.metrics["trial_id"]: r.metrics["reward"] for r in results} == released
@@ -95,7 +95,7 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("end", [crash, lose])
 def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None:
-    sharing = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
+    sharing = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
     name = sharing.guarantee.__self__.name
 
     def losing(config: dict[str, Any]) -> float:
@@ -104,10 +104,10 @@ def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None
 
     search = OptunaSearch(seed=1)
     assert search.set_search_properties("reward", "max", dict(LINE))
-    (good,) = play(search, sharing, 1)
+    (good,) = evaluation(search, sharing, 1)
     assert good.error is None
-    lost = play(search, wrap(losing, name, sharing.mechanism, None, None), 1, name="losing")
-    lost += play(search, wrap(reward, name, sharing.mechanism, None, None), 1, name="later")
+    lost = evaluation(search, wrap(losing, name, sharing.mechanism, None, None), 1, name="losing")
+    lost += evaluation(search, wrap(reward, name, sharing.mechanism, None, None), 1, name="later")
     assert [str(trial.error) for trial in lost] == [PLAYS.lost] * 2
     assert not any(trial.rows for trial in lost)
     with pytest.raises(VaultError) as raised:
@@ -128,20 +128,20 @@ def test_a_driver_notices_that_the_vault_of_its_trainable_was_set_back(
 ) -> None:
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     sharing = ldp_trainable(
-        reward, epsilon=1.0, reward_range=(0, 1), user_id="Jane", vault=f"sqlite:///{path}",
-        run="run",
+        reward, epsilon=1.0, value_range=(0, 1), user_id="Jane", vault=f"sqlite:///{path}",
+        run_name="run",
     )  # fmt: skip
     shutil.copy(path, backup)
     search = OptunaSearch(seed=1)
     assert search.set_search_properties("reward", "max", dict(LINE))
-    trials = play(search, sharing, 2)
+    trials = evaluation(search, sharing, 2)
     assert sharing.guarantee(trials).epsilon == 2.0
     saved = sent(sharing) if pickled else sharing
     set_back(local_hosts, backup, path)
     with pytest.raises(VaultError, match="set back"):
         saved.guarantee()
-    again = play(search, wrap(reward, sharing.guarantee.__self__.name, sharing.mechanism, "Jane",
-                              None), 1, name="again")  # fmt: skip
+    wrapped = wrap(reward, sharing.guarantee.__self__.name, sharing.mechanism, "Jane", None)
+    again = evaluation(search, wrapped, 1, name="again")
     assert again[0].error is not None
     assert not again[0].rows
 
@@ -152,12 +152,12 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
     tmp_path: Path, since: int
 ) -> None:
     search = LDPGPUCBSearch(
-        epsilon=1.0, reward_range=(0, 1), metric="reward", mode="max", search_space=LINE
+        epsilon=1.0, value_range=(0, 1), metric="reward", mode="max", search_space=LINE
     )
     sharing = search.private(reward, user_id="Jane")
-    assert len(play(search, sharing, 2)) == 2
+    assert len(evaluation(search, sharing, 2)) == 2
     search.save(str(tmp_path / "state"))
-    assert len(play(search, sharing, since, name="since")) == since
+    assert len(evaluation(search, sharing, since, name="since")) == since
     lose(search._actor_name)
     guarantee = search.guarantee()
     assert guarantee.protected == (since == 0)

@@ -19,7 +19,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
-from tests.raytune_searchers.hosts import play
+from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import (
     PLANE,
     RECORDS,
@@ -173,7 +173,7 @@ def scores(config: dict[str, Any]) -> np.ndarray:
 )
 def test_a_longer_run_finds_the_optimum(mode: str, values: Any, mu: float) -> None:
     search = begun(make_search(mu, mode=mode, n_steps=12, step_size=None, step_rule="momentum"))
-    trials = play(search, search.private(values), at_once=2)
+    trials = evaluation(search, search.private(values), at_once=2)
     assert len(trials) == 2 + 12 * 2 + 1
     assert abs(search.recommend()["x"] - RECORDS.mean()) < 0.2
     assert search.finished
@@ -187,7 +187,7 @@ def test_a_longer_run_finds_the_optimum(mode: str, values: Any, mu: float) -> No
 def test_a_plain_trainable_still_searches_and_nothing_is_claimed() -> None:
     search = begun(make_search(n_steps=6))
     with pytest.warns(PrivacyWarning, match=r"plain floats.*search\.private"):
-        trials = play(search, lambda config: {"loss": float(squares(config).mean())}, 12)
+        trials = evaluation(search, lambda config: {"loss": float(squares(config).mean())}, 12)
     assert len(trials) == 12
     guarantee = search.guarantee()
     assert not guarantee.protected
@@ -202,7 +202,7 @@ def test_a_trainable_that_always_fails_ends_the_search() -> None:
         raise KeyError("Jane Doe")
 
     with pytest.warns(UtilityWarning, match="10 trials failed one after another"):
-        trials = play(search, search.private(broken))
+        trials = evaluation(search, search.private(broken))
     assert len(trials) == 10
     assert all(trial.error is not None for trial in trials)
     assert all("Jane" not in str(trial.error) for trial in trials)

@@ -18,7 +18,7 @@ from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.noise import InsecureNoise
 from raytune_searchers import DPGIBOSearch
-from tests.raytune_searchers.hosts import play
+from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import RECORDS, SETTINGS
 
 SHARED = {name: value for name, value in SETTINGS.items() if name not in ("metric", "mode")} | {
@@ -63,7 +63,7 @@ def _in_optuna() -> list[tuple[dict[str, Any], float]]:
 def _in_tune() -> list[tuple[dict[str, Any], float]]:
     search = DPGIBOSearch(**SHARED, metric="loss", mode="min", noise=InsecureNoise(5))
     assert search.set_search_properties(None, None, dict(IN_TUNE), num_samples=-1)
-    trials = play(search, search.private(lambda config: losses(**config)))
+    trials = evaluation(search, search.private(lambda config: losses(**config)))
     assert not any(trial.error for trial in trials)
     search.close()
     return [(trial.config, trial.metrics["loss"]) for trial in trials]

@@ -3,15 +3,15 @@
 from privbo_plugins.algorithms.dp_fts_de.agent import Agent, make_model
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
-from privbo_plugins.algorithms.dp_fts_de.prior import CrowdPrior
+from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.regions import Regions, Temperature
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
 
 __all__ = [
     "Agent",
     "Broadcast",
-    "CrowdPrior",
     "FederationConfig",
+    "PopulationPrior",
     "Regions",
     "RoundSum",
     "SharedModel",

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
-from privbo_plugins.algorithms.dp_fts_de.crowd import CrowdModel
 from privbo_plugins.algorithms.dp_fts_de.explore import FeatureModel
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
+from privbo_plugins.algorithms.dp_fts_de.population import PopulationModel
 from privbo_plugins.algorithms.dp_fts_de.regions import deal
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.spaces import Space
@@ -26,13 +26,16 @@ _START, _MESSAGE, _PROPOSE = range(3)
 """Streams of an agent's randomness."""
 
 
-FEDERATED_MODELS: dict[str, type[SharedModel]] = {"prior": CrowdModel, "explore": FeatureModel}
-"""How agents use what they receive, by the name in ``FederationConfig.crowd``."""
+FEDERATED_MODELS: dict[str, type[SharedModel]] = {
+    "prior": PopulationModel,
+    "explore": FeatureModel,
+}
+"""How agents use what they receive, by the name in ``FederationConfig.population``."""
 
 
 def make_model(config: FederationConfig, space: Space) -> SharedModel:
     """The public model that the settings name."""
-    return FEDERATED_MODELS[config.crowd](config, space)
+    return FEDERATED_MODELS[config.population](config, space)
 
 
 class Agent:

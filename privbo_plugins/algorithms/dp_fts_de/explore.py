@@ -1,4 +1,4 @@
-"""The published agent: shared random features, Thompson draws, and the crowd's draw.
+"""The published agent: shared random features, Thompson draws, and the population's draw.
 
 Notation (Dai et al. 2021, Algorithm 2):
 
@@ -81,14 +81,14 @@ class FeatureModel(SharedModel):
         broadcasts: Sequence[Broadcast],
         rng: np.random.Generator,
     ) -> Array:
-        """Its own draw with probability p_t, else the crowd's (lines 5 to 8).
+        """Its own draw with probability p_t, else the population's (lines 5 to 8).
 
         Its own is drawn from the features' posterior, where line 6 has the exact one.
         """
         if not broadcasts or rng.random() < chance_of_own(t, self.config.power):
             w = self.message(X, y, (), rng)
             return self.argmax(w[None], rng)
-        return self.argmax_crowd(broadcasts[-1].weights, rng)
+        return self.argmax_population(broadcasts[-1].weights, rng)
 
     @cached_property
     def _searched(self) -> tuple[Array, Array, NDArray[np.int64]] | None:
@@ -119,7 +119,7 @@ class FeatureModel(SharedModel):
         first = float(scores[best[-1]]), X[best[-1]]
         return np.asarray(max([first, *refined], key=lambda found: found[0])[1])
 
-    def argmax_crowd(self, W: Array, rng: np.random.Generator) -> Array:
+    def argmax_population(self, W: Array, rng: np.random.Generator) -> Array:
         """:meth:`argmax` of a broadcast, which on a grid is the same for all agents."""
         if self._searched is None:
             return self.argmax(W, rng)

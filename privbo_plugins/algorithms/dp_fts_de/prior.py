@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class CrowdPrior:
+class PopulationPrior:
     """What is assumed of the agents' functions before anything is seen; public knowledge.
 
     Lengths are in units of the unit cube, standard deviations in units of the value range.

@@ -19,7 +19,7 @@ Notation:
     =======  ==========================================================  ========
 
 The object reads releases only. Raw losses pass through the statistics that it hands out as
-:class:`~privbo_plugins.algorithms.base.Query` and are never kept here.
+:class:`~privbo_plugins.algorithms.protocols.Query` and are never kept here.
 """
 
 from __future__ import annotations
@@ -34,11 +34,19 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import FINAL, START, START_STEP, STEP, Proposal, Query, Release
 from privbo_plugins.algorithms.dp_gibo import design
 from privbo_plugins.algorithms.dp_gibo.config import SMALLEST, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import Plan, lengthscales, plan_starts
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
+from privbo_plugins.algorithms.protocols import (
+    FINAL,
+    START,
+    START_STEP,
+    STEP,
+    Proposal,
+    Query,
+    Release,
+)
 from privbo_plugins.models.gaussian_process import GaussianProcess
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.mechanisms import (

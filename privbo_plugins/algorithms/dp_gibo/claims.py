@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from privbo_plugins.algorithms.base import Words
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import Plan
+from privbo_plugins.algorithms.protocols import Words
 
 
 def words(config: GIBOConfig, plan: Plan | None) -> Words:

@@ -6,7 +6,7 @@ Uniform Sampling with Shared Randomness*. :class:`Server` and :class:`Agent` are
 """
 
 from privbo_plugins.algorithms.duets.agent import Agent
-from privbo_plugins.algorithms.duets.algorithm import ATTEMPTS, DUETS, Epoch, make_parties
+from privbo_plugins.algorithms.duets.algorithm import ATTEMPTS, DUETS, Epoch, make_agents
 from privbo_plugins.algorithms.duets.coins import Coins
 from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.config import DUETSConfig
@@ -29,5 +29,5 @@ __all__ = [
     "Server",
     "SpaceDomain",
     "Upload",
-    "make_parties",
+    "make_agents",
 ]

@@ -26,8 +26,8 @@ from privbo_plugins.algorithms.duets.messages import (
     is_whole,
     numbers,
 )
-from privbo_plugins.algorithms.duets.party import Party
 from privbo_plugins.algorithms.duets.posterior import Inducing
+from privbo_plugins.algorithms.duets.public_state import PublicState
 
 Array = NDArray[np.float64]
 
@@ -42,16 +42,16 @@ class Agent:
 
     Args:
         number: n, in 0 ... N - 1.
-        party: What it knows besides its rewards; agents of one process may share one.
+        public_state: What it knows besides its rewards; agents of one process may share one.
 
     Raises:
         ValueError: If there is no such agent.
 
     Example:
-        >>> from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_parties
+        >>> from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_agents
         >>> config = DUETSConfig(n_agents=2, first_epoch=1, horizon=4, lengthscale=0.2)
         >>> domain = FinitePoints(np.linspace(0, 1, 50)[:, None])
-        >>> server, agents = make_parties(config, domain, key=0)
+        >>> server, agents = make_agents(config, domain, key=0)
         >>> for agent in agents:
         ...     _ = agent.tell(0, float(agent.points[0, 0]))
         ...     _ = server.receive(agent.upload(server.inducing_set()))
@@ -59,19 +59,19 @@ class Agent:
         1
     """
 
-    def __init__(self, number: int, party: Party) -> None:
-        if not 0 <= number < party.config.n_agents:
+    def __init__(self, number: int, public_state: PublicState) -> None:
+        if not 0 <= number < public_state.config.n_agents:
             raise ValueError(
-                f"Agents are numbered from 0 to {party.config.n_agents - 1}, got {number}."
+                f"Agents are numbered from 0 to {public_state.config.n_agents - 1}, got {number}."
             )
-        self.number, self.party = number, party
+        self.number, self.public_state = number, public_state
         self._rewards: dict[tuple[int, int], float] = {}
         self._inducing: dict[int, Inducing] = {}
 
     @property
     def points(self) -> Array:
         """What it plays in the open epoch, shape (T_j, D)."""
-        return self.party.points(self.number)
+        return self.public_state.points(self.number)
 
     def tell(self, draw: int, reward: float, epoch: int | None = None) -> bool:
         """Keeps one reward (larger is better).
@@ -87,19 +87,25 @@ class Agent:
         Raises:
             ValueError: If it is not finite, or there is no such draw.
         """
-        epoch = self.party.j if epoch is None else epoch
+        epoch = self.public_state.j if epoch is None else epoch
         if not math.isfinite(reward):
             raise ValueError("A reward must be finite; privatised ones always are.")
-        if epoch != self.party.j or (epoch, draw) in self._rewards:
+        if epoch != self.public_state.j or (epoch, draw) in self._rewards:
             return False
-        if not 0 <= draw < self.party.T_j:
-            raise ValueError(f"Epoch {epoch} has {self.party.T_j} draws an agent, got {draw}.")
+        if not 0 <= draw < self.public_state.T_j:
+            raise ValueError(
+                f"Epoch {epoch} has {self.public_state.T_j} draws an agent, got {draw}."
+            )
         self._rewards[epoch, draw] = bounded(reward)
         return True
 
     def missing(self) -> list[int]:
         """Draws of the open epoch without a reward."""
-        return [t for t in range(self.party.T_j) if (self.party.j, t) not in self._rewards]
+        return [
+            t
+            for t in range(self.public_state.T_j)
+            if (self.public_state.j, t) not in self._rewards
+        ]
 
     def upload(self, message: InducingSet | None) -> Upload:
         """What it sends at the end of an epoch: v_j^(n) (eq. 7), or the rewards if they are fewer.
@@ -113,14 +119,14 @@ class Agent:
         if self.missing():
             raise ValueError(
                 f"Agent {self.number} still waits for {len(self.missing())} of its "
-                f"{self.party.T_j} rewards of epoch {self.party.j}."
+                f"{self.public_state.T_j} rewards of epoch {self.public_state.j}."
             )
-        j = self.party.j
-        Y = np.array([self._rewards[j, t] for t in range(self.party.T_j)])
+        j = self.public_state.j
+        Y = np.array([self._rewards[j, t] for t in range(self.public_state.T_j)])
         self._inducing[j] = self._inducing_of(message)
-        Z = self._inducing[j].z(self.party.domain.inputs(self.points))
+        Z = self._inducing[j].z(self.public_state.domain.inputs(self.points))
         v = Z.T @ Y  # eq. 7
-        sums = [float(Y.sum()), float(Y @ Y)] if self.party.config.fit else []
+        sums = [float(Y.sum()), float(Y @ Y)] if self.public_state.config.fit else []
         projection = (*numbers(v), *sums)
         replayable = message is None  # then everybody has Z, and can project for this agent
         if replayable and len(Y) < len(projection):
@@ -129,8 +135,10 @@ class Agent:
 
     def _inducing_of(self, message: InducingSet | None) -> Inducing:
         if message is None:
-            return self.party.spanning_inducing()
-        return Inducing(self.party.kernel, self.party.domain.inputs(np.array(message.points)))
+            return self.public_state.spanning_inducing()
+        return Inducing(
+            self.public_state.kernel, self.public_state.domain.inputs(np.array(message.points))
+        )
 
     def hear(self, broadcast: Broadcast, message: InducingSet | None = None) -> None:
         """Takes the server's broadcast; see :meth:`Party.hear`.
@@ -145,19 +153,19 @@ class Agent:
         inducing = self._inducing.get(broadcast.epoch)
         if inducing is None and message is not None:
             inducing = self._inducing_of(message)
-        private = self.party.config.coins == "private"
-        if private and inducing is None and broadcast.epoch == self.party.j:
+        private = self.public_state.config.coins == "private"
+        if private and inducing is None and broadcast.epoch == self.public_state.j:
             raise ValueError(
                 f"Coins are private, and agent {self.number} has no inducing set of epoch "
                 f"{broadcast.epoch}: hear the server's, message=, too."
             )
-        self.party.hear(broadcast, inducing)
+        self.public_state.hear(broadcast, inducing)
         self._inducing.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-ready: its rewards (as secret as they were told), and what it has heard."""
         return {
-            **self.party.state_dict(),
+            **self.public_state.state_dict(),
             "rewards": [[epoch, draw, y] for (epoch, draw), y in self._rewards.items()],
         }
 
@@ -168,7 +176,7 @@ class Agent:
             ValueError: If something is missing, or is nothing that an agent holds.
         """
         check_holds(state, ("heard", "epoch", "rewards"), "An agent's state")
-        self.party.check_derivation(state)
+        self.public_state.check_derivation(state)
         check_lists(state, ("heard", "rewards"), "An agent's state")
         for heard in state["heard"]:
             self.hear(Broadcast.from_dict(heard))
@@ -186,4 +194,6 @@ class Agent:
         epoch, draw, reward = row
         if not (is_whole(epoch) and is_whole(draw) and is_real(reward, LARGEST)):
             return False
-        return bool(1 <= epoch <= self.party.j and 0 <= draw < self.party.length(epoch))
+        return bool(
+            1 <= epoch <= self.public_state.j and 0 <= draw < self.public_state.length(epoch)
+        )

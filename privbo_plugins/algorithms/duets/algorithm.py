@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.duets.agent import Agent, bounded
 from privbo_plugins.algorithms.duets.coins import SECRET, Coins
 from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain, SpaceDomain
-from privbo_plugins.algorithms.duets.party import Party
 from privbo_plugins.algorithms.duets.posterior import posterior_of
+from privbo_plugins.algorithms.duets.public_state import PublicState
 from privbo_plugins.algorithms.duets.server import Server
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -63,7 +63,7 @@ class Epoch:
     per_agent: float
 
 
-def make_parties(
+def make_agents(
     config: DUETSConfig,
     domain: Domain,
     key: int,
@@ -91,7 +91,7 @@ def make_parties(
     """
     secret = config.coins == "private" and not old_coins
     coins = (Coins.tossed if secret else Coins.shared)(key, config.n_agents)
-    whole = Party(config, domain, coins)
+    whole = PublicState(config, domain, coins)
     agents = []
     for n in range(config.n_agents):
         if together:
@@ -111,7 +111,7 @@ class DUETS:
         maximize: Whether larger values are better.
         seed: Number behind all coins, >= 0.
         domain: Where to look; None for the whole space.
-        old_coins: As for :func:`make_parties`.
+        old_coins: As for :func:`make_agents`.
 
     Example:
         >>> from privbo_plugins.spaces import Float
@@ -140,11 +140,11 @@ class DUETS:
         self.domain: Domain = SpaceDomain(space) if domain is None else domain
         self._toss(old_coins)
         self.history: list[Epoch] = []
-        self.plays: list[tuple[Play, float]] = []
-        self.lost: list[tuple[int, Play, float]] = []
+        self.evaluations: list[tuple[Evaluation, float]] = []
+        self.lost: list[tuple[int, Evaluation, float]] = []
 
     def _toss(self, old_coins: bool) -> None:
-        self.server, self.agents = make_parties(
+        self.server, self.agents = make_agents(
             self.config, self.domain, self.seed, together=True, old_coins=old_coins
         )
         self._points: dict[int, Array] = {}
@@ -152,14 +152,14 @@ class DUETS:
     # What hosts see -------------------------------------------------------------------------
 
     @property
-    def party(self) -> Party:
+    def public_state(self) -> PublicState:
         """What all parties know."""
-        return self.server.party
+        return self.server.public_state
 
     @property
     def epoch(self) -> int:
         """The open epoch, counted from 1."""
-        return self.party.j
+        return self.public_state.j
 
     @property
     def communication(self) -> Communication:
@@ -168,7 +168,7 @@ class DUETS:
 
     def slots(self) -> list[Slot]:
         """Draws of the open epoch (epoch, agent, draw): agents take turns."""
-        j, T_j, N = self.party.j, self.party.T_j, self.config.n_agents
+        j, T_j, N = self.public_state.j, self.public_state.T_j, self.config.n_agents
         return [(j, n, t) for t in range(T_j) for n in range(N)]
 
     def open_slots(self) -> list[Slot]:
@@ -176,18 +176,18 @@ class DUETS:
         missing = {(n, t) for n, agent in enumerate(self.agents) for t in agent.missing()}
         return [slot for slot in self.slots() if slot[1:] in missing]
 
-    def play_of(self, slot: Slot) -> Play:
+    def evaluation_of(self, slot: Slot) -> Evaluation:
         """What a draw of the open epoch plays."""
         epoch, agent, draw = slot
         if agent not in self._points:
             self._points[agent] = self.agents[agent].points
-        return Play(self._points[agent][draw], epoch, agent, draw)
+        return Evaluation(self._points[agent][draw], epoch, agent, draw)
 
     # Ask and tell ---------------------------------------------------------------------------
 
     def ask(
-        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
-    ) -> Play | None:
+        self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
+    ) -> Evaluation | None:
         """The next play.
 
         Args:
@@ -199,28 +199,28 @@ class DUETS:
             A draw of the open epoch that nobody has; else a spare play, or None to wait. Nothing
             changes; only :meth:`tell` learns.
         """
-        out = {(play.epoch, play.agent, play.draw) for play in pending}
+        out = {(evaluation.epoch, evaluation.agent, evaluation.draw) for evaluation in pending}
         for slot in self.open_slots():
             if slot not in out:
-                return self.play_of(slot)
-        if may_wait and not self.party.finished:
+                return self.evaluation_of(slot)
+        if may_wait and not self.public_state.finished:
             return None
-        return Play(self._spare(key, pending))
+        return Evaluation(self._spare(key, pending))
 
-    def _spare(self, key: int, pending: Sequence[Play]) -> Array:
+    def _spare(self, key: int, pending: Sequence[Evaluation]) -> Array:
         """The most promising point that nobody plays or has played; any, if all have been."""
-        known = {_place(play.x) for play in pending}
-        known |= {_place(play.x) for play, _ in self.plays}
-        if self.party.posterior is None:
-            size = len(self.party.active.U)
+        known = {_place(evaluation.x) for evaluation in pending}
+        known |= {_place(evaluation.x) for evaluation, _ in self.evaluations}
+        if self.public_state.posterior is None:
+            size = len(self.public_state.active.U)
             known_nothing = np.random.default_rng([self.seed, key]).permutation(size)
-            candidates = self.party.active.U[known_nothing]
+            candidates = self.public_state.active.U[known_nothing]
         else:
-            candidates = self.party.ranked
-        unplayed = (x for x in candidates if _place(x) not in known)
-        return np.asarray(next(unplayed, candidates[0]))
+            candidates = self.public_state.ranked
+        unevaluated = (x for x in candidates if _place(x) not in known)
+        return np.asarray(next(unevaluated, candidates[0]))
 
-    def tell(self, play: Play, value: float) -> None:
+    def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns one value, in the host's direction.
 
         A play that is no draw of the open epoch, a duplicate, or one at another point than its
@@ -231,10 +231,10 @@ class DUETS:
         """
         if not np.isfinite(value):
             raise ValueError("A reward must be finite; privatised ones always are.")
-        self.plays.append((play, float(value)))
-        self._fill(play, value)
+        self.evaluations.append((evaluation, float(value)))
+        self._fill(evaluation, value)
 
-    def give_up(self, play: Play, value: float) -> None:
+    def give_up(self, evaluation: Evaluation, value: float) -> None:
         """Counts a draw of the open epoch as a value that nobody has observed.
 
         Its epoch goes on; the recommendation is not told.
@@ -244,13 +244,15 @@ class DUETS:
         """
         if not np.isfinite(value):
             raise ValueError(f"A draw that is given up counts as a finite value, got {value}.")
-        if self._is_draw(play):
-            self.lost.append((len(self.plays), play, float(value)))
-            self._fill(play, value)
+        if self._is_draw(evaluation):
+            self.lost.append((len(self.evaluations), evaluation, float(value)))
+            self._fill(evaluation, value)
 
-    def _fill(self, play: Play, value: float) -> None:
-        if self._is_draw(play):
-            self.agents[int(play.agent or 0)].tell(int(play.draw or 0), self._reward(value))
+    def _fill(self, evaluation: Evaluation, value: float) -> None:
+        if self._is_draw(evaluation):
+            self.agents[int(evaluation.agent or 0)].tell(
+                int(evaluation.draw or 0), self._reward(value)
+            )
             self._close_if_complete()
 
     def worst(self, known: Sequence[float]) -> float | None:
@@ -267,13 +269,20 @@ class DUETS:
             return end
         return (min if self.maximize else max)(known, default=None)
 
-    def _is_draw(self, play: Play) -> bool:
-        if play.epoch != self.party.j or play.agent is None or play.draw is None:
+    def _is_draw(self, evaluation: Evaluation) -> bool:
+        if (
+            evaluation.epoch != self.public_state.j
+            or evaluation.agent is None
+            or evaluation.draw is None
+        ):
             return False
-        if not (0 <= play.agent < self.config.n_agents and 0 <= play.draw < self.party.T_j):
+        if not (
+            0 <= evaluation.agent < self.config.n_agents
+            and 0 <= evaluation.draw < self.public_state.T_j
+        ):
             return False
-        own = self.play_of((play.epoch, play.agent, play.draw)).x
-        snapped = self.space.snap(own), self.space.snap(play.x)
+        own = self.evaluation_of((evaluation.epoch, evaluation.agent, evaluation.draw)).x
+        snapped = self.space.snap(own), self.space.snap(evaluation.x)
         return bool(np.allclose(*snapped, rtol=0.0, atol=_SAME))
 
     def _reward(self, value: float) -> float:
@@ -282,10 +291,10 @@ class DUETS:
     def _close_if_complete(self) -> None:
         if any(agent.missing() for agent in self.agents):
             return
-        length = self.party.T_j
+        length = self.public_state.T_j
         self._points.clear()
-        if self.party.last:
-            self.party.skip()
+        if self.public_state.last:
+            self.public_state.skip()
             return
         message = self.server.inducing_set()
         for agent in self.agents:
@@ -296,7 +305,7 @@ class DUETS:
         self.history.append(self._record(broadcast.epoch, length, len(broadcast.v_bar)))
 
     def _record(self, epoch: int, length: int, inducing: int) -> Epoch:
-        sent, active = self.communication, self.party.active
+        sent, active = self.communication, self.public_state.active
         components = len(active.components())
         return Epoch(
             epoch,
@@ -317,19 +326,21 @@ class DUETS:
         Raises:
             ValueError: If nothing has been learnt yet.
         """
-        if not self.plays:
+        if not self.evaluations:
             raise ValueError("There is nothing to recommend yet: no reward has been told.")
-        X = np.array([self.space.snap(play.x) for play, _ in self.plays])
-        Y = np.array([self._reward(value) for _, value in self.plays])
-        scale = None if self.config.fit else self.party.fixed_scale()
+        X = np.array([self.space.snap(evaluation.x) for evaluation, _ in self.evaluations])
+        Y = np.array([self._reward(value) for _, value in self.evaluations])
+        scale = None if self.config.fit else self.public_state.fixed_scale()
         D = self.domain.inputs(X)
-        posterior = posterior_of(self.party.kernel, D, Y, scale, self.party.noise)
-        candidates = np.vstack([self.party.active.U, X[self.party.active.contains(X)]])
+        posterior = posterior_of(self.public_state.kernel, D, Y, scale, self.public_state.noise)
+        candidates = np.vstack(
+            [self.public_state.active.U, X[self.public_state.active.contains(X)]]
+        )
         return np.asarray(candidates[np.argmax(posterior.mean(self.domain.inputs(candidates)))])
 
     def summary(self) -> dict[str, Any]:
         """JSON-ready: where the run stands, for dashboards."""
-        active = self.party.active
+        active = self.public_state.active
         return {
             "agents": self.config.n_agents,
             "epoch": self.epoch,
@@ -343,9 +354,9 @@ class DUETS:
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the rewards are."""
         return {
-            "plays": [_row(play, value) for play, value in self.plays],
-            "lost": [[after, *_row(play, value)] for after, play, value in self.lost],
-            **self.party.derivation(),
+            "plays": [_row(evaluation, value) for evaluation, value in self.evaluations],
+            "lost": [[after, *_row(evaluation, value)] for after, evaluation, value in self.lost],
+            **self.public_state.derivation(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -353,23 +364,23 @@ class DUETS:
         lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
         told = [_unrow(row) for row in state["plays"]]
         old = state.get("coins") != SECRET
-        drawn = lost or any(play.epoch is not None for play, _ in told)
-        if drawn and old == self.party.coins.secret:
+        drawn = lost or any(evaluation.epoch is not None for evaluation, _ in told)
+        if drawn and old == self.public_state.coins.secret:
             self._toss(old)
-        for i, (play, value) in enumerate([*told, (None, 0.0)]):
+        for i, (evaluation, value) in enumerate([*told, (None, 0.0)]):
             for _, gone, worst in (entry for entry in lost if entry[0] == i):
                 self.give_up(gone, worst)
-            if play is not None:
-                self.tell(play, value)
+            if evaluation is not None:
+                self.tell(evaluation, value)
 
 
-def _row(play: Play, value: float) -> list[Any]:
-    return [play.x.tolist(), play.epoch, play.agent, play.draw, value]
+def _row(evaluation: Evaluation, value: float) -> list[Any]:
+    return [evaluation.x.tolist(), evaluation.epoch, evaluation.agent, evaluation.draw, value]
 
 
-def _unrow(row: Sequence[Any]) -> tuple[Play, float]:
+def _unrow(row: Sequence[Any]) -> tuple[Evaluation, float]:
     x, epoch, agent, draw, value = row
-    return Play(np.array(x, dtype=float), epoch, agent, draw), float(value)
+    return Evaluation(np.array(x, dtype=float), epoch, agent, draw), float(value)
 
 
 def _place(x: Array) -> bytes:

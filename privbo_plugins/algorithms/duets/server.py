@@ -22,7 +22,6 @@ from privbo_plugins.algorithms.duets.messages import (
     is_whole,
     numbers,
 )
-from privbo_plugins.algorithms.duets.party import Party
 from privbo_plugins.algorithms.duets.posterior import (
     Inducing,
     Scale,
@@ -33,6 +32,7 @@ from privbo_plugins.algorithms.duets.posterior import (
     spanning,
     variance,
 )
+from privbo_plugins.algorithms.duets.public_state import PublicState
 
 Array = NDArray[np.float64]
 
@@ -44,12 +44,12 @@ class Server:
     """The server.
 
     Args:
-        party: What it knows of the run: all coins.
+        public_state: What it knows of the run: all coins.
     """
 
-    def __init__(self, party: Party) -> None:
-        self.party = party
-        self.communication = Communication(party.config.n_agents)
+    def __init__(self, public_state: PublicState) -> None:
+        self.public_state = public_state
+        self.communication = Communication(public_state.config.n_agents)
         self._uploads: dict[int, Upload] = {}
         self._announced: InducingSet | None = None
 
@@ -57,25 +57,27 @@ class Server:
 
     def inducing_set(self) -> InducingSet | None:
         """S_j to send to all agents; None where they compute it. Asked again, it is the same."""
-        if self.party.config.coins == "shared" or self.party.last:
+        if self.public_state.config.coins == "shared" or self.public_state.last:
             return None
-        if self._announced is None or self._announced.epoch != self.party.j:
+        if self._announced is None or self._announced.epoch != self.public_state.j:
             points = self._choose()
-            self._announced = InducingSet(self.party.j, tuple(map(numbers, points)))
+            self._announced = InducingSet(self.public_state.j, tuple(map(numbers, points)))
             self.communication.down += self._announced.reals
         return self._announced
 
     def _choose(self) -> Array:
         """S_j as points (m, D): by coin with p_j = p0 sigma_max², or a spanning set."""
-        config = self.party.config
-        X = np.vstack([self.party.points(n) for n in range(config.n_agents)])
-        inputs = self.party.domain.inputs(X)
+        config = self.public_state.config
+        X = np.vstack([self.public_state.points(n) for n in range(config.n_agents)])
+        inputs = self.public_state.domain.inputs(X)
         if config.inducing == "spanning":
-            S = spanning(self.party.kernel, inputs)
+            S = spanning(self.public_state.kernel, inputs)
             return X[[int(np.flatnonzero((inputs == s).all(1))[0]) for s in S]]
-        lam = self.party.fixed_scale().lam
-        s2 = variance(self.party.kernel, inputs, self.party.active.inputs, lam)
-        return sampled(config.p0 * float(s2.max()), X, self.party.coins.inducing(self.party.j))
+        lam = self.public_state.fixed_scale().lam
+        s2 = variance(self.public_state.kernel, inputs, self.public_state.active.inputs, lam)
+        return sampled(
+            config.p0 * float(s2.max()), X, self.public_state.coins.inducing(self.public_state.j)
+        )
 
     # Uploads --------------------------------------------------------------------------------
 
@@ -91,7 +93,7 @@ class Server:
         """
         upload = self._checked(upload)
         self.communication.up += upload.reals
-        if upload.epoch < self.party.j or upload.agent in self._uploads:
+        if upload.epoch < self.public_state.j or upload.agent in self._uploads:
             return False
         self._uploads[upload.agent] = upload
         return True
@@ -99,28 +101,28 @@ class Server:
     def _checked(self, upload: Upload) -> Upload:
         """An upload as it is stored; no error says what it holds, which may be private."""
         self._check_sender(upload)
-        T = self.party.length(upload.epoch)
+        T = self.public_state.length(upload.epoch)
         if upload.kind == REWARDS:
             bounds = [LARGEST] * T
         else:
             # |z| <= 1, so no entry is larger than the sum of the rewards' sizes.
-            entry, fit = _ROUNDING * T * LARGEST, self.party.config.fit
+            entry, fit = _ROUNDING * T * LARGEST, self.public_state.config.fit
             bounds = [entry] * self._size(upload.epoch) + [entry, entry * LARGEST] * fit
         _check_numbers(upload, bounds)
-        if upload.kind == PROJECTION and self.party.config.fit:
+        if upload.kind == PROJECTION and self.public_state.config.fit:
             _check_sums(upload.numbers[-2], upload.numbers[-1], T)
         values = tuple(map(float, upload.numbers))
         return Upload(int(upload.epoch), int(upload.agent), str(upload.kind), values)
 
     def _check_sender(self, upload: Upload) -> None:
-        party, last = self.party, self.party.config.n_agents - 1
+        public_state, last = self.public_state, self.public_state.config.n_agents - 1
         if not (is_whole(upload.agent) and 0 <= upload.agent <= last):
             raise ValueError(f"An upload comes from one of the agents 0 to {last}, an integer.")
         if not (is_whole(upload.epoch) and upload.epoch >= 1):
             raise ValueError("The epoch of an upload is an integer >= 1.")
-        over = upload.epoch <= len(party.heard)
-        if not over and (upload.epoch != party.j or party.finished):
-            now = "No epoch" if party.finished else f"Epoch {party.j}"
+        over = upload.epoch <= len(public_state.heard)
+        if not over and (upload.epoch != public_state.j or public_state.finished):
+            now = "No epoch" if public_state.finished else f"Epoch {public_state.j}"
             raise ValueError(
                 f"{now} of agents 0 to {last} is open, got an upload of agent {upload.agent} for "
                 f"epoch {upload.epoch}."
@@ -130,13 +132,13 @@ class Server:
 
     def _size(self, epoch: int) -> int:
         """How many inducing points an epoch has."""
-        heard = self.party.heard
+        heard = self.public_state.heard
         return len(heard[epoch - 1].v_bar) if epoch <= len(heard) else self._inducing().m
 
     @property
     def waiting_for(self) -> list[int]:
         """Agents that have not reported in the open epoch."""
-        return [n for n in range(self.party.config.n_agents) if n not in self._uploads]
+        return [n for n in range(self.public_state.config.n_agents) if n not in self._uploads]
 
     def close(self, *, without: Iterable[int] = ()) -> Broadcast:
         """Ends the epoch and trims.
@@ -156,17 +158,17 @@ class Server:
         late = [n for n in self.waiting_for if n not in lost]
         if late or not set(self._uploads) - lost:
             raise ValueError(
-                f"Epoch {self.party.j} still waits for the agents {self.waiting_for}: receive "
-                "their uploads, or close(without=...) those that are lost."
+                f"Epoch {self.public_state.j} still waits for the agents {self.waiting_for}: "
+                "receive their uploads, or close(without=...) those that are lost."
             )
         agents = tuple(n for n in sorted(self._uploads) if n not in lost)
         inducing, broadcast = self._aggregate(agents)
         try:
-            self.party.hear(broadcast, inducing)
+            self.public_state.hear(broadcast, inducing)
         except ValueError as error:
             raise ValueError(
-                f"Epoch {self.party.j} cannot end with the uploads of the agents {agents}, and "
-                f"nobody has heard anything: {error} Name those that may be wrong in without=."
+                f"Epoch {self.public_state.j} cannot end with the uploads of the agents {agents}, "
+                f"and nobody has heard anything: {error} Name those that may be wrong in without=."
             ) from error
         self._uploads.clear()
         self.communication.down += broadcast.reals
@@ -174,25 +176,27 @@ class Server:
 
     def _aggregate(self, agents: tuple[int, ...]) -> tuple[Inducing, Broadcast]:
         """v_bar (eq. 8) of those agents."""
-        party, config = self.party, self.party.config
+        public_state, config = self.public_state, self.public_state.config
         inducing = self._inducing()
-        Z = inducing.z(party.inputs_of(agents))
+        Z = inducing.z(public_state.inputs_of(agents))
         G, ones = Z.T @ Z, Z.sum(0)
         sums = self._summed(agents, inducing, len(Z))
-        scale = party.fixed_scale()
+        scale = public_state.fixed_scale()
         if config.fit:
-            scale = fitted(G, ones, sums, party.noise, party.level)
+            scale = fitted(G, ones, sums, public_state.noise, public_state.level)
         v_bar = solved(G, ones, sums, scale)
         sigma_max = self._sigma(agents, scale) if config.trimming == "paper" else None
-        sent = party.described(scale) if config.fit else ()
-        v, digest = numbers(v_bar), party.digest
-        return inducing, Broadcast(party.j, v, sigma_max, sent, agents, digest)
+        sent = public_state.described(scale) if config.fit else ()
+        v, digest = numbers(v_bar), public_state.digest
+        return inducing, Broadcast(public_state.j, v, sigma_max, sent, agents, digest)
 
     def _inducing(self) -> Inducing:
         message = self.inducing_set()
         if message is None:
-            return self.party.spanning_inducing()
-        return Inducing(self.party.kernel, self.party.domain.inputs(np.array(message.points)))
+            return self.public_state.spanning_inducing()
+        return Inducing(
+            self.public_state.kernel, self.public_state.domain.inputs(np.array(message.points))
+        )
 
     def _summed(self, agents: tuple[int, ...], inducing: Inducing, n: int) -> Sums:
         """What all uploads add up to; rewards are projected here."""
@@ -203,7 +207,7 @@ class Server:
             if upload.kind == PROJECTION:
                 own, more = values[: inducing.m], values[inducing.m :]
             else:
-                Z = inducing.z(self.party.domain.inputs(self.party.points(agent)))
+                Z = inducing.z(self.public_state.domain.inputs(self.public_state.points(agent)))
                 own, more = Z.T @ values, np.array([values.sum(), values @ values])
             v += own
             if len(more):
@@ -212,17 +216,18 @@ class Server:
 
     def _sigma(self, agents: tuple[int, ...], scale: Scale) -> float:
         """sigma_{j,max}, on the discretisation."""
-        party = self.party
-        D, X = party.inputs_of(agents), party.active.inputs
-        return scale.s * float(np.sqrt(variance(party.kernel, D, X, scale.lam).max()))
+        public_state = self.public_state
+        D, X = public_state.inputs_of(agents), public_state.active.inputs
+        return scale.s * float(np.sqrt(variance(public_state.kernel, D, X, scale.lam).max()))
 
     # State ----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-ready: what was heard, counted, and received for the open epoch."""
         return {
-            **self.party.state_dict(),
-            "announced": self._announced is not None and self._announced.epoch == self.party.j,
+            **self.public_state.state_dict(),
+            "announced": self._announced is not None
+            and self._announced.epoch == self.public_state.j,
             "communication": self.communication.to_dict(),
             "uploads": [
                 [u.epoch, u.agent, u.kind, list(u.numbers)] for u in self._uploads.values()
@@ -237,11 +242,11 @@ class Server:
         """
         names = ("heard", "epoch", "announced", "communication", "uploads")
         check_holds(state, names, "A server's state")
-        self.party.check_derivation(state)
+        self.public_state.check_derivation(state)
         check_lists(state, ("heard", "uploads"), "A server's state")
         check_holds(state["communication"], ("up", "down"), "The communication of a state")
         for heard in map(Broadcast.from_dict, state["heard"]):
-            self.party.hear(heard, self._inducing())
+            self.public_state.hear(heard, self._inducing())
         for row in state["uploads"]:
             self._restore(row)
         if state["announced"]:
@@ -253,7 +258,8 @@ class Server:
             raise ValueError("An upload of a state is a list of epoch, agent, kind and numbers.")
         if not self.receive(Upload(*row)):
             raise ValueError(
-                f"The uploads of a state are of its open epoch {self.party.j}, one an agent."
+                f"The uploads of a state are of its open epoch {self.public_state.j}, one "
+                "an agent."
             )
 
 

@@ -28,10 +28,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.nystrom_ucb import NystromUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.rewards import TruncatedSums
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ class ATAGPUCB(NystromUCB):
         """The logarithm in b and beta: ln(4 m T / delta), order-wise ln((m + 1) T)."""
         c = self.config
         if c.constants == "theorem":
-            return math.log(4 * max(self.m, 1) * c.T / c.delta)
+            return math.log(4 * max(self.m, 1) * c.T / c.failure_probability)
         return math.log((self.m + 1) * c.T)
 
     @property
@@ -74,7 +74,7 @@ class ATAGPUCB(NystromUCB):
             return float(c.beta_scale * (bias + 4 * noise / math.sqrt(c.lam)))
         return float(c.beta_scale * (c.norm + noise))
 
-    def _learn(self, play: Play, z: Array, reward: float) -> None:
+    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         number = self.distinct.add(z)
         if number == len(self._sums):
             self._sums.append(TruncatedSums())

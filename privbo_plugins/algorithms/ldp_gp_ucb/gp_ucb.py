@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ class GPUCB(RewardUCB):
     ) -> None:
         super().__init__(config, space, maximize=maximize, seed=seed)
         if config.low is None or config.high is None:
-            raise ValueError("GP-UCB takes its unit from the range: give bound= or reward_range=.")
+            raise ValueError("GP-UCB takes its unit from the range: give bound= or value_range=.")
         self._half = (config.high - config.low) / 2
         self._middle = self._reward(config.low + self._half)
         self._posterior = self.domain.posterior(self.lam)
@@ -75,7 +75,7 @@ class GPUCB(RewardUCB):
         growth = math.sqrt(math.log(max(self.config.T, 2)) / math.log(1000))
         return self.config.beta_scale * WIDTH * growth
 
-    def _learn(self, play: Play, z: Array, reward: float) -> None:
+    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         self._posterior.tell(z, (reward - self._middle) / self._half)
 
     def _score(self, pending: Array) -> Any:

@@ -28,10 +28,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.nystrom_ucb import NystromUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.rewards import place
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -71,34 +71,38 @@ class MoMAGPUCB(NystromUCB):
         return c.beta_scale * (c.norm + self.gamma)
 
     def ask(
-        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
-    ) -> Play | None:
+        self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
+    ) -> Evaluation | None:
         """Another replay of an epoch that is not complete, or the point of the next epoch."""
-        out = [play for play in pending if play.epoch == self.n]
+        out = [evaluation for evaluation in pending if evaluation.epoch == self.n]
         group = self._current(out)
         if group is None:
-            return Play(self._maximiser(key, ()), self.n)
+            return Evaluation(self._maximiser(key, ()), self.n)
         if may_wait and self._held(group, out) >= self.k:
             return None
-        played = (play.x for play in out if _group(play) == group)
-        return Play(self._first[group] if group in self._first else next(played), group[0])
+        evaluated = (evaluation.x for evaluation in out if _group(evaluation) == group)
+        return Evaluation(
+            self._first[group] if group in self._first else next(evaluated), group[0]
+        )
 
-    def _current(self, out: Sequence[Play]) -> Group | None:
+    def _current(self, out: Sequence[Evaluation]) -> Group | None:
         """The open epoch; several workers may have begun it at different points."""
-        groups = {_group(play): None for play in out}
+        groups = {_group(evaluation): None for evaluation in out}
         groups |= {group: None for group in self._open if group[0] == self.n}
         return max(groups, key=lambda group: self._held(group, out), default=None)
 
-    def _held(self, group: Group, out: Sequence[Play]) -> int:
+    def _held(self, group: Group, out: Sequence[Evaluation]) -> int:
         """Rewards that an epoch has or is waiting for."""
-        return len(self._open.get(group, ())) + sum(_group(play) == group for play in out)
+        return len(self._open.get(group, ())) + sum(
+            _group(evaluation) == group for evaluation in out
+        )
 
-    def _learn(self, play: Play, z: Array, reward: float) -> None:
+    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         """Line 6; an epoch is taken in when its k rewards are there."""
-        if play.epoch is None or play.epoch < self.n:
+        if evaluation.epoch is None or evaluation.epoch < self.n:
             return
-        rewards = self._open.setdefault(_group(play), [])
-        self._first.setdefault(_group(play), play.x)
+        rewards = self._open.setdefault(_group(evaluation), [])
+        self._first.setdefault(_group(evaluation), evaluation.x)
         rewards.append(reward)
         if len(rewards) < self.k:
             return
@@ -140,6 +144,6 @@ def median_of_means(Theta: Array, V: Array) -> int:
     return int(np.argmin(np.median(others, axis=1)))
 
 
-def _group(play: Play) -> Group:
-    epoch = -1 if play.epoch is None else play.epoch
-    return epoch, place(play.x)
+def _group(evaluation: Evaluation) -> Group:
+    epoch = -1 if evaluation.epoch is None else evaluation.epoch
+    return epoch, place(evaluation.x)

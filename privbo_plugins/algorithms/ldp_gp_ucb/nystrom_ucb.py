@@ -97,9 +97,9 @@ class NystromUCB(RewardUCB):
         first = len(self._counted)
         self._rows.append(self._embedding.features(self.distinct.Z[first:]))
         new = counts - np.concatenate([self._counted, np.zeros(len(counts) - first)])
-        played = np.flatnonzero(new)
-        Phi = self._Phi[played]
-        self._V = self._V + (Phi.T * new[played]) @ Phi
+        evaluated = np.flatnonzero(new)
+        Phi = self._Phi[evaluated]
+        self._V = self._V + (Phi.T * new[evaluated]) @ Phi
         if len(counts) > first:
             leverage = _form(self._Phi[first:], _inverse(self._V))
             self._leverage.append(np.sqrt(np.maximum(leverage, 0.0))[:, None])

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -57,21 +57,21 @@ class TGPUCB(RewardUCB):
 
         A horizon that is given takes the place of t in the logarithms.
         """
-        c, t = self.config, self.config.horizon or max(self.t, 1)
+        c, t = self.config, self.config.n_trials or max(self.t, 1)
         if c.constants == "theorem":
             width = (
                 c.norm
                 + 2
                 * math.sqrt(2 / c.lam)
                 * self.b(self.t)
-                * math.sqrt(self.gamma - math.log(c.delta))
+                * math.sqrt(self.gamma - math.log(c.failure_probability))
                 + math.sqrt(c.v * (math.log(t) + 1) / c.lam)
             )
         else:
             width = c.norm + self.b(self.t) * math.sqrt(math.log(t))
         return c.beta_scale * width
 
-    def _learn(self, play: Play, z: Array, reward: float) -> None:
+    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         sigma = self._posterior.predict(z[None])[1][0]
         self.gamma += 0.5 * math.log1p(float(sigma) ** 2 / self.config.lam)
         truncated = reward if abs(reward) <= self.b(self.t) else 0.0  # line 8

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import Play
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.domain import Domain, make_domain
+from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -34,17 +34,17 @@ class RewardUCB(abc.ABC):
     ) -> None:
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self.domain: Domain = make_domain(config, space)
-        self.plays: list[tuple[Play, float]] = []
+        self.evaluations: list[tuple[Evaluation, float]] = []
         self._X: Array = np.empty((16, len(space)))
 
     @property
     def t(self) -> int:
         """Number of plays told."""
-        return len(self.plays)
+        return len(self.evaluations)
 
     def ask(
-        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
-    ) -> Play | None:
+        self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
+    ) -> Evaluation | None:
         """The next play.
 
         Args:
@@ -55,17 +55,17 @@ class RewardUCB(abc.ABC):
         Returns:
             The play, or None to wait. Nothing changes; only :meth:`tell` learns.
         """
-        return Play(self._maximiser(key, pending))
+        return Evaluation(self._maximiser(key, pending))
 
-    def _maximiser(self, key: int, pending: Sequence[Play]) -> Array:
+    def _maximiser(self, key: int, pending: Sequence[Evaluation]) -> Array:
         rng = np.random.default_rng([self.seed, 1, key])
         return self.domain.best(self._score(self._inputs(pending)), self._near(), rng)
 
     def _near(self) -> Array:
         return self._X[: self.t]
 
-    def _inputs(self, plays: Sequence[Play]) -> Array:
-        points = [self.space.snap(play.x) for play in plays]
+    def _inputs(self, evaluations: Sequence[Evaluation]) -> Array:
+        points = [self.space.snap(evaluation.x) for evaluation in evaluations]
         return self.domain.inputs(np.array(points).reshape(-1, len(self.space)))
 
     @abc.abstractmethod
@@ -77,10 +77,10 @@ class RewardUCB(abc.ABC):
         """Posterior mean of f at inputs, in the algorithm's unit; for maximisation."""
 
     @abc.abstractmethod
-    def _learn(self, play: Play, z: Array, reward: float) -> None:
+    def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         """Takes in one reward to be maximised."""
 
-    def tell(self, play: Play, value: float) -> None:
+    def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns one value, in the host's direction.
 
         Raises:
@@ -88,12 +88,12 @@ class RewardUCB(abc.ABC):
         """
         if not np.isfinite(value):
             raise ValueError("A reward must be finite; privatised ones always are.")
-        x = self.space.snap(play.x)
+        x = self.space.snap(evaluation.x)
         if self.t == len(self._X):
             self._X = np.vstack([self._X, np.empty_like(self._X)])
         self._X[self.t] = x
-        self.plays.append((play, float(value)))
-        self._learn(play, self.domain.inputs(x[None])[0], self._reward(value))
+        self.evaluations.append((evaluation, float(value)))
+        self._learn(evaluation, self.domain.inputs(x[None])[0], self._reward(value))
 
     def _reward(self, value: float) -> float:
         return float(value if self.maximize else -value)
@@ -104,17 +104,20 @@ class RewardUCB(abc.ABC):
         Raises:
             ValueError: If nothing has been learnt yet.
         """
-        if not self.plays:
+        if not self.evaluations:
             raise ValueError("There is nothing to recommend yet: no reward has been told.")
         return self.domain.best(self.mean, self._near(), np.random.default_rng([self.seed, 2]))
 
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the rewards are."""
         return {
-            "plays": [[play.x.tolist(), play.epoch, value] for play, value in self.plays],
+            "plays": [
+                [evaluation.x.tolist(), evaluation.epoch, value]
+                for evaluation, value in self.evaluations
+            ],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replays :meth:`state_dict` on a new object."""
         for x, epoch, value in state["plays"]:
-            self.tell(Play(np.array(x, dtype=float), epoch), value)
+            self.tell(Evaluation(np.array(x, dtype=float), epoch), value)

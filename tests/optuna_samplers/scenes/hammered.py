@@ -141,16 +141,16 @@ def compared(study: optuna.Study, vault: str) -> dict[str, int]:
     store = open_vault(vault)
     with store.transaction("") as tx:
         tx.run_id = tx.run_of_host(f"optuna-ldp/{run}") or ""
-        plays = {trial: value for trial, _, _, _, value in tx.plays()}
+        evaluations = {trial: value for trial, _, _, _, value in tx.evaluations()}
         links = sum(line[0] == tx.run_id and line[1] == PLAY for line, _, _ in tx.links())
     store.close()
-    released = {trial: value for trial, value in plays.items() if value is not None}
+    released = {trial: value for trial, value in evaluations.items() if value is not None}
     return {
         "trials": len(shown),
-        "charged": len(plays),
+        "charged": len(evaluations),
         "links": links,
         "lost": len(set(released) - set(shown)),
         "double": sum(len(values) > 1 for values in shown.values()),
         "not as released": sum(values != {released.get(key)} for key, values in shown.items()),
-        "charged and not released": len(set(plays) - set(released)),
+        "charged and not released": len(set(evaluations) - set(released)),
     }

@@ -28,9 +28,9 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scrub import OWN_ERRORS, attempt, public_name
-from raytune_searchers._actor import Host, actor_name, anchor, connect, in_worker
+from privbo_plugins.redaction import OWN_ERRORS, attempt, public_name
 from raytune_searchers._channel import Channel, Gone, trial_sender
+from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable

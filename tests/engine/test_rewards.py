@@ -27,10 +27,10 @@ from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL, LocalGuarantee
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.returned import as_reward
-from privbo_plugins.sessions import rewards as plays_module
+from privbo_plugins.sessions import rewards as rewards_module
 from privbo_plugins.sessions.rewards import (
-    PlayLedger,
-    RewardCurator,
+    RewardLedger,
+    RewardSession,
     check_user_budget,
     local_guarantee,
 )
@@ -67,7 +67,7 @@ def vault(request: pytest.FixtureRequest, path: Path) -> Iterator[Vault]:
 
 def mechanism_of(name: str = "laplace", epsilon: float = 0.5) -> LocalMechanism:
     delta = DELTA if name == "gaussian" else None
-    return make_mechanism(epsilon, reward_range=(0.0, 1.9), mechanism=name, delta=delta)
+    return make_mechanism(epsilon, value_range=(0.0, 1.9), mechanism=name, delta=delta)
 
 
 class Counting(InsecureNoise):
@@ -93,8 +93,8 @@ def curator_of(
     mechanism: LocalMechanism | None = None,
     host_key: str = "study",
     budget: float | None = None,
-) -> RewardCurator:
-    return RewardCurator(
+) -> RewardSession:
+    return RewardSession(
         mechanism_of() if mechanism is None else mechanism,
         vault,
         host_key,
@@ -103,9 +103,9 @@ def curator_of(
     )
 
 
-def ledger(curator: RewardCurator) -> list[tuple[str, str, float, float, float]]:
+def ledger(curator: RewardSession) -> list[tuple[str, str, float, float, float]]:
     with curator.vault.transaction(curator.run_id) as tx:
-        return tx.plays()
+        return tx.evaluations()
 
 
 # Replay -------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_a_trial_is_drawn_once_whatever_its_reward_is_later(vault: Vault, name: 
         for user in ("Jane", "Joe", None, 3):
             assert curator.release("7", reward, user, worst=1.0) == first
     assert curator.replay("7") == first
-    assert curator.plays() == {"7": first}
+    assert curator.evaluations() == {"7": first}
     assert [row[2:] for row in ledger(curator)] == [
         (0.5, DELTA if name == "gaussian" else 0.0, first)
     ]
@@ -138,7 +138,7 @@ def test_replaying_draws_nothing_and_other_trials_do(vault: Vault) -> None:
 def test_runs_of_one_vault_are_apart(vault: Vault) -> None:
     one, two = (curator_of(vault, Counting(seed), host_key=str(seed)) for seed in (1, 2))
     assert one.release("0", 0.3, "Jane", 0.0) != two.release("0", 0.3, "Jane", 0.0)
-    assert two.plays().keys() == one.plays().keys() == {"0"}
+    assert two.evaluations().keys() == one.evaluations().keys() == {"0"}
     assert two.most() == one.most() == (2, 2 * one.mechanism.epsilon)  # but one Jane pays
 
 
@@ -218,7 +218,7 @@ def test_threads_share_a_memory_vault() -> None:
             curator.release(str(trial), float(i), None, 0.0)
 
     assert in_threads(4, work) == []
-    assert noise.draws == len(curator.plays()) == 25
+    assert noise.draws == len(curator.evaluations()) == 25
 
 
 def test_two_processes_draw_a_trial_once(path: Path, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_two_processes_draw_a_trial_once(path: Path, tmp_path: Path) -> None:
     assert len(set(answers[0])) == 10
     vault = open_vault(url)
     curator = curator_of(vault, budget=5.0)
-    assert curator.plays() == {str(t): value for t, value in enumerate(answers[0])}
+    assert curator.evaluations() == {str(t): value for t, value in enumerate(answers[0])}
     assert curator.most_plays() == 10
     with pytest.raises(BudgetExceededError):
         curator.release("10", 0.0, "Jane", 0.0)
@@ -268,7 +268,7 @@ def test_a_draw_that_fails_leaves_neither_charge_nor_release(
     assert curator.most_plays() == 0
     curator.check("0", "Jane")  # the budget of one play is still there
     value = curator.release("0", 0.3, "Jane", 0.0)
-    assert curator.plays() == {"0": value}
+    assert curator.evaluations() == {"0": value}
 
 
 def test_a_release_is_charged_then_drawn_then_stored_in_one_transaction(
@@ -290,19 +290,24 @@ def test_a_release_is_charged_then_drawn_then_stored_in_one_transaction(
     class Watching(Counting):
         def add_laplace(self, value: float, scale: float) -> float:
             # The charge is already written; no release is.
-            assert [row[4] for row in open_now[0].plays()] == [None]
+            assert [row[4] for row in open_now[0].evaluations()] == [None]
             steps.append(("draw", id(open_now[0])))
             return super().add_laplace(value, scale)
 
     curator = curator_of(vault, Watching())
-    for name in ("payer", "charge_play", "store_play"):
+    for name in ("payer", "charge_evaluation", "store_evaluation"):
         spied(name)
     curator.release("0", 0.3, "Jane", 0.0)
-    assert [name for name, _ in steps] == ["payer", "charge_play", "draw", "store_play"]
+    assert [name for name, _ in steps] == [
+        "payer",
+        "charge_evaluation",
+        "draw",
+        "store_evaluation",
+    ]
     assert len({tx for _, tx in steps}) == 1
 
 
-@pytest.mark.parametrize("name", ["charge_play", "store_play"])
+@pytest.mark.parametrize("name", ["charge_evaluation", "store_evaluation"])
 def test_a_vault_that_refuses_publishes_nothing(
     vault: Vault, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +322,7 @@ def test_a_vault_that_refuses_publishes_nothing(
         with pytest.raises(VaultError):
             curator.release("0", 0.3, "Jane", 0.0)
     assert ledger(curator) == []
-    assert noise.draws == (0 if name == "charge_play" else 1)
+    assert noise.draws == (0 if name == "charge_evaluation" else 1)
 
 
 def test_a_store_that_is_gone_is_a_vault_error_and_nothing_is_drawn(path: Path) -> None:
@@ -333,11 +338,11 @@ def test_a_store_that_is_gone_is_a_vault_error_and_nothing_is_drawn(path: Path) 
 
 
 def test_a_play_drawn_elsewhere_is_charged_once_and_stored_once(vault: Vault) -> None:
-    ledger_of = PlayLedger(mechanism_of(), vault, "study", user_budget=0.5)
+    ledger_of = RewardLedger(mechanism_of(), vault, "study", user_budget=0.5)
     known, dead = ledger_of.charge("0", "Jane")
     assert known is None
     assert ledger_of.replay("0") is None
-    assert ledger_of.plays() == {}
+    assert ledger_of.evaluations() == {}
     assert ledger_of.most_plays() == 1  # what may have been drawn counts
     ledger_of.check("0", "Jane")  # her own play is hers
     known, token = ledger_of.charge("0", "Jane")  # its process died: she is not charged again
@@ -352,20 +357,20 @@ def test_a_play_drawn_elsewhere_is_charged_once_and_stored_once(vault: Vault) ->
     assert ledger_of.store("0", token, 7.0) == -2.5  # a token is good for one draw
     assert ledger_of.store("0", dead, 7.0) == -2.5
     assert ledger_of.charge("0", "Jane") == (ledger_of.replay("0"), "") == (-2.5, "")
-    assert ledger_of.plays() == {"0": -2.5}
+    assert ledger_of.evaluations() == {"0": -2.5}
     assert ledger_of.most_plays() == 1
 
 
 def test_a_release_without_a_charge_is_refused(vault: Vault) -> None:
-    ledger_of = PlayLedger(mechanism_of(), vault, "study")
+    ledger_of = RewardLedger(mechanism_of(), vault, "study")
     with pytest.raises(PrivacyError, match="without a valid charge"):
         ledger_of.store("0", "0" * 32, 1.0)
-    assert ledger_of.plays() == {}
+    assert ledger_of.evaluations() == {}
     assert ledger_of.replay("0") is None
 
 
 def test_a_charge_without_a_release_is_drawn_by_whoever_comes_next(vault: Vault) -> None:
-    PlayLedger(mechanism_of(), vault, "study").charge("0", "Jane")
+    RewardLedger(mechanism_of(), vault, "study").charge("0", "Jane")
     noise = Counting()
     curator = curator_of(vault, noise)
     value = curator.release("0", 0.3, "Jane", 0.0)
@@ -376,7 +381,7 @@ def test_a_charge_without_a_release_is_drawn_by_whoever_comes_next(vault: Vault)
 def test_threads_that_draw_the_same_play_agree_on_one(url: str) -> None:
     vaults = [open_vault(url) for _ in range(4)]
     mechanism = mechanism_of()
-    ledgers = [PlayLedger(mechanism, vault, "study") for vault in vaults]
+    ledgers = [RewardLedger(mechanism, vault, "study") for vault in vaults]
     seen: list[dict[int, float]] = [{} for _ in ledgers]
 
     def work(i: int) -> None:
@@ -388,7 +393,7 @@ def test_threads_that_draw_the_same_play_agree_on_one(url: str) -> None:
                 pass
 
     assert in_threads(4, work) == []
-    released = ledgers[0].plays()
+    released = ledgers[0].evaluations()
     assert len(released) == 10
     for answers in seen:
         assert answers == {trial: released[str(trial)] for trial in answers}
@@ -398,7 +403,7 @@ def test_threads_that_draw_the_same_play_agree_on_one(url: str) -> None:
 
 
 def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
-    ledger_of = PlayLedger(mechanism_of(), open_vault(), "study", user_budget=0.5)
+    ledger_of = RewardLedger(mechanism_of(), open_vault(), "study", user_budget=0.5)
     _, token = ledger_of.charge("0", "Joe")
     ledger_of.store("0", token, 1.0)
     ledger_of.charge("1", "Jane")  # and dies
@@ -407,20 +412,20 @@ def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
 
 
 def test_no_release_is_ever_replaced() -> None:
-    ledger_of = PlayLedger(mechanism_of(), open_vault(), "study")
+    ledger_of = RewardLedger(mechanism_of(), open_vault(), "study")
     _, token = ledger_of.charge("0", "Jane")
     with pytest.raises(PrivacyError, match="cannot give"):
         ledger_of.store("0", token, math.nan)
     assert ledger_of.store("0", token, 0.5) == 0.5
     assert ledger_of.store("0", token, 1.0) == 0.5
-    assert ledger_of.plays() == {"0": 0.5}
+    assert ledger_of.evaluations() == {"0": 0.5}
 
 
 @pytest.mark.parametrize("name", LOCAL_MECHANISMS)
 def test_a_ledger_takes_what_its_mechanism_draws_and_nothing_else(name: str) -> None:
     more = {"delta": 1e-6} if name == "gaussian" else {}
-    mechanism = make_mechanism(1.0, reward_range=(0.0, 1.0), mechanism=name, **more)
-    ledger_of, noise = PlayLedger(mechanism, open_vault(), "study"), SecureNoise()
+    mechanism = make_mechanism(1.0, value_range=(0.0, 1.0), mechanism=name, **more)
+    ledger_of, noise = RewardLedger(mechanism, open_vault(), "study"), SecureNoise()
     _, token = ledger_of.charge("0", "Jane")
     raw = [0.123456, -0.123456, 0.5] if name == "duchi" else []
     far = [1e6, -1e6] if name in ("duchi", "piecewise", "hybrid") else []
@@ -428,14 +433,14 @@ def test_a_ledger_takes_what_its_mechanism_draws_and_nothing_else(name: str) -> 
         with pytest.raises(PrivacyError, match="cannot give") as raised:
             ledger_of.store("0", token, forged)  # type: ignore[arg-type]
         assert "123456" not in str(raised.value)
-    assert ledger_of.plays() == {}
+    assert ledger_of.evaluations() == {}
     drawn = mechanism.randomize(0.3, noise, 0.0)
     assert ledger_of.store("0", token, drawn) == drawn
 
 
 def test_facts_and_marks_of_a_ledger_are_reported_for_ever(url: str) -> None:
     vault = open_vault(url)
-    ledger_of = PlayLedger(mechanism_of(), vault, "study")
+    ledger_of = RewardLedger(mechanism_of(), vault, "study")
     _, token = ledger_of.charge("0", "Jane")
     ledger_of.store("0", token, 1.0)
     for _ in range(2):
@@ -445,7 +450,7 @@ def test_facts_and_marks_of_a_ledger_are_reported_for_ever(url: str) -> None:
     ledger_of.mark_unprotected("a worker was not trusted")
     vault.close()
     later = open_vault(url)
-    guarantee = PlayLedger(mechanism_of(), later, "study").guarantee(1, users_named=True)
+    guarantee = RewardLedger(mechanism_of(), later, "study").guarantee(1, users_named=True)
     assert guarantee.reasons == ("a worker was not trusted",)
     assert guarantee.notes == ("a trial was asked twice",)
     later.close()
@@ -464,22 +469,22 @@ def test_pure_plays_of_a_user_add_up(vault: Vault) -> None:
     assert local_guarantee(mechanism_of(), 7, 4, users_named=True).epsilon == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("plays", [1, 4, 25])
-def test_gaussian_plays_of_a_user_add_up_as_squares(plays: int) -> None:
+@pytest.mark.parametrize("evaluations", [1, 4, 25])
+def test_gaussian_plays_of_a_user_add_up_as_squares(evaluations: int) -> None:
     """Against the privacy profile of N(0, 1) and N(mu sqrt(k), 1), solved here."""
     mechanism = mechanism_of("gaussian", 1.0)
-    mu = mechanism.width / math.sqrt(mechanism.worst_variance) * math.sqrt(plays)
+    mu = mechanism.width / math.sqrt(mechanism.worst_variance) * math.sqrt(evaluations)
 
     def excess(eps: float) -> float:
         second = math.exp(eps + norm.logcdf(-eps / mu - mu / 2))
         return float(norm.cdf(-eps / mu + mu / 2)) - second - DELTA
 
     expected = optimize.brentq(excess, 0.0, 200.0, xtol=1e-12)
-    guarantee = local_guarantee(mechanism, plays, plays, users_named=True)
+    guarantee = local_guarantee(mechanism, evaluations, evaluations, users_named=True)
     assert guarantee.epsilon == pytest.approx(expected, rel=1e-5)
     assert guarantee.delta_most == DELTA
-    if plays > 1:
-        assert guarantee.epsilon < 0.8 * plays  # a good deal less than adding them up
+    if evaluations > 1:
+        assert guarantee.epsilon < 0.8 * evaluations  # a good deal less than adding them up
 
 
 def test_a_name_is_one_user_however_it_is_spelt(vault: Vault) -> None:
@@ -510,15 +515,15 @@ def test_a_name_is_one_user_however_it_is_spelt(vault: Vault) -> None:
     assert curator.most() == (7, 3.5)
 
 
-def charged_by_an_earlier_version(curator: RewardCurator, users: list[Any], **how: Any) -> None:
+def charged_by_an_earlier_version(curator: RewardSession, users: list[Any], **how: Any) -> None:
     """As it did: each value and type was another user."""
     for i, user in enumerate(users):
         name = f"{curator.vault.vault_id}/user:{user!r}"
-        person = plays_module.hashlib.sha256(name.encode()).hexdigest()
+        person = rewards_module.hashlib.sha256(name.encode()).hexdigest()
         with curator.vault.transaction(curator.run_id) as tx:
-            tx.charge_play(f"earlier {i}", person, 0.5, 0.0)
+            tx.charge_evaluation(f"earlier {i}", person, 0.5, 0.0)
             if how.get("released", True):
-                tx.store_play(f"earlier {i}", 0.25)
+                tx.store_evaluation(f"earlier {i}", 0.25)
 
 
 @pytest.mark.parametrize("user", [7, "7", b"7", " 7", np.int32(7)], ids=repr)
@@ -586,23 +591,23 @@ def test_what_is_no_name_is_refused_without_repeating_it(user: Any) -> None:
             call()
         assert "Jane" not in str(caught.value)
     assert noise.draws == 0
-    assert curator.plays() == {}
+    assert curator.evaluations() == {}
 
 
 # Budgets ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "budget", "plays"),
+    ("epsilon", "budget", "evaluations"),
     [(0.5, 0.5, 1), (0.5, 0.99, 1), (0.1, 0.3, 3), (0.5, 1.5, 3), (0.7, 2.1, 3), (0.5, 1.501, 3)],
 )
 def test_a_user_is_refused_before_anything_is_drawn(
-    vault: Vault, epsilon: float, budget: float, plays: int
+    vault: Vault, epsilon: float, budget: float, evaluations: int
 ) -> None:
     noise = Counting()
     mechanism = mechanism_of(epsilon=epsilon)
     curator = curator_of(vault, noise, mechanism=mechanism, budget=budget)
-    values = [curator.release(str(t), 0.3, "Jane", 0.0) for t in range(plays)]
+    values = [curator.release(str(t), 0.3, "Jane", 0.0) for t in range(evaluations)]
     before = ledger(curator)
     for refuse in (
         lambda: curator.release("next", 0.3, "Jane", 0.0),
@@ -611,14 +616,14 @@ def test_a_user_is_refused_before_anything_is_drawn(
         with pytest.raises(BudgetExceededError, match="Nothing was drawn") as caught:
             refuse()
         assert f"user_budget={budget:.6g}" in str(caught.value)
-        assert f"epsilon={(plays + 1) * epsilon:.6g}" in str(caught.value)
+        assert f"epsilon={(evaluations + 1) * epsilon:.6g}" in str(caught.value)
         assert "Jane" not in str(caught.value)
         assert "0.3 " not in str(caught.value)
-    assert noise.draws == plays
+    assert noise.draws == evaluations
     assert ledger(curator) == before
     assert curator.replay("next") is None
     # What she has paid for is replayed, and others may still be asked.
-    assert [curator.release(str(t), 0.3, "Jane", 0.0) for t in range(plays)] == values
+    assert [curator.release(str(t), 0.3, "Jane", 0.0) for t in range(evaluations)] == values
     curator.check("next", "Joe")
     curator.release("next", 0.3, "Joe", 0.0)
     curator.release("nameless", 0.3, None, 0.0)
@@ -679,15 +684,15 @@ def test_a_budget_that_allows_a_play_is_taken(budget: float | None) -> None:
         {"epsilon": 0.6},
         {"mechanism": "duchi"},
         {"mechanism": "gaussian", "delta": 1e-6},
-        {"reward_range": (0.0, 1.8)},
-        {"reward_range": (-0.1, 1.9)},
+        {"value_range": (0.0, 1.8)},
+        {"value_range": (-0.1, 1.9)},
         {"user_budget": 3.0},
         {"user_budget": None},
     ],
     ids=str,
 )
 def test_another_mechanism_of_the_same_run_is_refused(vault: Vault, other: dict[str, Any]) -> None:
-    settings: dict[str, Any] = {"epsilon": 0.5, "reward_range": (0.0, 1.9), "mechanism": "laplace"}
+    settings: dict[str, Any] = {"epsilon": 0.5, "value_range": (0.0, 1.9), "mechanism": "laplace"}
     curator = curator_of(vault, mechanism=make_mechanism(**settings), budget=2.0)
     value = curator.release("0", 0.3, "Jane", 0.0)
     budget = other.get("user_budget", 2.0)
@@ -763,7 +768,7 @@ def test_test_noise_is_told_for_ever(url: str, noise: Any) -> None:
     curator.release("0", 0.3, "Jane", 0.0)
     vault.close()
     later = open_vault(url)
-    curator = RewardCurator(mechanism_of(), later, "study")
+    curator = RewardSession(mechanism_of(), later, "study")
     curator.release("1", 0.3, "Jane", 0.0)
     for named in (True, False):
         guarantee = curator.guarantee(2, users_named=named)
@@ -775,12 +780,12 @@ def test_test_noise_is_told_for_ever(url: str, noise: Any) -> None:
 
 
 def test_test_noise_joined_later_is_told_too_and_other_runs_are_not_marked(vault: Vault) -> None:
-    secure = RewardCurator(mechanism_of(), vault, "study")
+    secure = RewardSession(mechanism_of(), vault, "study")
     secure.release("0", 0.3, "Jane", 0.0)
     assert secure.guarantee(1, users_named=True).protected
     curator_of(vault, InsecureNoise(0))
     assert secure.guarantee(1, users_named=True).reasons == (TEST_NOISE,)
-    other = RewardCurator(mechanism_of(), vault, "another study")
+    other = RewardSession(mechanism_of(), vault, "another study")
     other.release("0", 0.3, "Jane", 0.0)
     assert other.guarantee(1, users_named=True).protected
 
@@ -875,7 +880,7 @@ def test_pseudonyms_are_the_store_s_own(url: str) -> None:
         people.append(curator_of(vault)._pseudonym("0", "Jane"))
         vault.close()
     assert people[0] == people[1] != people[2]
-    assert people[0] not in {plays_module.hashlib.sha256(b"Jane").hexdigest()}
+    assert people[0] not in {rewards_module.hashlib.sha256(b"Jane").hexdigest()}
 
 
 # What objectives return ---------------------------------------------------------------------
@@ -1107,7 +1112,7 @@ def test_no_claim_of_a_play_is_rounded_down(mechanism: LocalMechanism, claimed: 
 
 
 @pytest.mark.parametrize(
-    ("reasons", "plays", "words"),
+    ("reasons", "evaluations", "words"),
     [
         ([], 0, "no privatised reward has been released"),
         (["one", "two", "one"], 5, "one; two."),
@@ -1115,9 +1120,11 @@ def test_no_claim_of_a_play_is_rounded_down(mechanism: LocalMechanism, claimed: 
     ],
 )
 def test_an_unprotected_run_says_so_and_names_no_figure(
-    reasons: list[str], plays: int, words: str
+    reasons: list[str], evaluations: int, words: str
 ) -> None:
-    guarantee = local_guarantee(mechanism_of(), plays, plays, users_named=True, reasons=reasons)
+    guarantee = local_guarantee(
+        mechanism_of(), evaluations, evaluations, users_named=True, reasons=reasons
+    )
     assert not guarantee.protected
     assert guarantee.epsilon == guarantee.epsilon_play == guarantee.epsilon_most == math.inf
     text = str(guarantee)
@@ -1149,7 +1156,7 @@ def test_a_guarantee_goes_through_json(name: str, reasons: list[str]) -> None:
 
 
 def test_the_guarantee_of_a_curator_counts_what_its_host_shows(vault: Vault) -> None:
-    curator = RewardCurator(mechanism_of("hybrid"), vault, "study")
+    curator = RewardSession(mechanism_of("hybrid"), vault, "study")
     assert "no privatised reward" in str(curator.guarantee(0, users_named=True))
     for trial in range(3):
         curator.release(str(trial), 0.3, "Jane", 0.0)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sessions.rewards import PlayLedger
+from privbo_plugins.sessions.rewards import RewardLedger
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import UNPROTECTED
 from privbo_plugins.users import User
-from raytune_searchers._actor import UNSEEN, Host
-from raytune_searchers._channel import Verdict
-from raytune_searchers._plays import PLAYS, Admission, LedgerSettings
+from raytune_searchers._channel import TrialRecord
+from raytune_searchers._evaluations import PLAYS, Admission, LedgerSettings
+from raytune_searchers.hosts.base import UNSEEN, Host
 
 _NAMED, _VOUCHED_FOR = "named", "vouched-for"
 """Kinds of marks in the vault: that users are named, and what a trial declared public."""
@@ -45,14 +45,14 @@ class LedgerHost(Host):
         self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
     ) -> None:
         super().__init__(settings, url, noise)
-        self._opened: PlayLedger | None = None
+        self._opened: RewardLedger | None = None
         self._entered: set[str] = set()
 
     @property
-    def _ledger(self) -> PlayLedger:
+    def _ledger(self) -> RewardLedger:
         if self._opened is None:
             s: LedgerSettings = self._settings
-            ledger = PlayLedger(
+            ledger = RewardLedger(
                 s.mechanism, self._open_vault(), f"ray-ldp/{s.run}", user_budget=s.user_budget
             )
             ledger.run.confirm(Head(*s.seen))
@@ -76,19 +76,19 @@ class LedgerHost(Host):
         if differing:
             raise ValueError(
                 f"This run was begun with another {' and another '.join(differing)}, which cannot "
-                "change under way: use the same settings, or another run= name (the epsilons of "
+                "change under way: use the same settings, or another run_name= (the epsilons of "
                 "users who are asked in both add up)."
             )
         ledger.run.confirm(Head(*settings.seen))
         return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
 
-    def verdict(self, trial: str) -> Verdict:
+    def record(self, trial: str) -> TrialRecord:
         """What is known of a trial."""
         with self._ledger.run.transaction() as tx:
-            value, mark = tx.play(trial), f"/{trial}"
+            value, mark = tx.evaluation(trial), f"/{trial}"
             vouched = tx.marks_ending(_VOUCHED_FOR, mark)
             n, digest = tx.last_link()
-        return Verdict(
+        return TrialRecord(
             value,
             value is not None or trial in self._entered,
             frozenset(text.removesuffix(mark) for text in vouched),
@@ -135,7 +135,7 @@ class LedgerHost(Host):
     def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, pseudonym, epsilon, delta, release or None) of every play."""
         with self._ledger.run.transaction() as tx:
-            return tx.plays()
+            return tx.evaluations()
 
     # The trials' side -----------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class LedgerHost(Host):
         if user is not None:
             self._ledger.run.mark(_NAMED, "users")
         self._entered.add(trial)
-        public = tuple(sorted(self.verdict(trial).vouched))
+        public = tuple(sorted(self.record(trial).vouched))
         return Admission(self._settings, value, public, self._noise)
 
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:

@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-class Party:
+class PublicState:
     """The public side of one party.
 
     Args:
@@ -46,7 +46,7 @@ class Party:
         self.config, self.domain, self.coins = config, domain, coins
         self.active = ActiveSet.whole(domain, config.discretisation, coins.public % 2**32)
         self.kernel = config.make_kernel(self.active.U.shape[1])
-        self.j, self.played = 1, 0
+        self.j, self.evaluated = 1, 0
         self.T_j = config.length(0, 0)
         self.posterior: SparsePosterior | None = None
         self.level: float | None = None
@@ -61,14 +61,14 @@ class Party:
     @property
     def last(self) -> bool:
         """Whether the open epoch uses up the horizon; then nobody reports (Alg. 1, line 8)."""
-        return self.config.is_last(self.T_j, self.played)
+        return self.config.is_last(self.T_j, self.evaluated)
 
     def length(self, epoch: int) -> int:
         """T of an epoch, counted from 1."""
-        T, played = self.config.length(0, 0), 0
+        T, evaluated = self.config.length(0, 0), 0
         for _ in range(epoch - 1):
-            played += T
-            T = self.config.length(T, played)
+            evaluated += T
+            T = self.config.length(T, evaluated)
         return T
 
     @property
@@ -220,12 +220,12 @@ class Party:
         self.posterior, self.active, self.level = posterior, active, level
         self._forget()
         self.heard.append(broadcast)
-        self.played += self.T_j
-        self.j, self.T_j = self.j + 1, self.config.length(self.T_j, self.played)
+        self.evaluated += self.T_j
+        self.j, self.T_j = self.j + 1, self.config.length(self.T_j, self.evaluated)
 
     def test(self, posterior: SparsePosterior, sigma_max: float | None) -> Test:
         """What decides which points stay."""
-        beta = self.config.width(self.played + self.T_j)
+        beta = self.config.width(self.evaluated + self.T_j)
         if sigma_max is not None:  # eq. 9
             top = float(posterior.mean(self.active.inputs).max())
             return Test(posterior, top - 2 * beta * sigma_max)
@@ -256,10 +256,10 @@ class Party:
 
     def skip(self) -> None:
         """Ends the last epoch, from which nobody learns."""
-        self.played += self.T_j
+        self.evaluated += self.T_j
         self.j, self.T_j = self.j + 1, 0
 
-    def apart(self, coins: Coins) -> Party:
+    def apart(self, coins: Coins) -> PublicState:
         """The same knowledge with other coins, for a party of its own."""
         other = copy.copy(self)
         other.coins, other.heard = coins, list(self.heard)

@@ -14,15 +14,15 @@ from typing import Any
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import NotARewardError, as_reward
-from privbo_plugins.scrub import attempt
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
 from raytune_searchers._channel import Channel, Gone, trial_sender
 from raytune_searchers._trainable import (
     ClosedRewardReportError,
+    Publication,
     Trainable,
-    Turn,
     check_trainable,
     copied,
     keep_private,
@@ -51,7 +51,7 @@ PLAYS = Gone(
         "ends with its driver; then nothing more can be released), or it was never begun: make "
         "the trainable in the driver, with ldp_trainable or with the private method of the very "
         "search that suggests; after a restore, take search = type(search).from_experiment(path) "
-        "and search.private(trainable), or give both the same vault= and run=."
+        "and search.private(trainable), or give both the same vault= and run_name=."
     ),
 )
 """What is said of a ledger of users."""
@@ -116,7 +116,7 @@ class Plays:
     mechanism: LocalMechanism
     user_id: UserOf | None
 
-    def begin(self, config: dict[str, Any]) -> tuple[Turn | None, BaseException | None]:
+    def begin(self, config: dict[str, Any]) -> tuple[Publication | None, BaseException | None]:
         """Begins a trial: (its turn, None), or (None, an error that tells nothing private)."""
         trial = trial_id()
         named, failure = attempt(lambda: self._named(config), lambda _: None)
@@ -129,10 +129,10 @@ class Plays:
         if settings.mechanism != self.mechanism:
             raise VaultError(
                 "This private trainable was made with another mechanism, epsilon or range than "
-                "the run that it found under its name. Give it another run= name."
+                "the run that it found under its name. Give it another run_name=."
             )
         release = functools.partial(_release, channel, admitted, trial, user)
-        turn = Turn(
+        turn = Publication(
             trial,
             settings.metric,
             channel,

@@ -34,12 +34,10 @@ from privbo_plugins.errors import (
 from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.redaction import attempt, withheld
 from privbo_plugins.returned import NotARewardError, as_reward
-from privbo_plugins.scrub import attempt, withheld
-from raytune_searchers._actor import Host, in_worker
 from raytune_searchers._channel import OBJECTS_KNOWN, TRIES, Channel, Reply, trial_sender
-from raytune_searchers._federation import SERVER, Receipt, Status
-from raytune_searchers._lifecycle import merged
+from raytune_searchers._search import merged
 from raytune_searchers._shell import (
     AGENTS,
     DONE,
@@ -50,6 +48,8 @@ from raytune_searchers._shell import (
     Objective,
 )
 from raytune_searchers._space import TuneSpace
+from raytune_searchers.hosts.base import Host, in_worker
+from raytune_searchers.hosts.server import SERVER, Receipt, Status
 
 Array = NDArray[np.float64]
 
@@ -219,7 +219,7 @@ class Member:
     ) -> None:
         self.name, self.link, self._settings = settings.members[agent], link, settings
         public, name = space.public, str(self.name)
-        self.history = AgentHistory(name, public, vault=vault, run=settings.run)
+        self.history = AgentHistory(name, public, vault=vault, run_name=settings.run)
         self._participant = Participant(
             link, public, maximize=settings.maximize, seed=settings.seed
         )

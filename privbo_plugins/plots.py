@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import FINAL, OUTSIDE, START, STEP
+from privbo_plugins.algorithms.protocols import FINAL, OUTSIDE, START, STEP
 from privbo_plugins.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:

@@ -433,7 +433,7 @@ class ApproxDisKernelUCB(_Triggered):
             raise ValueError(f"q must be finite and > 0, got {q}; a large q keeps every play.")
         super().__init__(kernel, U, n_agents, beta=beta, lam=lam, D=D, rng=rng)
         self._q = q
-        self._plays: list[list[int]] = [[] for _ in range(n_agents)]
+        self._evaluations: list[list[int]] = [[] for _ in range(n_agents)]
         self._c, self._b = np.zeros(len(self._U)), np.zeros(len(self._U))
 
     def trigger(self, agent: int) -> float:
@@ -453,7 +453,7 @@ class ApproxDisKernelUCB(_Triggered):
         return _Known(np.zeros(M), np.zeros((M, M)), self._k0)
 
     def _record(self, agent: int, i: int, y: float) -> None:
-        self._plays[agent].append(i)
+        self._evaluations[agent].append(i)
         self._c[i] += 1.0
         self._b[i] += y
 
@@ -472,22 +472,26 @@ class ApproxDisKernelUCB(_Triggered):
 
     def _dictionary(self) -> NystromEmbedding:
         """Step 1, and the server's part of step 2."""
-        kept = [self._kept(np.array(plays, dtype=np.int64)) for plays in self._plays]
+        kept = [
+            self._kept(np.array(evaluations, dtype=np.int64)) for evaluations in self._evaluations
+        ]
         self.communication.up += sum(len(points) for points in kept) * self.d
         union = np.unique(np.concatenate(kept))
         return NystromEmbedding(self._kernel.k, self._U[union], self._k0[union])
 
-    def _kept(self, plays: IntArray) -> IntArray:
+    def _kept(self, evaluations: IntArray) -> IntArray:
         """An agent's distinct points, by one coin a play."""
-        return np.unique(plays[self._rng.random(len(plays)) < self._q * self._leverage[plays]])
+        return np.unique(
+            evaluations[self._rng.random(len(evaluations)) < self._q * self._leverage[evaluations]]
+        )
 
 
 def _embedded(Z: Array, c: Array, b: Array, k0: Array, lam: float) -> _Known:
     """Eq. 5 and 6 for the sums of all agents' statistics, k0 the prior variances (M,)."""
-    played = np.flatnonzero(c)
-    z = Z[played]
+    evaluated = np.flatnonzero(c)
+    z = Z[evaluated]
     # Candidates repeat: the sums over plays are sums over candidates, weighted by c.
-    L = scipy.linalg.cholesky(lam * np.eye(Z.shape[1]) + (z.T * c[played]) @ z, lower=True)
+    L = scipy.linalg.cholesky(lam * np.eye(Z.shape[1]) + (z.T * c[evaluated]) @ z, lower=True)
     X = scipy.linalg.solve_triangular(L, Z.T, lower=True)
-    mu = X.T @ scipy.linalg.solve_triangular(L, z.T @ b[played], lower=True)
+    mu = X.T @ scipy.linalg.solve_triangular(L, z.T @ b[evaluated], lower=True)
     return _Known(mu, lam * (X.T @ X), np.maximum(k0 - (Z * Z).sum(1), 0.0))

@@ -21,8 +21,8 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
-from raytune_searchers._actor import UNSEEN, Host
 from raytune_searchers._channel import Gone
+from raytune_searchers.hosts.base import UNSEEN, Host
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class ServerHost(Host):
                 deadline=s.deadline,
                 hold=s.hold,
                 vault=self._url,
-                run=s.run,
+                run_name=s.run,
                 noise=self._noise,
             )
             server.run.confirm(Head(*s.seen))
@@ -169,7 +169,7 @@ class ServerHost(Host):
         if differing:
             raise ValueError(
                 f"This federation was begun with other {' and other '.join(differing)}, which "
-                "cannot change under way: use the same settings, or another run= name (on the "
+                "cannot change under way: use the same settings, or another run_name= (on the "
                 "same agents its loss adds to this one's)."
             )
         server.run.confirm(Head(*settings.seen))

@@ -89,7 +89,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Play:
+class Evaluation:
     """One user's turn.
 
     Attributes:
@@ -208,12 +208,12 @@ class RewardAlgorithm(Algorithm, Protocol):
     """Ask/tell over rewards; see :mod:`privbo_plugins.algorithms.ldp_gp_ucb`."""
 
     def ask(
-        self, key: int, pending: Sequence[Play] = (), *, may_wait: bool = False
-    ) -> Play | None:
+        self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
+    ) -> Evaluation | None:
         """The next play while others are pending; None to wait for them."""
         ...
 
-    def tell(self, play: Play, value: float) -> None:
+    def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns one value."""
         ...
 

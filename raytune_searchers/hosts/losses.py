@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.base import CentralConfig
+from privbo_plugins.algorithms.protocols import CentralConfig
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import Vault
-from raytune_searchers._actor import UNSEEN, Host
-from raytune_searchers._channel import LOSSES, Entry, LossChannel, Verdict
+from raytune_searchers._channel import LOSSES, Entry, LossChannel, TrialRecord
+from raytune_searchers.hosts.base import UNSEEN, Host
 
 Array = NDArray[np.float64]
 
@@ -117,7 +117,7 @@ class VaultHost(Host):
         if differing:
             raise ValueError(
                 f"This run was begun with another {' and another '.join(differing)}. A budget "
-                "cannot change under way: use the same settings, or another run= name (on the "
+                "cannot change under way: use the same settings, or another run_name= (on the "
                 "same records its mu adds to this one's: squares add up)."
             )
         session.run.confirm(Head(*settings.seen))
@@ -147,11 +147,11 @@ class VaultHost(Host):
         """Enters a trial at a point that the driver chose."""
         self._session.place(trial, x)
 
-    def verdict(self, trial: str) -> Verdict:
+    def record(self, trial: str) -> TrialRecord:
         """What is known of a trial."""
         session = self._session
         head = session.head()
-        return Verdict(
+        return TrialRecord(
             session.published_value(trial),
             session.entered(trial),
             session.vouched_of(trial),
@@ -223,7 +223,7 @@ class VaultHost(Host):
         value, x = self._session.enter(trial)
         if value is None:
             self._session.charge_training(f"{trial}/{attempt}")
-        public = sorted(self.verdict(trial).vouched)
+        public = sorted(self.record(trial).vouched)
         return Entry(self._settings.metric, self._settings.choices, value, x, tuple(public))
 
     def vouch(self, operation: str, trial: str) -> None:

@@ -1,4 +1,4 @@
-"""The crowd's mean as a prior: dense formulas, and federations drawn from that prior.
+"""The population's mean as a prior: dense formulas, and federations drawn from that prior.
 
 Everything is seeded, so nothing is random. Bounds of Monte-Carlo estimates are five of their
 standard deviations, unless a test says more.
@@ -21,19 +21,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulation import simulate
 from privbo_plugins.algorithms.dp_fts_de import (
     Agent,
     Broadcast,
-    CrowdPrior,
     FederationConfig,
+    PopulationPrior,
     SharedModel,
-    crowd,
     make_model,
+    population,
 )
-from privbo_plugins.algorithms.dp_fts_de.crowd import Belief, CrowdModel, Shared
+from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel, Shared
 from privbo_plugins.federation import Alone, FederatedServer
 from privbo_plugins.federation.shared import shared_model
-from privbo_plugins.federation.simulation import simulate
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.worker import PATIENCE, script
@@ -41,8 +41,8 @@ from tests.worker import PATIENCE, script
 from .helpers import cube
 from .scenes import fingerprint
 
-PRIOR = CrowdPrior()
-SURE = CrowdPrior(
+PRIOR = PopulationPrior()
+SURE = PopulationPrior(
     level=0.4, level_sd=0.1, shared_lengthscale=0.5, shared_sd=0.2, own_lengthscale=0.2,
     own_sd=0.1, noise_sd=0.05, doubt=0.0,
 )  # fmt: skip
@@ -57,9 +57,9 @@ def config_of(**changed: Any) -> FederationConfig:
     return FederationConfig(**{**given, **changed})
 
 
-def fresh_of(space: Space, **changed: Any) -> CrowdModel:
+def fresh_of(space: Space, **changed: Any) -> PopulationModel:
     model = make_model(config_of(**changed), space)
-    assert isinstance(model, CrowdModel)
+    assert isinstance(model, PopulationModel)
     return model
 
 
@@ -67,9 +67,9 @@ _KEPT: dict[str, SharedModel] = {}
 """Models keep public things only, so that tests may share them."""
 
 
-def model_of(space: Space, **changed: Any) -> CrowdModel:
+def model_of(space: Space, **changed: Any) -> PopulationModel:
     model = kept(space, config_of(**changed))
-    assert isinstance(model, CrowdModel)
+    assert isinstance(model, PopulationModel)
     return model
 
 
@@ -106,11 +106,11 @@ def squared_exponential(A: np.ndarray, B: np.ndarray, sd: float, length: float) 
     return K
 
 
-def k_shared(prior: CrowdPrior, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+def k_shared(prior: PopulationPrior, A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return squared_exponential(A, B, prior.shared_sd, prior.shared_lengthscale)
 
 
-def k_own(prior: CrowdPrior, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+def k_own(prior: PopulationPrior, A: np.ndarray, B: np.ndarray) -> np.ndarray:
     own = squared_exponential(A, B, prior.own_sd, prior.own_lengthscale)
     return np.asarray(own + prior.level_sd**2)
 
@@ -131,7 +131,7 @@ def mean_after(belief: Belief, A: np.ndarray, told: Sequence[Broadcast]) -> np.n
 
 
 def optimistic(
-    model: CrowdModel, X: np.ndarray, y: np.ndarray, told: Sequence[Broadcast], at: np.ndarray
+    model: PopulationModel, X: np.ndarray, y: np.ndarray, told: Sequence[Broadcast], at: np.ndarray
 ) -> np.ndarray:
     """Dense GP-UCB at points (a, D); minus infinity where the agent was."""
     belief, s2 = model.belief(len(told)), model.config.prior.noise_sd**2
@@ -324,7 +324,7 @@ class Drawn:
 
     points = np.arange(21.0)[:, None] / 20
 
-    def __init__(self, prior: CrowdPrior, runs: int, seed: int = 0) -> None:
+    def __init__(self, prior: PopulationPrior, runs: int, seed: int = 0) -> None:
         self.prior, self.rng = prior, np.random.default_rng(seed)
         own = squared_exponential(self.points, self.points, prior.own_sd, prior.own_lengthscale)
         self._own = np.linalg.cholesky(own + 1e-12 * np.eye(21))
@@ -384,7 +384,7 @@ def test_the_decoder_is_the_best_linear_predictor(
 
     Averages over designs have their own error, at most 2 % here (1500 designs instead of 64).
     """
-    monkeypatch.setattr(crowd, "_DESIGNS", 1500)
+    monkeypatch.setattr(population, "_DESIGNS", 1500)
     R, M = 3000, 9
     first = Belief(SURE, LINE, M, seed=0)
     noise = z / (q * N)
@@ -412,7 +412,7 @@ def test_the_decoder_is_the_best_linear_predictor(
 
 
 def follow(
-    prior: CrowdPrior, M: int, rounds: Sequence[int], *, R: int, N: int, z: float, same: bool
+    prior: PopulationPrior, M: int, rounds: Sequence[int], *, R: int, N: int, z: float, same: bool
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """What is left of m after each round, and what the belief says: mean squares, shape (21,).
 
@@ -447,7 +447,7 @@ def test_a_second_round_of_other_agents(monkeypatch: pytest.MonkeyPatch) -> None
 
     Averages over 1500 designs have an error of about 2 %, of which there are two here.
     """
-    monkeypatch.setattr(crowd, "_DESIGNS", 1500)
+    monkeypatch.setattr(population, "_DESIGNS", 1500)
     left, said = follow(SURE, 9, (2, 3), R=3000, N=8, z=0.5, same=False)
     for one, two in zip(left, said, strict=True):
         assert np.abs(one / two - 1).max() < 5 * math.sqrt(2 / 3000) + 0.04
@@ -457,7 +457,7 @@ def test_a_second_round_of_other_agents(monkeypatch: pytest.MonkeyPatch) -> None
 def test_as_many_designs_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them make the decoder at most 3 % better, and what it says is true within 20 %."""
     left, said = follow(SURE, 9, (2,), R=3000, N=8, z=0.5, same=False)
-    monkeypatch.setattr(crowd, "_DESIGNS", 1500)
+    monkeypatch.setattr(population, "_DESIGNS", 1500)
     best, _ = follow(SURE, 9, (2,), R=3000, N=8, z=0.5, same=False)
     assert left[0].mean() < 1.03 * best[0].mean()
     assert np.abs(left[0] / said[0] - 1).max() < 0.2
@@ -654,7 +654,7 @@ DESCRIBED = {
 @pytest.mark.parametrize("space", DESCRIBED.values(), ids=DESCRIBED.keys())
 @pytest.mark.parametrize("crowd_", ["prior", "explore"])
 def test_a_described_space_gives_the_same_model(space: Space, crowd_: str) -> None:
-    config = config_of(crowd=crowd_)
+    config = config_of(population=crowd_)
     described = json.loads(json.dumps(space.to_dict()))
     one, two = make_model(config, space), make_model(config, Space.from_dict(described))
     assert [one.clipping_norm(t) for t in (1, 2)] == [two.clipping_norm(t) for t in (1, 2)]
@@ -666,7 +666,7 @@ def test_a_described_space_gives_the_same_model(space: Space, crowd_: str) -> No
             for model in (one, two)
         ]
         assert results[0] == results[1]
-    if isinstance(one, CrowdModel) and isinstance(two, CrowdModel):
+    if isinstance(one, PopulationModel) and isinstance(two, PopulationModel):
         assert fingerprint(one.belief(2)) == fingerprint(two.belief(2))
 
 
@@ -745,7 +745,7 @@ EXTREME = [math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324, 0.0, -0.25]
 
 
 def make(kind: str, space: Space, **changed: Any) -> SharedModel:
-    return kept(space, config_of(crowd=kind, value_range=(-1.0, 1.0), **changed))
+    return kept(space, config_of(population=kind, value_range=(-1.0, 1.0), **changed))
 
 
 @each_model
@@ -888,38 +888,40 @@ def test_another_process_is_the_same_agent(kind: str, space: Space) -> None:
 @each_model
 def test_settings_travel_in_json(kind: str, settings_: dict[str, Any]) -> None:
     for config in (
-        config_of(crowd=kind, **settings_),
-        config_of(crowd=kind, prior=SURE, beta=0.7, n_features=5, clipping_norm=2, **settings_),
+        config_of(population=kind, **settings_),
+        config_of(
+            population=kind, prior=SURE, beta=0.7, n_features=5, clipping_norm=2, **settings_
+        ),
     ):
         again = FederationConfig.from_dict(json.loads(json.dumps(config.to_dict())))
         assert again == config
-        assert isinstance(again.prior, CrowdPrior)
+        assert isinstance(again.prior, PopulationPrior)
         assert again.noise_multiplier == config.noise_multiplier
 
 
 # Assumptions -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(CrowdPrior)])
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(PopulationPrior)])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "0.1", 1e7, -1e7])
 def test_senseless_assumptions_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
-        CrowdPrior(**{field: value})
+        PopulationPrior(**{field: value})
 
 
 @pytest.mark.parametrize("field", ["level_sd", "shared_sd", "own_sd", "noise_sd"])
 def test_a_standard_deviation_is_positive(field: str) -> None:
     for value in (0.0, -0.1, 1e-7):
         with pytest.raises(ValueError, match=field):
-            CrowdPrior(**{field: value})
-    assert CrowdPrior(doubt=0).doubt == 0
+            PopulationPrior(**{field: value})
+    assert PopulationPrior(doubt=0).doubt == 0
     for doubt in (1.0, -0.01):
         with pytest.raises(ValueError, match="doubt"):
-            CrowdPrior(doubt=doubt)
+            PopulationPrior(doubt=doubt)
 
 
 @pytest.mark.parametrize(
-    "changed", [{"beta": 0.0}, {"beta": math.nan}, {"crowd": "other"}, {"n_regions": 2}]
+    "changed", [{"beta": 0.0}, {"beta": math.nan}, {"population": "other"}, {"n_regions": 2}]
 )
 def test_senseless_settings_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changed))):
@@ -939,7 +941,7 @@ def test_senseless_settings_are_refused(changed: dict[str, Any]) -> None:
     z=st.sampled_from([0.0, 0.5, 50.0]),
 )
 def test_any_sensible_prior_works(z: float, **assumed: float) -> None:
-    model = fresh_of(LINE, prior=CrowdPrior(**assumed), z=z, n_features=9)
+    model = fresh_of(LINE, prior=PopulationPrior(**assumed), z=z, n_features=9)
     X, y = history(LINE, 8)
     received = broadcasts_of(model, 3)
     assert np.isfinite(model.message(X, y, received, np.random.default_rng(0))).all()

@@ -1,4 +1,4 @@
-"""What a broadcast tells an agent: the crowd's mean function as a prior for its own.
+"""What a broadcast tells an agent: the population's mean function as a prior for its own.
 
 The published algorithm broadcasts a hundred random weights and lets agents maximise them; the
 noise of a private release is then many times larger than what is shared. Here agents send a
@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
-from privbo_plugins.algorithms.dp_fts_de.prior import CrowdPrior
+from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.algorithms.search import argmax, maximiser
 from privbo_plugins.models.kernels import RBF
@@ -71,7 +71,7 @@ class Shared:
         seed: Public.
     """
 
-    def __init__(self, prior: CrowdPrior, space: Space, seed: int) -> None:
+    def __init__(self, prior: PopulationPrior, space: Space, seed: int) -> None:
         self._s2, self._kernel = prior.shared_sd**2, RBF(prior.shared_lengthscale)
         self._points = space.embed(space.spread(_INDUCING, seed))
         values, vectors = np.linalg.eigh(self._kernel.k(self._points, self._points))
@@ -99,7 +99,7 @@ class Belief:
         seed: Public.
     """
 
-    def __init__(self, prior: CrowdPrior, space: Space, M: int, seed: int) -> None:
+    def __init__(self, prior: PopulationPrior, space: Space, M: int, seed: int) -> None:
         self.prior, self.space, self.seed = prior, space, seed
         self.shared = Shared(prior, space, seed)
         self.L = space.embed(space.spread(M, seed))
@@ -198,8 +198,8 @@ class Belief:
         return later
 
 
-class CrowdModel(SharedModel):
-    """The default: the crowd's mean function as a prior, then the largest optimistic value.
+class PopulationModel(SharedModel):
+    """The default: the population's mean function as a prior, then the largest optimistic value.
 
     Args:
         config: Public settings.

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.errors import SET_BACK, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.scrub import own_error
+from privbo_plugins.redaction import own_error
 from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import (
@@ -310,7 +310,7 @@ def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
     except ValueError:
         raise VaultError(
             f"A vault for the run {settings.run!r} is alive in this cluster, begun by another "
-            "process. Give this search another run= name, or a vault in a database if both shall "
+            "process. Give this search another run_name=, or a vault in a database if both shall "
             "share one ledger."
         ) from None
 
