@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from optuna.distributions import BaseDistribution
 
@@ -11,7 +11,7 @@ from optuna_samplers._base import PrivateSampler
 from optuna_samplers._settings import RunSettings
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan
 from privbo_plugins.algorithms.dp_gibo.config import PUBLISHED
-from privbo_plugins.settings import named, part, settings, takes
+from privbo_plugins.settings import Published, named, part, settings, takes
 
 
 @settings(eq=False)
@@ -19,12 +19,14 @@ class DPGIBOSettings(RunSettings, GIBOConfig):
     """The sampler's keywords."""
 
 
-class DPGIBOSampler(PrivateSampler):
+class DPGIBOSampler(Published, PrivateSampler):
     """Tunes on secret validation records with Gaussian differential privacy.
 
     The objective returns one value per validation record; what the study stores of it is
     mu-GDP for these records (replace-one). Source: Sopa et al., *Scalable Differentially Private
     Bayesian Optimization*, Algorithm 1. ``recommend`` gives theta_T, not the best noisy trial.
+    ``paper(mu)`` makes it as published: random start, no start points, no released values (what
+    is shown is zeros), no centring, B = 3, T = 25, AdaGrad on coordinates.
 
     {settings}
 
@@ -45,6 +47,8 @@ class DPGIBOSampler(PrivateSampler):
         True
     """
 
+    _PUBLISHED = PUBLISHED
+
     @takes(DPGIBOSettings)
     def __init__(self, given: DPGIBOSettings) -> None:
         super().__init__(part(given, GIBOConfig), **named(given, RunSettings))
@@ -53,16 +57,3 @@ class DPGIBOSampler(PrivateSampler):
 
         def plan(self, search_space: Mapping[str, BaseDistribution], n_records: int) -> Plan:
             """As for the base; the plan is DP-GIBO's own."""
-
-    @classmethod
-    def paper(cls, mu: float, **changes: Any) -> Self:
-        """Algorithm 1 as published, for comparisons.
-
-        Random start, no start points, no released values (the study shows zeros), no centring,
-        B = 3, T = 25, AdaGrad on coordinates.
-
-        Args:
-            mu: Total Gaussian DP parameter.
-            **changes: Settings that differ, or that the paper says nothing of, as for the class.
-        """
-        return cls(mu, **(PUBLISHED | changes))

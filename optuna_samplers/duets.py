@@ -40,12 +40,12 @@ from optuna_samplers._transcript import StudyState
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS
 from privbo_plugins.algorithms.duets.algorithm import Slot
 from privbo_plugins.algorithms.duets.coins import SECRET
-from privbo_plugins.algorithms.duets.config import DUETSSettings
+from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.plots import plot_active_set, plot_communication
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.settings import named, setting, settings, takes
+from privbo_plugins.settings import Published, named, setting, settings, takes
 from privbo_plugins.spaces import Space
 
 CLAIM_ATTR = "privbo:claim"
@@ -89,7 +89,7 @@ class _Settings(RewardRunSettings, OptionalRewardPrivacy, DUETSSettings):
     )
 
 
-class DUETSSampler(RewardSampler):
+class DUETSSampler(Published, RewardSampler):
     """Distributed tuning: N agents share one objective and send few numbers.
 
     One study serves all agents: its parallel workers (threads, or processes on one storage) take
@@ -130,6 +130,8 @@ class DUETSSampler(RewardSampler):
         >>> study.trials[3].user_attrs["privbo:agent"], study.trials[3].user_attrs["privbo:epoch"]
         (0, 1)
     """
+
+    _PUBLISHED = PUBLISHED
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from optuna_samplers._rewards import RewardSampler
 from optuna_samplers._settings import RewardRunSettings
 from privbo_plugins.algorithms.ldp_gp_ucb.config import (
+    PUBLISHED,
+    PUBLISHED_NYSTROM,
     ATAGPUCBSettings,
     GPUCBSettings,
     MoMAGPUCBSettings,
@@ -12,7 +14,7 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     UCBConfig,
 )
 from privbo_plugins.privacy.local import AsPublished, RewardPrivacy
-from privbo_plugins.settings import named, settings, takes
+from privbo_plugins.settings import Published, named, settings, takes
 
 
 @settings(eq=False)
@@ -57,7 +59,7 @@ class _TGPUCBSettings(RewardRunSettings, TGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPTGPUCBSampler`."""
 
 
-class LDPTGPUCBSampler(RewardSampler):
+class LDPTGPUCBSampler(Published, RewardSampler):
     """Truncates each privatised reward once, at a point that grows with ln t.
 
     The simplest of the three published algorithms, faithful to the paper.
@@ -70,6 +72,8 @@ class LDPTGPUCBSampler(RewardSampler):
     Raises:
         ValueError: For every argument outside its range.
     """
+
+    _PUBLISHED = PUBLISHED
 
     @takes(_TGPUCBSettings)
     def __init__(self, given: _TGPUCBSettings) -> None:
@@ -85,7 +89,7 @@ class _ATAGPUCBSettings(RewardRunSettings, ATAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPATAGPUCBSampler`."""
 
 
-class LDPATAGPUCBSampler(RewardSampler):
+class LDPATAGPUCBSampler(Published, RewardSampler):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
     Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
@@ -98,6 +102,8 @@ class LDPATAGPUCBSampler(RewardSampler):
     Raises:
         ValueError: For every argument outside its range.
     """
+
+    _PUBLISHED = PUBLISHED_NYSTROM
 
     @takes(_ATAGPUCBSettings)
     def __init__(self, given: _ATAGPUCBSettings) -> None:
@@ -113,7 +119,7 @@ class _MoMAGPUCBSettings(RewardRunSettings, MoMAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPMoMAGPUCBSampler`."""
 
 
-class LDPMoMAGPUCBSampler(RewardSampler):
+class LDPMoMAGPUCBSampler(Published, RewardSampler):
     """Plays each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
@@ -126,6 +132,8 @@ class LDPMoMAGPUCBSampler(RewardSampler):
     Raises:
         ValueError: For every argument outside its range.
     """
+
+    _PUBLISHED = PUBLISHED_NYSTROM
 
     @takes(_MoMAGPUCBSettings)
     def __init__(self, given: _MoMAGPUCBSettings) -> None:

@@ -31,11 +31,11 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsSettings
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
-from privbo_plugins.settings import setting, settings, takes
+from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class _Settings(RowsSettings):
     )
 
 
-class POGPUCBSampler(TranscriptSampler):
+class POGPUCBSampler(Published, TranscriptSampler):
     """GP-UCB over the rows of a table that a curator has released.
 
     The objective suggests one parameter that matters, the number of a row:
@@ -112,6 +112,8 @@ class POGPUCBSampler(TranscriptSampler):
         >>> list(sampler.recommend(study))
         ['row']
     """
+
+    _PUBLISHED = PUBLISHED
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:

@@ -30,8 +30,19 @@ import functools
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast, dataclass_transform, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    overload,
+)
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -258,6 +269,64 @@ def formerly(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return called
 
     return decorated
+
+
+class Published:
+    """A class that can be made as its paper publishes it."""
+
+    _PUBLISHED: ClassVar[Mapping[str, Any]]
+
+    @classmethod
+    def paper(cls, *args: Any, **changes: Any) -> Self:
+        """The algorithm as its paper publishes it, for comparisons.
+
+        Args:
+            *args: As for the class.
+            **changes: Settings that differ, or that the paper says nothing of, as for the class.
+        """
+        return cls(*args, **{**cls._PUBLISHED, **changes})
+
+
+class FormerProperty(Generic[C]):
+    """What a method returns that was a property, until everybody calls it.
+
+    Args:
+        value: What it returns.
+        name: Of the method, for warnings.
+    """
+
+    def __init__(self, value: C, name: str) -> None:
+        self._value, self._name = value, name
+
+    def __call__(self) -> C:
+        """The value."""
+        return self._value
+
+    def _without_call(self) -> C:
+        warnings.warn(
+            f"{self._name} is a method now: write {self._name}(); without the call it works until "
+            "the next release.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._without_call())
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._without_call() == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(cast(Sized, self._without_call()))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(cast(Iterable[Any], self._without_call()))
+
+    def __getitem__(self, index: Any) -> Any:
+        return cast(Any, self._without_call())[index]
 
 
 # What people read --------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import History, write_report
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.settings import named, setting, settings, takes
+from privbo_plugins.settings import FormerProperty, named, setting, settings, takes
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
@@ -276,9 +276,9 @@ class PrivateSearch(HostedSearch):
         return self._checked_report(results)["guarantee"]  # type: ignore[no-any-return]
 
     @property
-    def finished(self) -> bool:
-        """Whether the plan is used up."""
-        return bool(self._report()["finished"])
+    def finished(self) -> FormerProperty[bool]:
+        """``finished()``: whether the plan is used up."""
+        return FormerProperty(bool(self._report()["finished"]), "finished")
 
     def history(self) -> History:
         """What the run has published, for :mod:`privbo_plugins.plots`."""

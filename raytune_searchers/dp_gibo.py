@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.config import PUBLISHED
-from privbo_plugins.settings import named, part, settings, takes
+from privbo_plugins.settings import Published, named, part, settings, takes
 from raytune_searchers._base import PrivateRunSettings, PrivateSearch
 
 
@@ -15,12 +13,14 @@ class DPGIBOSettings(PrivateRunSettings, GIBOConfig):
     """The searcher's keywords."""
 
 
-class DPGIBOSearch(PrivateSearch):
+class DPGIBOSearch(Published, PrivateSearch):
     """Tunes on secret validation records with Gaussian differential privacy.
 
     The trainable returns one value per validation record; what Tune stores and shows of it is
     mu-GDP for these records (replace-one). Source: Sopa et al., *Scalable Differentially Private
     Bayesian Optimization*, Algorithm 1. ``recommend`` gives theta_T, not the best noisy trial.
+    ``paper(mu)`` makes it as published: random start, no start points, no released values (what
+    is shown is zeros), no centring, B = 3, T = 25, AdaGrad on coordinates.
 
     {settings}
 
@@ -40,19 +40,8 @@ class DPGIBOSearch(PrivateSearch):
         >>> # ).fit()
     """
 
+    _PUBLISHED = PUBLISHED
+
     @takes(DPGIBOSettings)
     def __init__(self, given: DPGIBOSettings) -> None:
         super().__init__(part(given, GIBOConfig), **named(given, PrivateRunSettings))
-
-    @classmethod
-    def paper(cls, mu: float, **changes: Any) -> Self:
-        """Algorithm 1 as published, for comparisons.
-
-        Random start, no start points, no released values (Tune shows zeros), no centring, B = 3,
-        T = 25, AdaGrad on coordinates.
-
-        Args:
-            mu: Total Gaussian DP parameter.
-            **changes: Settings that differ, or that the paper says nothing of, as for the class.
-        """
-        return cls(mu, **(PUBLISHED | changes))

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS
 from privbo_plugins.algorithms.duets.algorithm import Epoch
-from privbo_plugins.algorithms.duets.config import DUETSSettings
+from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.settings import named, setting, settings, takes
+from privbo_plugins.settings import FormerProperty, Published, named, setting, settings, takes
 from raytune_searchers._channel import TrialRecord
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
@@ -45,7 +45,7 @@ class _Settings(RewardSearchSettings, OptionalRewardPrivacy, DUETSSettings):
     )
 
 
-class DUETSSearch(RewardSearch):
+class DUETSSearch(Published, RewardSearch):
     """Many workers that share one objective and send each other little.
 
     N agents explore by epochs: each plays points that its coin draws uniformly from what is left
@@ -83,6 +83,8 @@ class DUETSSearch(RewardSearch):
         >>> # ).fit()
         >>> # search.recommend(), search.summary()["active_share"]
     """
+
+    _PUBLISHED = PUBLISHED
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
@@ -230,9 +232,10 @@ class DUETSSearch(RewardSearch):
         return cast(DUETS, self._learned(self._space))
 
     @property
-    def history(self) -> list[Epoch]:
-        """What each epoch has led to: its inducing set, what is left, numbers sent."""
-        return [] if self._space is None else list(self._duets().history)
+    def history(self) -> FormerProperty[list[Epoch]]:
+        """``history()``: what each epoch has led to: inducing set, what is left, numbers sent."""
+        found = [] if self._space is None else list(self._duets().history)
+        return FormerProperty(found, "history")
 
     def summary(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: open epoch, share of the space left, numbers sent.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import (
+    PUBLISHED,
+    PUBLISHED_NYSTROM,
     ATAGPUCBSettings,
     GPUCBSettings,
     MoMAGPUCBSettings,
@@ -10,7 +12,7 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     UCBConfig,
 )
 from privbo_plugins.privacy.local import AsPublished, RewardPrivacy
-from privbo_plugins.settings import named, settings, takes
+from privbo_plugins.settings import Published, named, settings, takes
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
 
@@ -59,7 +61,7 @@ class _TGPUCBSettings(RewardSearchSettings, TGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPTGPUCBSearch`."""
 
 
-class LDPTGPUCBSearch(RewardSearch):
+class LDPTGPUCBSearch(Published, RewardSearch):
     """Truncates each privatised reward once, at a point that grows with ln t.
 
     The simplest of the three published algorithms, faithful to the paper.
@@ -73,6 +75,8 @@ class LDPTGPUCBSearch(RewardSearch):
         ValueError: For every argument outside its range.
         VaultError: If the vault's database cannot be opened for writing.
     """
+
+    _PUBLISHED = PUBLISHED
 
     @takes(_TGPUCBSettings)
     def __init__(self, given: _TGPUCBSettings) -> None:
@@ -88,7 +92,7 @@ class _ATAGPUCBSettings(RewardSearchSettings, ATAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPATAGPUCBSearch`."""
 
 
-class LDPATAGPUCBSearch(RewardSearch):
+class LDPATAGPUCBSearch(Published, RewardSearch):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
     Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
@@ -102,6 +106,8 @@ class LDPATAGPUCBSearch(RewardSearch):
         ValueError: For every argument outside its range.
         VaultError: If the vault's database cannot be opened for writing.
     """
+
+    _PUBLISHED = PUBLISHED_NYSTROM
 
     @takes(_ATAGPUCBSettings)
     def __init__(self, given: _ATAGPUCBSettings) -> None:
@@ -117,7 +123,7 @@ class _MoMAGPUCBSettings(RewardSearchSettings, MoMAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPMoMAGPUCBSearch`."""
 
 
-class LDPMoMAGPUCBSearch(RewardSearch):
+class LDPMoMAGPUCBSearch(Published, RewardSearch):
     """Plays each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
@@ -131,6 +137,8 @@ class LDPMoMAGPUCBSearch(RewardSearch):
         ValueError: For every argument outside its range.
         VaultError: If the vault's database cannot be opened for writing.
     """
+
+    _PUBLISHED = PUBLISHED_NYSTROM
 
     @takes(_MoMAGPUCBSettings)
     def __init__(self, given: _MoMAGPUCBSettings) -> None:

@@ -28,11 +28,11 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsSettings
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
-from privbo_plugins.settings import named, setting, settings, takes
+from privbo_plugins.settings import Published, named, setting, settings, takes
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import TuneSettings
@@ -112,7 +112,7 @@ class _Settings(TuneSettings, RowsSettings):
     seed: int | None = setting("Drives start-up rows and ties.", default=None)
 
 
-class POGPUCBSearch(TuneSearch):
+class POGPUCBSearch(Published, TuneSearch):
     """Looks for the best row of a table whose rows it never sees, only their noisy images.
 
     Every trial gets the config ``{"row": i}``, with the constants of the Tuner's ``param_space``,
@@ -173,6 +173,8 @@ class POGPUCBSearch(TuneSearch):
         "_config",
         "_model",
     )
+
+    _PUBLISHED = PUBLISHED
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:

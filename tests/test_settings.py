@@ -16,7 +16,16 @@ from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
-from privbo_plugins.settings import again, formerly, named, part, setting, settings, takes
+from privbo_plugins.settings import (
+    FormerProperty,
+    again,
+    formerly,
+    named,
+    part,
+    setting,
+    settings,
+    takes,
+)
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import raytune_searchers
@@ -276,3 +285,47 @@ def test_a_function_that_is_called_by_present_names_warns_of_nothing() -> None:
     assert twice(new=2) == twice(2) == 4
     with pytest.warns(DeprecationWarning, match=r"old= of .*twice is called new="):
         assert twice(old=3) == 6  # type: ignore[call-arg]
+
+
+# What a paper publishes, and what was a property ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "expected"),
+    [
+        ("DPGIBO", (1.0,), {"n_steps": 25, "clipping_norm": 3.0, "centring": False}),
+        ("LDPTGPUCB", (1.0,), {"constants": "theorem"}),
+        ("LDPATAGPUCB", (1.0,), {"constants": "theorem", "dictionary": "paper"}),
+        ("LDPMoMAGPUCB", (1.0,), {"constants": "theorem", "dictionary": "paper"}),
+        ("DUETS", (4,), {"epochs": "paper", "trimming": "paper", "coins": "private"}),
+        ("POGPUCB", ([[0.0], [1.0]],), {"correction": "none", "beta_scale": 1.0}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_paper_makes_both_hosts_classes_as_published(
+    name: str, args: tuple[Any, ...], expected: dict[str, Any]
+) -> None:
+    needed: dict[str, Any] = {"bound": 1.0} if name.startswith("LDP") else {}
+    needed = {"n_trials": 40} if name == "DUETS" else needed
+    for cls in (
+        getattr(optuna_samplers, f"{name}Sampler"),
+        getattr(raytune_searchers, f"{name}Search"),
+    ):
+        made = cls.paper(*args, **needed)
+        settled = vars(made._config)
+        assert {key: settled[key] for key in expected} == expected
+        first, value = next(iter(expected.items()))
+        changed = {"n_steps": 7, "constants": "order", "epochs": "doubling",
+                   "correction": "kernel"}[first]  # fmt: skip
+        assert vars(cls.paper(*args, **needed, **{first: changed})._config)[first] == changed
+        assert changed != value
+
+
+def test_what_was_a_property_still_reads_as_one_with_a_warning() -> None:
+    yes, many = FormerProperty(True, "finished"), FormerProperty([3, 4], "history")
+    assert yes() is True
+    assert many() == [3, 4]
+    with pytest.warns(DeprecationWarning, match=r"finished is a method now: write finished\(\)"):
+        assert yes
+    with pytest.warns(DeprecationWarning, match="history is a method now"):
+        assert (many == [3, 4], len(many), many[1], list(many)) == (True, 2, 4, [3, 4])

@@ -98,7 +98,7 @@ def known(search: DUETSSearch) -> tuple[Any, ...]:
         duets.public_state.active.digest,
         duets.communication.to_dict(),
         duets.open_slots(),
-        search.history,
+        search.history(),
     )
 
 
@@ -164,7 +164,7 @@ def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objectiv
     assert search._duets().state_dict() == alone.state_dict()
     assert known(search)[1] == alone.public_state.active.digest
     assert search.summary() == alone.summary()
-    assert search.history == alone.history
+    assert search.history() == alone.history
     assert json.loads(json.dumps(search.summary()))["agents"] == 4
     best = search.recommend()
     assert search.recommend(space) == best
@@ -559,7 +559,7 @@ def test_tags_say_what_a_trial_is_and_nothing_else_changes(tmp_path: Path) -> No
     assert config_of(search, "spare")[TAG] == spare  # as it was when the trial began
     tag = config_of(search, "u")[TAG]
     assert json.loads(json.dumps(tag)) == tag
-    last = search.history[-1]
+    last = search.history()[-1]
     assert tag == {"agent": 0, "epoch": 2, "active_share": last.share, "reals": last.per_agent}
     assert tag["reals"] > 0
     again = restored(search, tmp_path)
@@ -592,7 +592,7 @@ def test_a_space_with_the_tags_name_is_refused() -> None:
 
 def test_before_the_space_is_known_there_is_nothing_to_show() -> None:
     search = search_of(space=None)
-    assert search.history == []
+    assert search.history() == []
     with pytest.raises(ValueError, match="no space"):
         search.summary()
     search.set_search_properties(None, None, dict(SPACE))
@@ -677,7 +677,7 @@ def check_search(search: DUETSSearch, configs: list[dict[str, Any]]) -> None:
     tags = [config[TAG] for config in configs]
     assert sum(draws(search).values()) == sum("agent" in tag for tag in tags)
     assert {draw[0] for draw in draws(search)} == {1, 2, 3}
-    assert [epoch.length for epoch in search.history] == [2, 4]
+    assert [epoch.length for epoch in search.history()] == [2, 4]
     assert max(tag["reals"] for tag in tags) > 0
 
 
@@ -763,7 +763,9 @@ class TestExperiments:
         assert not results.errors
         check_search(search, [result.config for result in results])
         read = DUETSSearch.from_experiment(tmp_path / "run")
-        assert {epoch.epoch for epoch in read.history} <= {epoch.epoch for epoch in search.history}
+        assert {epoch.epoch for epoch in read.history()} <= {
+            epoch.epoch for epoch in search.history()
+        }
 
     @pytest.mark.soak
     def test_a_restored_experiment_plays_every_draw_once(
@@ -796,7 +798,7 @@ class TestExperiments:
         read = DUETSSearch.from_experiment(tmp_path / "run")
         plain = search_of(4)
         run(plain, 8)
-        assert read.history == plain.history
+        assert read.history() == plain.history()
         told = draws(read)
         assert {draw for draw in told if draw[0] == 1} == {
             (1, agent, draw) for agent in range(4) for draw in range(2)

@@ -110,7 +110,7 @@ def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
 def check_finished(search: DPGIBOSearch, path: Path, steps: int = 2) -> list[Any]:
     """The plan is used up: as many start points as steps, each of two trials, and a last point."""
     releases = check(search, path)
-    assert search.finished
+    assert search.finished()
     kinds = Counter(r.kind for r in releases)
     assert (kinds["gradient"], kinds["final"]) == (steps, 1)
     assert kinds["value"] >= steps
@@ -714,7 +714,7 @@ class TestDriver:
         search = search_of(vault=vault, run_name="r", search_space=LINE)
         check(search, path)
         before = facts(search)
-        if not search.finished:  # Tune itself has forgotten num_samples
+        if not search.finished():  # Tune itself has forgotten num_samples
             fit(search, faulty(search, tmp_path, {}), tmp_path, name="again")
         check_grown(before, search)
         check_finished(search, tmp_path / "again")

@@ -42,7 +42,7 @@ What the theory leaves free, and how the default uses it:
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import fields
 from numbers import Real
 from typing import Any, Self
 
@@ -54,6 +54,18 @@ from privbo_plugins.settings import part, setting, settings
 
 WIDTH = 0.1
 """What constants="order" multiplies the theorem's width by: see the benchmark's figure."""
+
+PUBLISHED: dict[str, Any] = {
+    "epochs": "paper",
+    "trimming": "paper",
+    "inducing": "sampled",
+    "coins": "private",
+    "draws": "independent",
+    "final": "uniform",
+    "fit": False,
+    "constants": "theorem",
+}
+"""Settings of the algorithm as published, with the width of the theorem."""
 
 _CHOICES = {
     "kernel": ("rbf", "matern52"),
@@ -241,19 +253,7 @@ class DUETSConfig(DUETSChoices):
         The theorem itself asks for p0 = 72 ln(4 N T / delta') and a T_1 whose constant it does not
         name; the experiments, which have short runs, choose ``beta`` from {.2, .5, 1, 2, 5}.
         """
-        published = cls(
-            n_agents=n_agents,
-            horizon=horizon,
-            epochs="paper",
-            trimming="paper",
-            inducing="sampled",
-            coins="private",
-            draws="independent",
-            final="uniform",
-            fit=False,
-            constants="theorem",
-        )
-        return replace(published, **changes)
+        return cls(n_agents=n_agents, horizon=horizon, **(PUBLISHED | changes))
 
     def length(self, previous: int, evaluated: int) -> int:
         """T_j, from T_{j-1} (0 before the first) and the plays of an agent so far."""

@@ -15,6 +15,13 @@ Array = NDArray[np.float64]
 
 KERNEL_NAMES = ("rbf", "matern52")
 
+PUBLISHED = {"mechanism": "laplace", "constants": "theorem"}
+"""Settings of the published algorithms as their theorems have them."""
+
+PUBLISHED_NYSTROM = PUBLISHED | {"dictionary": "paper"}
+"""The same for those with a Nyström embedding."""
+
+
 _OPTIONAL = ("lengthscale", "B", "second_moment", "noise_moment")
 _POSITIVE = ("beta_scale", "lam", *_OPTIONAL)
 

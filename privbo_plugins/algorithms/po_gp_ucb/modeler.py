@@ -47,6 +47,10 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 """Outcomes whose squares neither over- nor underflow; larger ones count as so large."""
 
 
+PUBLISHED: dict[str, Any] = {"correction": "none", "beta_scale": 1.0}
+"""Settings of the modeler as published: it takes the released rows for the true ones."""
+
+
 @settings(eq=False)
 class RowsChoices:
     """What the modeler's settings and its users' keywords have in common."""
