@@ -161,7 +161,7 @@ def test_it_runs_on_ray_tune(
     with LocalRay().installed():
         run = ran("ray", tmp_path, monkeypatch)
         search, results = run["search"], run["results"]
-        assert search.finished
+        assert search.finished()
         check_noise([(trial.config["x"], trial.metrics["loss"]) for trial in results])
         check_guarantee(search.guarantee(results), capsys.readouterr().out)
         best = min(results, key=lambda trial: trial.metrics["loss"])
