@@ -6,7 +6,7 @@
   algorithm at every width of the grid. As in the authors' code 2000 random points are the domain
   of all algorithms, and regret counts against the best of them; Hartmann-4 also on their scale.
 * ``communication``: numbers sent for N in 5 ... 100 and T in 50 ... 400, and fitted exponents.
-* ``private``: LDP-DUETS over epsilon, beside LDP-GP-UCB and random play.
+* ``private``: LDP-DUETS over epsilon, beside LDP-GP-UCB and random choice.
 * ``tuner``: a scikit-learn model with 8 workers, beside other samplers and searchers.
 """
 
@@ -72,7 +72,7 @@ class World:
     Args:
         name: The problem.
         seed: Of candidates and rewards' noise.
-        whole: Whether the whole domain is played instead of random candidates.
+        whole: Whether the whole domain is evaluated instead of random candidates.
         privatise: From a noisy reward to what the agent is told.
     """
 
@@ -245,7 +245,7 @@ SEQUENTIAL, SEQUENTIAL_RUNS = (1.0, 4.0, None), 3
 
 
 def private(runs: int) -> Iterable[Row]:
-    """2000 plays under eps-LDP."""
+    """2000 evaluations under eps-LDP."""
     for name, seed in product(("branin", "hartmann4"), range(runs)):
         yield {"name": name, "kind": "random", "epsilon": None, "seed": seed}
         for epsilon in EPSILONS:
@@ -530,7 +530,7 @@ def private_picture(table: list[Row]) -> None:
             panel.axhline(without[0], ls=":", color=f"C{i}", label=f"{kind}, no privacy")
         panel.set(title=name, xscale="log", xlabel="epsilon of one reward")
         panel.legend(fontsize=7)
-    axes[0][0].set_ylabel("cumulative regret of 2000 plays")
+    axes[0][0].set_ylabel("cumulative regret of 2000 evaluations")
     picture.tight_layout()
     picture.savefig(RESULTS / "distributed_private.png", dpi=110)
     plt.close(picture)

@@ -1,14 +1,14 @@
 """Cumulative regret under local privacy: mechanisms, algorithms, widths, and other samplers.
 
 The LDP paper's stocks and synthetic problems (:mod:`benchmarks.reward_problems`). Regret is shown
-as a fraction of what uniform play loses, with its standard error over the seeds. Parts:
+as a fraction of the regret of a uniform choice, with its standard error over the seeds. Parts:
 
 - ``raw``: the three heavy-tailed algorithms without privacy, beside the published reference code;
 - ``published``: the same with the paper's Laplace mechanism and theory-ordered widths;
 - ``widths``: the same with narrower widths;
 - ``mechanisms``: plain GP-UCB with each mechanism and several widths: where the defaults are from;
 - ``samplers``: Optuna samplers behind ``ldp_objective``;
-- ``cost``: CPU time of a play.
+- ``cost``: CPU time of an evaluation.
 
 Noise is simulated from seeds, except in ``samplers``.
 
@@ -61,7 +61,7 @@ Row = dict[str, Any]
 def evaluation(
     algorithm: RewardUCB, problem: RewardProblem, mechanism: LocalMechanism | None, T: int
 ) -> float:
-    """Cumulative regret of T plays."""
+    """Cumulative regret of T evaluations."""
     rng = np.random.default_rng([algorithm.seed, 11])
     noise = InsecureNoise(algorithm.seed)
     arms, best, regret = len(problem.f) - 1, float(problem.f.max()), 0.0
@@ -155,7 +155,7 @@ NEEDS = {"CmaEsSampler": "cmaes", "GPSampler": "torch"}
 
 
 def run_cost(kind: str, where: str, seed: int) -> Row:
-    """CPU milliseconds a play (ask and tell) around the 10^2th, 10^3th, 10^4th and last play."""
+    """CPU milliseconds per ask and tell, around the 10^2th, 10^3th, 10^4th and last evaluation."""
     mechanism = make_mechanism(1.0, value_range=(0.0, 1.0))
     box, arms = where == "box", np.arange(30)
     config = UCBConfig(
@@ -295,7 +295,7 @@ def show(part: str, rows: list[Row]) -> None:
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """One panel a part: regret as a fraction of uniform play's, with standard errors."""
+    """One panel a part: regret as a fraction of a uniform choice's, with standard errors."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -324,7 +324,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axis.set_xticks(range(len(bars)), [label for label, _ in bars], fontsize=6.5)
         axis.axhline(1.0, color="#bb5566", linewidth=1)
         axis.set_title(title, fontsize=10)
-        axis.set_ylabel("regret / uniform play")
+        axis.set_ylabel("regret / uniform choice")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

@@ -45,7 +45,7 @@ class RewardProblem:
 
     @property
     def uniform(self) -> float:
-        """Regret of a play that is chosen uniformly."""
+        """Regret of an evaluation that is chosen uniformly."""
         return float((self.f.max() - self.f).mean())
 
 

@@ -1,9 +1,9 @@
 """A third host: any loop that asks and tells is private over the engine, without Optuna or Ray.
 
 :class:`PrivateLoop` is told one loss a validation record (for DP-GIBO or another algorithm of its
-kind), :class:`PrivateRewards` one user's reward a play (for LDP-GP-UCB and its siblings). With
-``vault=`` (a URL) and ``transcript=`` (a file) a run outlives its process: open both again, and go
-on, one process and thread at a time. ``python -m examples.any_loop`` tunes with both.
+kind), :class:`PrivateRewards` one user's reward per evaluation (for LDP-GP-UCB and its siblings).
+With ``vault=`` (a URL) and ``transcript=`` (a file) a run outlives its process: open both again,
+and go on, one process and thread at a time. ``python -m examples.any_loop`` tunes with both.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class PrivateLoop(_Loop):
 
 
 class PrivateRewards(_Loop):
-    """One user's reward a play, each eps-LDP; the loop keeps the proposals itself."""
+    """One user's reward per evaluation, each eps-LDP; the loop keeps the proposals itself."""
 
     def __init__(
         self,
@@ -137,13 +137,13 @@ class PrivateRewards(_Loop):
         self._begin(self._ledger)
 
     def ask(self, user: User) -> tuple[str, dict[str, Any]]:
-        """A key, and parameters for this user, whose budget must allow for one more play."""
+        """A key, and parameters for this user, whose budget must allow for one more evaluation."""
         key, number = uuid.uuid4().hex, len(self._shown.asked)
         self._ledger.check(key, user_name(user))
-        play = self._learned().ask(number, [play for play, _ in self._out.values()])
-        self._shown.ask(key, [play.x.tolist(), play.epoch])  # before it can be charged for
-        self._out[key] = play, user_name(user)
-        return key, self.space.decode(play.x)
+        evaluation = self._learned().ask(number, [one for one, _ in self._out.values()])
+        self._shown.ask(key, [evaluation.x.tolist(), evaluation.epoch])  # before any charge for it
+        self._out[key] = evaluation, user_name(user)
+        return key, self.space.decode(evaluation.x)
 
     def _publish(self, key: str, measured: Any) -> float:
         if key in self._out:
@@ -188,11 +188,11 @@ def main() -> None:
         loop.tell(key, losses(**params))
     print("Recommended:", loop.recommend(), "\n\nGuarantee:", loop.guarantee())
 
-    plays = PrivateRewards(make_mechanism(1.0, value_range=(0, 1)), Space({"volume": Int(0, 10)}))
+    users = PrivateRewards(make_mechanism(1.0, value_range=(0, 1)), Space({"volume": Int(0, 10)}))
     for user, liked in enumerate(rng.normal(7, 1, 300)):
-        key, params = plays.ask(user)
-        plays.tell(key, abs(params["volume"] - liked) < 2)
-    print("\nRecommended:", plays.recommend(), "\n\nGuarantee:", plays.guarantee())
+        key, params = users.ask(user)
+        users.tell(key, abs(params["volume"] - liked) < 2)
+    print("\nRecommended:", users.recommend(), "\n\nGuarantee:", users.guarantee())
 
 
 if __name__ == "__main__":

@@ -115,8 +115,8 @@ def in_private(trials: int) -> None:
     print(f"Recommended: {_shown(found)}.")
     print(private.guarantee(study))
     print(
-        f"(Only this demo, which plays all patients in one process, can know that the recommended "
-        f"model is wrong about {lost:.1%} of them: that figure is not private.)"
+        "(Only this demo, which evaluates all patients in one process, can know that the "
+        f"recommended model is wrong about {lost:.1%} of them: that figure is not private.)"
     )
 
 

@@ -81,7 +81,7 @@ def print_truth(study: optuna.Study, recommended: dict[str, int]) -> None:
     print(f"  true accuracy of the recommendation:        {chosen:.4f}")
     print(f"  best of the {len(grid)} settings:                    {max(grid):.4f}")
     print(f"  mean over what the users were shown:        {np.mean(shown):.4f}")
-    print(f"  mean over all settings (uniform play):      {np.mean(grid):.4f}")
+    print(f"  mean over all settings (uniform choice):      {np.mean(grid):.4f}")
 
 
 if __name__ == "__main__":

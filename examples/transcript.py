@@ -1,8 +1,8 @@
 """The storage of a loop that has none: a file of what anybody may see of a run.
 
 What a study is for Optuna and an experiment for Ray Tune. It is also the ``Witness`` of the run's
-vault (:mod:`privbo_plugins.store.run`): a vault that was set back, or is one of two copies, looks
-healthy to itself, and is found out by what stands here.
+vault (:mod:`privbo_plugins.store.run`): a vault that was restored from an older backup, or is one
+of two copies, looks intact, and is found out by what stands here.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ class PrivateSampler(BaseSampler):
         )
         if remembered is None:
             self._remember(study, session, self._vault.vault_id)
-        if not self._vault.in_memory:  # what is in memory cannot be set back
+        if not self._vault.in_memory:  # no backup of memory can be restored
             session.shown_by(StudyWitness(study, session.run))
         declared = self._search_space
         if declared is None and remembered is not None:

@@ -94,7 +94,7 @@ UserOf = User | Callable[[optuna.Trial], User]
 
 @dataclass
 class StoredEvaluations:
-    """What a study's storage says of its plays."""
+    """What a study's storage says of its evaluations."""
 
     releases: set[tuple[str, float]] = field(default_factory=set)
     unshown: set[tuple[str, float]] = field(default_factory=set)
@@ -106,7 +106,7 @@ class StoredEvaluations:
 
     @property
     def n(self) -> int:
-        """Number of plays; a retry that shows the release of the trial it repeats is none."""
+        """Number of evaluations; a retry that repeats the release of its trial does not count."""
         return len(self.releases)
 
     @property
@@ -283,7 +283,7 @@ class LocalObjective:
         self._lock = threading.RLock()
         self._looked_at: dict[str, int] = {}
         self._suggested: dict[str, Suggested] = {}
-        self._curators: weakref.WeakKeyDictionary[Any, dict[str, RewardSession]] = (
+        self._sessions: weakref.WeakKeyDictionary[Any, dict[str, RewardSession]] = (
             weakref.WeakKeyDictionary()
         )
         self._ranges: weakref.WeakKeyDictionary[Any, dict[int, dict[str, dict[str, Any]]]] = (
@@ -294,7 +294,7 @@ class LocalObjective:
         """A handle and public settings: no vault contents and no noise source."""
         state = self.__dict__.copy()
         state["_vault"] = state["_noise"] = None
-        for name in ("_lock", "_curators", "_looked_at", "_suggested", "_ranges"):
+        for name in ("_lock", "_sessions", "_looked_at", "_suggested", "_ranges"):
             del state[name]
         return state
 
@@ -307,30 +307,31 @@ class LocalObjective:
 
     # The ledger -----------------------------------------------------------------------------
 
-    def _curator(self, study: Study) -> RewardSession:
+    def _session(self, study: Study) -> RewardSession:
         with self._lock:
             if self._vault is None:
                 self._vault = self._reopened()
             run = self._run_of(study, self._vault)
-            of_storage = self._curators.setdefault(study._storage, {})
+            of_storage = self._sessions.setdefault(study._storage, {})
             if run not in of_storage:
                 refuse_shared_database(study, self._vault)
-                curator = RewardSession(
+                session = RewardSession(
                     self.mechanism,
                     self._vault,
                     f"optuna-ldp/{run}",
                     user_budget=self._user_budget,
                     noise=self._noise,
                 )
-                if not self._vault.in_memory:  # what is in memory cannot be set back
-                    curator.shown_by(StudyWitness(study, curator.run))
-                of_storage[run] = curator
+                if not self._vault.in_memory:  # no backup of memory can be restored
+                    session.shown_by(StudyWitness(study, session.run))
+                of_storage[run] = session
             return of_storage[run]
 
     def _reopened(self) -> Vault:
         """The vault after unpickling; one in memory starts anew where no user is named.
 
-        Every trial is then another user's play, and no play of one process is another's.
+        Every trial is then another user's evaluation, and no evaluation of one process is
+        another's.
         """
         try:
             return open_vault(self._vault_handle)
@@ -343,7 +344,7 @@ class LocalObjective:
         """The run that the study remembers, or a new one.
 
         Raises:
-            VaultError: If users are named and another vault already counts their plays.
+            VaultError: If users are named and another vault already counts their evaluations.
         """
         known, own = study.user_attrs.get(RUN_ATTR), f"{study.study_name}/{study._study_id}"
         if known is None or known["study"] != own:  # a copy of a study is another one
@@ -369,7 +370,7 @@ class LocalObjective:
             return None, error
         return attempt(lambda: user_name(named), lambda _: ValueError(NO_NAME))
 
-    # One play -------------------------------------------------------------------------------
+    # One evaluation -------------------------------------------------------------------------
 
     def __call__(self, trial: optuna.Trial) -> float:
         """Evaluates the objective on a guarded trial and returns the privatised reward."""
@@ -384,7 +385,7 @@ class LocalObjective:
         study = trial.study
         refuse_multi_objective(study, "ldp_objective")
         frozen = frozen_of(trial)
-        curator, key = self._curator(study), key_of(frozen)
+        session, key = self._session(study), key_of(frozen)
         guarded = GuardedTrial(
             trial,
             lambda operation: _vouch(trial, operation),
@@ -396,18 +397,18 @@ class LocalObjective:
         # a retry brings the release along
         earlier = frozen.user_attrs[PLAY_ATTR] if _is_evaluation(frozen) else None
         if earlier is not None and self._same_mechanism(earlier):
-            curator.adopt(key, user, earlier["release"])
-        curator.check(key, user)
+            session.adopt(key, user, earlier["release"])
+        session.check(key, user)
         worst = self._worst(study)  # before there is a reward: storage may fail
-        value, error = self._evaluation(curator, guarded, key, user, worst)
+        value, error = self._evaluation(session, guarded, key, user, worst)
         if error is None:
             trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
-            self._refresh(study, curator)
+            self._refresh(study, session)
         return value, error
 
     def _evaluation(
         self,
-        curator: RewardSession,
+        session: RewardSession,
         guarded: GuardedTrial,
         key: str,
         user: User | None,
@@ -421,14 +422,14 @@ class LocalObjective:
         del returned
         if error is not None or reward is None:
             return float("nan"), error
-        return self._release(curator, key, reward, user, worst)
+        return self._release(session, key, reward, user, worst)
 
     @staticmethod
     def _release(
-        curator: RewardSession, key: str, reward: float, user: User | None, worst: float
+        session: RewardSession, key: str, reward: float, user: User | None, worst: float
     ) -> tuple[float, BaseException | None]:
         try:
-            return curator.release(key, reward, user, worst), None
+            return session.release(key, reward, user, worst), None
         except BaseException as error:
             return float("nan"), retold(error)
 
@@ -475,14 +476,14 @@ class LocalObjective:
     def _same_mechanism(self, evaluation: dict[str, Any]) -> bool:
         return self.mechanism.parameters().items() <= evaluation.items()
 
-    def _refresh(self, study: Study, curator: RewardSession) -> None:
+    def _refresh(self, study: Study, session: RewardSession) -> None:
         """Keeps the paragraph in the study true: other trials may not have been privatised."""
         with self._lock:
-            first = self._looked_at.get(curator.run_id)
+            first = self._looked_at.get(session.run_id)
             trials = study.get_trials(deepcopy=False)[first or 0 :]
             finished = itertools.takewhile(lambda trial: trial.state.is_finished(), trials)
-            self._looked_at[curator.run_id] = (first or 0) + sum(1 for _ in finished)
-        strange = self._suggested.setdefault(curator.run_id, Suggested()).look(trials)
+            self._looked_at[session.run_id] = (first or 0) + sum(1 for _ in finished)
+        strange = self._suggested.setdefault(session.run_id, Suggested()).look(trials)
         if first is None or strange or any(map(_suspicions, trials)):
             self.guarantee(study)
 
@@ -507,13 +508,13 @@ class LocalObjective:
         stored = read_evaluations(study)
         others = stored.mechanisms - {tuple(self.mechanism.parameters().values())}
         if others:
-            stored.reasons.append("some plays went through another mechanism than this one")
-        curator = self._curator(study)
-        evaluations = curator.evaluations()
+            stored.reasons.append("some evaluations went through another mechanism than this one")
+        session = self._session(study)
+        evaluations = session.evaluations()
         known = set(evaluations.items())
-        if not curator.vault.in_memory and _contradict(stored, evaluations):
+        if not session.vault.in_memory and _contradict(stored, evaluations):
             stored.reasons.append(OTHER_RELEASE)
-        guarantee = curator.guarantee(
+        guarantee = session.guarantee(
             stored.n,
             users_named=self._user_id is not None or stored.users_named,
             unknown_plays=len(stored.releases - known),
@@ -547,8 +548,8 @@ def _own_words(error: BaseException) -> BaseException | None:
 def _check_trial(trial: Any) -> None:
     if not isinstance(trial, optuna.Trial):
         raise ValueError(
-            "A private objective runs inside a study, which counts its plays, on a trial from "
-            f"study.optimize or study.ask; got a {type(trial).__name__}. Call the objective "
+            "A private objective runs inside a study, which counts its evaluations, on a trial "
+            f"from study.optimize or study.ask; got a {type(trial).__name__}. Call the objective "
             "itself to try it."
         )
 
@@ -586,11 +587,11 @@ class _Settings(RewardPrivacy):
     )
     user_budget: float | None = setting(
         "The most epsilon that one user may pay in all studies of the vault; needs "
-        "``user_id``. A play beyond it is refused before the objective runs.",
+        "``user_id``. An evaluation beyond it is refused before the objective runs.",
         default=None,
     )
     vault: str | None = setting(
-        "Where users' plays are counted: None for this objective alone, or a database URL "
+        "Where users' evaluations are counted: None for this objective alone, or a database URL "
         "(never a raw reward goes there). Several objectives or processes that name users "
         "need one URL.",
         default=None,

@@ -59,7 +59,7 @@ class RewardSampler(TranscriptSampler):
         search_space: Optuna distributions by name, if known beforehand.
         user_budget: The most epsilon one user may pay in all.
         seed: Drives candidates, never noise.
-        vault: Where users' plays are counted.
+        vault: Where users' evaluations are counted.
         noise: Test injection only.
     """
 
@@ -120,7 +120,7 @@ class RewardSampler(TranscriptSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next play."""
+        """The next evaluation."""
         study = whole(study)
         refuse_multi_objective(study, type(self).__name__)
         space = to_space(search_space) if search_space else None
@@ -129,7 +129,7 @@ class RewardSampler(TranscriptSampler):
         return self._next(study, trial, space)
 
     def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
-        """The parameters of the next play; {} for a random draw."""
+        """The parameters of the next evaluation; {} for a random draw."""
         with self._lock:
             algorithm, pending = self._synchronised(study, space, trial.number)
             algorithm.seed = self._seed
@@ -287,7 +287,7 @@ class RewardSampler(TranscriptSampler):
         return guarantee
 
     def _ledger(self, study: Study) -> LocalObjective | None:
-        """An objective over the vault that counts the study's plays, if this sampler has it."""
+        """An objective over the vault that counts the study's evaluations, if it is at hand."""
         known = study.user_attrs.get(LEDGER_ATTR)
         handle = self._vault if self._memory is None else self._memory.handle
         if known is None or handle is None:
@@ -302,12 +302,12 @@ class RewardSampler(TranscriptSampler):
     def _of_study_alone(self, study: Study, mechanism: LocalMechanism) -> LocalGuarantee:
         stored = read_evaluations(study)
         if stored.mechanisms - {tuple(mechanism.parameters().values())}:
-            stored.reasons.append("some plays went through another mechanism than this one")
+            stored.reasons.append("some evaluations went through another mechanism than this one")
         if stored.users_named:
             stored.notes.append(
                 "users were named, but only the wrapped objective's guarantee knows how often "
-                "each was asked, in other studies too; here all plays of this study are taken to "
-                "be one user's, and the ledger's figure may be larger"
+                "each was asked, in other studies too; here all evaluations of this study are "
+                "taken to be one user's, and the ledger's figure may be larger"
             )
         return local_guarantee(
             mechanism,
@@ -326,11 +326,11 @@ class RewardSampler(TranscriptSampler):
 
 
 def _nothing(_: object) -> float:
-    raise PrivacyError("This objective reads a ledger and plays nothing.")
+    raise PrivacyError("This objective reads a ledger and evaluates nothing.")
 
 
 def _evaluation(trial: FrozenTrial, space: Space) -> Evaluation | None:
-    """What a trial played; None if it lies in another space."""
+    """What a trial evaluated; None if it lies in another space."""
     if not set(space) <= set(trial.params):
         return None
     try:
@@ -341,7 +341,7 @@ def _evaluation(trial: FrozenTrial, space: Space) -> Evaluation | None:
 
 
 def _first_params(study: Study, evaluation: Evaluation, space: Space) -> dict[str, Any] | None:
-    """Parameters of an earlier trial that a play repeats, without any rounding error."""
+    """Parameters of an earlier trial that an evaluation repeats, without any rounding error."""
     for trial in reversed(study.get_trials(deepcopy=False)):
         epoch = trial.system_attrs.get(EPOCH_ATTR)
         if epoch is not None and epoch < evaluation.epoch:

@@ -117,12 +117,12 @@ class TranscriptSampler(BaseSampler):
 
     @abc.abstractmethod
     def _evaluated(self, trial: FrozenTrial, space: Space) -> Evaluation | None:
-        """What a trial played; None if it has no part in this space."""
+        """What a trial evaluated; None if it has no part in this space."""
 
     def _synchronised(
         self, study: Study, space: Space, asking: int | None
     ) -> tuple[Learner, list[Evaluation]]:
-        """The algorithm after all values that the study shows, and the plays that are out."""
+        """The algorithm after all values that the study shows, and the pending evaluations."""
         own = self._state(study)
         if own.algorithm is None or own.algorithm.space != space:
             own.algorithm = self._new_algorithm(space, study.direction == StudyDirection.MAXIMIZE)
@@ -138,7 +138,7 @@ class TranscriptSampler(BaseSampler):
     def _values(
         self, trials: Sequence[FrozenTrial], space: Space
     ) -> list[tuple[Evaluation, float]]:
-        """Plays and their finite values; all are read before the first is told."""
+        """Evaluations and their finite values; all are read before the first is told."""
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         evaluations = [(self._evaluated(trial, space), trial.value) for trial in complete]
         return [

@@ -72,7 +72,7 @@ _PLOTS = {"privbo-communication": plot_communication, "privbo-active-set": plot_
 """Pictures in optuna-dashboard by their names there."""
 
 _ATTEMPTS = 4
-"""Draws that a trial claims before it is content with a spare play."""
+"""Draws that a trial claims before it is content with a spare evaluation."""
 
 _LOOKS = 5
 """Times that a claim is looked at again until a later trial has given way."""
@@ -95,9 +95,9 @@ class DUETSSampler(Published, RewardSampler):
     One study serves all agents: its parallel workers (threads, or processes on one storage) take
     turns at the agents' draws, whoever is free. An epoch closes when all of its draws have a
     value; then what cannot be the best any more is trimmed. A draw whose trial failed, or was
-    given up by a heartbeat, is played again at the same point, three times at most, and then
+    given up by a heartbeat, is evaluated again at the same point, three times at most, and then
     counts as the worst value that is known. While an epoch waits for its last
-    draws, further workers play the most promising points known.
+    draws, further workers evaluate the most promising points known.
 
     A worker that is lost is noticed by Optuna's heartbeat only, which must be enabled in the
     storage (``RDBStorage(url, heartbeat_interval=60)``); without one an epoch waits for its
@@ -176,7 +176,7 @@ class DUETSSampler(Published, RewardSampler):
         for name, plot in _PLOTS.items():
             save_plotly_graph_object(study, plot(summary), graph_object_id=name)
 
-    # The next play --------------------------------------------------------------------------
+    # The next evaluation --------------------------------------------------------------------
 
     def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         with self._lock:
@@ -193,7 +193,7 @@ class DUETSSampler(Published, RewardSampler):
         return _first_params(study, slot, evaluation, space) or space.decode(evaluation.x)
 
     def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Evaluation]:
-        """A draw that the trial holds from now on, or a spare play."""
+        """A draw that the trial holds from now on, or a spare evaluation."""
         storage, trial_id = study._storage, trial._trial_id
         self._refuse_other_settings(study)
         for attempt in range(_ATTEMPTS + 1):
@@ -261,10 +261,10 @@ class DUETSSampler(Published, RewardSampler):
         own, found = self._state(study), {}
         if own.stray is not None:
             found["stray"] = (
-                f"Trial {own.stray} did not play the point that it was given: the objective did "
-                "not suggest every parameter of search_space=, or another value was used. Such a "
-                f"draw is asked for {ATTEMPTS} times in all and then counts as the worst value. "
-                "Declare, and suggest, the same parameters in every trial."
+                f"Trial {own.stray} did not evaluate the point that it was given: the objective "
+                "did not suggest every parameter of search_space=, or another value was used. "
+                f"Such a draw is asked for {ATTEMPTS} times in all and then counts as the worst "
+                "value. Declare, and suggest, the same parameters in every trial."
             )
         if spare and "late" not in own.said:
             late = _holding_up(study, own, algorithm)
@@ -299,7 +299,7 @@ class DUETSSampler(Published, RewardSampler):
     def _synchronised(
         self, study: Study, space: Space, asking: int | None
     ) -> tuple[DUETS, list[Evaluation]]:
-        """The algorithm after all epochs that the study shows as done, and the plays that are out.
+        """The algorithm after all epochs that the study shows as done, and pending evaluations.
 
         Draws of the open epoch that are done count as out: they are told with the last of it.
         """
@@ -481,7 +481,7 @@ def _is_open(slot: Slot, algorithm: DUETS) -> bool:
 
 
 def _evaluations(own: StudyState, trial: FrozenTrial, slot: Slot, algorithm: DUETS) -> bool:
-    """Whether a trial plays its draw of the open epoch; what is not suggested yet may follow."""
+    """Whether a trial evaluates its draw of the open epoch; suggestions may still be missing."""
     if not set(algorithm.space) <= set(trial.params):
         return not trial.state.is_finished()
     if trial.number not in own.at or not trial.state.is_finished():
@@ -490,7 +490,7 @@ def _evaluations(own: StudyState, trial: FrozenTrial, slot: Slot, algorithm: DUE
 
 
 def _at(trial: FrozenTrial, evaluation: Evaluation, space: Space) -> bool:
-    """Whether a trial's parameters are those of a play."""
+    """Whether a trial's parameters are those of an evaluation."""
     params = {name: trial.params[name] for name in space}
     if params == space.decode(evaluation.x):
         return True
@@ -582,7 +582,7 @@ def _plain(described: Any) -> Any:
 
 
 def _is_fixed(trial: FrozenTrial, space: Space) -> bool:
-    """Whether somebody else chose some of a trial's parameters, so that it cannot play a draw."""
+    """Whether some of a trial's parameters are fixed by others, so that it cannot take a draw."""
     return bool(set(trial.system_attrs.get("fixed_params", ())) & set(space))
 
 

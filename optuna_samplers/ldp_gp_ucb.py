@@ -120,7 +120,7 @@ class _MoMAGPUCBSettings(RewardRunSettings, MoMAGPUCBSettings, AsPublished):
 
 
 class LDPMoMAGPUCBSampler(Published, RewardSampler):
-    """Plays each point k times and takes the median of k estimates.
+    """Evaluates each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
     Source: Zhou and Tan, *Local Differential Privacy for Bayesian Optimization*, Algorithm 3;

@@ -365,8 +365,8 @@ def answer_trials(study: Study, curator: Curator, *, parameter: str = "row") -> 
     Raises:
         ValueError: If the study has several objectives, or the curator no outcomes.
         SpaceChangedError: If a trial numbers its rows in another way; none is answered then.
-        VaultError: If the curator's vault refuses, or was set back, or is a copy of the one
-            that has answered in this study; none is answered then.
+        VaultError: If the curator's vault refuses, was restored from an older backup, or is a
+            copy of the one that has answered in this study; none is answered then.
     """
     refuse_multi_objective(study, "answer_trials")
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))

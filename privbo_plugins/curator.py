@@ -257,8 +257,9 @@ def _check_released(path: Path, curator: Curator) -> None:
     if held is None or held.digest != found.digest:
         raise VaultError(
             f"{path.name} holds a release that this vault knows nothing of under this name: it "
-            "was set back, is a copy, or is another vault, and would release the rows a second "
-            "time. Give the vault of that release, or another --out for a table of other people."
+            "was restored from an older backup, is a copy, or is another vault, and would release "
+            "the rows a second time. Give the vault of that release, or another --out for a table "
+            "of other people."
         )
 
 
@@ -406,7 +407,8 @@ def _answer_options(command: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         help="answers, a JSON file; it also "
-        "remembers the vault, which is refused if it was set back or copied since",
+        "remembers the vault, which is refused if it was restored from an older backup or copied "
+        "since",
     )
     _vault_options(command, required=True)
     command.add_argument("--minimize", action="store_true", help="small outcomes are wanted")

@@ -48,7 +48,8 @@ class SpaceChangedError(ValueError):
 
 
 SET_BACK = (
-    "The vault shows less than it did: it was set back, for example from a backup, and what was "
-    "released since then is missing from its ledger. Nothing more can be released for this run."
+    "The vault shows less than it did: it was restored from an older backup, and what was "
+    "released since that backup is missing from its ledger. Nothing more can be released for "
+    "this run."
 )
 """What is said of a vault whose ledger is older than what was seen of it."""

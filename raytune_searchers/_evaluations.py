@@ -36,7 +36,7 @@ PLAIN = "trials returned values that were not privatised"
 _LONGEST_NAME = 1000
 
 
-PLAYS = Gone(
+USERS_LEDGER = Gone(
     lost=(
         "The ledger of this run's users is gone: it lay in the memory of a Ray actor, which "
         "ended with its driver or was killed. Nothing more can be released for this run, because "
@@ -103,7 +103,7 @@ class Admission:
 
 
 @dataclass(frozen=True)
-class Plays:
+class RewardTrials:
     """How a trial finds its ledger, and whose reward it is; all that a worker is sent.
 
     Attributes:
@@ -117,13 +117,13 @@ class Plays:
     user_id: UserOf | None
 
     def begin(self, config: dict[str, Any]) -> tuple[Publication | None, BaseException | None]:
-        """Begins a trial: (its turn, None), or (None, an error that tells nothing private)."""
+        """Starts a trial: (how it publishes, None), or (None, an error with nothing private)."""
         trial = trial_id()
         named, failure = attempt(lambda: self._named(config), lambda _: None)
         if failure is not None:
             return None, failure
         user = None if self.user_id is None else _checked_name(named)
-        channel = Channel(trial_sender(self.name, PLAYS))
+        channel = Channel(trial_sender(self.name, USERS_LEDGER))
         admitted: Admission = channel.call("enter", trial, user)
         settings = admitted.settings
         if settings.mechanism != self.mechanism:
@@ -132,7 +132,7 @@ class Plays:
                 "the run that it found under its name. Give it another run_name=."
             )
         release = functools.partial(_release, channel, admitted, trial, user)
-        turn = Publication(
+        publication = Publication(
             trial,
             settings.metric,
             channel,
@@ -143,7 +143,7 @@ class Plays:
             ClosedRewardReportError,
             NotARewardError,
         )
-        return turn, None
+        return publication, None
 
     def _named(self, config: dict[str, Any]) -> Any:
         return self.user_id(copied(config)) if callable(self.user_id) else self.user_id
@@ -200,7 +200,7 @@ def wrap(
         )
     if user_id is not None and not callable(user_id):
         _checked_name(user_id)
-    private: Any = keep_private(trainable, Plays(name, mechanism, user_id).begin)
+    private: Any = keep_private(trainable, RewardTrials(name, mechanism, user_id).begin)
     # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
     private.__qualname__ = f"ldp_trainable.<locals>.{private.__name__}"
     private.mechanism = mechanism

@@ -116,7 +116,8 @@ class Ledger:
                 ledger's.
 
         Raises:
-            VaultError: If the ledger was in memory and is gone, or its vault was set back.
+            VaultError: If the ledger was in memory and is gone, or its vault was restored from
+                an older backup.
             PrivacyError: In a trial.
         """
         if in_worker():
@@ -163,11 +164,11 @@ class _Settings(RewardPrivacy):
     )
     user_budget: float | None = setting(
         "The most epsilon that one user may pay in all runs of the vault; needs "
-        "``user_id``. A play beyond it is refused before the trainable runs.",
+        "``user_id``. An evaluation beyond it is refused before the trainable runs.",
         default=None,
     )
     vault: str | None = setting(
-        "Where users' plays are counted (never a raw reward goes there): None for the "
+        "Where users' evaluations are counted (never a raw reward goes there): None for the "
         "memory of an actor, which ends with the driver, or a database URL, or "
         "``env:NAME``.",
         default=None,
@@ -193,7 +194,7 @@ def ldp_trainable(given: _Settings) -> Any:
     whatever a searcher or scheduler makes of it, is eps-LDP. Source: Zhou and Tan, Curator 1, and
     the mechanisms of :mod:`privbo_plugins.privacy.local`.
 
-    Call it in the driver: the ledger of the users' plays is begun there, at once if Ray is
+    Call it in the driver: the ledger of the users' evaluations is begun there, at once if Ray is
     running, else when Tune first pickles the trainable. Ray's own workers never begin one.
 
     {settings}

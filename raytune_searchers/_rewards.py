@@ -50,7 +50,7 @@ class MakesAlgorithm(Protocol):
 
 
 class TuneRewardPlan(OnTune, RewardPlan):
-    """A plan of plays that also says how to run it on Ray Tune."""
+    """A plan of rewards that also says how to run it on Ray Tune."""
 
 
 class RewardSearch(HostedSearch):
@@ -67,7 +67,8 @@ class RewardSearch(HostedSearch):
         max_concurrent: The most trials that may be out at once; None for no limit.
         user_budget: The most epsilon that one user may pay in all.
         seed: Drives candidates, never noise.
-        vault: Where users' plays are counted: None for the memory of an actor, or a database URL.
+        vault: Where users' evaluations are counted: None for the memory of an actor, or a database
+            URL.
         run: Name of the run in the vault.
         noise: Test injection only; a run with it is reported as unprotected.
 
@@ -195,7 +196,7 @@ class RewardSearch(HostedSearch):
         return "ask", evaluation.x
 
     def _evaluation(self, space: TuneSpace) -> Evaluation | None:
-        """What the next trial plays, or None to wait."""
+        """What the next trial evaluates, or None to wait."""
         # Of the trials that are out, a restore may have dropped those that have not reported yet.
         may_wait = bool(self._here)
         evaluation = self._learned(space).ask(
@@ -206,11 +207,11 @@ class RewardSearch(HostedSearch):
         )
 
     def _out(self, trials: Iterable[str]) -> list[Evaluation]:
-        """What these trials play."""
+        """What these trials evaluate."""
         return [self._evaluations[trial] for trial in trials if trial in self._evaluations]
 
     def _where(self, evaluation: Evaluation, space: TuneSpace) -> Array:
-        """The play's point: a replay's is that of its epoch, to the last bit."""
+        """The evaluation's point: a replay's is that of its epoch, to the last bit."""
         begun = self._begun
         if begun is not None and evaluation.epoch == begun[0]:
             return (
@@ -235,7 +236,7 @@ class RewardSearch(HostedSearch):
         result: Mapping[str, Any],
         error: bool,
     ) -> None:
-        # A trial that failed may be run again by a restored experiment: it plays the same.
+        # A trial that failed may be run again by a restored experiment: it evaluates the same.
         evaluation = (
             self._evaluations.get(trial_id) if error else self._evaluations.pop(trial_id, None)
         )

@@ -72,18 +72,18 @@ def make_shell(
     numbers = {agent: i for i, agent in enumerate(agents)}
 
     def federated(config: dict[str, Any]) -> dict[str, Any]:
-        agent, turn = config[AGENT], config[ROUND]
+        agent, round_ = config[AGENT], config[ROUND]
         i = numbers[agent]
         channel = Channel(lambda *args: _send(hosts[i], args))
-        answer, told = channel.call("evaluate", i, turn - 1, key)
+        answer, told = channel.call("evaluate", i, round_ - 1, key)
         if answer == LOAD:
             refused = channel.call("load", key, functions)
             if refused is not None:
                 raise ObjectiveFailedError(refused)
-            answer, told = channel.call("evaluate", i, turn - 1, key)
+            answer, told = channel.call("evaluate", i, round_ - 1, key)
         if answer == FAILED:
             raise ObjectiveFailedError(told)
-        return {AGENT: agent, ROUND: turn, RELEASED: told}
+        return {AGENT: agent, ROUND: round_, RELEASED: told}
 
     federated.__name__ = federated.__qualname__ = str(getattr(objective, "__name__", "federated"))
     return federated

@@ -1,7 +1,7 @@
 """A private trainable on the trial's side: what it returns never reaches Tune as it is.
 
 :func:`keep_private` runs the user's function with closed reports and hands its result to a
-:class:`Turn`, which knows where the result goes and what may be published of it.
+:class:`Publication`, which knows where the result goes and what may be published of it.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class Publication:
         trial: The trial.
         metric: Under which name it reports.
         channel: To the host, which is told what was declared public.
-        value: What was published of it before a crash, if anything: it is replayed.
-        public: Names that it declared public before a crash.
+        value: What was released of it before a crash, if anything; it is reported again.
+        public: Names of values that the trial declared public before a crash.
         convert: Makes the private value from what the function returned.
-        release: Publishes something of it, and tells what.
+        release: Releases the private value and returns what was released.
         closed: What ``tune.report`` raises meanwhile.
         unusable: What ``convert`` raises in the engine's own words; everything else is withheld.
     """
@@ -100,8 +100,8 @@ class Publication:
 class _Running:
     """The trial that this process is running: Tune runs one at a time in a worker."""
 
-    def __init__(self, turn: Publication, report: Any) -> None:
-        self.turn, self.report = turn, report
+    def __init__(self, publication: Publication, report: Any) -> None:
+        self.publication, self.report = publication, report
         self.public: dict[str, Any] = {}
 
 
@@ -129,15 +129,15 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
             "report_public works inside a trainable wrapped by search.private or ldp_trainable, "
             "while Tune runs it."
         )
-    turn = running.turn
-    if turn.metric in flat(metrics):
+    publication = running.publication
+    if publication.metric in flat(metrics):
         raise PublicReportError
     shown = flat(metrics) | ({} if checkpoint is None else {"checkpoint": None})
     for name in shown:
         if name not in running.public:
-            turn.channel.call("vouch", VOUCH.format(name), turn.trial)
+            publication.channel.call("vouch", VOUCH.format(name), publication.trial)
     running.public |= shown
-    running.report({**metrics, turn.metric: NOT_MEASURED}, checkpoint=checkpoint)
+    running.report({**metrics, publication.metric: NOT_MEASURED}, checkpoint=checkpoint)
 
 
 def make_private(trainable: Trainable, name: str) -> Trainable:
@@ -168,15 +168,15 @@ def _begin(name: str, config: dict[str, Any]) -> tuple[Publication, None]:
 
 
 Begin = Callable[[dict[str, Any]], tuple[Publication | None, BaseException | None]]
-"""From a config to a trial's turn, or to the exception that ends it."""
+"""From a config to how a trial publishes, or to the exception that ends the trial."""
 
 
 def keep_private(trainable: Trainable, begin: Begin) -> Trainable:
-    """A function trainable that reports what its turns release, under the original's name.
+    """A function trainable that reports releases only, under the original's name.
 
     Args:
         trainable: The user's function.
-        begin: Begins a turn, in the trial.
+        begin: Called in the trial; says how that trial publishes.
     """
 
     def private(config: dict[str, Any], **parameters: Any) -> dict[str, float]:
@@ -231,23 +231,23 @@ def check_trainable(trainable: Any, wrapper: str, returned: str) -> None:
 
 def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tuple[Any, Any]:
     """({metric: released value}, None), or (None, an error that holds no private value)."""
-    turn, failure = _begun(begin, config)
-    if turn is None:
+    own, failure = _begun(begin, config)
+    if own is None:
         return None, failure
-    if turn.value is not None:  # told before a crash: the release is replayed
-        return _result(turn, turn.value, dict.fromkeys(_names(turn.public), NOT_MEASURED)), None
-    running = _Running(turn, None)
+    if own.value is not None:  # told before a crash: the release is replayed
+        return _result(own, own.value, dict.fromkeys(_names(own.public), NOT_MEASURED)), None
+    running = _Running(own, None)
     with _closed_reports(running):
         # A copy: Tune writes the config itself, with whatever is put into it, into every result.
         returned, failure = attempt(lambda: trainable(copied(config)), _translated)
         if failure is not None:
             return None, failure
-        private, failure = _converted(returned, turn.convert, turn.unusable)
+        private, failure = _converted(returned, own.convert, own.unusable)
         if private is None or failure is not None:
             return None, failure
-        value, failure = _released(turn, private)
+        value, failure = _released(own, private)
     del returned, private
-    return (None, failure) if failure is not None else (_result(turn, value, running.public), None)
+    return (None, failure) if failure is not None else (_result(own, value, running.public), None)
 
 
 def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, Any]:
@@ -258,10 +258,10 @@ def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, An
         return None, retold(error)
 
 
-def _result(turn: Publication, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
+def _result(publication: Publication, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
     """The released value beside what was vouched for: schedulers insist on their metric."""
     shown = {name: value for name, value in public.items() if name != "checkpoint"}
-    return {**shown, turn.metric: value}
+    return {**shown, publication.metric: value}
 
 
 def _names(operations: Sequence[str]) -> list[str]:
@@ -312,9 +312,9 @@ def _converted(
     return attempt(lambda: convert(returned), own_words)
 
 
-def _released(turn: Publication, private: Any) -> tuple[float, Any]:
+def _released(publication: Publication, private: Any) -> tuple[float, Any]:
     try:
-        return turn.release(private), None
+        return publication.release(private), None
     except BaseException as error:  # a library's panic is no Exception, and may quote its input
         return NOT_MEASURED, retold(error)
 
@@ -334,7 +334,7 @@ def _closed_reports(running: _Running) -> Iterator[None]:
     running.report = session.report
 
     def closed(*_args: Any, **_kwargs: Any) -> None:
-        raise running.turn.closed
+        raise running.publication.closed
 
     session.report, _running = closed, running
     try:

@@ -450,9 +450,9 @@ class DPFTSDESearch(HostedSearch):
         names = foreign(result, RELEASED, (AGENT, ROUND)) - {AGENT, ROUND}
         agents = [result[name] for name in (AGENT, f"config/{AGENT}") if name in result]
         known = all(type(agent) in (int, str) and agent in self._names for agent in agents)
-        turns = [result[name] for name in (ROUND, f"config/{ROUND}", RELEASED) if name in result]
+        rounds = [result[name] for name in (ROUND, f"config/{ROUND}", RELEASED) if name in result]
         most = max(self._trials, self._config.n_rounds)
-        whole = all(type(turn) is int and 0 <= turn <= most for turn in turns)
+        whole = all(type(number) is int and 0 <= number <= most for number in rounds)
         return bool(names) or not known or not whole
 
     # Server and hosts -----------------------------------------------------------------------

@@ -48,14 +48,14 @@ class _Settings(RewardSearchSettings, OptionalRewardPrivacy, DUETSSettings):
 class DUETSSearch(Published, RewardSearch):
     """Many workers that share one objective and send each other little.
 
-    N agents explore by epochs: each plays points that its coin draws uniformly from what is left
-    of the space, and after an epoch everybody drops what is certainly not the best. The trials
-    that run at the same time are the agents: whoever is free takes a draw of the open epoch. A
-    draw whose trial fails is played again at the same point, three times at most, and then counts
-    as the worst value that is known. While the last draws of an epoch are out, and after
-    ``n_trials``, further trials play the most promising points that nobody has played: no worker
-    waits. They teach the epochs nothing, so an epoch's outcome does not depend on who was fast;
-    ``recommend`` knows them.
+    N agents explore by epochs: each evaluates points that its coin draws uniformly from what is
+    left of the space, and after an epoch everybody drops what is certainly not the best. The
+    trials that run at the same time are the agents: whoever is free takes a draw of the open
+    epoch. A draw whose trial fails is evaluated again at the same point, three times at most, and
+    then counts as the worst value that is known. While the last draws of an epoch are out, and
+    after ``n_trials``, further trials evaluate the most promising points that nobody has
+    evaluated: no worker waits. Those points do not inform the epochs, so an epoch's outcome does
+    not depend on who was fast; ``recommend`` uses them.
 
     Source: Pavlovic, Salgia and Zhao, *Order-Optimal Regret in Distributed Kernel Bandits using
     Uniform Sampling with Shared Randomness*. As published it is

@@ -1,7 +1,7 @@
 """PO-GP-UCB as a Ray Tune searcher: a trial is one row of a released table.
 
 Nothing on this side is secret but what the table's certificate does not protect. The rows
-themselves stay with the curator: with another party, in a file of requests and answers, or in an
+themselves stay with the curator: with somebody else, in a file of requests and answers, or in an
 actor of this cluster (:func:`raytune_searchers.answering`).
 """
 

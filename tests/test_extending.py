@@ -182,11 +182,11 @@ def test_it_runs_on_the_third_host(
 def test_plays_of_users_run_on_the_third_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plays = ran("plays", tmp_path, monkeypatch)["plays"]
-    guarantee = plays.guarantee()
+    loop = ran("rewards", tmp_path, monkeypatch)["loop"]
+    guarantee = loop.guarantee()
     assert guarantee.protected
     assert (guarantee.n_plays, guarantee.most_plays) == (3, 1)
-    assert plays.recommend()["volume"] in range(11)
+    assert loop.recommend()["volume"] in range(11)
     assert "1-LDP" in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""GP-UCB by N agents: on their own, sharing every play, or sharing a Nyström summary of them.
+"""GP-UCB by N agents: on their own, sharing every evaluation, or a Nyström summary of them.
 
 Notation, with the equations of DUETS (Pavlovic, Salgia and Zhao 2024, section 2), which carry the
 noise variance once; Li, Wang, Wang and Wang 2022, whose algorithms these are, divide sigma² by
@@ -12,15 +12,15 @@ lambda, and where one of their thresholds or probabilities needs that, the divis
     lam       lambda of eq. 3, the variance of the noise                   scalar
     mu, s2    posterior mean and variance of an agent, eq. 3 and 4         (M,), (M,)
     S         covariance of the candidates, given what all agents know     (M, M)
-    J         an agent's plays since the last synchronisation              (n,)
+    J         an agent's evaluations since the last synchronisation        (n,)
     P         (S_JJ + lam I)⁻¹                                             (n, n)
-    c, b      number of plays of each candidate, sum of their rewards      (M,), (M,)
+    c, b      number of evaluations of each candidate, sum of their rewards      (M,), (M,)
     D         threshold of the event trigger                               scalar
     Z         features K_SS^{-1/2} k_S(U) of the dictionary, eq. 5         (M, m)
     V         lam I + Zᵀ diag(c) Z, eq. 5                                  (m, m)
     ========  ===========================================================  ==========
 
-What all agents know is kept once, as mu and S; an agent adds its plays since the last
+What all agents know is kept once, as mu and S; an agent adds its evaluations since the last
 synchronisation by rank-one updates. Posteriors are exact at the cost of M² numbers of memory:
 meant for some thousand candidates.
 """
@@ -47,8 +47,8 @@ IntArray = NDArray[np.int64]
 class _Known:
     """What every agent knows since the last synchronisation.
 
-    ``rest`` is the variance outside the span of the dictionary, which no play reduces (eq. 6);
-    zero where there is no dictionary.
+    ``rest`` is the variance outside the span of the dictionary, which no evaluation reduces (eq.
+    6); zero where there is no dictionary.
     """
 
     mu: Array
@@ -57,7 +57,7 @@ class _Known:
 
 
 class _Agent:
-    """One agent: what all know, and its own plays since then."""
+    """One agent: what all know, and its own evaluations since then."""
 
     def __init__(self, known: _Known, lam: float) -> None:
         self._known, self._lam = known, lam
@@ -81,7 +81,7 @@ class _Agent:
         w = self._P @ S[i, self.J]
         v = S[i] - self._combined(w)  # posterior covariance of i with all candidates
         gain = max(float(v[i]), 0.0) + self._lam
-        # log det(I + K/lam) grows by log(1 + s2/lam), s2 the variance before the play.
+        # log det(I + K/lam) grows by log(1 + s2/lam), s2 the variance before the evaluation.
         self.log_det += math.log(gain / self._lam)
         self.mu += v * ((y - self.mu[i]) / gain)
         self._s2 -= v * v / gain
@@ -112,7 +112,7 @@ def _checked(U: Array, n_agents: int, beta: float, lam: float) -> Array:
     if U.ndim != 2 or U.size == 0 or not np.isfinite(U).all():
         raise ValueError(f"U must be finite, of shape (M, d), got shape {U.shape}; reshape it.")
     if n_agents < 1:
-        raise ValueError(f"n_agents must be at least 1, got {n_agents}; one agent plays alone.")
+        raise ValueError(f"n_agents must be at least 1, got {n_agents}; one agent works alone.")
     if not (math.isfinite(beta) and beta >= 0):
         raise ValueError(f"beta must be finite and >= 0, got {beta}; the paper tries .2 to 5.")
     if not (math.isfinite(lam) and lam > 0):
@@ -142,11 +142,11 @@ class _KernelUCB(abc.ABC):
 
     @abc.abstractmethod
     def _prior(self) -> _Known:
-        """What agents know before any play."""
+        """What agents know before any evaluation."""
 
     @abc.abstractmethod
     def end_round(self) -> None:
-        """To be called when all agents have played a time step."""
+        """To be called when all agents have evaluated a time step."""
 
     @property
     def d(self) -> int:
@@ -171,7 +171,7 @@ class _KernelUCB(abc.ABC):
         return np.array(self._U[self._rng.choice(best)])
 
     def tell(self, agent: int, x: Array, y: float) -> None:
-        """Gives an agent the reward of its play.
+        """Gives an agent the reward of its evaluation.
 
         Args:
             agent: 0 to N - 1.
@@ -185,7 +185,7 @@ class _KernelUCB(abc.ABC):
         if i is None:
             raise ValueError(f"x must be one of the candidates, got {x}; tell what ask gave.")
         if not math.isfinite(y):
-            raise ValueError(f"y must be finite, got {y}; leave out failed plays.")
+            raise ValueError(f"y must be finite, got {y}; leave out failed evaluations.")
         self._of(agent).tell(i, float(y))
         self._record(agent, i, float(y))
 
@@ -213,7 +213,7 @@ class _KernelUCB(abc.ABC):
 
     @abc.abstractmethod
     def _record(self, agent: int, i: int, y: float) -> None:
-        """Keeps what a synchronisation will need of a play."""
+        """Keeps what a synchronisation will need of an evaluation."""
 
     def _share(self, known: _Known) -> None:
         """All agents start afresh from what all of them know."""
@@ -234,7 +234,7 @@ class NKernelUCB(_KernelUCB):
         n_agents: N, at least 1.
         beta: Width of the confidence bound mu + beta sigma, >= 0, sigma as in eq. 4.
         lam: Variance of the noise, > 0 (lambda of eq. 3).
-        rng: Settles ties, such as the first play.
+        rng: Settles ties, such as the first evaluation.
 
     Raises:
         ValueError: If an argument is outside its range.
@@ -263,7 +263,7 @@ class NKernelUCB(_KernelUCB):
 
 
 class _Triggered(_KernelUCB):
-    """Agents that synchronise when a function of one agent's new plays exceeds D."""
+    """Agents that synchronise when a function of one agent's new evaluations exceeds D."""
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ class _Triggered(_KernelUCB):
     def end_round(self) -> None:
         """Synchronises all agents if the trigger of any exceeds D.
 
-        To be called when all agents have played a time step.
+        To be called when all agents have evaluated a time step.
         """
         if any(self.trigger(n) > self._D for n in range(len(self._agents))):
             self._synchronise()
@@ -301,17 +301,17 @@ class _Triggered(_KernelUCB):
 
 
 class DisKernelUCB(_Triggered):
-    """Agents that share all their plays whenever one has learnt enough (Li et al. 2022, Alg. 1).
+    """Agents that share all evaluations whenever one has learnt enough (Li et al. 2022, Alg. 1).
 
     Agent n asks for a synchronisation when
 
         (t - t_last) log[ det(I + K_t / lam) / det(I + K_last / lam) ] > D,
 
-    K_t the kernel matrix of all plays the agent knows, K_last of those it knew after the last
-    synchronisation, t - t_last the number of its own since. Every agent then uploads its new
-    plays, d + 1 real numbers each (the point and the reward), and the server broadcasts all new
-    plays, again d + 1 each: each play goes up once and down once. An agent's own plays are in
-    the broadcast too, since one broadcast serves all.
+    K_t the kernel matrix of all evaluations the agent knows, K_last of those it knew after the
+    last synchronisation, t - t_last the number of its own since. Every agent then uploads its new
+    evaluations, d + 1 real numbers each (the point and the reward), and the server broadcasts all
+    new evaluations, again d + 1 each: each evaluation goes up once and down once. An agent's own
+    evaluations are in the broadcast too, since one broadcast serves all.
 
     Args:
         kernel: Prior covariance.
@@ -320,7 +320,7 @@ class DisKernelUCB(_Triggered):
         beta: Width of the confidence bound mu + beta sigma, >= 0, sigma as in eq. 4.
         lam: Variance of the noise, > 0 (lambda of eq. 3).
         D: Threshold, >= 0; 0 synchronises in every round, ``math.inf`` never.
-        rng: Settles ties, such as the first play.
+        rng: Settles ties, such as the first evaluation.
 
     Raises:
         ValueError: If an argument is outside its range.
@@ -353,7 +353,7 @@ class DisKernelUCB(_Triggered):
         return self._exact_prior()
 
     def _record(self, agent: int, i: int, y: float) -> None:
-        """The agent has its new plays already."""
+        """The agent has its new evaluations already."""
 
     def _synchronise(self) -> None:
         J = np.array([i for of in self._agents for i in of.J])
@@ -364,7 +364,7 @@ class DisKernelUCB(_Triggered):
 
 
 def _conditioned(known: _Known, J: IntArray, y: Array, lam: float) -> _Known:
-    """Eq. 3 and 4 on top of what is known; c plays of a candidate are one of variance lam / c."""
+    """Eq. 3 and 4 on top of ``known``; c evaluations of a candidate: one of variance lam / c."""
     rows, at, c = np.unique(J, return_inverse=True, return_counts=True)
     mean = np.bincount(at, y) / c
     S = known.S
@@ -375,22 +375,22 @@ def _conditioned(known: _Known, J: IntArray, y: Array, lam: float) -> _Known:
 
 
 class ApproxDisKernelUCB(_Triggered):
-    """Agents that share a Nyström summary of their plays (Li et al. 2022, Alg. 2).
+    """Agents that share a Nyström summary of their evaluations (Li et al. 2022, Alg. 2).
 
-    Agent n asks for a synchronisation when the sum over its plays since the last one of
+    Agent n asks for a synchronisation when the sum over its evaluations since the last one of
     s2_last(x) / lam exceeds D, s2_last the variance everyone had right after the last. Then
 
-    1. every agent keeps each of *all* its plays so far with probability min(1, q s2_last / lam)
-       and uploads the distinct points it kept: d real numbers each;
+    1. every agent keeps each of *all* its evaluations so far with probability
+       min(1, q s2_last / lam) and uploads the distinct points it kept: d real numbers each;
     2. the server broadcasts their union, the dictionary: m d numbers (it leaves out points that
        lie numerically in the span of the others, so m is the number of features);
-    3. every agent uploads ZᵀZ, which is symmetric, and ZᵀY of all its plays so far in the new
-       features: m (m + 1) / 2 + m numbers;
+    3. every agent uploads ZᵀZ, which is symmetric, and ZᵀY of all its evaluations so far in the
+       new features: m (m + 1) / 2 + m numbers;
     4. the server broadcasts the two sums: m (m + 1) / 2 + m numbers.
 
     Nothing else is sent. A point that is in the dictionary again is sent again, as a dictionary
     is drawn afresh each time. Until the first synchronisation the dictionary is empty: agents
-    have the prior and play at random. Posteriors are those of eq. 5 and 6.
+    have the prior and evaluate at random. Posteriors are those of eq. 5 and 6.
 
     Args:
         kernel: Prior covariance.
@@ -398,7 +398,7 @@ class ApproxDisKernelUCB(_Triggered):
         n_agents: N, at least 1.
         beta: Width of the confidence bound mu + beta sigma, >= 0, sigma as in eq. 4.
         lam: Variance of the noise, > 0 (lambda of eq. 3).
-        D: Threshold, >= 0; ``math.inf`` never synchronises: agents play at random.
+        D: Threshold, >= 0; ``math.inf`` never synchronises: agents evaluate at random.
         q: Oversampling of the dictionary, finite, > 0.
         rng: Settles ties and draws the dictionary.
 
@@ -430,7 +430,7 @@ class ApproxDisKernelUCB(_Triggered):
         rng: np.random.Generator,
     ) -> None:
         if not (math.isfinite(q) and q > 0):
-            raise ValueError(f"q must be finite and > 0, got {q}; a large q keeps every play.")
+            raise ValueError(f"q must be finite and > 0, got {q}; a large q keeps all points.")
         super().__init__(kernel, U, n_agents, beta=beta, lam=lam, D=D, rng=rng)
         self._q = q
         self._evaluations: list[list[int]] = [[] for _ in range(n_agents)]
@@ -480,7 +480,7 @@ class ApproxDisKernelUCB(_Triggered):
         return NystromEmbedding(self._kernel.k, self._U[union], self._k0[union])
 
     def _kept(self, evaluations: IntArray) -> IntArray:
-        """An agent's distinct points, by one coin a play."""
+        """An agent's distinct points, by one coin per evaluation."""
         return np.unique(
             evaluations[self._rng.random(len(evaluations)) < self._q * self._leverage[evaluations]]
         )
@@ -490,7 +490,7 @@ def _embedded(Z: Array, c: Array, b: Array, k0: Array, lam: float) -> _Known:
     """Eq. 5 and 6 for the sums of all agents' statistics, k0 the prior variances (M,)."""
     evaluated = np.flatnonzero(c)
     z = Z[evaluated]
-    # Candidates repeat: the sums over plays are sums over candidates, weighted by c.
+    # Candidates repeat: the sums over evaluations are sums over candidates, weighted by c.
     L = scipy.linalg.cholesky(lam * np.eye(Z.shape[1]) + (z.T * c[evaluated]) @ z, lower=True)
     X = scipy.linalg.solve_triangular(L, Z.T, lower=True)
     mu = X.T @ scipy.linalg.solve_triangular(L, z.T @ b[evaluated], lower=True)

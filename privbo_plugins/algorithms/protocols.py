@@ -90,11 +90,11 @@ class Query:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One user's turn.
+    """One point to evaluate: of one user's reward, one row or one agent's draw.
 
     Attributes:
         x: The point, shape (D,), encoded by the space.
-        epoch: Which group of plays it belongs to; None if to none.
+        epoch: Which group of evaluations it belongs to; None if to none.
         agent: Which of several agents takes it; None where there is one.
         draw: Which of the agent's draws in the epoch it is.
     """
@@ -210,7 +210,7 @@ class RewardAlgorithm(Algorithm, Protocol):
     def ask(
         self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
     ) -> Evaluation | None:
-        """The next play while others are pending; None to wait for them."""
+        """The next evaluation while others are pending; None to wait for them."""
         ...
 
     def tell(self, evaluation: Evaluation, value: float) -> None:

@@ -1,4 +1,4 @@
-"""What so many privatised plays can tell, before a run."""
+"""How well so many privatised evaluations can tell settings apart, computed before a run."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class RewardScale(Protocol):
 
 @dataclass(frozen=True)
 class RewardPlan:
-    """How well a mean is known after a number of plays.
+    """How well a mean is known after a number of evaluations.
 
     Attributes:
-        n_plays: Number of plays, one user's reward each.
+        n_plays: Number of evaluations, one user's reward each.
         width: Width of the rewards' public range.
         sd: Largest standard deviation of one privatised reward.
 
     Example:
         >>> print(RewardPlan(400, width=1.0, sd=1.1))
-        400 plays: one privatised reward has a standard deviation of up to 1.1 (the range is 1
-        wide). If all of them went to one setting, its mean would be known to ±0.11; shared by ten
-        settings, to ±0.34 each (95 %).
+        400 evaluations: one privatised reward has a standard deviation of up to 1.1 (the range is
+        1 wide). If all of them went to one setting, its mean would be known to ±0.11; shared by
+        ten settings, to ±0.34 each (95 %).
     """
 
     n_plays: int
@@ -54,12 +54,12 @@ class RewardPlan:
     sd: float
 
     def known_to(self, evaluations: float) -> float:
-        """Half-width of a 95 % interval for the mean of so many plays, in reward units."""
+        """Half-width of a 95 % interval for the mean of so many evaluations, in reward units."""
         return 1.96 * self.sd / math.sqrt(evaluations)
 
     @property
     def drowned(self) -> bool:
-        """Whether even all plays of one setting leave its mean in the dark."""
+        """Whether a setting's mean stays unknown even if all evaluations go to it."""
         return self.known_to(self.n_plays) > _DROWNED * self.width
 
     def warn_if_drowned(self) -> None:
@@ -67,8 +67,8 @@ class RewardPlan:
         if self.drowned:
             needed = math.ceil((1.96 * self.sd / (_DROWNED * self.width)) ** 2)
             warnings.warn(
-                f"{self.n_plays} plays under this mechanism tell next to nothing: even if all of "
-                "them went to one setting, its mean would be known to "
+                f"{self.n_plays} evaluations under this mechanism tell next to nothing: even if "
+                "all of them went to one setting, its mean would be known to "
                 f"±{self.known_to(self.n_plays):.2g} only, in a range "
                 f"{self.width:.3g} wide. Ask at least {needed} users, take a larger epsilon, or a "
                 "narrower true range.",
@@ -78,7 +78,7 @@ class RewardPlan:
 
     def __str__(self) -> str:
         return (
-            f"{self.n_plays} plays: one privatised reward has a standard deviation of up to "
+            f"{self.n_plays} evaluations: one privatised reward has a standard deviation of up to "
             f"{self.sd:.2g} (the range is {self.width:.3g} wide). If all of them went to one "
             f"setting, its mean would be known to ±{self.known_to(self.n_plays):.2g}; shared by "
             f"ten settings, to ±{self.known_to(self.n_plays / 10):.2g} each (95 %)."
@@ -90,13 +90,13 @@ def make_reward_plan(config: RewardScale, n_plays: int) -> RewardPlan:
 
     Args:
         config: Settings, with a range.
-        n_plays: Number of plays, >= 1.
+        n_plays: Number of evaluations, >= 1.
 
     Raises:
         ValueError: If the number is not positive, or the settings hold no range.
     """
     if not n_plays >= 1:
-        raise ValueError(f"A plan needs at least one play, got {n_plays}.")
+        raise ValueError(f"A plan needs at least one evaluation, got {n_plays}.")
     if config.low is None or config.high is None:
         raise ValueError("A plan needs the rewards' range: give bound= or value_range=.")
     width = config.high - config.low

@@ -5,10 +5,10 @@ Notation:
     ======  ==============================================================  ========
     symbol  meaning                                                         shape
     ======  ==============================================================  ========
-    D       dictionary: some of the points that were played                 (m, p)
+    D       dictionary: some of the points that were evaluated              (m, p)
     K_D     k(D, D)                                                         (m, m)
     phi     k_D(x)ᵀ (K_D^{-1/2})†, the features of x                        (m,)
-    V       sum of phi phiᵀ over all plays + lambda I                       (m, m)
+    V       sum of phi phiᵀ over all evaluations + lambda I                 (m, m)
     s2      k(x, x) - phiᵀphi + lambda phiᵀ V⁻¹ phi, posterior variance     scalar
     ======  ==============================================================  ========
 
@@ -34,12 +34,12 @@ RANK_TOLERANCE = 1e-8
 def sampled(q: float, s2: Array, counts: Array, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Which distinct points enter the dictionary (Algorithm 4, lines 4 and 5).
 
-    Each of a point's ``counts`` plays is kept with probability min(q s2, 1); one suffices.
+    Each of a point's ``counts`` evaluations is kept with probability min(q s2, 1); one suffices.
 
     Args:
         q: Oversampling factor.
         s2: Posterior variances of the distinct points before this round, shape (n,).
-        counts: How often each was played, shape (n,).
+        counts: How often each was evaluated, shape (n,).
         rng: Source of the coins; public.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Random Fourier features that several parties share, and linear regression over them.
+"""Random Fourier features that several agents share, and linear regression over them.
 
 Notation:
 

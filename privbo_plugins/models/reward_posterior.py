@@ -1,4 +1,4 @@
-"""Gaussian process posteriors that a play updates in constant time.
+"""Gaussian process posteriors that an evaluation updates in constant time.
 
 Notation:
 
@@ -51,7 +51,7 @@ class RewardPosterior(Protocol):
 
 
 class ArmsPosterior:
-    """Exact posterior of N arms; a play costs O(N²) whatever their number before.
+    """Exact posterior of N arms; an evaluation costs O(N²) whatever their number before.
 
     Args:
         K: Prior covariance, shape (N, N).

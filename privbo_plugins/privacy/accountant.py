@@ -232,7 +232,7 @@ class Cost:
     """What a ledger knows of one release of one user's reward.
 
     Args:
-        epsilon: Of this play alone.
+        epsilon: Of this evaluation alone.
         delta: At which that holds; 0 for pure epsilon.
         gaussian: Whether the noise was the analytic Gaussian mechanism's for this pair; its
             epsilon is then known at every delta.
@@ -259,7 +259,7 @@ _STEPS = 2**12
 
 
 def plays_delta(evaluations: Mapping[Cost, int], least: float = 0.0) -> float:
-    """A delta at which the plays of one user can be claimed: 0 if all of them are pure.
+    """A delta at which the evaluations of one user can be claimed: 0 if all of them are pure.
 
     ``least``, or the largest of the Gaussian ones, whose epsilon is finite at every delta, and the
     sum of those of which only a pair is known.
@@ -278,10 +278,10 @@ def _leaked(evaluations: Mapping[Cost, int]) -> float:
 
 
 def plays_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
-    """Epsilon at ``delta`` of one user's plays, the least of three bounds that each hold.
+    """Epsilon at ``delta`` of one user's evaluations, the least of three bounds that each hold.
 
-    Epsilons and deltas added up; Gaussian plays as a single one of mu² = Σ mu_i², and the rest
-    added to it; dp-accounting's pessimistic privacy loss distributions where kinds are mixed.
+    Epsilons and deltas added up; Gaussian evaluations as a single one of mu² = Σ mu_i², and the
+    rest added to it; dp-accounting's pessimistic privacy loss distributions where kinds are mixed.
 
     Args:
         evaluations: How many of each.

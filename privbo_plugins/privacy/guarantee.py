@@ -152,8 +152,8 @@ NOT_COVERED_COPIES = (
     "a process, container or virtual machine that is saved while it runs and resumed twice: both "
     "copies may draw the same noise, and then the difference of what they release is exact; "
     "what shows the releases (a study, a search's checkpoint, an agent's history) and the vault "
-    "that pays for them, if both are set back to the same moment or copied together: each copy "
-    "then releases anew, and neither notices"
+    "that pays for them, if both are restored from backups of the same moment or copied together: "
+    "each copy then releases anew, and neither notices"
 )
 """Limits of every guarantee: the noise generator's state lies in the process's memory, and who
 remembers the releases can be copied with the ledger."""
@@ -284,13 +284,13 @@ class LocalGuarantee(PrivacyGuarantee):
     Attributes:
         protected: False if nothing may be claimed; then ``reasons`` says why.
         mechanism: What happens to a reward.
-        epsilon_play: Epsilon of one play; infinity where nothing is claimed.
-        delta_play: Delta of one play; 0 for pure epsilon-LDP.
+        epsilon_play: Epsilon of one evaluation; infinity where nothing is claimed.
+        delta_play: Delta of one evaluation; 0 for pure epsilon-LDP.
         n_plays: Privatised rewards released so far.
-        most_plays: The most plays of one user, as far as the ledger knows.
+        most_plays: The most evaluations of one user, as far as the ledger knows.
         epsilon_most: Epsilon for that user, at ``delta_most``.
         delta_most: 0 where epsilons simply add up.
-        users_named: Whether the ledger knows which plays belong to one user.
+        users_named: Whether the ledger knows which evaluations belong to one user.
         parameters: Public parameters of the mechanism.
         not_covered: What the guarantee does not extend to.
         reasons: Why nothing is claimed, if so.
@@ -316,7 +316,9 @@ class LocalGuarantee(PrivacyGuarantee):
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    neighbours: ClassVar[str] = "any two rewards whatsoever of the same user in the same play"
+    neighbours: ClassVar[str] = (
+        "any two rewards whatsoever of the same user in the same evaluation"
+    )
     population: ClassVar[str] = "each user, against everybody else, the tuner included"
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon_play", "epsilon_most")
@@ -341,7 +343,7 @@ class LocalGuarantee(PrivacyGuarantee):
             f"privacy): it was clipped and privatised in the process that evaluated it. "
             f"Protected: {self.population}. Neighbouring relation: {self.neighbours}. "
             f"Mechanism: {self.mechanism}. Parameters: {self._settings()}. "
-            f"Released so far: {self.n_plays} plays. {self._users()} {self._ending()}"
+            f"Released so far: {self.n_plays} evaluations. {self._users()} {self._ending()}"
         )
 
     def _claim(self) -> str:
@@ -353,12 +355,12 @@ class LocalGuarantee(PrivacyGuarantee):
     def _users(self) -> str:
         if not self.users_named:
             return (
-                "One play is taken to be one user, as declared; a user who was asked k times "
-                "has paid k times."
+                "One evaluation is taken to be one user, as declared; a user who was asked k "
+                "times has paid k times."
             )
         at = f" at delta = {not_below(self.delta_most, 2)}" if self.delta_most else ""
         return (
-            f"The user asked most often had {self.most_plays} plays: epsilon = "
+            f"The user asked most often had {self.most_plays} evaluations: epsilon = "
             f"{two_decimals(self.epsilon_most)}{at}."
         )
 
@@ -369,8 +371,8 @@ NOT_COVERED_FEDERATION = (
     "the agent can read",
     "what an agent publishes of its own results, models or recommendations",
     "that an agent is on the roster",
-    "a server that was begun again without its ledger, or over one set back from a backup: it "
-    "would spend the budget anew",
+    "a server that was started again without its ledger, or with one restored from an older "
+    "backup: it would spend the budget anew",
     "single records: hiding an agent's participation hides its records as a group, for "
     "the other agents and whoever sees what they receive, not from the server",
     "names, ranges and choices of the search space, and the public value range",
@@ -481,12 +483,12 @@ NOT_COVERED_OUTSOURCED = (
     "outcomes that depend on other people's rows",
     "what a process that holds the rows reports of them beside the table and answers "
     "(attributes, logs)",
-    "a vault that was copied, set back from a backup or lost, where nobody who remembers it is "
-    "asked (the file of the table at the path that is written to, files of answers in that "
+    "a vault that was copied, restored from an older backup or lost, where nothing that remembers "
+    "it is asked (the file of the table at the path that is written to, files of answers in that "
     "folder, the study whose trials are answered, Ray's cluster): it would draw the table, and "
     "randomised answers, anew",
     "what the curator releases elsewhere of the same people, other tables of the same rows "
-    "included: the losses add up",
+    "included: the privacy losses add up",
     NOT_COVERED_COPIES,
 )
 """Limits of every guarantee for a released table."""

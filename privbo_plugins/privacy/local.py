@@ -182,7 +182,7 @@ class LocalMechanism(abc.ABC):
 
     @property
     def evaluation(self) -> Cost:
-        """One play, as an accountant knows it."""
+        """One evaluation, as an accountant knows it."""
         return Cost(self.epsilon)
 
     def epsilon_of(self, evaluations: int, delta: float) -> float:
@@ -432,11 +432,11 @@ class Gaussian(LocalMechanism):
 
     @property
     def evaluation(self) -> Cost:
-        """One play, whose epsilon is known at every delta."""
+        """One evaluation, whose epsilon is known at every delta."""
         return Cost(self.epsilon, self.delta, gaussian=True)
 
     def epsilon_of(self, evaluations: int, delta: float) -> float:
-        """Exactly: so many plays are mu sqrt(plays)-GDP."""
+        """Exactly: so many evaluations are mu sqrt(evaluations)-GDP."""
         if evaluations == 1 and delta == self.delta:
             return self.epsilon
         return gdp_epsilon(self.mu * math.sqrt(evaluations), delta) if evaluations else 0.0

@@ -48,17 +48,17 @@ class RewardNoise:
 def sub_weibull_radius(
     theta: float, horizon: int, delta: float, *, a: float = 2.0, b: float = 1.0
 ) -> float:
-    """R = ((ln(a T / delta)) / b)^theta: unbounded noise stays within R for T plays.
+    """R = ((ln(a T / delta)) / b)^theta: unbounded noise stays within R for T evaluations.
 
-    For noise with ``P(|eta| >= x) <= a exp(-b x^(1/theta))`` (eq. 5) all of T plays lie within R
-    with probability at least 1 - delta, so ``bound = B + R`` is the paper's rule for unbounded
-    noise (section 4.5). There the delta goes into the guarantee, because nothing is clipped; here
-    rewards are clipped, the guarantee is pure for every input, and delta only bounds the
-    probability that clipping changes any of the T rewards.
+    For noise with ``P(|eta| >= x) <= a exp(-b x^(1/theta))`` (eq. 5) all of T evaluations lie
+    within R with probability at least 1 - delta, so ``bound = B + R`` is the paper's rule for
+    unbounded noise (section 4.5). There the delta goes into the guarantee, because nothing is
+    clipped; here rewards are clipped, the guarantee is pure for every input, and delta only bounds
+    the probability that clipping changes any of the T rewards.
 
     Args:
         theta: Tail parameter, > 0; 1/2 is sub-Gaussian, 1 sub-exponential.
-        horizon: Number of plays T.
+        horizon: Number of evaluations T.
         delta: In (0, 1).
         a: Factor of the tail, > 0.
         b: Rate of the tail, > 0.

@@ -156,7 +156,7 @@ class Session:
         """Names who shows the run's releases, and compares what it saw of them.
 
         Raises:
-            VaultError: If the vault was set back, or is a copy.
+            VaultError: If the vault was restored from an older backup, or is a copy.
         """
         with self._lock:
             self.run.shown_by(witness)

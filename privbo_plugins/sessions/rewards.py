@@ -1,9 +1,10 @@
-"""The curator of local privacy: clips, charges, privatises and stores one reward (Curator 1).
+"""The user's side of local privacy: clips, charges, privatises and stores one reward.
 
-It runs in the process that evaluates a user's reward. The raw reward is an argument of one
-function and is kept nowhere; the vault holds who was charged for which play, and the release.
-Where the reward is evaluated by a process that has no vault, the charge is made here and the
-drawing there (:func:`privbo_plugins.store.release.draw_reward`).
+The paper calls it Curator 1. It runs in the process that evaluates a user's reward. The raw reward
+is an argument of one function and is kept nowhere; the vault holds who was charged for which
+evaluation (a play in the paper), and the release. Where the reward is evaluated by a process that
+has no vault, the charge is made here and the noise is drawn there
+(:func:`privbo_plugins.store.release.draw_reward`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from privbo_plugins.privacy.accountant import Cost, plays_delta, plays_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.store.release import PLAYS, Order, Outlet, accept, admit
+from privbo_plugins.store.release import REWARDS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import (
     Head,
     OtherSettingsError,
@@ -59,18 +60,18 @@ class Person(str):
 
 
 class RewardLedger:
-    """Who was charged for which play, and what was released of it; no raw reward ever.
+    """Who was charged for which evaluation, and what was released of it; no raw reward ever.
 
     Args:
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first begins it.
         user_budget: The most epsilon that one user may be charged in all runs of the vault, at
-            this mechanism's delta (for a pure one, at the largest delta that the user's plays in
-            other runs were charged with); None for no limit.
+            this mechanism's delta (for a pure one, at the largest delta that the user's
+            evaluations in other runs were charged with); None for no limit.
 
     Raises:
-        ValueError: If the budget is smaller than what one play costs.
+        ValueError: If the budget is smaller than what one evaluation costs.
         VaultError: If the run was begun with another mechanism.
     """
 
@@ -89,8 +90,8 @@ class RewardLedger:
             self.run = begin_or_join(vault, host_key, settings)
         except OtherSettingsError:
             raise VaultError(
-                "The vault holds plays of this run under another mechanism, epsilon, range or "
-                "user budget. Use the same, or another study."
+                "The vault holds evaluations of this run under another mechanism, epsilon, range "
+                "or user budget. Use the same, or another study."
             ) from None
 
     @property
@@ -102,7 +103,7 @@ class RewardLedger:
         """Names who shows the run's releases, and compares what it saw of them.
 
         Raises:
-            VaultError: If the vault was set back, or is a copy.
+            VaultError: If the vault was restored from an older backup, or is a copy.
         """
         self.run.shown_by(witness)
 
@@ -119,7 +120,7 @@ class RewardLedger:
         self.run.note(text)
 
     def _pseudonym(self, trial: str, user: User | None) -> Person:
-        """Names are not kept: a hash salted with the vault's identity, or the play itself."""
+        """A salted hash of the name, which is kept nowhere; without a name, of the trial."""
         if user is None:
             return Person(self._hashed(f"play:{trial}"))
         one = self._hashed(f"user:{one_name(user)!r}")
@@ -138,7 +139,7 @@ class RewardLedger:
         """Refuses a user whose budget is used up, before the reward is even evaluated.
 
         Raises:
-            BudgetExceededError: If one more play would exceed it.
+            BudgetExceededError: If one more evaluation would exceed it.
             ValueError: If the user's name is none.
         """
         person = self._pseudonym(trial, user)
@@ -158,21 +159,21 @@ class RewardLedger:
         if total > self.user_budget * (1 + 1e-9):
             at = f" at delta={claimed:.6g}" if claimed else ""
             raise BudgetExceededError(
-                f"One more play would cost this user epsilon={total:.6g}{at} in all, more than "
-                f"user_budget={self.user_budget:.6g}. Nothing was drawn. Ask another user."
+                f"One more evaluation would cost this user epsilon={total:.6g}{at} in all, more "
+                f"than user_budget={self.user_budget:.6g}. Nothing was drawn. Ask another user."
             )
 
     @staticmethod
     def _unite(tx: Transaction, person: Person) -> None:
-        """Plays that were charged under other spellings of the name are this person's."""
+        """Evaluations that were charged under other spellings of the name are this person's."""
         for earlier in person.earlier:
             tx.rename_person(earlier, person)
 
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
-        """Charges a user for a play that is drawn elsewhere: (its release if any, a token).
+        """Charges a user for an evaluation that is drawn elsewhere: (its release if any, a token).
 
-        A play whose process died after the charge and before :meth:`store` is not charged again:
-        its token is void from now on, so that what it drew reaches nobody.
+        An evaluation whose process died after the charge and before :meth:`store` is not charged
+        again: its token is void from now on, so that what it drew reaches nobody.
 
         Raises:
             BudgetExceededError: If the user's budget does not allow it.
@@ -202,7 +203,7 @@ class RewardLedger:
         draw: Callable[[NoiseSource], float] = _drawn_elsewhere,
     ) -> Order[float]:
         person = self._pseudonym(trial, user)
-        return Order(PLAY, trial, lambda tx: self._charge(tx, trial, person), draw, PLAYS)
+        return Order(PLAY, trial, lambda tx: self._charge(tx, trial, person), draw, REWARDS)
 
     def _charge(self, tx: Transaction, trial: str, person: Person) -> None:
         payer = tx.payer(trial)
@@ -221,7 +222,7 @@ class RewardLedger:
             return {trial: y for trial, _, _, _, y in tx.evaluations() if y is not None}
 
     def adopt(self, trial: str, user: User | None, value: float) -> None:
-        """Charges a play that was released under another vault, so that it is paid here too."""
+        """Charges an evaluation that another vault released, so that it is paid for here too."""
         person = self._pseudonym(trial, user)
         with self.run.transaction() as tx:
             self._unite(tx, person)
@@ -235,11 +236,11 @@ class RewardLedger:
         return self.most()[0]
 
     def most(self) -> tuple[int, float]:
-        """Plays and epsilon of the user of this run who paid most, other runs included."""
+        """Evaluations and epsilon of the user of this run who paid most, other runs included."""
         return self._most()[:2]
 
     def _most(self, unknown: int = 0) -> tuple[int, float, float]:
-        """Plays and epsilon of who paid most, and the delta at which no user paid more."""
+        """Evaluations and epsilon of who paid most, and the delta at which no user paid more."""
         of: defaultdict[str, Counter[Cost]] = defaultdict(Counter)
         mine = set()
         with self.run.transaction() as tx:
@@ -268,9 +269,9 @@ class RewardLedger:
 
         Args:
             n_plays: Releases that the host framework shows.
-            users_named: Whether plays were charged to named users.
-            unknown_plays: Of these, plays that this ledger does not know; they are taken to be
-                those of the user who paid most.
+            users_named: Whether evaluations were charged to named users.
+            unknown_plays: Of these, evaluations that this ledger does not know; they are taken to
+                be those of the user who paid most.
             repeats: The most releases that one trial shows.
             reasons: Why nothing may be claimed.
             notes: What a reader should know.
@@ -300,20 +301,20 @@ class RewardSession(RewardLedger):
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first begins it.
         user_budget: The most epsilon that one user may be charged in all runs of the vault, at
-            this mechanism's delta (for a pure one, at the largest delta that the user's plays in
-            other runs were charged with); None for no limit.
+            this mechanism's delta (for a pure one, at the largest delta that the user's
+            evaluations in other runs were charged with); None for no limit.
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:
-        ValueError: If the budget is smaller than what one play costs.
+        ValueError: If the budget is smaller than what one evaluation costs.
         VaultError: If the run was begun with another mechanism.
 
     Example:
         >>> from privbo_plugins.privacy.local import make_mechanism
         >>> from privbo_plugins.store.vault import open_vault
-        >>> curator = RewardSession(make_mechanism(1.0, bound=1.0), open_vault(), "study")
-        >>> first = curator.release("0", 0.25, "Jane", worst=-1.0)
-        >>> curator.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
+        >>> session = RewardSession(make_mechanism(1.0, bound=1.0), open_vault(), "study")
+        >>> first = session.release("0", 0.25, "Jane", worst=-1.0)
+        >>> session.release("0", 0.99, "Jane", worst=-1.0) == first  # replayed, not drawn again
         True
     """
 
@@ -338,9 +339,9 @@ class RewardSession(RewardLedger):
         """Charges the user, privatises the reward and stores the release, in one transaction.
 
         Args:
-            trial: The play; what it released before is replayed, whatever the reward is now.
+            trial: The evaluation; what it released before is replayed, whatever the reward is now.
             reward: The raw reward.
-            user: Whose it is; None takes every play for another user's.
+            user: Whose it is; None takes every evaluation for another user's.
             worst: What NaN and infinity count as.
 
         Returns:
@@ -358,7 +359,7 @@ class RewardSession(RewardLedger):
 
 
 def _evaluations(mechanism: str | None, epsilon: float, delta: float, k: int) -> Counter[Cost]:
-    """What a ledger says of k alike plays of some run."""
+    """What a ledger holds of k evaluations of the same cost in some run."""
     return Counter({Cost(epsilon, delta, gaussian=mechanism == Gaussian.name): k})
 
 
@@ -373,9 +374,10 @@ def local_guarantee(
     reasons: Iterable[str] = (),
     notes: Iterable[str] = (),
 ) -> LocalGuarantee:
-    """A guarantee for so many plays, of which one user had at most so many.
+    """A guarantee for so many evaluations, of which one user had at most so many.
 
-    ``epsilon_most`` at ``delta_most`` is what that user paid, if it is more than these plays.
+    ``epsilon_most`` at ``delta_most`` is what that user paid, if it is more than these
+    evaluations.
     """
     why = tuple(dict.fromkeys(reasons))
     protected = not why and n_plays > 0
@@ -398,13 +400,13 @@ def local_guarantee(
 
 
 def check_user_budget(mechanism: LocalMechanism, user_budget: float | None) -> None:
-    """That a budget allows for one play at least.
+    """That a budget allows for one evaluation at least.
 
     Raises:
         ValueError: If it does not.
     """
     if user_budget is not None and not user_budget >= mechanism.epsilon:
         raise ValueError(
-            f"user_budget must be at least the epsilon of one play, {mechanism.epsilon}, got "
-            f"{user_budget}."
+            f"user_budget must be at least the epsilon of one evaluation, {mechanism.epsilon}, "
+            f"got {user_budget}."
         )

@@ -1,6 +1,7 @@
 """A file of answers as the witness of the vault that they come from.
 
-A vault that was set back, or copied, looks healthy to itself and would draw again what was told.
+A vault that was restored from an older backup, or copied, looks intact and would draw again what
+was already told.
 The file that the modeler reads is what was told: it remembers how far the releases had come and
 where their vault has lain, and nothing is drawn for it from a vault that knows less.
 """
@@ -33,7 +34,7 @@ class AnswerFile:
 
     Raises:
         ValueError: If there is no answer file of the curator's table there, but something else.
-        VaultError: If the curator's vault was set back, or is a copy of the file's.
+        VaultError: If the curator's vault was restored from an older backup, or is a copy.
     """
 
     def __init__(self, path: Path, curator: Curator) -> None:

@@ -49,7 +49,7 @@ class _Payloads(Shelf[Mapping[str, Any]]):
         tx.release(kind, key, payload)
 
 
-class _Plays(Shelf[float]):
+class _Rewards(Shelf[float]):
     def get(self, tx: Transaction, _kind: str, key: str) -> float | None:
         return tx.evaluation(key)
 
@@ -60,8 +60,8 @@ class _Plays(Shelf[float]):
 PAYLOADS: Shelf[Mapping[str, Any]] = _Payloads()
 """Releases that are JSON-ready fields."""
 
-PLAYS: Shelf[float] = _Plays()
-"""Privatised rewards: one finite number a play."""
+REWARDS: Shelf[float] = _Rewards()
+"""Privatised rewards: one finite number per evaluation."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class Outlet:
 
         Raises:
             PrivacyError: If the charge is refused; nothing is drawn.
-            VaultError: If the vault was set back or refuses; nothing is published.
+            VaultError: If the vault was restored from an older backup or refuses; nothing is
+                published.
         """
         known = order.shelf.get(tx, order.kind, order.key)
         if known is not None:

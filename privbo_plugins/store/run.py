@@ -2,8 +2,8 @@
 
 Every backup is a second ledger, and a vault that was restored from one looks healthy to itself:
 it would draw again what has been published, and charge for it once. So the lines of a vault
-(charges, releases, plays and marks of all its runs) form a chain, and its head is also kept by
-whoever shows the releases (a study, a searcher, an agent). The head is compared when a run is
+(charges, releases, evaluations and marks of all its runs) form a chain, and its head is also kept
+by whoever shows the releases (a study, a searcher, an agent). The head is compared when a run is
 joined and before every draw. A count would not do: a copy grows again.
 
 Notation:
@@ -139,7 +139,8 @@ class Run:
         """Compares the run with what its releases are shown by, now and before every draw.
 
         Raises:
-            VaultError: If the vault was set back, or is a copy of the one that is shown.
+            VaultError: If the vault was restored from an older backup, or is a copy of the one
+                that is shown.
         """
         self._witness = witness
         place = self.vault.place()
@@ -295,7 +296,7 @@ def confirm(tx: Transaction, head: Head) -> None:
     """That a head is in the chain of a transaction's run.
 
     Raises:
-        VaultError: If it is not: the vault was set back, or is another copy.
+        VaultError: If it is not: the vault was restored from an older backup, or is another copy.
     """
     if head.n and tx.link_at(head.n) != head.digest:
         raise VaultError(SET_BACK)

@@ -141,7 +141,7 @@ def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _counted(*by: sa.Column[Any]) -> sa.Select[Any]:
-    """How many plays of which cost, and the settings of the run that says what they were."""
+    """How many evaluations of which cost, and the settings of the run that says what they were."""
     columns = *by, _runs.c.settings, _evaluations.c.epsilon, _evaluations.c.delta
     joined = _evaluations.outerjoin(_runs, _evaluations.c.run_id == _runs.c.run_id)
     return sa.select(*columns, sa.func.count()).select_from(joined).group_by(*columns)

@@ -59,7 +59,7 @@ _CHARGE, _PAID, _MARK = "charge", "paid", "mark"
 _SALT = 16
 
 Line = tuple[str, str, str]
-"""Run, kind and key of what the chain holds: charges, releases, plays, marks."""
+"""Run, kind and key of what the chain holds: charges, releases, evaluations, marks."""
 
 BLOCK = 2**16
 """Records in one stored block; statistics stream over blocks, so memory does not grow with n."""
@@ -409,14 +409,14 @@ class Transaction:
     # Tokens --------------------------------------------------------------------------------
 
     def hand_token(self, trial: str) -> str:
-        """A token that the next release of a play must show; earlier ones are void."""
+        """A token that the next release of an evaluation must show; earlier ones are void."""
         token = uuid.uuid4().hex
         self._run("take_token", t=trial)
         self._run("hand_token", trial=trial, token=token)
         return token
 
     def take_token(self, trial: str, token: str) -> bool:
-        """Whether this is the play's token, which is void from now on."""
+        """Whether this is the evaluation's token, which is void from now on."""
         row = self._one("token", trial=trial)
         if row is None or row[0] != token:
             return False
@@ -426,7 +426,7 @@ class Transaction:
     # Privatised rewards --------------------------------------------------------------------
 
     def charge_evaluation(self, trial: str, person: str, epsilon: float, delta: float) -> None:
-        """Charges a person for a play whose release is not drawn yet."""
+        """Charges a person for an evaluation whose release is not drawn yet."""
         self._run(
             "charge_evaluation",
             trial=trial,
@@ -438,22 +438,22 @@ class Transaction:
         self._linked(_PAID, trial, _cost(epsilon, delta))
 
     def store_evaluation(self, trial: str, value: float) -> None:
-        """Stores the release of a charged play."""
+        """Stores the release of a charged evaluation."""
         self._run("store_evaluation", t=trial, new_value=value)
         self._linked(PLAY, trial, repr(float(value)))
 
     def evaluation(self, trial: str) -> float | None:
-        """The stored release of a play, if any."""
+        """The stored release of an evaluation, if any."""
         row = self._one("play", trial=trial)
         return None if row is None or row[0] is None else float(row[0])
 
     def payer(self, trial: str) -> str | None:
-        """Who was charged for a play, released or not."""
+        """Who was charged for an evaluation, released or not."""
         row = self._one("play", trial=trial)
         return None if row is None else str(row[1])
 
     def evaluations_of(self, person: str) -> list[tuple[str, str | None, float, float, int]]:
-        """(run, mechanism, epsilon, delta, how many) of a person's plays in all of the vault.
+        """(run, mechanism, epsilon, delta, how many) of a person's evaluations in the whole vault.
 
         Holds up other runs until the end of the transaction, which may charge the same person.
         """
@@ -463,16 +463,16 @@ class Transaction:
         return [(run, _mechanism(settings), *cost) for run, settings, *cost in rows]
 
     def evaluations_of_everybody(self) -> list[tuple[str, str, str | None, float, float, int]]:
-        """(person, run, mechanism, epsilon, delta, how many) of all plays in the vault."""
+        """(person, run, mechanism, epsilon, delta, how many) of all evaluations in the vault."""
         rows = self._all("plays_of_everybody")
         return [(who, run, _mechanism(settings), *cost) for who, run, settings, *cost in rows]
 
     def rename_person(self, old: str, new: str) -> None:
-        """Makes plays of one person those of another, in all of the vault."""
+        """Makes evaluations of one person those of another, in all of the vault."""
         self._run("rename_person", old_person=old, new_person=new)
 
     def evaluations(self) -> list[tuple[str, str, float, float, float | None]]:
-        """(trial, person, epsilon, delta, release or None) of every play that was charged."""
+        """(trial, person, epsilon, delta, release or None) of every charged evaluation."""
         return [(t, who, eps, delta, y) for t, who, eps, delta, y in self._all("all_plays")]
 
 

@@ -374,7 +374,8 @@ class AgentHost(Host):
         if number > done:
             raise VaultError(
                 f"Trial {number + 1} of an agent was to run, and its history holds {done}: it was "
-                "set back, or belongs to another run. Give each agent its own agent_vaults= file."
+                "restored from an older backup, or belongs to another run. Give each agent its "
+                "own agent_vaults= file."
             )
         failure = None
         if number == done and not member.over:

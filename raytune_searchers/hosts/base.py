@@ -121,7 +121,8 @@ class Host:
         """Has the cluster remember how far the run came, whichever process is its host.
 
         Raises:
-            VaultError: If the vault was set back since another host of this cluster held it.
+            VaultError: If an older backup of the vault was restored since another host of this
+                cluster held it.
         """
         if kv._internal_kv_initialized() and not run.vault.in_memory:
             run.shown_by(_Cluster(f"{run.vault.vault_id}/{run.run_id}"))
@@ -174,7 +175,7 @@ def furthest(seen: tuple[int, str], head: tuple[int, str]) -> tuple[int, str]:
     """The head, if it goes on from what was seen: the chain only grows.
 
     Raises:
-        VaultError: If it does not; the vault was set back under way.
+        VaultError: If it does not: an older backup of the vault was restored meanwhile.
     """
     if head[0] < seen[0] or (head[0] == seen[0] and head != seen):
         raise VaultError(SET_BACK)

@@ -221,7 +221,7 @@ def _answers_of(name: str) -> Answers:
 def answering(make_curator: MakeCurator) -> Answers:
     """Puts a curator into an actor of its own, which trials ask for rows' outcomes.
 
-    For one party that keeps its rows out of Tune's reach: neither a trial's process nor any file
+    For an owner who keeps the rows out of Tune's reach: neither a trial's process nor any file
     that Tune writes then holds one. Call it in the driver while Ray is running, and keep what it
     returns: the actor, on the driver's node, ends with it. It gives one answer after another.
     What the function prints or logs, Ray writes to its own log files.

@@ -1,4 +1,4 @@
-"""The users' ledger in a Ray actor: who was charged for which play, and what was released of it.
+"""The users' ledger in a Ray actor: who was charged for which evaluation, and its release.
 
 No raw reward ever comes here: a reward is clipped and privatised in the worker that evaluates it,
 and only what came out is sent.
@@ -15,7 +15,7 @@ from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import UNPROTECTED
 from privbo_plugins.users import User
 from raytune_searchers._channel import TrialRecord
-from raytune_searchers._evaluations import PLAYS, Admission, LedgerSettings
+from raytune_searchers._evaluations import USERS_LEDGER, Admission, LedgerSettings
 from raytune_searchers.hosts.base import UNSEEN, Host
 
 _NAMED, _VOUCHED_FOR = "named", "vouched-for"
@@ -30,7 +30,7 @@ _FAILED = (
 
 
 class LedgerHost(Host):
-    """A ledger of plays behind one method that never raises.
+    """A ledger of evaluations behind one method that never raises.
 
     Args:
         settings: The run.
@@ -39,7 +39,7 @@ class LedgerHost(Host):
     """
 
     KIND = "ldp/"
-    GONE = PLAYS
+    GONE = USERS_LEDGER
 
     def __init__(
         self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
@@ -133,7 +133,7 @@ class LedgerHost(Host):
         return head.n, head.digest
 
     def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
-        """(trial, pseudonym, epsilon, delta, release or None) of every play."""
+        """(trial, pseudonym, epsilon, delta, release or None) of every evaluation."""
         with self._ledger.run.transaction() as tx:
             return tx.evaluations()
 
@@ -143,7 +143,7 @@ class LedgerHost(Host):
         """A trial begins; nobody is charged yet.
 
         Raises:
-            BudgetExceededError: If its user's budget does not allow another play.
+            BudgetExceededError: If its user's budget does not allow another evaluation.
         """
         value = self._ledger.replay(trial)
         if value is None:

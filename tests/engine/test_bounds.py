@@ -86,7 +86,7 @@ def test_gain_takes_lists_and_refuses_nonsense() -> None:
 def test_tgp_width_is_that_of_algorithm_two(t: int, lam: float, epsilon: float) -> None:
     B, R, delta, gamma = 0.7, 0.4, 0.05, 3.2
     L = 2 * (B + R) / epsilon
-    b = B + R + L * math.log(t)  # line 4, for play t + 1
+    b = B + R + L * math.log(t)  # line 4, for evaluation t + 1
     K = B**2 + R**2 + 2 * L**2  # line 2
     expected = (
         B

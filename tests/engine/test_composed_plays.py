@@ -1,4 +1,4 @@
-"""What one user's plays cost together: in one run, in several, and where no ledger knows them.
+"""What one user's evaluations cost together: in one run, in several, and without a ledger.
 
 Oracles: the product of small discrete mechanisms, written out; the privacy profile of two normal
 distributions; dp-accounting, asked without the engine's accountant.
@@ -183,7 +183,7 @@ def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
     guarantee = claimed(evaluated(vault, "pure", make_mechanism(0.5, bound=1.0), 2))
     assert guarantee.delta_most == 0.01
     mu = mu_of(0.5, 0.01) * math.sqrt(3)
-    # The pure plays at their worst, as two coins beside the Gaussian ones.
+    # The pure evaluations at their worst, as two coins beside the Gaussian ones.
     coins = [
         (math.prod(ps), math.prod(qs))
         for ps, qs in (
@@ -204,7 +204,7 @@ def test_pure_plays_in_several_runs_add_up_without_a_delta() -> None:
 
 
 def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
-    """Joe paid more epsilon without any delta; Jane's plays need one."""
+    """Joe paid more epsilon without any delta; Jane's evaluations need one."""
     vault = open_vault()
     evaluated(vault, "one", gaussian(0.1, 0.01), 1)
     curator = evaluated(vault, "two", make_mechanism(0.5, bound=1.0), 1)
@@ -226,7 +226,7 @@ def test_plays_that_no_ledger_knows_are_composed_with_their_delta() -> None:
 
 
 def test_unknown_plays_may_make_somebody_else_the_one_who_paid_most() -> None:
-    """One Gaussian play of epsilon 4 costs more than pure ones of 3.5, until many are added."""
+    """One Gaussian evaluation of epsilon 4 costs more than a pure one of 3.5; many cost less."""
     vault = open_vault()
     pure = make_mechanism(1.0, bound=1.0)
     other = RewardSession(gaussian(4.0, 1e-6), vault, "other")
@@ -240,7 +240,7 @@ def test_unknown_plays_may_make_somebody_else_the_one_who_paid_most() -> None:
 
 
 def test_a_budget_is_spent_in_true_epsilons_over_several_runs() -> None:
-    """Four plays of (.01, .2) elsewhere use up a budget of 2 at delta .05 all by themselves."""
+    """Four evaluations of (.01, .2) elsewhere use up a budget of 2 at delta .05 on their own."""
     vault = open_vault()
     for run in range(4):
         evaluated(vault, f"run {run}", gaussian(0.01, 0.2), 1)

@@ -153,7 +153,7 @@ def make(
 
 
 class Driver:
-    """Plays the session: evaluates proposals, answers queries exactly or with test noise."""
+    """Runs a session: evaluates proposals, answers queries exactly or with test noise."""
 
     def __init__(self, algorithm: Any, seed: int = 0) -> None:
         self.algorithm = algorithm
@@ -550,7 +550,7 @@ def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace(
 @each_ucb
 @both_directions
 def test_values_that_are_told_are_all_that_is_read(name: str, maximize: bool) -> None:
-    """The state holds the plays told; two runs told the same are the same from then on."""
+    """The state holds the evaluations told; two runs told the same are the same from then on."""
     algorithm = make_ucb(name, maximize=maximize)
     pending = algorithm.ask(0)
     algorithm.ask(1, [pending])
@@ -741,7 +741,7 @@ def make_duets(
 def test_plays_of_agents_are_points_that_hosts_evaluate(
     name: str, space: Space, maximize: bool
 ) -> None:
-    """Beyond the horizon too; every play counts as the draw that it is."""
+    """Beyond the horizon too; every evaluation counts as the draw that it is."""
     algorithm = make_duets(name, space, maximize=maximize)
     asked = [np.frombuffer(raw) for raw, _ in learn(algorithm, 30)]
     for x in [*asked, algorithm.recommendation()]:
@@ -855,7 +855,7 @@ def test_values_told_to_agents_are_all_that_is_read(name: str, maximize: bool) -
 def test_agents_recommend_the_better_of_two_choices(
     name: str, config: DUETSConfig, maximize: bool
 ) -> None:
-    """Seeded: twelve plays hold both choices."""
+    """Seeded: twelve evaluations hold both choices."""
     space = Space({"x": Categorical(("bad", "good"))})
     algorithm = make_duets(name, space, config=replace(config, noise=None), maximize=maximize)
     for key in range(12):

@@ -538,7 +538,7 @@ def test_a_vault_that_was_set_back_answers_nothing_anew(
     for asked in ((1, 2), (3,)):
         request(folder, *asked)
         assert answer(folder) == 2
-        assert "set back" in capsys.readouterr().err
+        assert "older backup" in capsys.readouterr().err
         assert (folder / "answers.json").read_bytes() == written
 
 
@@ -562,7 +562,7 @@ def test_a_new_file_of_answers_asks_those_beside_it(
     (folder / "new.json").unlink()
     put(folder, "backup")
     assert answer(folder, *new) == 2
-    assert "set back" in capsys.readouterr().err
+    assert "older backup" in capsys.readouterr().err
     assert not (folder / "new.json").exists()
 
 
@@ -580,7 +580,7 @@ def test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came(
     path.write_text(json.dumps(stored | {"answers": {}, "vault": heads}))
     put(folder, "backup")
     assert answer(folder) == 2
-    assert "set back" in capsys.readouterr().err
+    assert "older backup" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -608,7 +608,7 @@ def test_of_two_copies_of_a_vault_one_answers_for_one_file(
     assert told(folder) == {}
 
 
-@pytest.mark.parametrize("lost", ["set back", "thrown away"])
+@pytest.mark.parametrize("lost", ["put back", "thrown away"])
 def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(
     folder: Path, capsys: Any, lost: str
 ) -> None:
@@ -619,14 +619,14 @@ def test_a_vault_that_has_lost_a_release_does_not_draw_it_anew(
     put(folder, "curator.db", "backup")
     assert release(folder) == 0
     written = (folder / "t.npz").read_bytes()
-    if lost == "set back":
+    if lost == "put back":
         put(folder, "backup")
     else:
         (folder / "curator.db").unlink()
     assert release(folder) == 2
     assert "knows nothing of" in capsys.readouterr().err
     assert (folder / "t.npz").read_bytes() == written
-    if lost == "set back":
+    if lost == "put back":
         with sqlite3.connect(folder / "curator.db") as vault:
             assert vault.execute("SELECT count(*) FROM privbo_ledger").fetchone() == (1,)
 

@@ -43,7 +43,7 @@ def evaluation(
     N: int = 3,
     before: Callable[[list[Plays], list[Plays]], None] = lambda own, shared: None,
 ) -> tuple[list[Plays], list[int]]:
-    """Plays; ``before`` each round's end sees each agent's own plays and what it may know.
+    """Evaluations; ``before`` each round's end sees each agent's own and what it may know.
 
     Returns what each agent may know at last, and the rounds in which they met.
     """
@@ -224,7 +224,7 @@ def test_an_incomplete_dictionary_gives_equations_five_and_six() -> None:
 def test_a_summary_is_asked_for_by_the_variance_of_the_last_meeting() -> None:
     team = make("approx", D=50.0, q=1e6)
     assert isinstance(team, ApproxDisKernelUCB)
-    for t in range(3):  # the prior variance over LAM is 20 a play
+    for t in range(3):  # the prior variance over LAM is 20 per evaluation
         for n in range(3):
             assert team.trigger(n) == pytest.approx(20.0 * t)
             team.tell(n, U[10 * n + t], 1.0)
@@ -252,7 +252,7 @@ def test_summaries_cost_their_points_and_statistics() -> None:
 
 
 def test_points_enter_the_dictionary_in_proportion_to_their_variance() -> None:
-    """The prior variance over LAM is 20: of first plays, a share of 20 q is kept."""
+    """The prior variance over LAM is 20: of first evaluations, a share of 20 q is kept."""
     sent = []
     for seed in range(400):
         team = make("approx", D=0.0, q=0.015, N=1, rng=np.random.default_rng(seed))

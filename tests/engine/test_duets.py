@@ -180,7 +180,7 @@ def test_the_fit_has_the_largest_marginal_likelihood(
 
 
 def test_the_fit_finds_signal_and_noise() -> None:
-    """400 plays, seeded: a factor of two is beyond five standard deviations."""
+    """400 evaluations, seeded: a factor of two is beyond five standard deviations."""
     rng = np.random.default_rng(0)
     D = rng.random((400, 1))
     f = multivariate_normal.rvs(cov=RBF(0.05).k(D, D) + 1e-9 * np.eye(400), random_state=rng)

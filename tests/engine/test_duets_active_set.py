@@ -102,7 +102,7 @@ def chi_square(counts: Any, shares: Any = None) -> float:
 
 
 def test_of(d: int, domain: Any, seed: int, width: float | None) -> Test:
-    """A real posterior's test on a random function's plays."""
+    """A real posterior's test on a random function's evaluations."""
     rng = np.random.default_rng([d, seed])
     X = domain.inputs(domain.points(256, seed))
     D = X[rng.integers(len(X), size=40)]
@@ -396,7 +396,7 @@ LINE = np.linspace(0, 1, 120)[:, None]
 def one_epoch(
     config: DUETSConfig, f: np.ndarray, key: int, noise: float
 ) -> tuple[Any, np.ndarray]:
-    """The server after one epoch on :data:`LINE`, and the plays' rows and rewards."""
+    """The server after one epoch on :data:`LINE`, and the evaluations' rows and rewards."""
     server, agents = make_agents(config, FinitePoints(LINE), key)
     rng, evaluations = np.random.default_rng([key, 7]), []
     message = server.inducing_set()
@@ -420,7 +420,7 @@ def norm_one(seed: int, kernel: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("key", range(5))
 def test_equation_9_by_brute_force(key: int) -> None:
-    """All plays inducing, so that mu and sigma are dense: every point of the domain is asked."""
+    """All points inducing, so that mu and sigma are dense: every point of the domain is asked."""
     config = DUETSConfig.paper(5, 60, first_epoch=4, p0=1e9, beta=0.4, lam=0.05, lengthscale=0.15)
     f = norm_one(key, RBF(0.15))
     server, evaluations = one_epoch(config, f, key, 0.2)
@@ -438,7 +438,7 @@ def test_equation_9_by_brute_force(key: int) -> None:
 
 @pytest.mark.parametrize("key", range(6))
 def test_point_by_point_keeps_a_part_of_what_equation_9_keeps(key: int) -> None:
-    """For the same plays and width: mu + b s >= max(mu - b s) >= max mu - b max s."""
+    """For the same evaluations and width: mu + b s >= max(mu - b s) >= max mu - b max s."""
     more = {"beta": 0.4, "lam": 0.05, "lengthscale": 0.15, "first_epoch": 4, "fit": False}
     f, kept = norm_one(key, RBF(0.15)), []
     for trimming in ("pointwise", "paper"):

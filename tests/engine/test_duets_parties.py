@@ -333,7 +333,7 @@ def test_rewards_of_other_epochs_and_draws() -> None:
 
 @each_config
 def test_a_lost_agent_counts_for_nothing_and_may_come_back(config: DUETSConfig) -> None:
-    """Dense: the posterior of the others' plays alone."""
+    """Dense: the posterior of the others' evaluations alone."""
     if config.n_agents == 1:
         config = replace(config, n_agents=2)
     server, agents = make_agents(config, GRID, key=4)
@@ -432,7 +432,7 @@ NO_NUMBERS: list[Any] = [
 
 
 def reported(config: DUETSConfig) -> tuple[Server, list[Agent], Upload]:
-    """An epoch whose agents have played, and an upload of the second."""
+    """An epoch whose agents have evaluated, and an upload of the second."""
     server, agents = make_agents(config, GRID, key=0)
     message = server.inducing_set()
     for agent in agents:

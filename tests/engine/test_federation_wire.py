@@ -367,7 +367,7 @@ def test_a_socket_that_a_killed_server_left_is_used_again(tmp_path: Path) -> Non
     assert not path.exists()
 
 
-# A ledger that was lost or set back ------------------------------------------------------------
+# A ledger that was lost or put back ------------------------------------------------------------
 
 
 def forget(_vault: Path, _backup: Path) -> None:

@@ -122,7 +122,7 @@ def test_no_figure_of_a_local_guarantee_is_printed_smaller(
     pair = re.search(r"is \(([^,]*), ([^)]*)\)-LDP", str(guarantee))
     assert pair is not None
     assert (float(pair[1]) >= epsilon, float(pair[2]) >= delta) == (True, True)
-    assert numbers("plays: epsilon = #", guarantee)[0] >= most
+    assert numbers("evaluations: epsilon = #", guarantee)[0] >= most
     assert numbers("at delta = #", guarantee)[0] >= at
 
 
@@ -202,7 +202,7 @@ def test_a_federation_s_epsilon_is_composed_anew_at_another_delta(delta: float) 
 def test_no_guarantee_covers_a_generator_that_was_copied(make: Any) -> None:
     assert NOT_COVERED_COPIES in str(make())
     assert "resumed twice" in NOT_COVERED_COPIES
-    assert "set back to the same moment or copied together" in NOT_COVERED_COPIES
+    assert "restored from backups of the same moment or copied together" in NOT_COVERED_COPIES
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -73,7 +73,7 @@ def sigma_of(algorithm: Any, n: int) -> np.ndarray:
 
 
 def dense(K: np.ndarray, arms: list[int], y: Any, lam: float) -> tuple[np.ndarray, np.ndarray]:
-    """Equations (2) and (3) at all arms, a row each play."""
+    """Equations (2) and (3) at all arms, a row each evaluation."""
     A = np.linalg.inv(K[np.ix_(arms, arms)] + lam * np.eye(len(arms)))
     k = K[:, arms]
     variance = np.diag(K) - np.einsum("ij,jk,ik->i", k, A, k)
@@ -143,7 +143,7 @@ def test_privatised_rewards_follow_algorithm_two() -> None:
 
 @pytest.mark.parametrize("lam", [1.0, 2.0])
 def test_privatised_rewards_follow_algorithm_two_with_the_theorem_s_width(lam: float) -> None:
-    """Lines 2, 4 and 5, L = 2 (B + R) / eps, with B = R; gamma_t of the points played."""
+    """Lines 2, 4 and 5, L = 2 (B + R) / eps, with B = R; gamma_t of the points evaluated."""
     eps, delta, B, R = 1.0, 0.05, 0.5, 0.5
     L = make_mechanism(eps, bound=B + R, mechanism="laplace").scale
     assert pytest.approx(2 * (B + R) / eps, rel=1e-5) == L
@@ -217,7 +217,7 @@ def test_truncation_points_follow_the_sub_weibull_tail(theta: float) -> None:
 def literal_ata(
     K: np.ndarray, arms: list[int], y: list[float], config: UCBConfig
 ) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """One round of Algorithm 1: a row each play, lines 6 to 13 as printed, b_t for b_tau."""
+    """One round of Algorithm 1: a row each evaluation, lines 6 to 13 as printed, b_t for b_tau."""
     D = sorted(set(arms))
     root = np.linalg.pinv(sqrtm(K[np.ix_(D, D)]).real)
     phi = K[:, D] @ root  # features of all arms
@@ -271,7 +271,7 @@ def test_sixty_heavy_tailed_plays_follow_algorithm_one(more: dict[str, Any]) -> 
         seen.append(float(np.sin(chosen) + noise))
         algorithm.tell(evaluation_of(algorithm, chosen), seen[-1])
         mu, sigma, beta, removed = literal_ata(K, arms, seen, config)
-        assert config.q * sigma[arms].min() ** 2 >= 1  # the dictionary is every arm played
+        assert config.q * sigma[arms].min() ** 2 >= 1  # the dictionary is every arm evaluated
         assert_allclose(algorithm.mean(everything(8)), mu, atol=1e-7)
         assert_allclose(sigma_of(algorithm, 8), sigma, atol=1e-7)
         assert algorithm.beta == pytest.approx(beta, rel=1e-9)
@@ -326,7 +326,7 @@ def test_truncation_is_that_of_every_single_play_whatever_the_dictionary() -> No
         evaluated.append(X[t // 2 if t % 3 else rng.integers(60)])
         seen.append(float(rng.standard_t(2.1)))
         algorithm.tell(Evaluation(evaluated[-1]), seen[-1])
-        mean = algorithm.mean(X) if t % 4 else None  # several plays may be taken in at once
+        mean = algorithm.mean(X) if t % 4 else None  # several evaluations may be taken in at once
         if mean is None:
             continue
         phi, Phi = (algorithm._embedding.features(Z) for Z in (X, np.array(evaluated)))
@@ -529,7 +529,7 @@ def test_a_worker_may_be_told_to_wait_once_the_replays_are_out() -> None:
     for _ in range(2):
         algorithm.tell(first, 0.1)
     assert algorithm.n == 1
-    late = algorithm.ask(4, [first], may_wait=True)  # plays of a past epoch hold nobody up
+    late = algorithm.ask(4, [first], may_wait=True)  # evaluations of a past epoch hold nobody up
     assert late is not None
     assert late.epoch == 1
 
@@ -771,7 +771,7 @@ def test_a_recommendation_in_between_changes_no_later_ask(cls: type[RewardUCB]) 
 def test_a_dictionary_that_came_out_empty_leaves_the_prior(
     cls: type[RewardUCB], told: int
 ) -> None:
-    """A variance of 1e-6 and q = 1 / .81 leave a play out, all but surely."""
+    """A variance of 1e-6 and q = 1 / .81 leave an evaluation out, all but surely."""
     K = np.diag([1e-6, 1.0])
     config = UCBConfig(low=-1, high=1, kernel_matrix=K, accuracy=0.9, n_trials=2, replays=1)
     algorithm = cls(config, row(2))
@@ -802,7 +802,7 @@ def test_the_published_dictionary_is_drawn_after_every_play(cls: type[RewardUCB]
             if cls is MoMAGPUCB:
                 literal = literal_moma(K, told[0], [[reward] for reward in told[1]], config)
             mu, sigma = literal[:2]
-            assert config.q * sigma[told[0]].min() ** 2 >= 1  # the dictionary is every arm played
+            assert config.q * sigma[told[0]].min() ** 2 >= 1  # the dictionary is every arm told
             assert_allclose(faithful.mean(everything(n)), mu, atol=1e-7)
             assert_allclose(sigma_of(faithful, n), sigma, atol=1e-7)
             same = np.allclose(seldom.mean(everything(n)), mu, atol=1e-7)

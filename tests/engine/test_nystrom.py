@@ -33,7 +33,7 @@ def squares(Z: np.ndarray) -> np.ndarray:
 def posterior(
     phi: np.ndarray, Phi: np.ndarray, y: np.ndarray, prior: np.ndarray, lam: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lines 12 and 13 of Algorithm 1 without truncation, a row of Phi each play."""
+    """Lines 12 and 13 of Algorithm 1 without truncation, a row of Phi each evaluation."""
     V = Phi.T @ Phi + lam * np.eye(Phi.shape[1])
     mean = phi @ np.linalg.solve(V, Phi.T @ y)
     left = np.einsum("ij,ij->i", phi, np.linalg.solve(V, phi.T).T)

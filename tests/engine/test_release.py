@@ -145,7 +145,7 @@ def test_every_line_of_a_ledger_is_in_the_chain(path: Path) -> None:
     assert sorted(set(kinds)) == ["charge", "mark", "paid", "play", "value"]
 
 
-@pytest.mark.parametrize("lost", ["a training", "a mark", "another run's play"])
+@pytest.mark.parametrize("lost", ["a training", "a mark", "another run's evaluation"])
 def test_a_vault_that_lost_any_line_is_noticed(path: Path, tmp_path: Path, lost: str) -> None:
     witness, backup = Shared(), tmp_path / "backup.db"
     losses, _ = quadratic(50, 1, 0)
@@ -166,7 +166,7 @@ def test_a_vault_that_lost_any_line_is_noticed(path: Path, tmp_path: Path, lost:
         curator.release("0", 0.5, "Jane", -1.0)
         tell(first, "t0", losses)  # the next release of this run shows it
     shutil.copyfile(backup, path)
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         session().shown_by(witness)
 
 
@@ -218,7 +218,7 @@ def test_releases_that_do_not_fit_their_chain_end_the_run(
         run_of(path)
 
 
-# Set back ---------------------------------------------------------------------------------------
+# Put back ---------------------------------------------------------------------------------------
 
 
 def test_a_vault_that_is_set_back_again_and_again_draws_each_release_once(
@@ -239,9 +239,9 @@ def test_a_vault_that_is_set_back_again_and_again_draws_each_release_once(
     for attempt in range(40):
         shutil.copyfile(backup, path)
         again = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
-        with pytest.raises(VaultError, match="set back"):
+        with pytest.raises(VaultError, match="older backup"):
             again.shown_by(witness)
-        with pytest.raises(VaultError, match="set back"):
+        with pytest.raises(VaultError, match="older backup"):
             tell(again, f"again {attempt}", losses)
     assert len(drawn) == 1
 
@@ -261,7 +261,7 @@ def test_a_vault_that_was_set_back_and_has_grown_again_is_told_apart(
         many.release(other, key)
     assert other.head().n > witness.head().n
     for late in (lambda: run_of(path, witness), lambda: many.release(run, "e")):
-        with pytest.raises(VaultError, match="set back"):
+        with pytest.raises(VaultError, match="older backup"):
             late()
 
 
@@ -273,7 +273,7 @@ def test_a_vault_that_is_set_back_under_a_living_run_is_noticed_before_the_next_
     shutil.copyfile(path, backup)
     many.release(run, "b")
     shutil.copyfile(backup, path)
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         many.release(run, "b")
     assert many.drawn == ["a", "b"]
 
@@ -290,9 +290,9 @@ def test_a_vault_of_rewards_that_was_set_back_draws_nothing(path: Path, tmp_path
     shutil.copyfile(path, backup)
     first.release("0", 0.5, "Jane", -1.0)
     shutil.copyfile(backup, path)
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         first.release("1", 0.5, "Jane", -1.0)  # her budget is used up, and the vault forgot it
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         curator().shown_by(witness)
 
 
@@ -306,7 +306,7 @@ def test_of_two_workers_on_two_copies_of_a_vault_at_most_one_goes_on(
     first = run_of(path, witness)
     shutil.copy(path, copy)
     second = run_of(copy, witness)
-    with pytest.raises(VaultError, match=r"copy|set back"):
+    with pytest.raises(VaultError, match=r"copy|older backup"):
         many.release(first, "a")
     many.release(second, "a")
     with pytest.raises(VaultError):

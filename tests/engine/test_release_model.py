@@ -1,12 +1,12 @@
 """Whatever happens to a vault, what left the process is covered by what was charged.
 
 A machine of Hypothesis drives workers of one run over real SQLite files: they crash at every point
-of a release, retry, run at the same moment, fork, and find their file set back to any earlier
+of a release, retry, run at the same moment, fork, and find their file put back to any earlier
 state or copied. The reference is a ledger of what was published. It must hold after any history:
 
 - a release has at most one published value, whichever worker or copy it came from;
 - a worker that still answers has the charge of everything that was ever published;
-- no user's published plays exceed the budget.
+- no user's published evaluations exceed the budget.
 
 A worker that refuses (``VaultError``) publishes nothing, which is always allowed; so that refusing
 everything does not pass, a run whose vault nobody touched must answer.

@@ -1,4 +1,4 @@
-"""Posteriors updated play by play against equations (2) and (3), written out densely."""
+"""Posteriors updated evaluation by evaluation against equations (2) and (3), written out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def dense(K: np.ndarray, cross: np.ndarray, prior: np.ndarray, y: np.ndarray, lam: float) -> Pair:
-    """Mean (2) and standard deviation (3): every play its own row, no aggregation."""
+    """Mean (2) and standard deviation (3): every evaluation its own row, no aggregation."""
     W = np.linalg.solve(K + lam * np.eye(len(K)), cross.T)
     variance = prior - np.einsum("ij,ji->i", cross, W)
     return W.T @ y, np.sqrt(np.maximum(variance, 0.0))
@@ -63,7 +63,7 @@ def evaluations(n: int, arms: int, seed: int = 1) -> Pair:
 @pytest.mark.parametrize("rank", [None, 3, 1], ids=["full", "rank3", "rank1"])
 @pytest.mark.parametrize("n", [0, 1, 5, 60])
 def test_arms_follow_the_dense_formula(n: int, rank: int | None, lam: float) -> None:
-    """With repeats, which 60 plays of 7 arms cannot avoid."""
+    """With repeats, which 60 evaluations of 7 arms cannot avoid."""
     K = covariance(7, rank=rank)
     arms, y = evaluations(n, 7)
     ours = told(ArmsPosterior(K, lam), numbers(arms), y).predict(numbers(np.arange(7)))

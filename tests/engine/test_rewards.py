@@ -266,7 +266,7 @@ def test_a_draw_that_fails_leaves_neither_charge_nor_release(
     assert ledger(curator) == []
     assert curator.replay("0") is None
     assert curator.most_plays() == 0
-    curator.check("0", "Jane")  # the budget of one play is still there
+    curator.check("0", "Jane")  # the budget of one evaluation is still there
     value = curator.release("0", 0.3, "Jane", 0.0)
     assert curator.evaluations() == {"0": value}
 
@@ -344,7 +344,7 @@ def test_a_play_drawn_elsewhere_is_charged_once_and_stored_once(vault: Vault) ->
     assert ledger_of.replay("0") is None
     assert ledger_of.evaluations() == {}
     assert ledger_of.most_plays() == 1  # what may have been drawn counts
-    ledger_of.check("0", "Jane")  # her own play is hers
+    ledger_of.check("0", "Jane")  # her own evaluation is hers
     known, token = ledger_of.charge("0", "Jane")  # its process died: she is not charged again
     assert known is None
     with pytest.raises(BudgetExceededError, match="Nothing was drawn"):
@@ -408,7 +408,7 @@ def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
     ledger_of.store("0", token, 1.0)
     ledger_of.charge("1", "Jane")  # and dies
     with pytest.raises((BudgetExceededError, PrivacyError, VaultError, ValueError)):
-        ledger_of.charge("1", "Joe")  # a second play of Joe's, for free
+        ledger_of.charge("1", "Joe")  # a second evaluation of Joe's, for free
 
 
 def test_no_release_is_ever_replaced() -> None:
@@ -630,7 +630,7 @@ def test_a_user_is_refused_before_anything_is_drawn(
 
 
 def test_the_budget_of_gaussian_plays_is_spent_in_squares(vault: Vault) -> None:
-    """Five times the epsilon of one play is enough for far more than five."""
+    """Five times the epsilon of one evaluation is enough for far more than five."""
     mechanism = mechanism_of("gaussian", 1.0)
     allowed = max(k for k in range(1, 100) if mechanism.epsilon_of(k, DELTA) <= 5.0)
     assert 10 < allowed < 25
@@ -662,9 +662,9 @@ def test_threads_cannot_spend_a_budget_twice(url: str) -> None:
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, 0.499999, math.nan, -math.inf])
 def test_a_budget_that_allows_no_play_is_refused(budget: float) -> None:
-    with pytest.raises(ValueError, match=r"at least the epsilon of one play, 0\.5, got"):
+    with pytest.raises(ValueError, match=r"at least the epsilon of one evaluation, 0\.5, got"):
         check_user_budget(mechanism_of(), budget)
-    with pytest.raises(ValueError, match="at least the epsilon of one play"):
+    with pytest.raises(ValueError, match="at least the epsilon of one evaluation"):
         curator_of(open_vault(), budget=budget)
 
 
@@ -1060,12 +1060,13 @@ def test_a_guarantee_says_who_is_protected_against_whom_and_what_is_not(name: st
     assert text.startswith(f"Every reward that this run publishes is {claim} (local differential")
     for part in (
         "Protected: each user, against everybody else, the tuner included",
-        "Neighbouring relation: any two rewards whatsoever of the same user in the same play",
+        "Neighbouring relation: any two rewards whatsoever of the same user in the same "
+        "evaluation",
         "Mechanism: clipping to the public range",
         f"mechanism={name}, epsilon=0.5, delta=",
         "low=0, high=1.9",
-        "Released so far: 12 plays",
-        "The user asked most often had 3 plays: epsilon = ",
+        "Released so far: 12 evaluations",
+        "The user asked most often had 3 evaluations: epsilon = ",
         "Not covered: what the user was shown",
         "names, ranges, choices and constants of the search space",
         "other studies: their epsilons add up",
@@ -1089,7 +1090,7 @@ def test_every_mechanism_is_described() -> None:
 
 def test_a_guarantee_without_names_says_that_it_takes_a_play_for_a_user() -> None:
     text = str(local_guarantee(mechanism_of(), 12, 1, users_named=False))
-    assert "One play is taken to be one user, as declared" in text
+    assert "One evaluation is taken to be one user, as declared" in text
     assert "has paid k times" in text
     assert "asked most often" not in text
 

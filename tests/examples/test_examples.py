@@ -81,14 +81,18 @@ def test_the_demo(tmp_path: Path) -> None:
 
 def test_the_local_demo(tmp_path: Path) -> None:
     printed = run(tmp_path, "examples.demo_local", "--trials", "30", needs=("optuna", "sklearn"))
-    assert "Released so far: 30 plays. The user asked most often had 1 plays" in printed
+    assert (
+        "Released so far: 30 evaluations. The user asked most often had 1 evaluations" in printed
+    )
     assert (tmp_path / "demo-local.db").exists()
 
 
 def test_the_distributed_demo(tmp_path: Path) -> None:
     needs = ("optuna", "sklearn", "plotly")
     printed = run(tmp_path, "examples.demo_distributed", "--trials", "64", needs=needs)
-    assert "Released so far: 64 plays. The user asked most often had 1 plays" in printed
+    assert (
+        "Released so far: 64 evaluations. The user asked most often had 1 evaluations" in printed
+    )
     assert "Epoch 2: 4 trials an agent" in printed
     assert (tmp_path / "demo-distributed.html").stat().st_size > 10**4
 

@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         name="unknown_plays_are_free",
-        breaks="Plays that the ledger does not know count as those of the user who paid most.",
+        breaks="Evaluations unknown to the ledger count as those of the user who paid most.",
         file=f"{_HOST}/_local.py",
         old="unknown_plays=len(stored.releases - known),",
         new="unknown_plays=len(known - stored.releases),",
@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a_study_that_remembers_nothing",
-        breaks="A study tells a vault that was set back from its own.",
+        breaks="A study refuses its vault after an older backup was restored.",
         file=f"{_HOST}/_base.py",
         old="            session.shown_by(StudyWitness(study, session.run))\n",
         new="            pass\n",

@@ -34,8 +34,8 @@ MUTANTS = (
         name="losses_in_the_result",
         breaks="A trial's result holds its release, never the vector behind it.",
         file=f"{_HOST}/_trainable.py",
-        old="        value, failure = _released(turn, private)\n",
-        new="        value, failure = _released(turn, private)\n"
+        old="        value, failure = _released(own, private)\n",
+        new="        value, failure = _released(own, private)\n"
         '        running.public["records"] = private\n',
         tests=(
             f"{_TESTS}/test_main_job.py::test_a_run_publishes_releases_only_and_ends_by_itself",

@@ -114,7 +114,7 @@ _RECORDS = (
     ),
     Mutant(
         name="a_head_that_nobody_compares",
-        breaks="A vault that was set back draws nothing.",
+        breaks="A vault that was restored from an older backup draws nothing.",
         file=f"{_ENGINE}/store/run.py",
         old="    if head.n and tx.link_at(head.n) != head.digest:\n",
         new="    if head.n and tx.link_at(head.n) is None:\n",

@@ -549,7 +549,7 @@ def test_threads() -> None:
 
 
 def _work(url: str, out: str, n_trials: int) -> None:
-    """A worker process: joins the study, plays and writes what it believes."""
+    """A worker process: joins the study, evaluates and writes what it believes."""
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = make(seed=None)
@@ -891,7 +891,7 @@ def test_pictures_are_found_by_the_dashboard() -> None:
 def test_a_declared_parameter_that_is_not_suggested_ends_after_so_many_trials() -> None:
     sampler = make(search_space={"x": LINE["x"], "y": FloatDistribution(0, 1)})
     study = make_study(sampler)
-    with pytest.warns(UtilityWarning, match="Trial 0 did not play the point") as caught:
+    with pytest.warns(UtilityWarning, match="Trial 0 did not evaluate the point") as caught:
         study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=4 * ATTEMPTS + 1)
     assert len([w for w in caught if w.category is UtilityWarning]) == 1
     draws = Counter(draw_of(t) for t in study.trials[:-1])
@@ -910,7 +910,7 @@ def test_a_conditional_parameter_does_not_stop_the_run() -> None:
     def objective(trial: Any) -> float:
         return float(trial.suggest_float(trial.suggest_categorical("kind", ["a", "b"]), 0, 1))
 
-    with pytest.warns(UtilityWarning, match="did not play the point"):
+    with pytest.warns(UtilityWarning, match="did not evaluate the point"):
         study.optimize(sampler.private(objective), n_trials=4 * ATTEMPTS + 1)
     assert draw_of(study.trials[-1]) == (2, 0, 0)
     summary = sampler.summary(study)

@@ -12,7 +12,7 @@ from privbo_plugins.privacy.noise import InsecureNoise
 
 
 def fraction_of_uniform(problem: RewardProblem, seed: int, T: int) -> float:
-    """Cumulative regret of the default sampler over what uniform play loses."""
+    """Cumulative regret of the default sampler over what uniform choice loses."""
     rng = np.random.default_rng([seed, 11])
     sampler = LDPGPUCBSampler(
         1.0,

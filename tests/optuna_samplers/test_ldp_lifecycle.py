@@ -337,7 +337,7 @@ def test_pickles_carry_no_noise_source() -> None:
 
 
 def _work(url: str, vault: str, settings: dict[str, Any], n_trials: int, name: str) -> None:
-    """A worker process: joins the study and plays."""
+    """A worker process: joins the study and evaluates."""
     warnings.simplefilter("ignore")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     options = {"connect_args": {"timeout": 60.0}} if url.startswith("sqlite") else {}
@@ -1034,7 +1034,7 @@ def test_what_cannot_name_a_user_is_refused_before_the_objective_runs(user: Any)
 
 
 def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn() -> None:
-    """Each of its plays would count as another user's."""
+    """Each of its evaluations would count as another user's."""
     ran: list[int] = []
     private = wrapped(lambda trial: ran.append(1) or 0.5, user_id=_names(None), user_budget=2.0)
     study = optuna.create_study()
@@ -1042,7 +1042,7 @@ def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn() -> 
     assert not ran
     assert not study.get_trials(states=(TrialState.COMPLETE,))
     assert not any(PLAY in trial.user_attrs for trial in study.trials)
-    assert private._curator(study).evaluations() == {}
+    assert private._session(study).evaluations() == {}
     with pytest.raises(ValueError, match="name must be a string, bytes or an integer"):
         private(study.ask())
 
@@ -1065,7 +1065,7 @@ def test_user_settings_are_checked_at_once() -> None:
     with pytest.raises(ValueError, match="needs user_id"):
         wrapped(user_budget=2.0)
     for budget in (0.5, math.nan, -1.0):
-        with pytest.raises(ValueError, match="at least the epsilon of one play"):
+        with pytest.raises(ValueError, match="at least the epsilon of one evaluation"):
             wrapped(user_id="Jane", user_budget=budget)
     with pytest.raises(ValueError, match="needs user_id"):
         make(user_budget=2.0).private(line)
@@ -1106,7 +1106,7 @@ def test_a_user_is_charged_once_by_workers_that_begin_at_once(
     slow_one, quick_one = (wrapped(user_id="Jane", user_budget=1.0, vault=vault) for _ in range(2))
     uuid4 = uuid.uuid4
 
-    def pause() -> uuid.UUID:  # the other begins and plays between this one's look and its claim
+    def pause() -> uuid.UUID:  # the other starts and evaluates between this one's look and claim
         monkeypatch.setattr(uuid, "uuid4", uuid4)
         quick.optimize(quick_one, n_trials=1)
         return uuid4()

@@ -858,7 +858,7 @@ def test_a_study_notices_that_the_vault_of_its_answers_was_set_back(tmp_path: Pa
     shutil.copy(tmp_path / "backup.db", path)
     study.enqueue_trial({"row": second})
     assert ask(study.ask()) == second  # the vault knows no answer to it any more
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         answer_trials(study, holder())
     assert study.trials[-1].state == TrialState.RUNNING
 

@@ -80,7 +80,7 @@ def test_a_study_refuses_a_vault_that_was_set_back(scene: Scene) -> None:
     for _ in range(3):
         shutil.copy(scene.backup, scene.vault)
         before = scene.drawn()
-        with pytest.raises(VaultError, match="set back"):
+        with pytest.raises(VaultError, match="older backup"):
             scene.run(1)
         assert scene.drawn() == before
     assert [t.value for t in scene.study().trials if t.value is not None] == values
@@ -94,9 +94,9 @@ def test_a_study_refuses_a_vault_that_was_set_back_and_has_grown_again(scene: Sc
     later = (scene.folder / "study.db").read_bytes()
     shutil.copy(scene.backup, scene.vault)
     shutil.copy(scene.folder / "old study.db", scene.folder / "study.db")
-    scene.run(3)  # both were set back: nothing shows it, and the vault grows past where it was
+    scene.run(3)  # both were put back: nothing shows it, and the vault grows past where it was
     (scene.folder / "study.db").write_bytes(later)
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         scene.run(1)
 
 
@@ -115,7 +115,7 @@ def test_a_vault_that_is_set_back_while_a_sampler_lives_is_noticed(scene: Scene)
         original(objective, n_trials=n_trials, callbacks=[back])
 
     again.optimize = optimize  # type: ignore[method-assign, assignment]
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         scene.run_in(again, scene.vault, 3)
 
 
@@ -124,7 +124,7 @@ def test_workers_on_two_copies_of_a_vault_do_not_both_go_on(scene: Scene) -> Non
     copy = scene.folder / "copy.db"
     shutil.copy(scene.vault, copy)
     scene.run(1, copy)  # whoever comes second finds what the first one has shown
-    with pytest.raises(VaultError, match=r"set back|copy"):
+    with pytest.raises(VaultError, match=r"older backup|copy"):
         scene.run(1)
 
 
@@ -147,7 +147,7 @@ def test_a_study_of_an_older_version_goes_on_and_remembers_from_then(scene: Scen
     shutil.copy(scene.vault, scene.backup)
     scene.run(1)
     shutil.copy(scene.backup, scene.vault)
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         scene.run(1)
 
 

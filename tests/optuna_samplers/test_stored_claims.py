@@ -572,7 +572,7 @@ def test_a_short_name_is_told() -> None:
 
 
 def _asked_elsewhere(tmp_path: Any) -> tuple[LDPGPUCBSampler, Any, Study]:
-    """A study with one play of a user who had four in another study of the vault."""
+    """A study with one evaluation of a user who had four in another study of the vault."""
 
     def made(name: str, n_trials: int) -> tuple[LDPGPUCBSampler, Any, Study]:
         url = f"sqlite:///{tmp_path}/vault.db"
@@ -592,7 +592,7 @@ def test_a_sampler_says_what_the_ledger_of_its_vault_knows(tmp_path: Any) -> Non
     guarantee = sampler.guarantee(study)
     assert guarantee.protected
     assert guarantee.epsilon_most == pytest.approx(5.0)
-    assert "had 5 plays: epsilon = 5.00" in study.user_attrs[GUARANTEE]
+    assert "had 5 evaluations: epsilon = 5.00" in study.user_attrs[GUARANTEE]
 
 
 def test_a_sampler_without_the_ledger_leaves_what_the_ledger_said(tmp_path: Any) -> None:
@@ -602,7 +602,7 @@ def test_a_sampler_without_the_ledger_leaves_what_the_ledger_said(tmp_path: Any)
     guarantee = other.guarantee(study)
     assert guarantee.protected
     assert any("the ledger's figure may be larger" in note for note in guarantee.notes)
-    assert "had 5 plays: epsilon = 5.00" in study.user_attrs[GUARANTEE]
+    assert "had 5 evaluations: epsilon = 5.00" in study.user_attrs[GUARANTEE]
     study.add_trial(create_trial(value=SECRET))
     assert not other.guarantee(study).protected
     assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")

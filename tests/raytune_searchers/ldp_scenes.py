@@ -67,7 +67,7 @@ def reward(config: dict[str, Any]) -> float:
 def faulty(
     wrap: Callable[[Any], Any], folder: Path, faults: Faults, actor: str = ""
 ) -> Callable[[Any], None]:
-    """A trainable with a private reward that notes each play and fails where it shall.
+    """A trainable with a private reward that notes each evaluation and fails where it shall.
 
     Args:
         wrap: Makes the reward private.

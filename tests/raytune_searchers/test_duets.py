@@ -128,7 +128,7 @@ def restored(search: DUETSSearch, folder: Path) -> DUETSSearch:
     return blank
 
 
-# Who plays what ---------------------------------------------------------------------------------
+# Who evaluates what ---------------------------------------------------------------------------
 
 
 def test_concurrent_trials_take_the_open_epochs_draws_in_turn() -> None:
@@ -645,7 +645,7 @@ def test_published_settings_are_the_published_algorithms() -> None:
     assert search._config == DUETSConfig.paper(5, 10, discretisation=POINTS)
     run(search, 50)
     assert search._duets().public_state.finished
-    assert "400 plays" in str(search_of(epsilon=1.0, bound=1.0).plan(400))
+    assert "400 evaluations" in str(search_of(epsilon=1.0, bound=1.0).plan(400))
 
 
 # Experiments ------------------------------------------------------------------------------------

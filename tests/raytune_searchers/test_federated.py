@@ -424,7 +424,7 @@ def test_a_trial_that_is_over_is_not_evaluated_again(monkeypatch: Any) -> None:
     assert before[1].tolist() == after[1].tolist()
     error, _ = host.call("evaluate", 0, 2, "f")
     assert error[0] == "VaultError"
-    assert "set back" in error[1]
+    assert "older backup" in error[1]
 
 
 def test_a_round_that_failed_too_often_ends_without_a_value(monkeypatch: Any) -> None:

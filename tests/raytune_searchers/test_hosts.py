@@ -106,7 +106,7 @@ def test_a_vault_that_was_set_back_under_a_living_host_is_noticed(tmp_path: Path
     shutil.copy(path, backup)
     told(search, "b")
     shutil.copy(backup, path)
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         search._call("ask", "c", False)
     search._anchor.end()
 
@@ -122,7 +122,7 @@ def test_a_vault_that_was_set_back_between_two_processes_is_noticed(tmp_path: Pa
     shutil.copy(backup, path)
     later = DPGIBOSearch(1, metric="loss", mode="min", vault=f"sqlite:///{path}")
     later.restore(str(tmp_path / "state"))
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         later._call("ask", "c", False)
 
 
@@ -146,7 +146,7 @@ def test_a_vault_that_was_set_back_and_has_grown_again_is_noticed(tmp_path: Path
         session.tell(trial, space.decode(x), space, np.full(120, 0.5))
     later = DPGIBOSearch(1, metric="loss", mode="min", vault=f"sqlite:///{path}")
     later.restore(str(tmp_path / "state"))
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         later._call("ask", "e", False)
 
 
@@ -162,7 +162,7 @@ def test_a_host_that_begins_again_over_a_vault_that_was_set_back_draws_nothing(
     crash(search._actor_name)
     shutil.copy(backup, path)
     channel = loss_channel(search._actor_name)  # of a trial: nobody has joined the new host
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         channel.tell("b", np.zeros(1), np.full(120, 0.5))
     search._anchor.end()
 

@@ -18,7 +18,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.errors import VaultError
 from raytune_searchers import LDPGPUCBSearch, ldp_trainable
-from raytune_searchers._evaluations import PLAYS, wrap
+from raytune_searchers._evaluations import USERS_LEDGER, wrap
 from tests.raytune_searchers.hosts import crash, evaluation, lose, sent
 from tests.raytune_searchers.ldp_scenes import (
     CHARGED,
@@ -108,11 +108,11 @@ def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None
     assert good.error is None
     lost = evaluation(search, wrap(losing, name, sharing.mechanism, None, None), 1, name="losing")
     lost += evaluation(search, wrap(reward, name, sharing.mechanism, None, None), 1, name="later")
-    assert [str(trial.error) for trial in lost] == [PLAYS.lost] * 2
+    assert [str(trial.error) for trial in lost] == [USERS_LEDGER.lost] * 2
     assert not any(trial.rows for trial in lost)
     with pytest.raises(VaultError) as raised:
         sharing.guarantee([good])
-    assert str(raised.value) == PLAYS.lost
+    assert str(raised.value) == USERS_LEDGER.lost
 
 
 def set_back(local: Any, backup: Path, path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_driver_notices_that_the_vault_of_its_trainable_was_set_back(
     assert sharing.guarantee(trials).epsilon == 2.0
     saved = sent(sharing) if pickled else sharing
     set_back(local_hosts, backup, path)
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="older backup"):
         saved.guarantee()
     wrapped = wrap(reward, sharing.guarantee.__self__.name, sharing.mechanism, "Jane", None)
     again = evaluation(search, wrapped, 1, name="again")

@@ -76,7 +76,7 @@ def noted_arms(notes: str) -> Any:
 
 @dataclass
 class Job:
-    """Eight plays of ten arms, two at a time."""
+    """Eight evaluations of ten arms, two at a time."""
 
     search: Any
     results: Any
@@ -226,7 +226,7 @@ class TestSearches:
         evaluated = Counter(trial.config["x"] for trial in trials)
         assert {count % 4 for count in evaluated.values()} == {
             0
-        }  # one may be played in two epochs
+        }  # one may be evaluated in two epochs
         assert search._model is not None
         assert search._model.n == 3  # type: ignore[attr-defined]
         assert search.guarantee(trials).n_plays == 12
@@ -362,7 +362,7 @@ def test_a_kernel_matrix_that_does_not_fit_is_refused_before_any_trial() -> None
 
 
 def test_plan_says_what_so_many_users_can_tell() -> None:
-    assert "400 plays" in str(search_of().plan(400))
+    assert "400 evaluations" in str(search_of().plan(400))
 
 
 @pytest.mark.usefixtures("local_hosts")

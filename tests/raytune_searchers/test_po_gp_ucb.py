@@ -677,7 +677,7 @@ def test_a_cluster_notices_that_the_vault_of_a_curator_was_set_back(secret: Path
     later = host_of(secret_curator(secret))
     error, _ = later.reply  # type: ignore[attr-defined]
     assert error[0] == "VaultError"
-    assert "set back" in error[1]
+    assert "older backup" in error[1]
     assert later.call("evaluate", 6)[0][0] == "PrivacyError"  # type: ignore[index]
 
 

@@ -1,4 +1,4 @@
-"""The active set X_j: a discretisation that all parties derive from what is public.
+"""The active set X_j: a discretisation that everybody derives from what is public.
 
 It is what passed every test so far, so any point can be asked whether it belongs to it. The
 discretisation holds points that are uniform on it: the survivors of a trim are uniform on what is
@@ -92,7 +92,7 @@ class ActiveSet:
 
     @property
     def digest(self) -> int:
-        """A number that tells two parties whether they hold the same discretisation."""
+        """A digest by which the server and an agent see whether they hold the same points."""
         rounded = np.round(self.U, 9) + 0.0  # no negative zeros
         return int.from_bytes(hashlib.sha256(rounded.tobytes()).digest()[:6], "big")
 
@@ -111,7 +111,7 @@ class ActiveSet:
 
         Args:
             test: The test; at least one point of the discretisation passes it.
-            rng: The coin that all parties share for new points.
+            rng: The coin for new points, which the server and all agents share.
         """
         kept = test.passes(self.inputs)
         left = ActiveSet(

@@ -1,4 +1,4 @@
-"""One of N agents (Algorithm 1 of the paper): it plays its coin's points and sends a projection.
+"""One of N agents (Algorithm 1 of the paper): evaluates its coin's points, sends a projection.
 
 Rewards are told to the agent alone. If they are privatised before they are told, everything that
 it sends is a function of privatised rewards: post-processing.
@@ -70,14 +70,14 @@ class Agent:
 
     @property
     def points(self) -> Array:
-        """What it plays in the open epoch, shape (T_j, D)."""
+        """What it evaluates in the open epoch, shape (T_j, D)."""
         return self.public_state.points(self.number)
 
     def tell(self, draw: int, reward: float, epoch: int | None = None) -> bool:
         """Keeps one reward (larger is better).
 
         Args:
-            draw: Which of its points was played.
+            draw: Which of its points was evaluated.
             reward: The reward, privatised if it is to be private.
             epoch: Of which epoch; None is the open one.
 
@@ -141,7 +141,7 @@ class Agent:
         )
 
     def hear(self, broadcast: Broadcast, message: InducingSet | None = None) -> None:
-        """Takes the server's broadcast; see :meth:`Party.hear`.
+        """Takes the server's broadcast; see :meth:`PublicState.hear`.
 
         Args:
             broadcast: The server's.

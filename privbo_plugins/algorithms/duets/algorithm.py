@@ -1,10 +1,10 @@
-"""DUETS with all parties in one place: what hosts ask and tell.
+"""DUETS with the server and all agents in one place: what hosts ask and tell.
 
 N agents are N roles: whoever is free takes a draw of the open epoch. A draw that failed is asked
 for again, at the same point, because its coin is tossed once; a draw whose trial is lost can be
 taken over by anybody. While an epoch waits for its last draws, and beyond the horizon, further
-asks are *spare*: the most promising points that nobody has played. They teach the epochs nothing
-(so an epoch's outcome does not depend on who was fast), but the recommendation knows them.
+asks are *spare*: the most promising points that nobody has evaluated. They teach the epochs
+nothing (so an epoch's outcome does not depend on who was fast), but the recommendation knows them.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def make_agents(
         domain: Where they look.
         key: Number behind all coins, >= 0. With ``coins="private"`` it must be random and of at
             least 128 bits, e.g. ``secrets.randbits(128)``: an agent could try all small ones.
-        together: Whether they share one object for what all of them know, as parties of one
-            process may; otherwise each works it out from the server's broadcasts.
+        together: Whether the server and the agents share one public state, as they may within
+            one process; otherwise each derives its own from the server's broadcasts.
         old_coins: Whether private coins are derived as shared ones are, which they once were: for
-            parties of one process that go on with draws from then.
+            agents of one process that go on with draws from then.
 
     Returns:
         The server and N agents.
@@ -118,8 +118,8 @@ class DUETS:
         >>> space = Space({"x": Float(0.0, 1.0)})
         >>> duets = DUETS(DUETSConfig(n_agents=4, horizon=8), space, seed=1)
         >>> for key in range(32):
-        ...     play = duets.ask(key)
-        ...     duets.tell(play, 1 - abs(play.x[0] - 0.3))
+        ...     evaluation = duets.ask(key)
+        ...     duets.tell(evaluation, 1 - abs(evaluation.x[0] - 0.3))
         >>> bool(abs(duets.recommendation()[0] - 0.3) < 0.1)
         True
     """
@@ -153,7 +153,7 @@ class DUETS:
 
     @property
     def public_state(self) -> PublicState:
-        """What all parties know."""
+        """What the server and all agents know."""
         return self.server.public_state
 
     @property
@@ -167,7 +167,7 @@ class DUETS:
         return self.server.communication
 
     def slots(self) -> list[Slot]:
-        """Draws of the open epoch (epoch, agent, draw): agents take turns."""
+        """Draws of the open epoch (epoch, agent, draw), the agents' draws alternating."""
         j, T_j, N = self.public_state.j, self.public_state.T_j, self.config.n_agents
         return [(j, n, t) for t in range(T_j) for n in range(N)]
 
@@ -177,7 +177,7 @@ class DUETS:
         return [slot for slot in self.slots() if slot[1:] in missing]
 
     def evaluation_of(self, slot: Slot) -> Evaluation:
-        """What a draw of the open epoch plays."""
+        """What a draw of the open epoch evaluates."""
         epoch, agent, draw = slot
         if agent not in self._points:
             self._points[agent] = self.agents[agent].points
@@ -188,16 +188,16 @@ class DUETS:
     def ask(
         self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
     ) -> Evaluation | None:
-        """The next play.
+        """The next evaluation.
 
         Args:
             key: Distinguishes this ask from others where nothing is known yet.
-            pending: Plays that are out.
+            pending: Evaluations that were handed out and have no value yet.
             may_wait: Whether None may be returned while an epoch's last draws are out.
 
         Returns:
-            A draw of the open epoch that nobody has; else a spare play, or None to wait. Nothing
-            changes; only :meth:`tell` learns.
+            A draw of the open epoch that nobody has; else a spare evaluation, or None to wait.
+            Nothing changes; only :meth:`tell` learns.
         """
         out = {(evaluation.epoch, evaluation.agent, evaluation.draw) for evaluation in pending}
         for slot in self.open_slots():
@@ -208,7 +208,7 @@ class DUETS:
         return Evaluation(self._spare(key, pending))
 
     def _spare(self, key: int, pending: Sequence[Evaluation]) -> Array:
-        """The most promising point that nobody plays or has played; any, if all have been."""
+        """The most promising point that is neither pending nor evaluated; if none is left, any."""
         known = {_place(evaluation.x) for evaluation in pending}
         known |= {_place(evaluation.x) for evaluation, _ in self.evaluations}
         if self.public_state.posterior is None:
@@ -223,8 +223,8 @@ class DUETS:
     def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns one value, in the host's direction.
 
-        A play that is no draw of the open epoch, a duplicate, or one at another point than its
-        coin's is known to the recommendation only.
+        An evaluation that is no draw of the open epoch, a duplicate, or one at another point than
+        its coin's is known to the recommendation only.
 
         Raises:
             ValueError: If the value is not finite.
@@ -321,7 +321,7 @@ class DUETS:
     # What is known --------------------------------------------------------------------------
 
     def recommendation(self) -> Array:
-        """The point of the active set with the largest posterior mean given every play, (D,).
+        """The point of the active set with the largest posterior mean given all evaluations, (D,).
 
         Raises:
             ValueError: If nothing has been learnt yet.
@@ -360,7 +360,7 @@ class DUETS:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replays :meth:`state_dict` on a new object; it goes on with the coins of those plays."""
+        """Replays :meth:`state_dict` on a new object, which goes on with the same coins."""
         lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
         told = [_unrow(row) for row in state["plays"]]
         old = state.get("coins") != SECRET

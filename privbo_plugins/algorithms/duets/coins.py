@@ -1,4 +1,4 @@
-"""Coins that another party can replay: the shared randomness of section 3.
+"""Coins that others can replay: the shared randomness of section 3.
 
 Coins choose points, which are public; they never touch a reward. What privatises a reward draws
 from the operating system and cannot be replayed by anybody.
@@ -33,7 +33,7 @@ _POINTS, _INDUCING, _REFINEMENT, _CELLS = 1, 2, 3, 4
 
 @dataclass(frozen=True)
 class Coins:
-    """The coins that one party knows.
+    """The coins that the server or one agent knows.
 
     Attributes:
         public: The number behind everybody's coin, >= 0.
@@ -90,7 +90,7 @@ class Coins:
         """One of ``size`` points, uniformly: an agent's draw number ``draw`` of an epoch.
 
         Raises:
-            KeyError: If this party does not know the agent's coin.
+            KeyError: If the agent's coin is not known here.
         """
         own = self.own[agent]
         # Others see some of the points: they must not tell what else the agent will draw.

@@ -2,7 +2,7 @@
 
 A broadcast of m numbers counts m however many agents listen; an upload of m numbers counts m for
 the agent that sends it. Integers (epochs, agents' numbers) and the public settings that every
-party starts with are not counted: they are no real numbers and do not grow with the horizon.
+agent starts with are not counted: they are no real numbers and do not grow with the horizon.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Notation:
     symbol  meaning                                                                shape
     ======  =====================================================================  =======
     N       agents                                                                 integer
-    T       plays of one agent                                                     integer
-    T_j     plays of one agent in epoch j                                          integer
+    T       evaluations (plays in the paper) of one agent                          integer
+    T_j     evaluations of one agent in epoch j                                    integer
     U_T     discretisation of the domain                                           (M, D)
     lam     noise variance over signal variance (eq. 3)                            scalar
     beta    width of the confidence interval, in posterior standard deviations     scalar
@@ -29,7 +29,7 @@ What the theory leaves free, and how the default uses it:
 * *Where coins fall.* Each draw is uniform on the active set, but the draws of an epoch need not be
   independent: cut into as many cells of equal size as there are draws, dealt out at random, one
   draw in each, they spread better and stay uniform one by one.
-* *The last epoch* is followed by none that could learn from it, so every play may go to the
+* *The last epoch* is followed by none that could learn from it, so every evaluation may go to the
   maximiser of the posterior mean, which lies in the set that the proof bounds.
 * *Who knows the coins.* If agents know each other's coins as well, the inducing set and the
   deviations are computed everywhere and sent by nobody. An agent that holds fewer rewards than
@@ -99,12 +99,12 @@ class DUETSChoices:
         default="pointwise",
     )
     inducing: str = setting(
-        '"spanning" takes played points until they span the others; "sampled" draws them by '
+        '"spanning" takes evaluated points until they span the others; "sampled" draws them by '
         "coin, as published.",
         default="spanning",
     )
     coins: str = setting(
-        '"shared": every party can replay them; "private": the server and the agent can, '
+        '"shared": every agent can replay them; "private": the server and the agent can, '
         "and more numbers are counted as sent. The workers of one study or search hide "
         "nothing from each other: each can know every coin.",
         default="shared",
@@ -115,7 +115,7 @@ class DUETSChoices:
         default="stratified",
     )
     final: str = setting(
-        'What the last epoch plays: "top" the most promising points, each once, "best" the '
+        'What the last epoch evaluates: "top" the most promising points, each once, "best" the '
         'most promising one, or "uniform" as every other.',
         default="top",
     )
@@ -155,7 +155,7 @@ class DUETSSettings(DUETSChoices):
 
     n_trials: int | None = setting(
         "Number of trials that you expect, of all agents together, for the epochs' lengths: "
-        "an agent takes T = ceil(n_trials / n_agents) of them, and the last epoch plays the "
+        "an agent takes T = ceil(n_trials / n_agents) of them, and the last epoch evaluates the "
         "most promising points. None if it is not known: then no epoch is the last. It does "
         "not end a run.",
         default=None,
@@ -256,7 +256,7 @@ class DUETSConfig(DUETSChoices):
         return cls(n_agents=n_agents, horizon=horizon, **(PUBLISHED | changes))
 
     def length(self, previous: int, evaluated: int) -> int:
-        """T_j, from T_{j-1} (0 before the first) and the plays of an agent so far."""
+        """T_j, from T_{j-1} (0 before the first) and the evaluations of an agent so far."""
         if self.epochs == "paper" and previous:
             planned = math.isqrt(int(self.horizon or 0) * previous)
         else:
@@ -265,7 +265,7 @@ class DUETSConfig(DUETSChoices):
         return int(min(max(planned, 1), max(left, 0)))
 
     def is_last(self, length: int, evaluated: int) -> bool:
-        """Whether an epoch of that length, begun after so many plays, uses up the horizon."""
+        """Whether an epoch of that length, after so many evaluations, uses up the horizon."""
         return self.horizon is not None and evaluated + length >= self.horizon
 
     def width(self, evaluated: int) -> float:

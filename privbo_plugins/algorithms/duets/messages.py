@@ -1,7 +1,7 @@
 """What agents and server say to each other.
 
 Three messages an epoch: the inducing set (only where coins are private: with shared coins every
-party computes it), one upload an agent, one broadcast. Each knows how many real numbers it holds.
+agent computes it), one upload an agent, one broadcast. Each knows how many real numbers it holds.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Broadcast:
     Attributes:
         epoch: j.
         v_bar: Shape (m,).
-        sigma_max: Largest posterior deviation on X_j, for equation (9); None where every party
+        sigma_max: Largest posterior deviation on X_j, for equation (9); None where every agent
             computes the deviations itself.
         scale: lam and s where they are fitted; after the first epoch c too.
         agents: Whose uploads it holds; the others' points are left out by everybody.
-        digest: Of the server's discretisation and coin, which every party compares with its own.
+        digest: Of the server's discretisation and coin, which every agent compares with its own.
     """
 
     epoch: int

@@ -5,7 +5,7 @@ Notation:
     ======  =====================================================================  ========
     symbol  meaning                                                                shape
     ======  =====================================================================  ========
-    D       points that were played in an epoch, by all agents                     (n, p)
+    D       points that were evaluated in an epoch, by all agents                  (n, p)
     S       inducing set: some of them                                             (m, p)
     z_S(x)  K_SS^{-1/2} k_S(x)                                                     (m,)
     Z       z_S at the points of D                                                 (n, m)
@@ -85,7 +85,7 @@ def sampled(p: float, D: Array, rng: np.random.Generator) -> Array:
 
 
 def variance(kernel: Kernel, D: Array, X: Array, lam: float) -> Array:
-    """sigma² at points X (n, p) given plays at D (eq. 4), shape (n,); exact to four digits."""
+    """sigma² at X (n, p) given evaluations at D (eq. 4), shape (n,); exact to four digits."""
     inducing = Inducing(kernel, spanning(kernel, D, _EXACT))
     Z = inducing.z(D)
     return _variance(
@@ -205,7 +205,10 @@ class SparsePosterior:
             ValueError: If the covariance is not known here.
         """
         if self._factor is None:
-            raise ValueError("This party knows the posterior mean only: the coins are private.")
+            raise ValueError(
+                "Only the posterior mean is known here, not the deviation: the coins are private. "
+                "Ask the server."
+            )
         z = self.inducing.z(X)
         sigma = self.scale.s * np.sqrt(_variance(z, self._factor, self.scale.lam))
         return self.scale.c + z @ self.v_bar, sigma
@@ -214,7 +217,7 @@ class SparsePosterior:
 def posterior_of(
     kernel: Kernel, D: Array, Y: Array, scale: Scale | None, noise: float | None
 ) -> SparsePosterior:
-    """The posterior of rewards that one party holds all of.
+    """The posterior of rewards that are all in one place.
 
     Args:
         kernel: Covariance function.

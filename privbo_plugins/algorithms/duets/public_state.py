@@ -1,4 +1,4 @@
-"""What every party knows: a function of the settings, the coins and the server's broadcasts.
+"""What everybody knows: a function of the settings, the coins and the server's broadcasts.
 
 Server and agents each hold one; from the same broadcasts they reach the same active set, and a
 digest tells them if they do not (which other hardware's rounding could cause).
@@ -34,12 +34,12 @@ IntArray = NDArray[np.int64]
 
 
 class PublicState:
-    """The public side of one party.
+    """The public state, as the server or an agent keeps it.
 
     Args:
-        config: Settings; all parties start with the same.
+        config: Settings, the same for the server and all agents.
         domain: X_1.
-        coins: Those that this party knows.
+        coins: Those that its holder knows.
     """
 
     def __init__(self, config: DUETSConfig, domain: Domain, coins: Coins) -> None:
@@ -88,7 +88,7 @@ class PublicState:
         """D_j^(n), the points of an agent in the open epoch, shape (T_j, D).
 
         Raises:
-            KeyError: If this party does not know the agent's coin.
+            KeyError: If the agent's coin is not known here.
         """
         if self.last and self.config.final != "uniform" and self.posterior is not None:
             ranks = np.arange(self.T_j) * self.config.n_agents + agent
@@ -103,7 +103,7 @@ class PublicState:
 
     @cached_property
     def cells(self) -> list[IntArray]:
-        """The open epoch's N T_j cells of the discretisation: T_j for each agent in turn."""
+        """The open epoch's N T_j cells of the discretisation: T_j for each agent, in order."""
         rng = self.coins.cells(self.j)
         return dealt_cells(self.active.inputs, self.config.n_agents * self.T_j, rng)
 
@@ -123,7 +123,7 @@ class PublicState:
         return self.domain.inputs(np.vstack([self.points(agent) for agent in agents]))
 
     def spanning_inducing(self) -> Inducing:
-        """z_S with the S_j that every party computes where coins are shared: from all N agents.
+        """z_S with the S_j that everybody computes where coins are shared: from all N agents.
 
         Those that are lost later count too: the others have projected by then.
         """
@@ -260,7 +260,7 @@ class PublicState:
         self.j, self.T_j = self.j + 1, 0
 
     def apart(self, coins: Coins) -> PublicState:
-        """The same knowledge with other coins, for a party of its own."""
+        """A copy of the state with other coins, for an agent of its own."""
         other = copy.copy(self)
         other.coins, other.heard = coins, list(self.heard)
         other._forget()

@@ -6,11 +6,11 @@ Notation:
     symbol  meaning                                                             shape
     ======  ==================================================================  =========
     phi     Nyström features of a point                                         (m,)
-    Phi     features of the distinct points played                              (n, m)
+    Phi     features of the distinct points evaluated (played, in the paper)    (n, m)
     V       Phiᵀ N Phi + lambda I, N the counts of the points                   (m, m)
-    U       V^{-1/2} Phiᵀ, rows u_i; equal for all plays of a point             (m, n)
+    U       V^{-1/2} Phiᵀ, rows u_i; equal for all evaluations of a point       (m, n)
     b       truncation point sqrt(v / ln(...))                                  scalar
-    r       r_i = sum over plays of u_i y where |u_i y| <= b                    (m,)
+    r       r_i = sum over evaluations of u_i y where |u_i y| <= b              (m,)
     theta   V^{-1/2} r                                                          (m,)
     ======  ==================================================================  =========
 
@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 
 
 class ATAGPUCB(NystromUCB):
-    """Truncates all rewards anew, in every feature, after each play."""
+    """Truncates all rewards anew, in every feature, after each evaluation."""
 
     name = "ata-gp-ucb"
 

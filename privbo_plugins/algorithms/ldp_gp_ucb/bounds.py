@@ -23,7 +23,7 @@ def information_gain(K: ArrayLike, T: int, lam: float = 1.0) -> float:
 
     Args:
         K: Covariance of the arms, shape (N, N).
-        T: Number of plays; an arm may be played again.
+        T: Number of evaluations; an arm may be evaluated again.
         lam: Noise variance lambda.
 
     Returns:
@@ -51,10 +51,10 @@ def information_gain(K: ArrayLike, T: int, lam: float = 1.0) -> float:
 def tgp_beta(
     t: int, *, B: float, R: float, L: float, gamma: float, delta: float, lam: float = 1.0
 ) -> float:
-    """Width of LDP-TGP-UCB after t plays (Algorithm 2, lines 2, 4 and 5; Theorem 3).
+    """Width of LDP-TGP-UCB after t evaluations (Algorithm 2, lines 2, 4 and 5; Theorem 3).
 
     Args:
-        t: Number of plays told, >= 1.
+        t: Number of evaluations told, >= 1.
         B: Bound on the norm of f.
         R: Bound on the raw noise.
         L: Scale of the Laplace noise, 2 (B + R) / eps in the paper.
@@ -113,7 +113,7 @@ def lower_rate(
 
     Args:
         kernel: "rbf" (the paper's SE) or "matern".
-        T: Number of plays.
+        T: Number of evaluations.
         epsilon: Privacy parameter.
         d: Dimension of the domain.
         B: Bound on the norm of f.
@@ -150,7 +150,7 @@ def upper_rate(gamma: float, T: int, *, epsilon: float, B: float, R: float) -> f
 
     Args:
         gamma: gamma_T.
-        T: Number of plays.
+        T: Number of evaluations.
         epsilon: Privacy parameter.
         B: Bound on the norm of f.
         R: Bound on the raw noise.

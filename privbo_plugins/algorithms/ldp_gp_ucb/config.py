@@ -258,7 +258,7 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
 
     @property
     def k(self) -> int:
-        """Plays of one point in an epoch of MoMA (Theorem 4; order-wise ln T)."""
+        """Evaluations of one point in an epoch of MoMA (Theorem 4; order-wise ln T)."""
         if self.replays is not None:
             return self.replays
         if self.constants == "theorem":

@@ -1,4 +1,4 @@
-"""Where rewards are played: finitely many arms, or a box.
+"""The points that can be evaluated: finitely many arms, or a box.
 
 Algorithms see *inputs* ``z``: the number of an arm, shape (1,), or a point's embedding, shape
 (p,). Hosts see points ``x`` of the unit cube, shape (D,).
@@ -30,7 +30,7 @@ from privbo_plugins.spaces import Space
 Array = NDArray[np.float64]
 
 _MOST_ARMS = 400
-"""A finite space with at most so many points is played as arms."""
+"""A finite space with at most so many points is treated as arms."""
 
 
 class Domain(Protocol):

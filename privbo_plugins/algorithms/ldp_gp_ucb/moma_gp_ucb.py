@@ -5,7 +5,7 @@ Notation:
     ======  ==================================================================  =========
     symbol  meaning                                                             shape
     ======  ==================================================================  =========
-    k       plays of one point in an epoch                                      integer
+    k       evaluations (plays in the paper) of one point in an epoch           integer
     n       epochs that are complete                                            integer
     phi     Nyström features of a point                                         (m,)
     V       sum of phi phiᵀ over the epochs + lambda I                          (m, m)
@@ -39,7 +39,7 @@ Group = tuple[int, bytes]
 
 
 class MoMAGPUCB(NystromUCB):
-    """Plays each point k times and takes the estimate closest to most of the others."""
+    """Evaluates each point k times and takes the estimate closest to most of the others."""
 
     name = "moma-gp-ucb"
 

@@ -17,9 +17,10 @@ from privbo_plugins.spaces import Space
 Array = NDArray[np.float64]
 
 _EVERY = 32
-"""Up to so many distinct points the dictionary is drawn after each play, as published. Beyond,
-``dictionary="tenth"`` draws it each time their number has grown by a tenth, which keeps a play
-affordable; the theorems do not speak of that: what it does not span keeps its prior variance."""
+"""Up to so many distinct points the dictionary is drawn after each evaluation, as published.
+Beyond, ``dictionary="tenth"`` draws it each time their number has grown by a tenth, which keeps an
+evaluation affordable. The theorems do not cover that: what the dictionary does not span keeps its
+prior variance."""
 
 
 class NystromUCB(RewardUCB):
@@ -45,14 +46,14 @@ class NystromUCB(RewardUCB):
     @property
     @abc.abstractmethod
     def beta(self) -> float:
-        """Width of the confidence interval of the next play."""
+        """Width of the confidence interval of the next evaluation."""
 
     @abc.abstractmethod
     def _weights(self) -> Array:
         """Theta from the features Phi of the distinct points and V."""
 
     def _follow(self) -> None:
-        """Lines 6 to 8, after every play: what is known depends on plays only, not on looks."""
+        """Lines 6 to 8, after every evaluation: reading must not change what is learnt."""
         n = len(self.distinct)
         always = self.config.dictionary == "paper" or n <= _EVERY
         if always or n >= 1.1 * self._drawn_at:
@@ -92,7 +93,7 @@ class NystromUCB(RewardUCB):
         return self._rows.all
 
     def _extend(self) -> None:
-        """Adds to Phi and V what was played since the last time."""
+        """Adds to Phi and V what was evaluated since the last time."""
         counts = self.distinct.counts
         first = len(self._counted)
         self._rows.append(self._embedding.features(self.distinct.Z[first:]))

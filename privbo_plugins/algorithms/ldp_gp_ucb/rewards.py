@@ -16,7 +16,7 @@ def place(x: Array) -> bytes:
 
 
 class Distinct:
-    """Distinct inputs in the order of their first play, and how often each was played."""
+    """Distinct inputs in the order of their first evaluation, and how often each was evaluated."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
@@ -28,7 +28,7 @@ class Distinct:
         return len(self._Z)
 
     def add(self, z: Array) -> int:
-        """Counts one play; the point's number."""
+        """Counts one evaluation and returns the point's number."""
         number = self._numbers.setdefault(place(z), len(self._Z))
         if number == len(self._Z):
             self._Z.append(z)
@@ -46,7 +46,7 @@ class Distinct:
 
     @property
     def counts(self) -> Array:
-        """Plays, shape (n,)."""
+        """How often each point was evaluated, shape (n,)."""
         return np.array(self._counts, dtype=float)
 
 

@@ -8,7 +8,7 @@ Notation:
     b_t       truncation point; larger rewards count as zero                    scalar
     L         scale of the Laplace noise                                        scalar
     K         B² + R² + 2 L²: bound on the second moment of ybar (config.v)     scalar
-    gamma_t   1/2 ln det(I + K_t / lambda), of the points that were played      scalar
+    gamma_t   1/2 ln det(I + K_t / lambda) of the evaluations (plays)           scalar
     lambda    regulariser                                                       scalar
     ========  ================================================================  =======
 
@@ -45,7 +45,7 @@ class TGPUCB(RewardUCB):
         self.gamma = 0.0
 
     def b(self, t: int) -> float:
-        """Truncation point of play t >= 1 (line 4)."""
+        """Truncation point of evaluation t >= 1 (line 4)."""
         c = self.config
         if c.tail is not None:
             return c.norm + c.raw_noise + c.tail(max(t, 1))
@@ -53,7 +53,7 @@ class TGPUCB(RewardUCB):
 
     @property
     def beta(self) -> float:
-        """Width for the play after the t plays told so far (line 5, order-wise by default).
+        """Width for the next evaluation after t told ones (line 5, order-wise by default).
 
         A horizon that is given takes the place of t in the logarithms.
         """

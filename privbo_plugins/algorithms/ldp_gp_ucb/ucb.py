@@ -1,4 +1,4 @@
-"""What the four algorithms share: plays in, upper confidence bounds out."""
+"""What the four algorithms share: evaluations in, upper confidence bounds out."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class RewardUCB(abc.ABC):
 
     @property
     def t(self) -> int:
-        """Number of plays told."""
+        """Number of evaluations told."""
         return len(self.evaluations)
 
     def ask(
         self, key: int, pending: Sequence[Evaluation] = (), *, may_wait: bool = False
     ) -> Evaluation | None:
-        """The next play.
+        """The next evaluation.
 
         Args:
             key: Distinguishes this ask from others of the same seed.
-            pending: Plays that are out.
+            pending: Evaluations that were handed out and have no value yet.
             may_wait: Whether None may be returned until some of them are told.
 
         Returns:
-            The play, or None to wait. Nothing changes; only :meth:`tell` learns.
+            The evaluation, or None to wait. Nothing changes; only :meth:`tell` learns.
         """
         return Evaluation(self._maximiser(key, pending))
 

@@ -234,8 +234,8 @@ class POGPUCB:
         >>> Z = np.linspace(-1, 1, 50)[:, None]
         >>> model = POGPUCB(RowsConfig(Z, lengthscale=0.5), row_space(50))
         >>> for t in range(12):
-        ...     play = model.ask(t)
-        ...     model.tell(play, -float(Z[model.row(play.x), 0] ** 2))
+        ...     evaluation = model.ask(t)
+        ...     model.tell(evaluation, -float(Z[model.row(evaluation.x), 0] ** 2))
         >>> abs(float(Z[model.row(model.recommendation()), 0])) < 0.1
         True
     """
