@@ -21,7 +21,7 @@ class Transcript:
 
     Args:
         path: The file; None for a run that ends with its process.
-        settings: What a run that goes on must have been begun with, JSON-ready.
+        settings: What a run that goes on must have been started with, JSON-ready.
 
     Raises:
         ValueError: If the file is of a run with other settings.
@@ -34,7 +34,7 @@ class Transcript:
         if self.facts["settings"] != json.dumps(settings):
             raise ValueError(
                 "This transcript is of a run in another space or direction, or of another "
-                "algorithm: give the settings that it was begun with, or another file."
+                "algorithm: give the settings that it was started with, or another file."
             )
         self._write({})
 

@@ -181,7 +181,7 @@ class PrivateSampler(BaseSampler):
         """The state, after making sure that the study still belongs to this run.
 
         A study deleted and made again may get its old number; then its attribute is gone. Two
-        samplers with vaults of their own may have begun a new study at once; then one of them
+        samplers with vaults of their own may have started a new study at once; then one of them
         finds the other's run remembered, and stops before it releases anything more.
         """
         own = self._state(study)
@@ -193,7 +193,7 @@ class PrivateSampler(BaseSampler):
         if remembered["run"] != own.session.run_id:
             own.session.mark_unprotected("another sampler with another vault works on this study")
             raise VaultError(
-                "Another sampler began this study at the same time with a vault of its own, so "
+                "Another sampler started this study at the same time with a vault of its own, so "
                 "two ledgers would pay for one study. Give all workers the same vault URL and "
                 "start a new study."
             )
@@ -207,7 +207,7 @@ class PrivateSampler(BaseSampler):
         remembered = study.user_attrs.get(RUN_ATTR)
         if remembered is not None and remembered["vault"] != self._vault.vault_id:
             raise VaultError(
-                "This study was begun with another vault, which holds its ledger; without it "
+                "This study was started with another vault, which holds its ledger; without it "
                 "nothing can be released. An in-memory vault ends with its process: to resume a "
                 "study, give the sampler a vault URL from the start, for example "
                 "vault='sqlite:///private.db'."
@@ -240,16 +240,16 @@ class PrivateSampler(BaseSampler):
 
     @staticmethod
     def _remember(study: Study, session: Session, vault_id: str) -> None:
-        """Writes the run's identity into the study, or waits for the worker that began the run.
+        """Writes the run's identity into the study, or waits for the worker that started the run.
 
-        A run that was begun for another study of this name never shows up in this one.
+        A run that was started for another study of this name never shows up in this one.
         """
         for tries in range(0 if session.begun_here else 8):
             time.sleep(0.01 * 2**tries)
             remembered = study.user_attrs.get(RUN_ATTR)
             if remembered is not None and remembered["run"] == session.run_id:
                 return
-        if session.begun_here or not session.claimed():  # whoever began it died before telling
+        if session.begun_here or not session.claimed():  # whoever started it died before telling
             study.set_user_attr(RUN_ATTR, {"run": session.run_id, "vault": vault_id})
             session.claim()
             return
@@ -275,10 +275,10 @@ class PrivateSampler(BaseSampler):
 
     @staticmethod
     def _pay_training(own: _StudyState, number: int) -> None:
-        """Once a training: what was charged when the trial began pays for the first one only."""
+        """Once a training: what was charged when the trial started pays for the first one only."""
         if number in own.prepaid:
             own.prepaid.discard(number)
-        else:  # a trial that is evaluated again, or was begun by another process or sampler
+        else:  # a trial that is evaluated again, or was started by another process or sampler
             PrivateSampler._charge_training(own, number)
 
     @staticmethod

@@ -52,7 +52,7 @@ _WHY = {
     "relative_params": "it is Optuna's own live dictionary",
     "constraints": "constraint values are stored and shown by the dashboard",
     "report": "intermediate values are stored and drawn by the dashboard",
-    "should_prune": "a decision that depends on private records tells something of them",
+    "should_prune": "a decision that depends on private records reveals something of them",
     "set_user_attr": "user attributes are stored and shown by the dashboard",
     "set_constraint": "constraint values are stored and shown by the dashboard",
     "set_user_attr(privbo:...)": "attributes of this name are the plugin's own",

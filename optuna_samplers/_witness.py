@@ -29,7 +29,7 @@ class StudyWitness:
     def _opened(self) -> Any:
         storage = self._storage()
         if storage is None:
-            raise VaultError("The study that shows this run is gone; nothing can be released.")
+            raise VaultError("The study of this run no longer exists; nothing can be released.")
         return storage
 
     def _attrs(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class BudgetExceededError(PrivacyError):
 
 
 class VaultError(RuntimeError):
-    """The private store cannot be opened, written, or is not the one the run began with."""
+    """The private store cannot be opened, written, or is not the one the run started with."""
 
 
 class FederationError(RuntimeError):

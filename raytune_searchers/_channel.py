@@ -160,7 +160,7 @@ _KNOWN: dict[str, Any] = {}
 
 
 def trial_sender(name: str, gone: Gone) -> Callable[..., Reply]:
-    """A trial's way to the host that the driver began, for a :class:`Channel`."""
+    """A trial's way to the host that the driver started, for a :class:`Channel`."""
     return lambda *args: _send_from_trial(name, gone, args)
 
 
@@ -172,7 +172,7 @@ def _send_from_trial(name: str, gone: Gone, args: tuple[Any, ...]) -> Any:
             _KNOWN.pop(name, None)
             if name.startswith("memory/"):
                 raise VaultError(gone.lost) from None
-            time.sleep(0.1 * 1.5**tries)  # the driver begins another host over the database
+            time.sleep(0.1 * 1.5**tries)  # the driver starts another host over the database
         except RayError as error:
             raise PrivacyError(
                 f"The vault's host did not answer ({type(error).__name__})."
@@ -232,7 +232,7 @@ def objects_known(_sent: bytes) -> int:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a trial is told when it begins."""
+    """What a trial is told when it starts."""
 
     metric: str
     choices: bytes
@@ -254,7 +254,7 @@ class LossChannel(Channel):
             value = self.call("commit", trial, upload, len(blocks), x)
             if value is not None:
                 return float(value)
-        raise VaultError("The vault's host was restarted again and again while a trial told it.")
+        raise VaultError("The vault's host was restarted again and again during a report.")
 
 
 LOSSES = Gone(
@@ -278,5 +278,5 @@ LOSSES = Gone(
 
 
 def loss_channel(name: str) -> LossChannel:
-    """A trial's channel to the vault that the driver began."""
+    """A trial's channel to the vault that the driver started."""
     return LossChannel(trial_sender(name, LOSSES))

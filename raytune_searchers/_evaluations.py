@@ -59,7 +59,7 @@ USERS_LEDGER = Gone(
 
 @dataclass(frozen=True)
 class LedgerSettings:
-    """Everything that a ledger's host needs to begin or join a run; all of it public.
+    """Everything that a ledger's host needs to start or join a run; all of it public.
 
     Attributes:
         run: Name of the run.
@@ -87,7 +87,7 @@ class LedgerSettings:
 
 @dataclass(frozen=True)
 class Admission:
-    """What a trial is told when it begins.
+    """What a trial is told when it starts.
 
     Attributes:
         settings: The run.

@@ -5,9 +5,9 @@ reports the release. The ledger, one actor on the driver's node, charges the use
 is drawn and keeps the release: a trial that is tried again replays it. The raw reward never
 leaves the worker.
 
-The ledger is begun by the driver: when the trainable is wrapped, if Ray is running then, else
+The ledger is started by the driver: when the trainable is wrapped, if Ray is running then, else
 when it is first pickled with Ray running, which Tune does with every trainable before it starts a
-trial. A worker never begins one: it would end with that worker, and every worker would count for
+trial. A worker never starts one: it would end with that worker, and every worker would count for
 itself. A trainable that a worker makes for itself (because it imported a module that calls
 :func:`ldp_trainable`) therefore finds no ledger and fails.
 """
@@ -46,7 +46,7 @@ _NOT_COMPARED = (
 
 
 class Ledger:
-    """The driver's way to the ledger of one trainable; pickled beside it, and begun by that.
+    """The driver's way to the ledger of one trainable; pickled beside it, and started by that.
 
     Args:
         settings: The run.
@@ -194,7 +194,7 @@ def ldp_trainable(given: _Settings) -> Any:
     whatever a searcher or scheduler makes of it, is eps-LDP. Source: Zhou and Tan, Curator 1, and
     the mechanisms of :mod:`privbo_plugins.privacy.local`.
 
-    Call it in the driver: the ledger of the users' evaluations is begun there, at once if Ray is
+    Call it in the driver: the ledger of the users' evaluations is started there, at once if Ray is
     running, else when Tune first pickles the trainable. Ray's own workers never begin one.
 
     {settings}

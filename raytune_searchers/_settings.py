@@ -27,7 +27,7 @@ class TuneSettings:
         default=None,
     )
     max_concurrent: int | None = setting(
-        "The most trials that may be out at once; ``max_concurrent_trials`` of "
+        "The most trials that may be pending at once; ``max_concurrent_trials`` of "
         "``TuneConfig`` and ``ConcurrencyLimiter`` set it too.",
         default=None,
     )

@@ -41,8 +41,8 @@ AGENTS = Gone(
         "What the agents of this search have evaluated is gone: it lay in the memory of Ray "
         "actors, which ended with their driver or were killed. These agents cannot go on; what "
         "the federation has broadcast stays covered by its declared epsilon. Start a new run "
-        "with another search object (on the same agents its loss adds to this one's), and give "
-        "each agent a database to survive that: agent_vaults='sqlite:////private/{agent}.db'."
+        "with another search object (on the same agents its privacy loss adds to this one's), and "
+        "give each agent a database to survive that: agent_vaults='sqlite:////private/{agent}.db'."
     ),
     absent=(
         "No host is alive for this agent: it ends with its driver. Make the trainable with the "
@@ -107,7 +107,7 @@ def _send(host: str, args: tuple[Any, ...]) -> Reply:
 
 
 def _actor_of(host: str) -> Any:
-    """A host's actor; the driver of a restored experiment may be about to begin it.
+    """A host's actor; the driver of a restored experiment may be about to start it.
 
     Raises:
         VaultError: If there is none for a while.

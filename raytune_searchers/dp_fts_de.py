@@ -521,7 +521,7 @@ class DPFTSDESearch(HostedSearch):
         if self._agent_vaults is not None:
             host.own.actor = None
             return
-        if host.own.actor is None and not host.standings:  # nothing was ever begun here
+        if host.own.actor is None and not host.standings:  # nothing was ever started here
             raise VaultError(AGENTS.lost) from error
         self._leave(host, AGENTS.lost)
 
@@ -538,7 +538,7 @@ class DPFTSDESearch(HostedSearch):
         return self._agent_hosts[agent % self._n_hosts]
 
     def _actor(self, host: _AgentHost) -> Any:
-        """A host's actor, begun where that is allowed: in memory once, by whoever made it."""
+        """A host's actor, started where that is allowed: in memory once, by whoever made it."""
         own, durable = host.own, self._agent_vaults is not None
         with own.lock:
             if own.actor is None and not durable and not own.may_begin:

@@ -84,9 +84,9 @@ class _Rows:
             found = ReleasedTable.load(self._path)
             if found.certificate != self.certificate:
                 raise ValueError(
-                    f"{self._path} holds another released table than this experiment began with. "
-                    "Put that one back, or begin a new experiment with this one: what was told of "
-                    "rows is not told of these."
+                    f"{self._path} holds another released table than this experiment started "
+                    "with. Put that one back, or start a new experiment with this one: what was "
+                    "told of rows is not told of these."
                 )
             self._table = found
         return self._table  # type: ignore[no-any-return]
@@ -130,7 +130,7 @@ class POGPUCBSearch(Published, TuneSearch):
     number is not left out for good.
 
     Make a new search for every experiment: a Tuner without ``param_space`` does not tell a
-    search that another one begins, so trials of one that was interrupted would count as running.
+    search that another one starts, so trials of one that was interrupted would count as running.
 
     Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, ICML 2020,
     Algorithm 2; see :mod:`privbo_plugins.algorithms.po_gp_ucb.modeler`.

@@ -179,10 +179,10 @@ def test_it_runs_on_the_third_host(
     assert loop.recommend() == {"x": min(turns, key=lambda turn: turn[1])[0]}
 
 
-def test_plays_of_users_run_on_the_third_host(
+def test_rewards_of_users_run_on_the_third_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loop = ran("rewards", tmp_path, monkeypatch)["loop"]
+    loop = ran("users", tmp_path, monkeypatch)["loop"]
     guarantee = loop.guarantee()
     assert guarantee.protected
     assert (guarantee.n_plays, guarantee.most_plays) == (3, 1)

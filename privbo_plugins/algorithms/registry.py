@@ -238,11 +238,12 @@ def entry_of(config: CentralConfig) -> Entry:
     found = entry(name)
     if found.kind != CENTRAL:
         raise ValueError(
-            f"{name} tunes on what its kind ({found.kind}) is told, not on per-record losses."
+            f"{name} is an algorithm of kind {found.kind}, which does not tune on "
+            "per-record losses."
         )
     if not isinstance(config, found.load_config()):
         raise ValueError(
-            f"{kind.__name__} calls itself the settings of {name}, which are "
+            f"{kind.__name__} claims to hold the settings of {name}, whose settings are of class "
             f"{found.config.partition(':')[2]}."
         )
     return found
@@ -255,7 +256,7 @@ def _brought(name: str, place: str) -> Entry:
     except ImportError as error:
         raise ValueError(
             f"The entry of {name} is not at {place!r} in this process ({error}): an algorithm "
-            "belongs into a module that every process can import, not into a script."
+            "belongs in a module that every process can import, not into a script."
         ) from None
 
 

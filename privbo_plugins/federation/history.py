@@ -28,10 +28,10 @@ class AgentHistory:
         space: What it tunes.
         vault: Where trials are kept; None for memory.
         run_name: Name of the run in the vault.
-        create: Whether a run that is not there is begun; False only reads.
+        create: Whether a run that is not there is started; False only reads.
 
     Raises:
-        SpaceChangedError: If the run was begun with another space.
+        SpaceChangedError: If the run was started with another space.
         VaultError: If the vault cannot be opened, or there is nothing to read.
 
     Example:

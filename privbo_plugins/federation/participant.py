@@ -72,7 +72,7 @@ class Participant:
         Trials of one agent that run at the same time wait for the same round.
 
         Returns:
-            False if the server knows that round no longer: it was begun again, so the vector has
+            False if the server knows that round no longer: it was started again, so the vector has
             to be sent again.
 
         Raises:

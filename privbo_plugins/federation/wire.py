@@ -875,7 +875,7 @@ class RemoteLink:
         """Waits for the end of a round.
 
         Returns:
-            None if the server knows no such round any longer, or was begun again since this
+            None if the server knows no such round any longer, or was started again since this
             agent's vector was sent there.
 
         Raises:
@@ -973,8 +973,8 @@ class RemoteLink:
 
     def _another_version(self) -> FederationError:
         return FederationError(
-            f"The federation's server at {self._place} answers what no server of this version "
-            "does. Check that it runs this version; the agent can go on alone meanwhile."
+            f"The federation's server at {self._place} gave an answer that this version does not "
+            "know. Check that it runs the same version; the agent can go on alone meanwhile."
         )
 
     def _take(self) -> socket.socket | None:
@@ -1051,17 +1051,17 @@ class RemoteLink:
         config, deadline, released = _understood(_greeting_from_wire, answer)
         if self._settings is not None and answer["config"] != self._settings:
             raise FederationError(
-                f"The federation's server at {self._place} was begun again with other settings. "
-                "Begin this agent again too."
+                f"The federation's server at {self._place} was started again with other settings. "
+                "Start this agent again too."
             )
         if any(t > len(released) or released[t - 1] != seen for t, seen in self._seen.items()):
             raise FederationError(
-                f"The federation's server at {self._place} has lost its ledger: it does not know, "
-                "or knows otherwise, what it released before, and would spend its budget again. "
-                "Nothing was sent. Its operator has to put its database back."
+                f"The federation's server at {self._place} has lost its ledger: its record of "
+                "what it released before is missing or differs, so it would spend its budget "
+                "again. Nothing was sent. Its operator has to put its database back."
             )
         self._settings, self._config, self._deadline = answer["config"], config, deadline
-        if self._space is not None:  # the server may have been begun again, and know nothing
+        if self._space is not None:  # the server may have been started again, and know nothing
             sock.settimeout(_BUSY)
             _send(sock, {"call": "join", "agent": agent, "space": self._space})
             _result(_receive(sock, _ROOM))

@@ -376,7 +376,7 @@ NOT_COVERED_FEDERATION = (
     "single records: hiding an agent's participation hides its records as a group, for "
     "the other agents and whoever sees what they receive, not from the server",
     "names, ranges and choices of the search space, and the public value range",
-    "other federations of the same agents: their losses add up",
+    "other federations of the same agents: their privacy losses add up",
     NOT_COVERED_COPIES,
 )
 """Limits of every guarantee for a federation's agents."""
@@ -501,7 +501,7 @@ NOT_COVERED_BEYOND = (
 """A limit where rows are protected up to a distance only."""
 
 NOT_COVERED_ANSWERS = (
-    "answers, and whatever they tell of their rows: outcomes are told exactly as they are"
+    "answers, and whatever they reveal of their rows: outcomes are given exactly as they are"
 )
 """A limit where answers are not randomised."""
 

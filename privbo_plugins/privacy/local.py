@@ -496,8 +496,7 @@ def make_mechanism(
     if (bound is None) == (value_range is None):
         raise ValueError(
             "Give bound= (rewards are clipped to [-bound, bound]) or value_range=(low, high), "
-            "one of them, from public knowledge: what it does to the rewards is all the guarantee "
-            "rests on."
+            "one of them, from public knowledge: the guarantee rests on this clipping alone."
         )
     if not isinstance(mechanism, str) or mechanism not in LOCAL_MECHANISMS:
         raise ValueError(

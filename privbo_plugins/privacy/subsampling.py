@@ -199,8 +199,8 @@ def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) ->
         low, high = high, 2.0 * high
         if high > _LARGEST_Z:
             raise ValueError(
-                f"epsilon={epsilon} at delta={delta} is too little for {n_rounds} rounds at "
-                f"q={q}: not even z={_LARGEST_Z} keeps it. Ask for fewer rounds or more "
+                f"epsilon={epsilon} at delta={delta} cannot be kept over {n_rounds} rounds at "
+                f"q={q}: not even z={_LARGEST_Z} is noise enough. Ask for fewer rounds or more "
                 "epsilon."
             )
     while high - low > _TOLERANCE * high:

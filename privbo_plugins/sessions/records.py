@@ -106,20 +106,20 @@ class Session:
         run_id: str | None = None,
         noise: NoiseSource | None = None,
     ) -> Session:
-        """Begins a run, or joins one that another process or an earlier one began.
+        """Starts a run, or joins one that another process or an earlier one started.
 
         Args:
             vault: The private store.
             host_key: What the host calls the run, unique in the vault.
-            config: Settings; must equal those the run began with.
-            maximize: Direction; must equal the one the run began with.
+            config: Settings; must equal those the run started with.
+            maximize: Direction; must equal the one the run started with.
             seed: For a new run; None draws one. A run that exists keeps its own.
             run_id: The identity that the host's own storage remembers, if any.
             noise: Test injection; the default is secure.
 
         Raises:
             VaultError: If the host remembers a run that this vault does not hold.
-            ValueError: If the settings differ from those the run began with.
+            ValueError: If the settings differ from those the run started with.
         """
         settings = {
             "algorithm": entry_of(config).name,
@@ -139,7 +139,7 @@ class Session:
 
     @staticmethod
     def stored_settings(vault: Vault, host_key: str) -> dict[str, Any] | None:
-        """The settings that the run of a host key was begun with; None if there is none."""
+        """The settings that the run of a host key was started with; None if there is none."""
         return settings_in(vault, host_key)
 
     @property
@@ -149,7 +149,7 @@ class Session:
 
     @property
     def begun_here(self) -> bool:
-        """True in the one session that began the run."""
+        """True in the one session that started the run."""
         return self.run.begun_here
 
     def shown_by(self, witness: Witness) -> None:
@@ -196,7 +196,7 @@ class Session:
         return self._space
 
     def fits(self, space: Space) -> bool:
-        """Whether a space is the one the run was begun in (True if none is fixed yet)."""
+        """Whether a space is the one the run was started in (True if none is fixed yet)."""
         with self._lock, self._transaction() as tx:
             frozen = self._frozen(tx)
         return frozen is None or frozen["space"] == space.to_dict()
@@ -482,7 +482,7 @@ class Session:
     def _check_private(self) -> None:
         if self._mode == PLAIN:
             raise PrivacyError(
-                "This run began with plain floats and is unprotected; per-record losses cannot "
+                "This run started with plain floats and is unprotected; per-record losses cannot "
                 "make it private. Start a new study for them."
             )
 
@@ -840,7 +840,7 @@ def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) ->
             for k in differing
         )
         raise ValueError(
-            f"This run was begun with other settings ({told}). A budget cannot change under way: "
-            "use the same settings, or start a new study (on the same records its mu adds to this "
-            "one's: squares add up)."
+            f"This run was started with other settings ({told}). A budget cannot change under "
+            "way: use the same settings, or start a new study (on the same records its mu adds to "
+            "this one's: squares add up)."
         )

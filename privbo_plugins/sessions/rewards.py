@@ -40,7 +40,7 @@ _WORDS = {
 
 
 def _drawn_elsewhere(_noise: NoiseSource) -> float:
-    raise PrivacyError("A ledger draws nothing: the process that evaluates the reward does.")
+    raise PrivacyError("A ledger draws no noise: the process that evaluates the reward does.")
 
 
 class Person(str):
@@ -65,14 +65,14 @@ class RewardLedger:
     Args:
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
-        host_key: Name of the run in the vault; whoever comes first begins it.
+        host_key: Name of the run in the vault; whoever comes first starts it.
         user_budget: The most epsilon that one user may be charged in all runs of the vault, at
             this mechanism's delta (for a pure one, at the largest delta that the user's
             evaluations in other runs were charged with); None for no limit.
 
     Raises:
         ValueError: If the budget is smaller than what one evaluation costs.
-        VaultError: If the run was begun with another mechanism.
+        VaultError: If the run was started with another mechanism.
     """
 
     def __init__(
@@ -190,8 +190,9 @@ class RewardLedger:
         """
         if not (isinstance(value, float) and self.mechanism.could_release(value)):
             raise PrivacyError(
-                "A release that the run's mechanism cannot give was refused: it must be a float "
-                "that the mechanism drew. Nothing was published; let the trial be retried."
+                "A release was refused, because the run's mechanism cannot give such a value: it "
+                "must be a float that the mechanism drew. Nothing was published; let the trial be "
+                "retried."
             )
         with self.run.transaction() as tx:
             return accept(self.run, tx, self._order(trial, None), token, value)
@@ -299,7 +300,7 @@ class RewardSession(RewardLedger):
     Args:
         mechanism: What happens to a reward.
         vault: Where charges and releases are kept.
-        host_key: Name of the run in the vault; whoever comes first begins it.
+        host_key: Name of the run in the vault; whoever comes first starts it.
         user_budget: The most epsilon that one user may be charged in all runs of the vault, at
             this mechanism's delta (for a pure one, at the largest delta that the user's
             evaluations in other runs were charged with); None for no limit.
@@ -307,7 +308,7 @@ class RewardSession(RewardLedger):
 
     Raises:
         ValueError: If the budget is smaller than what one evaluation costs.
-        VaultError: If the run was begun with another mechanism.
+        VaultError: If the run was started with another mechanism.
 
     Example:
         >>> from privbo_plugins.privacy.local import make_mechanism

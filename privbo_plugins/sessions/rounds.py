@@ -83,13 +83,13 @@ class FederatedServer:
         hold: Run rounds on the server's own clock: one every ``deadline`` seconds from
             construction, whoever sends. Then no agent's presence moves another's vector into
             another round, and add/remove holds for the timing too. Needs ``space``.
-        vault: Where ledger and broadcasts are kept; None for memory. A server that is begun again
-            over the same database and ``run_name`` goes on where it ended.
+        vault: Where ledger and broadcasts are kept; None for memory. A server that is started
+            again over the same database and ``run_name`` goes on where it ended.
         run_name: Name of the run in the vault.
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:
-        ValueError: If names or times make no sense, or the run was begun with other settings.
+        ValueError: If names or times make no sense, or the run was started with other settings.
         VaultError: If the vault cannot be opened.
 
     Example:
@@ -419,7 +419,7 @@ class FederatedServer:
 
         Args:
             t: Its number.
-            sender: An agent that has sent to it, if so; a server that was begun again meanwhile
+            sender: An agent that has sent to it, if so; a server that was started again meanwhile
                 has not got what it sent, and says so at once.
             ended: Ends the wait, once whoever set it has notified the lock.
         """

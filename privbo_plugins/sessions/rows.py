@@ -124,9 +124,8 @@ NOT_TIED = (
 
 def _shown_already(column: str, run: str) -> str:
     return (
-        f"Column {column!r} is answered as it is by the release {run!r} of this vault, so nothing "
-        "of it can be protected any more. Leave it out, or keep other people's rows in another "
-        "vault."
+        f"Column {column!r} is answered as it is by the release {run!r} of this vault, so it can "
+        "no longer be protected. Leave it out, or keep other people's rows in another vault."
     )
 
 
@@ -135,7 +134,7 @@ def _of_others(others: int) -> tuple[str, ...]:
         return ()
     return (
         f"the vault holds {others} other releases: for people whose rows are in several of them, "
-        "the losses add up",
+        "the privacy losses add up",
     )
 
 
@@ -606,12 +605,12 @@ class Curator:
             raise PrivacyError(
                 f"Answers of {self._name!r} come from column {tied[0]!r}, not from {name!r}: one "
                 "release answers for one column. Release a table under another name for another "
-                "column: the losses add up."
+                "column: the privacy losses add up."
             )
         if self._private_answers is None and name in _names_of(self._columns or ()):
             raise PrivacyError(
                 f"Column {name!r} is in the released table, and answers are given as they are: "
-                "they would tell the very entries that the table protects. Name another column, "
+                "they would reveal the entries that the table protects. Name another column, "
                 "or release a table with outcome_epsilon and outcome_range."
             )
         self._check_other_answers(tx, name)

@@ -72,7 +72,7 @@ class AnswerFile:
         """
         if any(told.get(row) != y for row, y in read_answers(path, self._table).items()):
             raise VaultError(
-                f"{path.name} tells answers that this vault does not hold. {SET_BACK} Give "
+                f"{path.name} holds answers that this vault does not. {SET_BACK} Give "
                 "the vault that they came from."
             )
 

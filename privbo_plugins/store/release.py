@@ -135,7 +135,7 @@ class Outlet:
 def admit(run: Run, tx: Transaction, order: Order[P]) -> tuple[P | None, str]:
     """Charges for what another process draws: (its release if there is one, a token).
 
-    An attempt that began earlier loses its token: of all that draw, one may store.
+    An attempt that started earlier loses its token: of all that draw, one may store.
     """
     known = order.shelf.get(tx, order.kind, order.key)
     if known is not None:
@@ -158,7 +158,7 @@ def accept(run: Run, tx: Transaction, order: Order[P], token: str, payload: P) -
     if not tx.take_token(order.key, token):
         raise PrivacyError(
             "A release without a valid charge was refused: it was never charged, or another "
-            "attempt of this trial has begun since. Nothing was published."
+            "attempt of this trial has started since. Nothing was published."
         )
     order.shelf.put(tx, order.kind, order.key, payload)
     return payload

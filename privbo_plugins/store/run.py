@@ -1,4 +1,4 @@
-"""One run in a vault: begun once, joined by everybody else, and compared with what others saw.
+"""One run in a vault: started once, joined by everybody else, and compared with what others saw.
 
 Every backup is a second ledger, and a vault that was restored from one looks healthy to itself:
 it would draw again what has been published, and charge for it once. So the lines of a vault
@@ -105,7 +105,7 @@ class OwnMemory:
 
 
 class OtherSettingsError(VaultError):
-    """A run was begun with other settings: nothing that a second look would change."""
+    """A run was started with other settings: nothing that a second look would change."""
 
 
 Check = Callable[[Mapping[str, Any]], None]
@@ -118,8 +118,8 @@ class Run:
     Attributes:
         vault: Where it lies.
         run_id: Its identity there.
-        settings: What it was begun with.
-        begun_here: True where it was begun, false where it was joined.
+        settings: What it was started with.
+        begun_here: True where it was started, false where it was joined.
     """
 
     def __init__(
@@ -237,14 +237,14 @@ def begin_or_join(
     fresh: Mapping[str, Any] | None = None,
     run_id: str | None = None,
 ) -> Run:
-    """The run that a host calls by a key; only one caller begins it.
+    """The run that a host calls by a key; only one caller starts it.
 
     Args:
         vault: The private store.
         host_key: What the host calls it, unique in the vault.
-        settings: What it must have been begun with.
+        settings: What it must have been started with.
         same: Compares stored settings in the caller's own words; None wants them equal.
-        fresh: What a run that is begun stores beside its settings.
+        fresh: What a run that is started stores beside its settings.
         run_id: Its identity, if the host remembers one: then it is joined, or not found.
 
     Raises:
@@ -267,7 +267,7 @@ def begin_or_join(
 
 
 def stored_settings(vault: Vault, host_key: str) -> dict[str, Any] | None:
-    """The settings that the run of a host key was begun with; None if there is none."""
+    """The settings that the run of a host key was started with; None if there is none."""
     with vault.transaction("") as tx:
         tx.run_id = tx.run_of_host(host_key) or ""
         known = tx.run() if tx.run_id else None
@@ -284,8 +284,8 @@ def _found_or_begun(
             return tx.run_id, known[1], False
         if run_id is not None:
             raise VaultError(
-                "This run was begun with another vault, which holds its ledger; without it "
-                "nothing can be released. Give the vault that it was begun with."
+                "This run was started with another vault, which holds its ledger; without it "
+                "nothing can be released. Give the vault that it was started with."
             )
         tx.run_id = uuid.uuid4().hex
         tx.new_run(host_key, settings)
@@ -305,9 +305,9 @@ def confirm(tx: Transaction, head: Head) -> None:
 def _check_places(tx: Transaction, witness: Witness) -> None:
     if any(not tx.has_mark(_PLACE, place) for place in witness.places()):
         raise VaultError(
-            "This vault is a copy: releases of this run come from another copy of it, which this "
-            "one knows nothing of, so two ledgers would pay for one run. Nothing was drawn. Give "
-            "all workers the same vault, and put copies away."
+            "This vault is a copy: another copy of it holds releases of this run that are missing "
+            "here, so two ledgers would pay for one run. Nothing was drawn. Give all workers the "
+            "same vault, and put copies away."
         )
 
 
@@ -323,8 +323,8 @@ def _complete(tx: Transaction) -> None:
         digest = linked(digest, line, content)
         if text is None or not says(content, text) or digest != stored:
             raise VaultError(
-                "The vault is damaged: its ledger is not the one that its chain was made of. "
-                "Nothing more can be released over it."
+                "The vault is damaged: its ledger does not match its chain of hashes. "
+                "Nothing more can be released with it."
             )
     for line, text in lines.items():
         tx.link(line, text)

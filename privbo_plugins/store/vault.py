@@ -79,7 +79,7 @@ class TrialRow:
 
 DAMAGED = (
     "The vault holds what was never stored in it: another program has changed it, or its file is "
-    "damaged. Nothing is released from it: begin another run, in another vault."
+    "damaged. Nothing is released from it: start another run, in another vault."
 )
 
 
@@ -166,7 +166,7 @@ class Transaction:
         return row[0], _object(row[1]), _object(row[2]) if row[2] else None
 
     def run_of_host(self, host_key: str) -> str | None:
-        """The run that a host key began, if any."""
+        """The run that a host key started, if any."""
         row = self._one("run_by_host", host_key=host_key)
         return None if row is None else str(row[0])
 
@@ -175,7 +175,7 @@ class Transaction:
         return [str(row[0]) for row in self._all("hosts")]
 
     def new_run(self, host_key: str, settings: Mapping[str, Any]) -> None:
-        """Begins this transaction's run."""
+        """Starts this transaction's run."""
         self._run("new_run", host_key=host_key, settings=json.dumps(settings), frozen=None)
 
     def freeze(self, frozen: Mapping[str, Any]) -> None:
@@ -485,7 +485,7 @@ def _mechanism(settings: str | None) -> str | None:
 
 _NO_STORE = (
     "The vault is not where it was: its database holds no ledger. Nothing can be released without "
-    "the ledger that the run began with. Put the database back."
+    "the ledger that the run started with. Put the database back."
 )
 
 _MEMORY: weakref.WeakValueDictionary[str, Vault] = weakref.WeakValueDictionary()

@@ -169,7 +169,9 @@ class ServerLink:
             if receipt.complete:
                 self.receipt = receipt
                 return receipt.round
-        raise FederationError("The server was restarted again and again while an agent sent.")
+        raise FederationError(
+            "The server was restarted again and again while an agent sent a vector."
+        )
 
     def collect(self, t: int) -> Broadcast | None:
         """The broadcast of a round, if it has been released."""

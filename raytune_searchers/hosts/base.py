@@ -1,7 +1,7 @@
 """A host of a run's private state: one Ray actor, and the driver's way to it.
 
 What a host holds stays in its process. Nothing it raises reaches Ray: a reply carries the name
-and the text of an engine error, or no more than a type. The actor is begun by a driver, on the
+and the text of an engine error, or no more than a type. The actor is started by a driver, on the
 driver's own node, and never by a worker: it would end with that worker.
 """
 
@@ -191,7 +191,7 @@ def in_worker() -> bool:
 class Anchor:
     """What keeps an embedded vault alive in the driver, and must never be pickled.
 
-    The actor lives as long as one searcher of its run lives in the process that began it.
+    The actor lives as long as one searcher of its run lives in the process that started it.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ def anchor(
 
 
 def actor_name(host: type[Host], vault_id: str | None, run: str) -> str:
-    """Under which name a run's host is found; "memory/" begins those without a database."""
+    """Under which name a run's host is found; "memory/" starts those without a database."""
     return f"{'memory' if vault_id is None else vault_id[:8]}/{host.KIND}{run}"
 
 
@@ -266,9 +266,9 @@ def connect(
 def _send_from_driver(
     own: Anchor, settings: Settings, url: str | None, args: tuple[Any, ...]
 ) -> Any:
-    """Begins the host where that is allowed.
+    """Starts the host where that is allowed.
 
-    A vault in memory is begun once, by the process that made the searcher, and never again: a
+    A vault in memory is started once, by the process that made the searcher, and never again: a
     second one would have an empty ledger. A vault in a database may be opened by anyone.
     """
     for tries in range(_TRIES if ray.is_initialized() else 0):
@@ -310,14 +310,14 @@ def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
         return remote.remote(cloudpickle.dumps(own.host), settings, url, own.noise)
     except ValueError:
         raise VaultError(
-            f"A vault for the run {settings.run!r} is alive in this cluster, begun by another "
+            f"A vault for the run {settings.run!r} is alive in this cluster, started by another "
             "process. Give this search another run_name=, or a vault in a database if both shall "
             "share one ledger."
         ) from None
 
 
 def check_alive(own: Anchor) -> None:
-    """For a vault in memory: that it may still be begun here, or lives.
+    """For a vault in memory: that it may still be started here, or lives.
 
     Raises:
         VaultError: If it is gone.

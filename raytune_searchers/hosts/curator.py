@@ -51,7 +51,7 @@ _ENDED = "The function that makes the curator, or one of outcomes, tried to end 
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """What the curator's actor is begun with.
+    """What the curator's actor is started with.
 
     Attributes:
         run: Its name.
@@ -258,10 +258,10 @@ def answering(make_curator: MakeCurator) -> Answers:
         >>> # print(answers.guarantee())
     """
     if in_worker():
-        raise PrivacyError("A curator's actor is begun in the driver, not in a trial.")
+        raise PrivacyError("A curator's actor is started in the driver, not in a trial.")
     made = _pickled(make_curator)
     if not ray.is_initialized():
-        raise RuntimeError("answering() begins an actor, so Ray must run: call ray.init() first.")
+        raise RuntimeError("answering() starts an actor, so Ray must run: call ray.init() first.")
     return Answers(AnswerSettings(uuid.uuid4().hex, made))
 
 

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything public that a host needs to begin or join a run.
+    """Everything public that a host needs to start or join a run.
 
     Attributes:
         run: Name of the run.
@@ -116,7 +116,7 @@ class VaultHost(Host):
         ]
         if differing:
             raise ValueError(
-                f"This run was begun with another {' and another '.join(differing)}. A budget "
+                f"This run was started with another {' and another '.join(differing)}. A budget "
                 "cannot change under way: use the same settings, or another run_name= (on the "
                 "same records its mu adds to this one's: squares add up)."
             )
@@ -159,7 +159,7 @@ class VaultHost(Host):
         )
 
     def fail(self, trial: str) -> None:
-        """Gives a trial's slot back and forgets what it had begun to send."""
+        """Gives a trial's slot back and forgets what it had started to send."""
         self._uploads.pop(trial, None)
         self._session.fail(trial)
 
@@ -219,7 +219,7 @@ class VaultHost(Host):
     # The trials' side -----------------------------------------------------------------------
 
     def enter(self, trial: str, attempt: str) -> Entry:
-        """A trial begins; it is charged for its training unless it has been told before."""
+        """A trial starts; it is charged for its training unless it has been told before."""
         value, x = self._session.enter(trial)
         if value is None:
             self._session.charge_training(f"{trial}/{attempt}")

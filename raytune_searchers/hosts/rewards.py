@@ -75,9 +75,9 @@ class LedgerHost(Host):
         differing = [name for name in names if getattr(settings, name) != getattr(own, name)]
         if differing:
             raise ValueError(
-                f"This run was begun with another {' and another '.join(differing)}, which cannot "
-                "change under way: use the same settings, or another run_name= (the epsilons of "
-                "users who are asked in both add up)."
+                f"This run was started with another {' and another '.join(differing)}, which "
+                "cannot change under way: use the same settings, or another run_name= (the "
+                "epsilons of users who are asked in both add up)."
             )
         ledger.run.confirm(Head(*settings.seen))
         return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
@@ -140,7 +140,7 @@ class LedgerHost(Host):
     # The trials' side -----------------------------------------------------------------------
 
     def enter(self, trial: str, user: User | None) -> Admission:
-        """A trial begins; nobody is charged yet.
+        """A trial starts; nobody is charged yet.
 
         Raises:
             BudgetExceededError: If its user's budget does not allow another evaluation.

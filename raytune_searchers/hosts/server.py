@@ -38,8 +38,8 @@ SERVER = Gone(
         "The server of this federation is gone, and with it the ledger: it lay in the memory of "
         "a Ray actor, which ended with its driver or was killed. Nothing more can be released "
         "for this run; what it has broadcast stays covered by its declared epsilon. Start a new "
-        "run with another search object (on the same agents its loss adds to this one's), and "
-        "give it databases to survive that: vault='sqlite:////private/server.db' (or "
+        "run with another search object (on the same agents its privacy loss adds to this one's), "
+        "and give it databases to survive that: vault='sqlite:////private/server.db' (or "
         "'env:NAME_OF_A_VARIABLE_WITH_A_URL') and agent_vaults='sqlite:////private/{agent}.db'."
     ),
     absent=(
@@ -52,7 +52,7 @@ SERVER = Gone(
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Everything public that a server needs to begin or join a run.
+    """Everything public that a server needs to start or join a run.
 
     Attributes:
         run: Name of the run.
@@ -139,7 +139,7 @@ class ServerHost(Host):
         if self._opened is None:
             s: ServerSettings = self._settings
             if s.vault_id is not None:
-                self._open_vault().close()  # that it is the one the run began with
+                self._open_vault().close()  # that it is the one the run started with
             server = FederatedServer(
                 s.config,
                 space=s.space,
@@ -168,9 +168,9 @@ class ServerHost(Host):
         differing = [name for name in names if getattr(settings, name) != getattr(own, name)]
         if differing:
             raise ValueError(
-                f"This federation was begun with other {' and other '.join(differing)}, which "
+                f"This federation was started with other {' and other '.join(differing)}, which "
                 "cannot change under way: use the same settings, or another run_name= (on the "
-                "same agents its loss adds to this one's)."
+                "same agents its privacy loss adds to this one's)."
             )
         server.run.confirm(Head(*settings.seen))
         return server.vault_id, _translated(server.guarantee).reasons

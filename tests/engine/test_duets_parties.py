@@ -538,7 +538,7 @@ def test_an_epoch_that_would_leave_nothing_does_not_end(
             "privbo_plugins.algorithms.duets.server.solved",
             lambda G, *_: np.full(len(G), wrong),
         )
-        with pytest.raises(ValueError, match="nobody has heard anything"):
+        with pytest.raises(ValueError, match="nothing was broadcast"):
             server.close()
         assert server.state_dict() == before
         assert server.public_state.active.digest == digest

@@ -108,9 +108,9 @@ def test_settings_that_say_nothing_of_the_kind_are_refused() -> None:
 
     with pytest.raises(ValueError, match="No algorithm of the name 'nobody' is registered"):
         registry.entry_of(Unknown(1.0, 3))
-    with pytest.raises(ValueError, match=r"Posing calls itself .* dp-gibo, which are GIBOConfig"):
+    with pytest.raises(ValueError, match=r"Posing claims .* dp-gibo, .* of class GIBOConfig"):
         registry.entry_of(Posing(1.0, 3))
-    with pytest.raises(ValueError, match=r"kind \(distributed\) is told, not on per-record"):
+    with pytest.raises(ValueError, match="kind distributed, which does not tune on per-record"):
         registry.entry_of(Rewarded(1.0, 3))
     with pytest.raises(TypeError, match="DUETSConfig names no algorithm"):
         registry.entry_of(DUETSConfig(n_agents=2))  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_an_entry_that_a_process_cannot_find_is_an_error_that_says_so() -> None:
 def test_a_run_of_one_algorithm_is_not_gone_on_with_by_another() -> None:
     vault = open_vault()
     open_session(sixth.SixthConfig(1.0, 3), cube(1), vault=vault)
-    with pytest.raises(ValueError, match="begun with other settings"):
+    with pytest.raises(ValueError, match="started with other settings"):
         open_session(GIBOConfig(1.0), cube(1), vault=vault)
 
 

@@ -288,7 +288,7 @@ def test_a_run_cannot_be_joined_with_other_settings(change: dict[str, Any], told
 
 def test_a_run_of_another_vault_is_refused() -> None:
     session = open_session(config())
-    with pytest.raises(VaultError, match="begun with another vault"):
+    with pytest.raises(VaultError, match="started with another vault"):
         Session.open(open_vault(), "run", config(), maximize=False, run_id=session.run_id)
 
 
@@ -303,7 +303,7 @@ def test_plain_floats_never_mix_with_private_runs() -> None:
     plain = open_session(config(), cube(1))
     plain.ask("a")
     plain.tell_plain("a", {"x00": 0.5}, cube(1), 0.123)
-    with pytest.raises(PrivacyError, match="began with plain floats"):
+    with pytest.raises(PrivacyError, match="started with plain floats"):
         plain.tell("b", {"x00": 0.5}, cube(1), losses(np.array([0.5])))
     assert not plain.guarantee().protected
     assert plain.guarantee().epsilon(1e-5) == math.inf

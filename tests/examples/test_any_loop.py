@@ -369,7 +369,7 @@ def test_a_vault_that_is_lost_is_not_begun_anew_under_its_transcript(tmp_path: P
 
 def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path: Path) -> None:
     told(records_of(tmp_path))
-    with pytest.raises(ValueError, match="begun with other settings"):
+    with pytest.raises(ValueError, match="started with other settings"):
         records_of(tmp_path, mu=2.0)
     with pytest.raises(ValueError, match="another space"):
         records_of(tmp_path, space=MIXED)

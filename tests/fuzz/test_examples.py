@@ -168,7 +168,7 @@ GUARANTEE = FederatedServer(CONFIG, space=SPACE, deadline=None).guarantee().to_d
 def test_an_answer_that_is_none_is_an_error_of_the_federation(
     dialled: Any, call: str, reply: Any
 ) -> None:
-    with pytest.raises(FederationError, match="answers what no server of this version does"):
+    with pytest.raises(FederationError, match="an answer that this version does not know"):
         CALLS[call](dialled(reply))
 
 
@@ -182,7 +182,7 @@ def test_pages_without_end_are_not_asked_for_without_end(dialled: Any, epochs: s
         epoch = "0" * 32 if epochs == "always the same" else f"{len(asked):032d}"
         return {"result": {"epoch": epoch, "page": [], "more": True}}
 
-    with pytest.raises(FederationError, match="answers what no server of this version does"):
+    with pytest.raises(FederationError, match="an answer that this version does not know"):
         dialled(page).broadcasts()
 
 

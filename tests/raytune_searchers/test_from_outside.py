@@ -97,7 +97,7 @@ def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/vault.db"
     begun(search_of(vault=url, run_name="r")).suggest("a")
     other = begun(search_of(T + 1, vault=url, run_name="r"))
-    with pytest.raises(ValueError, match=r"begun with (another config|other settings)"):
+    with pytest.raises(ValueError, match=r"started with (another config|other settings)"):
         other.suggest("b")
 
 

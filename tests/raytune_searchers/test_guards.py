@@ -639,7 +639,7 @@ def test_settings_cannot_change_under_a_run(tmp_path: Path) -> None:
     first._report()
     for settings in ({"mu": 2.0}, {"mode": "max"}, {"metric": "error"}, {"n_steps": 3}):
         other = make_search(**where, **settings)
-        with pytest.raises(ValueError, match=r"begun with another .*run_name="):
+        with pytest.raises(ValueError, match=r"started with another .*run_name="):
             begun(other)._report()
     same = begun(make_search(**where))
     assert same.guarantee() == first.guarantee()

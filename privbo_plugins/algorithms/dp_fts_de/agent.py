@@ -2,7 +2,7 @@
 
 State is explicit: an agent's history and the broadcasts are arguments. All that an agent does with
 a broadcast is post-processing. Its draws are functions of its seed, its number and its own round,
-so an agent that is begun again repeats itself.
+so an agent that is started again repeats itself.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class FederationConfig:
         "``z`` is given.",
         default=None,
     )
-    delta: float | None = setting("Of the budget; None for N^-1.1.", default=None)
+    delta: float | None = setting("Delta of the budget; None for N^-1.1.", default=None)
     n_rounds: int = setting(
         "Rounds that release something. After them the agents go on with what they have. "
         'With "prior" one to three: messages of the same agents repeat themselves.',
@@ -59,8 +59,8 @@ class FederationConfig:
         default=None,
     )
     clipping_norm: float | None = setting(
-        "S, of what one agent adds to all regions together; None derives it from the prior, "
-        "or from M and P.",
+        "S, largest norm of what one agent adds to all regions together; None derives it from "
+        "the prior, or from M and P.",
         default=None,
     )
     n_regions: int = setting(
@@ -96,11 +96,11 @@ class FederationConfig:
         default=2.0,
     )
     lengthscale: float = setting(
-        'Of the squared exponential kernel, in units of the unit cube ("explore").',
+        'Length-scale of the squared exponential kernel, in units of the unit cube ("explore").',
         default=0.2,
     )
     noise_variance: float = setting(
-        'Of an observation, in units of the value range ("explore").',
+        'Noise variance of an observation, in units of the value range ("explore").',
         default=0.0001,
     )
     power: int = setting(
@@ -108,7 +108,7 @@ class FederationConfig:
         default=1,
     )
     temperature: Temperature = setting(
-        'Of the regions\' weights ("explore").', default_factory=Temperature
+        'Temperature of the regions\' weights ("explore").', default_factory=Temperature
     )
     feature_seed: int = setting("Public seed of features and designs.", default=0)
 

@@ -113,7 +113,7 @@ class GIBOConfig:
     )
     norm_share: float = setting("Share of mu² spent on an adaptive clipping norm.", default=0.05)
     kernel: str = setting('"rbf", "matern52" or "polynomial2".', default="rbf")
-    lengthscale: float = setting("In units of the unit cube.", default=0.35)
+    lengthscale: float = setting("Length-scale, in units of the unit cube.", default=0.35)
     noise_ratio: float = setting(
         "Variance of one record's evaluation noise over the signal's. 0-1 losses jump, so "
         "the default is large.",
@@ -123,7 +123,9 @@ class GIBOConfig:
         '"momentum", "adagrad", "adagrad-norm", "sgd" or "adam".',
         default="momentum",
     )
-    step_size: float | None = setting("In units of the unit cube; None plans it.", default=None)
+    step_size: float | None = setting(
+        "Step size in units of the unit cube; None plans it.", default=None
+    )
     memory: int = setting(
         "Points of earlier steps that are used again (-1: all). Their raw losses stay in "
         "the vault; with 0 a step's losses are deleted as soon as it is released.",

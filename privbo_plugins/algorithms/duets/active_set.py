@@ -31,7 +31,7 @@ _FILLED = 0.05
 """Share of a box's points that must belong to the set for rejection."""
 
 _WALK = 24
-"""Steps of a walk; their length halves and begins anew every six."""
+"""Steps of a walk; their length halves and starts anew every six."""
 
 _NEIGHBOURS = 8
 """Survivors are joined to points within three times the distance of the so-manieth nearest."""

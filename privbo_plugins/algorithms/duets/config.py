@@ -135,16 +135,16 @@ class DUETSChoices:
     )
     B: float = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
     lam: float = setting(
-        "Noise variance over signal variance, where they are not fitted.",
+        "Ratio of noise variance to signal variance, where they are not fitted.",
         default=0.04,
     )
     kernel: str = setting('"rbf" or "matern52", on the unit cube.', default="rbf")
     lengthscale: float | None = setting(
-        "In units of the unit cube; None for 0.2 sqrt(D).",
+        "Length-scale in units of the unit cube; None for 0.2 sqrt(D).",
         default=None,
     )
     discretisation: int = setting(
-        "Number of points that the space is looked at in, >= 16.",
+        "Number of points that stand for the space, >= 16.",
         default=2048,
     )
 

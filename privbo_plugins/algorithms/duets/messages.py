@@ -144,9 +144,7 @@ def check_holds(state: Any, names: Sequence[str], what: str) -> None:
     """
     missing = [n for n in names if n not in state] if isinstance(state, Mapping) else list(names)
     if missing:
-        raise ValueError(
-            f"{what} holds {', '.join(names)}; here is nothing for {', '.join(missing)}."
-        )
+        raise ValueError(f"{what} holds {', '.join(names)}; this one lacks {', '.join(missing)}.")
 
 
 def check_lists(state: Mapping[str, Any], names: Sequence[str], what: str) -> None:

@@ -135,7 +135,7 @@ class PublicState:
     # Broadcasts -----------------------------------------------------------------------------
 
     def hear(self, broadcast: Broadcast, inducing: Inducing | None = None) -> None:
-        """Trims the active set and begins the next epoch; an epoch that is over changes nothing.
+        """Trims the active set and starts the next epoch; an epoch that is over changes nothing.
 
         Args:
             broadcast: The server's.
@@ -285,5 +285,5 @@ class PublicState:
             raise ValueError(
                 "The coins behind this state were derived in another way: from those of earlier "
                 "versions each agent could work out all others', so a run with private coins that "
-                "one of them began has to begin anew."
+                "one of them started has to start anew."
             )

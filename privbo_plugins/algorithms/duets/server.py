@@ -168,7 +168,7 @@ class Server:
         except ValueError as error:
             raise ValueError(
                 f"Epoch {self.public_state.j} cannot end with the uploads of the agents {agents}, "
-                f"and nobody has heard anything: {error} Name those that may be wrong in without=."
+                f"and nothing was broadcast: {error} Name those that may be wrong in without=."
             ) from error
         self._uploads.clear()
         self.communication.down += broadcast.reals

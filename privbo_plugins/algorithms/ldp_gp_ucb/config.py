@@ -48,7 +48,7 @@ class ArmSettings:
         default="rbf",
     )
     lengthscale: float | None = setting(
-        "In units of the unit cube (or of ``features``); None for 0.2 sqrt(D).",
+        "Length-scale in units of the unit cube (or of ``features``); None for 0.2 sqrt(D).",
         default=None,
     )
     kernel_matrix: ArrayLike | None = setting(
@@ -121,9 +121,9 @@ class TGPUCBSettings(SecondMoment, HeavyTailSettings):
 
 @settings(eq=False)
 class NystromSettings(HeavyTailSettings):
-    """Settings of the two with a Nyström embedding."""
+    """Settings of the two algorithms with a Nyström embedding."""
 
-    accuracy: float = setting("Of the Nyström embedding, in (0, 1).", default=0.1)
+    accuracy: float = setting("Accuracy of the Nyström embedding, in (0, 1).", default=0.1)
     dictionary: str = setting(
         '"tenth" draws the embedding\'s points anew after each evaluation (of MoMA: epoch) '
         "up to 32 distinct points, and then each time that they have become a tenth more; "

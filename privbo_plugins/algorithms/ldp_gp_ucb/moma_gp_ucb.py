@@ -86,7 +86,7 @@ class MoMAGPUCB(NystromUCB):
         )
 
     def _current(self, out: Sequence[Evaluation]) -> Group | None:
-        """The open epoch; several workers may have begun it at different points."""
+        """The open epoch; several workers may have started it at different points."""
         groups = {_group(evaluation): None for evaluation in out}
         groups |= {group: None for group in self._open if group[0] == self.n}
         return max(groups, key=lambda group: self._held(group, out), default=None)

@@ -81,7 +81,7 @@ class NystromUCB(RewardUCB):
             self._embed(D, self.domain.prior(D))
 
     def _embed(self, D: Array, prior: Array) -> None:
-        """Begins anew with another dictionary."""
+        """Starts anew with another dictionary."""
         self._embedding = NystromEmbedding(self.domain.k, D, prior)
         self._rows, self._leverage = GrowingRows(self.m), GrowingRows(1)
         self._V: Array = self.config.lam * np.eye(self.m)

@@ -44,7 +44,7 @@ class Seen:
         """
         texts = isinstance(places, list) and all(isinstance(text, str) for text in places)
         if type(n) is not int or not 0 <= n < 2**63 or not isinstance(digest, str) or not texts:
-            raise ValueError("This is nothing that was seen of a vault.")
+            raise ValueError("This is no record of what a vault has shown.")
         return cls(n, digest, tuple(places))
 
 
@@ -121,8 +121,8 @@ def read_seen(path: str | Path, table: str) -> dict[str, Seen]:
         return {run: Seen.of(**known) for run, known in found.get("vault", {}).items()}
     except (TypeError, ValueError, AttributeError):
         raise ValueError(
-            f"{path} does not say what the vault held when it was written: it was changed since. "
-            "Move it away and look for the file as it was."
+            f"{path} was changed since it was written: its record of the vault is unreadable. "
+            "Move it away, and put back the file as it was."
         ) from None
 
 

@@ -68,8 +68,8 @@ def _check_name(name: str, folder: int | None, opened: int, target: Path) -> Non
     if not os.path.samestat(named, written):
         raise OSError(
             errno.EBUSY,
-            "Somebody else gave the new file's name to another one while it was written: write "
-            "into a directory that only you can write to, and hand out a copy",
+            "Another file was put at this path while the new one was being written: write into "
+            "a directory that only you can write to, and hand out a copy",
             str(target),
         )
 
