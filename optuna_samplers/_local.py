@@ -311,21 +311,21 @@ class LocalObjective:
         with self._lock:
             if self._vault is None:
                 self._vault = self._reopened()
-            run = self._run_of(study, self._vault)
+            run_id = self._run_id_of(study, self._vault)
             of_storage = self._sessions.setdefault(study._storage, {})
-            if run not in of_storage:
+            if run_id not in of_storage:
                 refuse_shared_database(study, self._vault)
                 session = RewardSession(
                     self.mechanism,
                     self._vault,
-                    f"optuna-ldp/{run}",
+                    f"optuna-ldp/{run_id}",
                     user_budget=self._user_budget,
                     noise=self._noise,
                 )
                 if not self._vault.in_memory:  # no backup of memory can be restored
                     session.shown_by(StudyWitness(study, session.run))
-                of_storage[run] = session
-            return of_storage[run]
+                of_storage[run_id] = session
+            return of_storage[run_id]
 
     def _reopened(self) -> Vault:
         """The vault after unpickling; one in memory starts anew where no user is named.
@@ -340,8 +340,8 @@ class LocalObjective:
                 raise
             return open_vault()
 
-    def _run_of(self, study: Study, vault: Vault) -> str:
-        """The run that the study remembers, or a new one.
+    def _run_id_of(self, study: Study, vault: Vault) -> str:
+        """The id of the run that the study remembers, or a new one.
 
         Raises:
             VaultError: If users are named and another vault already counts their evaluations.

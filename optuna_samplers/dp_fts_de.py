@@ -66,7 +66,8 @@ class DPFTSDESampler(BaseSampler):
 
     Trials before ``config.n_startup`` lie in the agent's own sub-region. From then on every trial
     is a round: the agent sends a vector drawn from its posterior, waits until the server releases
-    the round (at most its deadline), and evaluates where its own model or the broadcast leads.
+    the round (at most its deadline), and evaluates a point that its own model or the broadcast
+    chooses.
     Once the server has released all its rounds, or cannot be reached, the agent goes on alone.
 
     Source: Dai, Low and Jaillet, *Differentially Private Federated Bayesian Optimization with

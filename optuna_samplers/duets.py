@@ -1,4 +1,4 @@
-"""DUETS in Optuna: the workers of one study are the agents, its storage is what they share.
+"""DUETS in Optuna: the workers of one study are the agents, and they share its storage.
 
 Every process derives the same run from the study's trials, whoever reads them when:
 
@@ -11,7 +11,7 @@ Every process derives the same run from the study's trials, whoever reads them w
   or is given up.
 * A draw counts only for those who have the settings, the space and the coins that it was drawn
   with; they are stored beside it.
-* Everything else that has a value informs the recommendation only.
+* Every other trial with a value informs the recommendation only.
 """
 
 from __future__ import annotations
@@ -92,23 +92,23 @@ class _Settings(RewardRunSettings, OptionalRewardPrivacy, DUETSSettings):
 class DUETSSampler(Published, RewardSampler):
     """Distributed tuning: N agents share one objective and send few numbers.
 
-    One study serves all agents: its parallel workers (threads, or processes on one storage) take
-    turns at the agents' draws, whoever is free. An epoch closes when all of its draws have a
-    value; then what cannot be the best any more is trimmed. A draw whose trial failed, or was
+    One study serves all agents: a free worker (a thread, or a process on the same storage) takes
+    the next of the agents' draws. An epoch closes when all of its draws have a value; then points
+    that can no longer be the best are trimmed. A draw whose trial failed, or was
     given up by a heartbeat, is evaluated again at the same point, three times at most, and then
     counts as the worst value that is known. While an epoch waits for its last
     draws, further workers evaluate the most promising points known.
 
-    A worker that is lost is noticed by Optuna's heartbeat only, which must be enabled in the
-    storage (``RDBStorage(url, heartbeat_interval=60)``); without one an epoch waits for its
-    trial until ``study.tell(number, state=TrialState.FAIL)``.
+    Only Optuna's heartbeat notices a lost worker, and it must be enabled in the storage
+    (``RDBStorage(url, heartbeat_interval=60)``); without one an epoch waits for its trial until
+    ``study.tell(number, state=TrialState.FAIL)``.
 
     Source: Pavlovic, Salgia and Zhao, *Order-Optimal Regret in Distributed Kernel Bandits using
     Uniform Sampling with Shared Randomness*. ``DUETSConfig.paper`` lists the published settings;
     the defaults keep its order of regret with smaller constants.
 
     All workers, and every resumed run, need the same settings and the same ``seed`` (or none);
-    whoever has others is refused at the first draw. A copy of a study goes on with its coins.
+    a worker with others is refused at its first draw. A copy of a study keeps its coins.
 
     A trial's ``privbo:agent`` is known from its first suggestion on, so ``user_id`` cannot read
     it before the objective runs.

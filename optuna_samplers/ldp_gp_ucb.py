@@ -23,7 +23,7 @@ class _GPUCBSettings(RewardRunSettings, GPUCBSettings, RewardPrivacy):
 
 
 class LDPGPUCBSampler(RewardSampler):
-    """Learns from one privatised reward a trial; the default of this family.
+    """Learns from one privatised reward per trial; the default of this family.
 
     Each trial is one user's reward, privatised in the process that evaluates it. The sampler
     knows the mechanism's variance and uses it. See :class:`LDPTGPUCBSampler` and its siblings for

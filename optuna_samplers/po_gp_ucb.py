@@ -1,10 +1,9 @@
 """PO-GP-UCB as an Optuna sampler: a study asks for rows of a released table, a curator answers.
 
 The sampler holds the released table alone. Trial values are the curator's answers as they are:
-there is no objective to wrap, because what shall be hidden of an outcome is randomised by the
-curator. The two sides
-may be one process, or two that share nothing but the study's storage: then the modeler asks, and
-the curator calls :func:`answer_trials` now and then.
+there is no objective to wrap, because the curator randomises the outcomes that must be hidden.
+The two sides may be one process, or two that share nothing but the study's storage: then the
+modeler asks, and the curator calls :func:`answer_trials` now and then.
 """
 
 from __future__ import annotations
@@ -78,11 +77,11 @@ class POGPUCBSampler(Published, TranscriptSampler):
     """GP-UCB over the rows of a table that a curator has released.
 
     The objective suggests one parameter that matters, the number of a row:
-    ``trial.suggest_int("row", 0, n - 1)``. Other parameters are drawn at random and have no part.
+    ``trial.suggest_int("row", 0, n - 1)``. Other parameters are drawn at random and not tuned.
     Workers that share a study get different rows, threads and processes alike. A row whose trial
     fails, is pruned or has an infinite value may be asked again twice, then it is left out;
-    ``study.enqueue_trial({"row": i})`` asks for it once more. Once every row has been asked, the
-    best one is, over and over.
+    ``study.enqueue_trial({"row": i})`` asks for it once more. Once every row has been asked for,
+    the best one is asked for again and again.
 
     Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, ICML 2020,
     section 2; with a kernel that knows the noise in the rows.
@@ -341,7 +340,7 @@ def _answered(trial: FrozenTrial) -> bool:
 
 
 def answer_trials(study: Study, curator: Curator, *, parameter: str = "row") -> int:
-    """Tells a study the outcomes that its running trials ask for; the curator's side.
+    """Writes the outcomes that a study's running trials ask for; the curator's side.
 
     For a modeler and a curator that share nothing but the study's storage. The modeler asks
     (``trial = study.ask(); trial.suggest_int("row", 0, n - 1)``, this parameter last: a trial is
@@ -349,8 +348,8 @@ def answer_trials(study: Study, curator: Curator, *, parameter: str = "row") -> 
     study loaded under any sampler. Enqueued trials are answered once the modeler has asked for
     them.
 
-    A row without an outcome, or one whose outcome fails, is told as failed and nothing else. It
-    does no harm to call this twice, or from two curators at once: what has been answered stays.
+    The trial of a row without an outcome, or whose outcome fails, ends as failed; nothing else is
+    said. It does no harm to call this twice, or from two curators at once: answers stay as given.
     Two curators with privatised answers need one ``vault=``, or each draws its own noise.
 
     Args:

@@ -186,12 +186,12 @@ def write_report(
         figure.to_html(full_html=False, include_plotlyjs=(i == 0), default_height="420px")
         for i, figure in enumerate(figures)
     )
-    verdict = "protected" if guarantee.protected else "not-protected"
+    protection = "protected" if guarantee.protected else "not-protected"
     page = (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>"
         f"<h1>{html.escape(title)}</h1><h2>Guarantee</h2>"
-        f"<p class='{verdict}'>{html.escape(str(guarantee))}</p>"
+        f"<p class='{protection}'>{html.escape(str(guarantee))}</p>"
         f"<h2>Recommendation</h2><table>{rows}</table><h2>What was published</h2>{pictures}"
         "</body></html>"
     )

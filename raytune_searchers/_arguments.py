@@ -45,18 +45,18 @@ def checked_limit(limit: Any) -> int | None:
     return None if limit is None else int(limit)
 
 
-def checked_run(run: Any, handle: str | None) -> str:
+def checked_run(run_name: Any, handle: str | None) -> str:
     """A name of a run; a new one for None."""
-    if run is None:
+    if run_name is None:
         return uuid.uuid4().hex
-    if not isinstance(run, str) or not run or len(run) > 200:
+    if not isinstance(run_name, str) or not run_name or len(run_name) > 200:
         raise ValueError("run_name must be a name of 1 to 200 characters.")
     if handle is None:
         raise ValueError(
             "run_name= names a run in a database, where a later search finds it again; this vault "
             "is in memory. Give vault='sqlite:///private.db' too, or no run_name=."
         )
-    return run
+    return run_name
 
 
 def checked_handle(vault: Any) -> str | None:

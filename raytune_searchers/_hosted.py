@@ -54,7 +54,7 @@ class HostedSearch(TuneSearch):
         max_concurrent: The most trials that may be out at once; None for no limit.
         seed: Drives candidates, never noise.
         vault: None for the memory of an actor, or a database URL.
-        run: Name of the run in the vault.
+        run_name: Name of the run in the vault.
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:

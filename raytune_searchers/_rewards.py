@@ -69,7 +69,7 @@ class RewardSearch(HostedSearch):
         seed: Drives candidates, never noise.
         vault: Where users' evaluations are counted: None for the memory of an actor, or a database
             URL.
-        run: Name of the run in the vault.
+        run_name: Name of the run in the vault.
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:

@@ -286,8 +286,9 @@ class LocalGuarantee(PrivacyGuarantee):
         mechanism: What happens to a reward.
         epsilon_play: Epsilon of one evaluation; infinity where nothing is claimed.
         delta_play: Delta of one evaluation; 0 for pure epsilon-LDP.
-        n_plays: Privatised rewards released so far.
-        most_plays: The most evaluations of one user, as far as the ledger knows.
+        n_plays: Evaluations (privatised rewards) released so far; also ``n_evaluations``.
+        most_plays: The most evaluations of one user, as far as the ledger knows; also
+            ``most_evaluations``.
         epsilon_most: Epsilon for that user, at ``delta_most``.
         delta_most: 0 where epsilons simply add up.
         users_named: Whether the ledger knows which evaluations belong to one user.
@@ -328,6 +329,16 @@ class LocalGuarantee(PrivacyGuarantee):
         "every value, parameter and log line of it",
         "the users' rewards",
     )
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations released so far, one privatised reward each; the same as ``n_plays``."""
+        return self.n_plays
+
+    @property
+    def most_evaluations(self) -> int:
+        """The most evaluations of one user that the ledger knows; the same as ``most_plays``."""
+        return self.most_plays
 
     @property
     def epsilon(self) -> Epsilon:

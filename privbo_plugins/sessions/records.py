@@ -1,9 +1,9 @@
-"""Per-record losses: an algorithm and what may be asked of the losses that the vault holds.
+"""Per-record losses: an algorithm, and the statistics of the vault's losses that it may release.
 
-The session says which statistics are to be released and what they cost; how that is done is
-:mod:`privbo_plugins.store.release`'s business. Only a committed release is ever handed to a host.
-After a crash the next call finds either the committed release, and replays it, or no trace of the
-transaction at all, and makes it anew.
+The session says which statistics are to be released and what they cost;
+:mod:`privbo_plugins.store.release` releases them. Only a committed release is ever handed to a
+host. After a crash the next call finds either the committed release, and replays it, or no trace
+of the transaction at all, and makes it anew.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Session:
         return self.run.begun_here
 
     def shown_by(self, witness: Witness) -> None:
-        """Names who shows the run's releases, and compares what it saw of them.
+        """Names the witness that shows the run's releases, and compares the vault with it.
 
         Raises:
             VaultError: If the vault was restored from an older backup, or is a copy.
@@ -253,7 +253,7 @@ class Session:
             tx.freeze(facts)
 
     def _freeze_constants(self, tx: Transaction, constants: Mapping[str, Any] | None) -> None:
-        """The first trial that tells its constants fixes them; older versions froze none."""
+        """The first trial that reports constants fixes them; older versions fixed none."""
         if constants is None or self._constants is not None:
             return
         frozen = self._frozen(tx)
@@ -456,7 +456,7 @@ class Session:
     def tell_plain(
         self, trial: str, params: Mapping[str, Any], space: Space, value: float
     ) -> None:
-        """Takes the plain float of an unprotected trial: the search goes on, nothing is claimed.
+        """Takes the plain float of an unprotected trial: the search goes on without any claim.
 
         A trial of a private run that returns a plain float is marked and otherwise ignored.
         """

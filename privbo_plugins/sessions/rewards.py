@@ -100,7 +100,7 @@ class RewardLedger:
         return self.run.run_id
 
     def shown_by(self, witness: Witness) -> None:
-        """Names who shows the run's releases, and compares what it saw of them.
+        """Names the witness that shows the run's releases, and compares the vault with it.
 
         Raises:
             VaultError: If the vault was restored from an older backup, or is a copy.
@@ -165,7 +165,7 @@ class RewardLedger:
 
     @staticmethod
     def _unite(tx: Transaction, person: Person) -> None:
-        """Evaluations that were charged under other spellings of the name are this person's."""
+        """Counts evaluations charged under other spellings of the name as this person's."""
         for earlier in person.earlier:
             tx.rename_person(earlier, person)
 
@@ -233,7 +233,7 @@ class RewardLedger:
                 tx.store_evaluation(trial, value)
 
     def most_plays(self) -> int:
-        """How often the user of this run was charged who paid most."""
+        """How often the user who paid most was charged in this run."""
         return self.most()[0]
 
     def most(self) -> tuple[int, float]:

@@ -186,7 +186,8 @@ class FederatedServer:
                 agents send is not encrypted: see :mod:`privbo_plugins.federation.wire`.
             secret: From which invitations are derived: at least 16 bytes, or the path of a file,
                 which is created, for this user alone, if there is none. With the same secret,
-                address and ``run``, invitations outlive the server's process. None for a new one.
+                address and ``run_name``, invitations outlive the server's process. None for a new
+                one.
 
         Returns:
             The address, with the port that was chosen.
@@ -571,14 +572,15 @@ class LocalLink:
         return self._server.guarantee()
 
 
-def _joined(vault: Vault, run: str, config: FederationConfig) -> Run:
+def _joined(vault: Vault, run_name: str, config: FederationConfig) -> Run:
     settings = config.to_dict() | {"noise_multiplier": config.noise_multiplier}
     try:
-        return begin_or_join(vault, f"federation:{run}", settings)
+        return begin_or_join(vault, f"federation:{run_name}", settings)
     except OtherSettingsError:
         raise ValueError(
-            f"The vault holds the federation {run!r} with other settings (or a noise multiplier "
-            "that this version would not choose for them). Use the same, or another run_name=."
+            f"The vault holds the federation {run_name!r} with other settings (or a noise "
+            "multiplier that this version would not choose for them). Use the same, or another "
+            "run_name=."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The curator's side: one release of the table, and one answer a row.
+"""The curator's side: one release of the table, and one answer per row.
 
 Everything here runs where the rows may be. What leaves is the released table with its
 certificate, and answers; the vault holds these two and the ledger, never a row.
@@ -122,10 +122,10 @@ NOT_TIED = (
 )
 
 
-def _shown_already(column: str, run: str) -> str:
+def _shown_already(column: str, run_name: str) -> str:
     return (
-        f"Column {column!r} is answered as it is by the release {run!r} of this vault, so it can "
-        "no longer be protected. Leave it out, or keep other people's rows in another vault."
+        f"Column {column!r} is answered as it is by the release {run_name!r} of this vault, so it "
+        "can no longer be protected. Leave it out, or keep other people's rows in another vault."
     )
 
 
@@ -140,10 +140,10 @@ def _of_others(others: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Other:
-    """What another run of the vault has told.
+    """What another run of the vault has released.
 
     Attributes:
-        name: Of the run.
+        name: Name of the run.
         shown: Columns that its answers give as they are.
         hidden: Columns that its table, or its randomised answers, protect.
     """
@@ -190,10 +190,12 @@ def _checked_column(name: str | None) -> str | None:
     raise ValueError("outcome_column must be a column's name of 1 to 512 characters, or None.")
 
 
-def _settings_of(vault: str, run: str) -> dict[str, Any]:
-    known = stored_settings(open_vault(vault, create=False), f"{_PREFIX}{run}")
+def _settings_of(vault: str, run_name: str) -> dict[str, Any]:
+    known = stored_settings(open_vault(vault, create=False), f"{_PREFIX}{run_name}")
     if known is None:
-        raise VaultError(f"The vault holds no release named {run!r}. Release the table first.")
+        raise VaultError(
+            f"The vault holds no release named {run_name!r}. Release the table first."
+        )
     return known
 
 
@@ -222,10 +224,10 @@ class Curator:
     """Holds the rows; releases a private table once, and answers what a row's outcome is.
 
     Args:
-        X: One row a person (or whatever is protected), shape (n, d). A row's number is public,
-            and so is the order: shuffle first if it tells something.
-        epsilon: Of the table's release, finite and > 0.
-        delta: Of the table's release, in (0, 1).
+        X: One row per person (or whatever is protected), shape (n, d). A row's number is public,
+            and so is the order: shuffle first if the order reveals something.
+        epsilon: Privacy parameter of the table's release, finite and > 0.
+        delta: Privacy parameter of the table's release, in (0, 1).
         neighbor_distance: nu: the claim compares tables of which a row differs by at most this,
             in Euclidean norm over all columns together, in scaled units. None compares rows that
             differ in any way; that needs ``bounds`` or ``norm_bound``.
@@ -235,23 +237,25 @@ class Curator:
             units as they are.
         norm_bound: R: rows are moved into this norm. None for sqrt(d) / 2 with ``bounds``,
             otherwise for 2^20 times ``neighbor_distance``.
-        on_excess: "clip", or "refuse" tables that clipping would change. Refusing tells that some
-            row lies outside, and releasing that none does: neither is covered.
+        on_excess: "clip", or "refuse" tables that clipping would change. A refusal reveals that
+            some row lies outside, and a release that none does: neither is covered.
         r: Columns of the released table; None for d ("gaussian"), or for the largest that the
             published theorem allows ("projection").
-        projection_seed: Of the public matrix for r < d.
+        projection_seed: Seed of the public matrix for r < d.
         columns: Names for the certificate, public.
         outcomes: Outcomes by row, shape (n,), or a function of the row's number; None for a
             curator that only releases.
         outcome_column: Name of the column that outcomes come from, public. The first answer ties
             the run to it. None ties nothing: outcomes are then whatever this program gives.
-        outcome_epsilon: Privatises answers: of one row's answer. None gives them as they are.
+        outcome_epsilon: Privacy parameter of one row's answer, which is then privatised. None
+            gives answers as they are.
         outcome_range: (low, high) from public knowledge that outcomes are clipped to.
         outcome_mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
-        outcome_delta: For "gaussian" only.
-        maximize: Whether large outcomes are wanted: NaN counts as the end that nobody wants.
-        vault: Where ledger, released table and answers are kept: None for this process, or a
-            database URL such as ``sqlite:///curator.db``. Needed to release only once.
+        outcome_delta: Delta of one row's answer, for "gaussian" only.
+        maximize: Whether large outcomes are wanted; NaN counts as the opposite end of the range.
+        vault: Where ledger, released table and answers are kept: None for this process's memory,
+            or a database URL such as ``sqlite:///curator.db``. Without a URL another process would
+            release the table a second time.
         run_name: Name of the release in the vault.
         noise: For tests only; what was released with it is reported as unprotected.
 
@@ -439,8 +443,8 @@ class Curator:
         except OtherSettingsError:
             raise VaultError(
                 f"The vault holds a release named {self._name!r} of a table of another size or "
-                "with other settings. Use the same, or another run= for another table: its "
-                "loss adds up with this one's for people who are in both."
+                "with other settings. Use the same, or another run_name= for another table: the "
+                "privacy losses add up for people who are in both."
             ) from None
 
     def _answering(self, noise: NoiseSource | None) -> RewardSession | None:
@@ -546,7 +550,7 @@ class Curator:
     # Answers ----------------------------------------------------------------------------------
 
     def evaluate(self, row: int) -> float:
-        """The outcome of a row, privatised if so declared; told once, then replayed.
+        """The outcome of a row, privatised if so declared; answered once, then replayed.
 
         Args:
             row: Its number, 0 <= row < n.
@@ -662,7 +666,7 @@ class Curator:
         return float(y)  # type: ignore[arg-type]
 
     def answers(self) -> dict[int, float]:
-        """Everything told so far, by row."""
+        """All answers given so far, by row."""
         if self._answers is not None:
             return {int(row): y for row, y in self._answers.evaluations().items()}
         with self._run.transaction() as tx:

@@ -1,9 +1,9 @@
 """A file of answers as the witness of the vault that they come from.
 
 A vault that was restored from an older backup, or copied, looks intact and would draw again what
-was already told.
-The file that the modeler reads is what was told: it remembers how far the releases had come and
-where their vault has lain, and nothing is drawn for it from a vault that knows less.
+was already answered. The file that the modeler reads holds the answers. So it also remembers how
+far the releases had come and where the vault has lain, and a vault that knows less draws nothing
+for it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class AnswerFile:
         """
         if any(told.get(row) != y for row, y in read_answers(path, self._table).items()):
             raise VaultError(
-                f"{path.name} holds answers that this vault does not. {SET_BACK} Give "
+                f"{path.name} holds answers that this vault does not hold. {SET_BACK} Give "
                 "the vault that they came from."
             )
 

@@ -1,7 +1,7 @@
 """The one way out: charge, draw, store, replay.
 
-Whoever holds secrets says what is to be released, what it costs and how it is drawn; this module
-alone hands a source of noise to the drawing, and only between a charge and a store. All three
+The caller says what is to be released, what it costs and how it is drawn; this module alone hands
+a source of noise to the drawing, and only between a charge and a store. All three
 happen in one transaction. A release that the vault holds already is replayed, whatever is asked.
 
 Where the drawing is done by another process (a worker of Ray Tune, so that a raw reward stays

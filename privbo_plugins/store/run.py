@@ -1,7 +1,7 @@
 """One run in a vault: started once, joined by everybody else, and compared with what others saw.
 
-Every backup is a second ledger, and a vault that was restored from one looks healthy to itself:
-it would draw again what has been published, and charge for it once. So the lines of a vault
+Every backup is a second ledger, and a vault that was restored from one looks intact: it would draw
+again what has been published, and charge for it once. So the lines of a vault
 (charges, releases, evaluations and marks of all its runs) form a chain, and its head is also kept
 by whoever shows the releases (a study, a searcher, an agent). The head is compared when a run is
 joined and before every draw. A count would not do: a copy grows again.
@@ -17,8 +17,8 @@ Notation:
     ======  ==================================================================
 
 Two copies of one vault at the same time are told apart by where they lie: each place is entered in
-the vault and shown beside the head. Who finds a place shown that its own vault does not know has
-another copy before it. A release is published in the order: commit, show the head, look at the
+the vault and shown beside the head. If a shown place is unknown to the vault, that vault is
+another copy. A release is published in the order: commit, show the head, look at the
 places again; of two copies that draw at the same moment, at least one therefore stops.
 """
 

@@ -416,7 +416,7 @@ class Transaction:
         return token
 
     def take_token(self, trial: str, token: str) -> bool:
-        """Whether this is the evaluation's token, which is void from now on."""
+        """Whether this is the evaluation's token; it is void from now on."""
         row = self._one("token", trial=trial)
         if row is None or row[0] != token:
             return False

@@ -226,9 +226,9 @@ def anchor(
     return found
 
 
-def actor_name(host: type[Host], vault_id: str | None, run: str) -> str:
+def actor_name(host: type[Host], vault_id: str | None, run_name: str) -> str:
     """Under which name a run's host is found; "memory/" starts those without a database."""
-    return f"{'memory' if vault_id is None else vault_id[:8]}/{host.KIND}{run}"
+    return f"{'memory' if vault_id is None else vault_id[:8]}/{host.KIND}{run_name}"
 
 
 def connect(

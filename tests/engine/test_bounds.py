@@ -53,7 +53,7 @@ def test_gain_of_independent_arms_is_exact(T: int, lam: float) -> None:
         assert bounds.information_gain(K, T, lam) == pytest.approx(expected)
 
 
-def test_gain_of_one_arm_grows_with_the_logarithm_of_the_plays() -> None:
+def test_gain_of_one_arm_grows_with_the_logarithm_of_the_evaluations() -> None:
     for T in (0, 1, 10, 1000):
         assert bounds.information_gain(np.eye(1), T) == pytest.approx(0.5 * math.log1p(T))
 
@@ -176,7 +176,7 @@ def test_lower_rate_of_the_matern_kernel_is_that_of_theorem_one(
     assert ours == pytest.approx(expected, rel=1e-9)
 
 
-def test_lower_rates_grow_with_the_root_of_the_plays_for_smooth_kernels() -> None:
+def test_lower_rates_grow_with_the_root_of_the_evaluations_for_smooth_kernels() -> None:
     """Alpha = 1: sqrt(T) (ln T)^{d/4} for the SE kernel, T^{(nu + d) / (2 nu + d)} for Matérn."""
 
     def rate(T: int, kernel: str = "rbf", d: int = 2) -> float:
@@ -203,7 +203,7 @@ def test_a_small_epsilon_costs_its_inverse() -> None:
     assert se[1] / se[0] == pytest.approx(10 * (inside[1] / inside[0]) ** 0.25, rel=0.01)
 
 
-def test_too_few_plays_promise_no_regret_and_unknown_kernels_are_refused() -> None:
+def test_too_few_evaluations_promise_no_regret_and_unknown_kernels_are_refused() -> None:
     assert bounds.lower_rate("rbf", 10, epsilon=1e-3, d=2) == 0.0
     with pytest.raises(ValueError, match="'rbf' or 'matern', got 'cubic'"):
         bounds.lower_rate("cubic", 10, epsilon=1.0, d=1)

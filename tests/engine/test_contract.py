@@ -462,7 +462,7 @@ def learn(
 @each_ucb
 @each_space
 @both_directions
-def test_plays_and_recommendations_are_points_that_hosts_evaluate(
+def test_evaluations_and_recommendations_are_points_that_hosts_evaluate(
     name: str, space: Space, maximize: bool
 ) -> None:
     algorithm = make_ucb(name, space, maximize=maximize)
@@ -481,7 +481,7 @@ def test_plays_and_recommendations_are_points_that_hosts_evaluate(
 
 @each_ucb
 @both_directions
-def test_the_seed_decides_the_plays(name: str, maximize: bool) -> None:
+def test_the_seed_decides_the_evaluations(name: str, maximize: bool) -> None:
     runs = [learn(make_ucb(name, seed=seed, maximize=maximize), 8) for seed in (0, 0, 1)]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
@@ -578,7 +578,9 @@ def test_the_better_of_two_arms_is_recommended(name: str, maximize: bool) -> Non
 
 
 @each_ucb
-def test_plays_of_others_off_the_grid_are_learnt_where_they_were_evaluated(name: str) -> None:
+def test_evaluations_of_others_off_the_grid_are_learnt_where_they_were_evaluated(
+    name: str,
+) -> None:
     """Points told need not have been asked for, nor snapped."""
     one, two = make_ucb(name), make_ucb(name)
     for epoch, x in enumerate(np.random.default_rng(0).uniform(size=(6, len(SPACE)))):
@@ -738,7 +740,7 @@ def make_duets(
 @each_distributed
 @each_space
 @both_directions
-def test_plays_of_agents_are_points_that_hosts_evaluate(
+def test_evaluations_of_agents_are_points_that_hosts_evaluate(
     name: str, space: Space, maximize: bool
 ) -> None:
     """Beyond the horizon too; every evaluation counts as the draw that it is."""
@@ -760,7 +762,9 @@ def test_plays_of_agents_are_points_that_hosts_evaluate(
 @each_distributed
 @each_setting
 @both_directions
-def test_the_seed_decides_the_agents_plays(name: str, config: DUETSConfig, maximize: bool) -> None:
+def test_the_seed_decides_the_agents_evaluations(
+    name: str, config: DUETSConfig, maximize: bool
+) -> None:
     runs = [
         learn(make_duets(name, config=config, seed=seed, maximize=maximize), 12)
         for seed in (0, 0, 1)

@@ -526,7 +526,7 @@ def put(folder: Path, source: str, target: str = "curator.db") -> None:
 
 
 @pytest.mark.parametrize("how", [[], RANDOMISED], ids=["as they are", "randomised"])
-def test_a_vault_that_was_set_back_answers_nothing_anew(
+def test_a_vault_that_was_put_back_answers_nothing_anew(
     folder: Path, capsys: Any, how: list[str]
 ) -> None:
     assert release(folder, *how) == 0
@@ -676,7 +676,7 @@ def test_a_file_whose_memory_was_changed_is_refused(tmp_path: Path, wrong: Any) 
     content = {"format": "privbo-answers-1", "table": "one", "answers": {}, "vault": wrong}
     path.write_text(json.dumps(content))
     assert read_answers(path, "one") == {}
-    with pytest.raises(ValueError, match="it was changed since"):
+    with pytest.raises(ValueError, match="was changed since it was written"):
         read_seen(path, "one")
 
 

@@ -101,7 +101,7 @@ def test_an_agent_knows_what_a_dense_solve_of_its_data_says(kind: str, kernel: K
         same(team, n, kernel, known[n])
 
 
-def test_it_still_does_after_many_meetings_and_repeated_plays() -> None:
+def test_it_still_does_after_many_meetings_and_repeated_evaluations() -> None:
     team = make("exact", D=0.0)
     known, met = evaluation(team, 150)
     assert met == list(range(150))
@@ -110,7 +110,7 @@ def test_it_still_does_after_many_meetings_and_repeated_plays() -> None:
         same(team, n, KERNELS[0], known[n])
 
 
-def test_the_next_play_is_the_largest_bound_of_the_dense_solve() -> None:
+def test_the_next_evaluation_is_the_largest_bound_of_the_dense_solve() -> None:
     team = make("exact", beta=0.7)
     known, _ = evaluation(team, 12)
     for n in range(3):
@@ -148,7 +148,7 @@ def test_alone_nothing_is_sent() -> None:
     assert (team.communication.up, team.communication.down) == (0, 0)
 
 
-def test_shared_plays_cost_their_coordinates_and_reward_once_each_way() -> None:
+def test_shared_evaluations_cost_their_coordinates_and_reward_once_each_way() -> None:
     team = make("exact", D=math.inf)
     evaluation(team, 4)
     assert team.communication.per_agent == 0.0
@@ -179,7 +179,7 @@ def test_never_meeting_is_playing_alone() -> None:
         np.testing.assert_array_equal([x for x, _ in mine], [x for x, _ in theirs])
 
 
-def test_a_dictionary_of_all_plays_is_exact() -> None:
+def test_a_dictionary_of_all_evaluations_is_exact() -> None:
     team = make("approx", D=0.0, q=1e6)
     known, met = evaluation(team, 12)
     assert met == list(range(12))
@@ -318,7 +318,7 @@ def test_bad_candidates_are_named(bad: Array) -> None:
 
 
 @pytest.mark.parametrize("kind", ["alone", "exact", "approx"])
-def test_bad_plays_are_named_and_change_nothing(kind: str) -> None:
+def test_bad_evaluations_are_named_and_change_nothing(kind: str) -> None:
     team = make(kind)
     before = team.posterior(0)
     for agent, x, y, words in [

@@ -209,7 +209,7 @@ def test_all_rewards_in_one_hand_give_the_dense_posterior() -> None:
     np.testing.assert_allclose(sigma / 1.5, np.sqrt(s2), atol=0.02)
 
 
-def test_a_party_without_the_covariance_knows_a_mean_only() -> None:
+def test_a_posterior_without_the_covariance_knows_a_mean_only() -> None:
     posterior = SparsePosterior(Inducing(RBF(0.3), np.zeros((1, 1))), np.ones(1), Scale(0.1))
     assert posterior.mean(np.zeros((1, 1))) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="coins are private"):
@@ -435,7 +435,7 @@ def test_shared_coins_stay_those_that_studies_were_drawn_with() -> None:
     assert shared == coins
 
 
-def test_private_plays_of_an_earlier_version_go_on_with_its_coins() -> None:
+def test_private_evaluations_of_an_earlier_version_go_on_with_its_coins() -> None:
     config = DUETSConfig.paper(3, 14, discretisation=64)
     earlier, now = DUETS(config, LINE, seed=5, old_coins=True), DUETS(config, LINE, seed=5)
     assert earlier.evaluation_of((1, 1, 0)).x != now.evaluation_of((1, 1, 0)).x
@@ -613,7 +613,7 @@ def test_the_first_report_of_a_draw_stands() -> None:
     assert len(told_twice.evaluations) == 12
 
 
-def test_plays_that_are_no_draws_teach_the_recommendation_only() -> None:
+def test_evaluations_that_are_no_draws_teach_the_recommendation_only() -> None:
     duets, plain = DUETS(SMALL, LINE), DUETS(SMALL, LINE)
     own = draws_of(duets)
     strangers = [
@@ -636,7 +636,7 @@ def test_plays_that_are_no_draws_teach_the_recommendation_only() -> None:
 
 
 @BOTH
-def test_spare_plays_are_points_that_nobody_has_played(config: DUETSConfig) -> None:
+def test_spare_evaluations_are_points_that_nobody_has_evaluated(config: DUETSConfig) -> None:
     duets = DUETS(config, LINE)
     out: list[Evaluation] = []
     evaluation(duets, 8)
@@ -654,7 +654,7 @@ def test_spare_plays_are_points_that_nobody_has_played(config: DUETSConfig) -> N
 
 
 @BOTH
-def test_all_plays_pending_still_leaves_something_to_ask(config: DUETSConfig) -> None:
+def test_all_evaluations_pending_still_leaves_something_to_ask(config: DUETSConfig) -> None:
     duets = DUETS(config, SPACES["choices"])
     out = [*draws_of(duets), *(Evaluation(x) for x in duets.public_state.active.U)]
     one = duets.ask(0, out)
@@ -664,7 +664,7 @@ def test_all_plays_pending_still_leaves_something_to_ask(config: DUETSConfig) ->
 
 @BOTH
 @each_space
-def test_a_run_finishes_after_n_t_plays(config: DUETSConfig, space: Space) -> None:
+def test_a_run_finishes_after_n_t_evaluations(config: DUETSConfig, space: Space) -> None:
     duets = DUETS(config, space)
     for key in range(3 * 14):
         assert not duets.public_state.finished
@@ -690,7 +690,7 @@ def test_without_a_horizon_no_epoch_is_the_last() -> None:
 
 
 @pytest.mark.parametrize("final", ["top", "best", "uniform"])
-def test_the_last_epoch_plays_what_was_asked_for(final: str) -> None:
+def test_the_last_epoch_evaluates_what_was_asked_for(final: str) -> None:
     settings = DUETSConfig(
         n_agents=2, horizon=10, discretisation=256, final=final, draws="independent"
     )

@@ -288,9 +288,9 @@ def test_the_normaliser_does_not_depend_on_who_arrives(q: float) -> None:
     config = config_of(n_agents=10, q=q, n_regions=2, temperature=UNIFORM, clipping_norm=8.0)
     w = np.array([1.0, 2.0, 0.0, -1.0, 0.5])
     alone = total_of(config, {3: w})
-    crowd = total_of(config, {n: w if n == 3 else np.zeros(5) for n in range(10)})
-    assert alone.exact().tobytes() == crowd.exact().tobytes()
-    one, two = (total.broadcast(total.exact()) for total in (alone, crowd))
+    among_others = total_of(config, {n: w if n == 3 else np.zeros(5) for n in range(10)})
+    assert alone.exact().tobytes() == among_others.exact().tobytes()
+    one, two = (total.broadcast(total.exact()) for total in (alone, among_others))
     np.testing.assert_allclose(one.weights, [w / (10 * q)] * 2, rtol=1e-9, atol=1e-9)
     assert one.noise.tobytes() == two.noise.tobytes()
 

@@ -374,7 +374,7 @@ def forget(_vault: Path, _backup: Path) -> None:
     pass
 
 
-def set_back(vault: Path, backup: Path) -> None:
+def put_back(vault: Path, backup: Path) -> None:
     shutil.copy(backup, vault)
 
 
@@ -383,7 +383,7 @@ def remove(vault: Path, _backup: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("durable", "damage"), [(False, forget), (True, set_back), (True, remove)]
+    ("durable", "damage"), [(False, forget), (True, put_back), (True, remove)]
 )
 def test_a_server_that_lost_its_ledger_is_found_out(
     durable: bool, damage: Callable[[Path, Path], None], tmp_path: Path

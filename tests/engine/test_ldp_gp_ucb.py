@@ -181,7 +181,7 @@ def test_without_truncation_it_is_gp_ucb_with_unit_noise(monkeypatch: pytest.Mon
         assert_allclose(tgp.mean(everything(10)), plain.mean(everything(10)), atol=1e-10)
 
 
-def test_a_horizon_takes_the_place_of_the_plays_in_the_logarithm_of_the_width() -> None:
+def test_a_horizon_takes_the_place_of_the_evaluations_in_the_logarithm_of_the_width() -> None:
     growing, fixed = (
         TGPUCB(UCBConfig(low=-2, high=2, second_moment=1.0, n_trials=T), row(3))
         for T in (None, 50)
@@ -256,7 +256,7 @@ def literal_ata(
     [{}, {"lam": 0.4}, {"constants": "theorem", "lam": 2.0}, {"alpha": 0.5}, {"n_trials": 60}],
     ids=str,
 )
-def test_sixty_heavy_tailed_plays_follow_algorithm_one(more: dict[str, Any]) -> None:
+def test_sixty_heavy_tailed_evaluations_follow_algorithm_one(more: dict[str, Any]) -> None:
     K = covariance(8)
     config = UCBConfig(low=-2, high=2, kernel_matrix=K, second_moment=0.5, **more)
     algorithm, arms, seen, cut = ATAGPUCB(config, row(8)), [], [], 0
@@ -314,7 +314,7 @@ def test_ata_that_cuts_nothing_is_ridge_regression(
     assert_allclose(sigma_of(algorithm, 9), sigma, atol=1e-7)
 
 
-def test_truncation_is_that_of_every_single_play_whatever_the_dictionary() -> None:
+def test_truncation_is_that_of_every_single_evaluation_whatever_the_dictionary() -> None:
     """On a box with repeats, where the dictionary is drawn only now and then."""
     rng = np.random.default_rng(3)
     X = rng.uniform(size=(60, 2))
@@ -359,7 +359,7 @@ def test_truncated_sums_against_brute_force(rewards: list[float], thresholds: li
         assert np.array_equal(sums.up_to(np.array([1.0])), [0.0])
 
 
-def test_distinct_points_are_counted_in_the_order_of_their_first_play() -> None:
+def test_distinct_points_are_counted_in_the_order_of_their_first_evaluation() -> None:
     distinct, points = Distinct(), [[0.1, 0.2], [0.3, 0.4], [0.1, 0.2], [0.1, 0.2], [0.5, 0.6]]
     assert [distinct.add(np.array(z)) for z in points] == [0, 1, 0, 0, 2]
     assert np.array_equal(distinct.Z, [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
@@ -436,7 +436,7 @@ def literal_moma(
     [{}, {"replays": 1}, {"lam": 0.4}, {"constants": "theorem", "lam": 2.0}, {"alpha": 0.5}],
     ids=str,
 )
-def test_epochs_of_heavy_tailed_plays_follow_algorithm_three(more: dict[str, Any]) -> None:
+def test_epochs_of_heavy_tailed_evaluations_follow_algorithm_three(more: dict[str, Any]) -> None:
     K, rng = covariance(7), np.random.default_rng(7)
     options = {"replays": 5} | more
     config = UCBConfig(low=-2, high=2, kernel_matrix=K, noise_moment=0.7, **options)
@@ -785,7 +785,7 @@ def test_a_dictionary_that_came_out_empty_leaves_the_prior(
 
 
 @each_nystrom
-def test_the_published_dictionary_is_drawn_after_every_play(cls: type[RewardUCB]) -> None:
+def test_the_published_dictionary_is_drawn_after_every_evaluation(cls: type[RewardUCB]) -> None:
     """Fifty arms, against the printed lines; the control draws it now and then beyond 32."""
     n, rng = 50, np.random.default_rng(3)
     K = 0.5 * np.eye(n) + 0.5 * np.exp(-0.5 * (np.subtract.outer(range(n), range(n)) / 0.7) ** 2)
@@ -840,7 +840,7 @@ def test_workers_are_sent_to_different_arms(cls: type[RewardUCB]) -> None:
 
 
 @pytest.mark.parametrize("cls", [GPUCB, TGPUCB, ATAGPUCB], ids=lambda cls: cls.name)
-def test_a_pending_play_counts_as_one_told_its_own_mean(cls: type[RewardUCB]) -> None:
+def test_a_pending_evaluation_counts_as_one_told_its_own_mean(cls: type[RewardUCB]) -> None:
     """Up to the width, which grows with what was told: compared by sigma alone."""
     config = UCBConfig(low=-1, high=1, kernel_matrix=covariance(6))
     algorithm = cls(config, row(6))
@@ -863,7 +863,7 @@ def test_ties_are_broken_at_random_but_reproducibly() -> None:
     assert first == [number(algorithm, algorithm.ask(key)) for key in range(40)]  # type: ignore[arg-type]
 
 
-def test_more_plays_than_the_first_buffer_are_all_kept() -> None:
+def test_more_evaluations_than_the_first_buffer_are_all_kept() -> None:
     algorithm = GPUCB(UCBConfig(low=-1, high=1), SQUARE)
     X = np.random.default_rng(0).uniform(size=(50, 2))
     for x in X:
@@ -1089,7 +1089,7 @@ def test_settings_travel_in_json() -> None:
 # Learning, with fixed seeds ----------------------------------------------------------------------
 
 
-def test_gp_ucb_on_privatised_rewards_beats_uniform_play_by_a_wide_margin() -> None:
+def test_gp_ucb_on_privatised_rewards_beats_uniform_choice_by_a_wide_margin() -> None:
     """Ten arms, eps = 1, the default mechanism; a reward's noise is 2.7 times the best mean."""
     mechanism, T, space = make_mechanism(1.0, bound=1.0), 600, row(10)
     f = 0.8 * np.sin(6 * np.linspace(0, 1, 10))

@@ -727,7 +727,7 @@ def test_pure_epsilons_add_up(name: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("evaluations", [1, 2, 9, 100])
-def test_gaussian_plays_add_up_as_squares(epsilon: float, evaluations: int) -> None:
+def test_gaussian_evaluations_add_up_as_squares(epsilon: float, evaluations: int) -> None:
     """So many evaluations are one whose noise is smaller by the square root of their number."""
     mechanism = mechanism_of("gaussian", epsilon, 0.0, 1.9)
     sigma = mechanism.sigma / math.sqrt(evaluations)

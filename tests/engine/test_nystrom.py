@@ -164,7 +164,7 @@ ERROR_RATE = 1e-6
     ("q", "s2", "counts"),
     [(1.0, 0.3, 1), (4.0, 0.05, 1), (4.0, 0.05, 3), (2.0, 0.01, 40), (0.5, 0.5, 2)],
 )
-def test_a_point_enters_with_the_probability_that_one_of_its_plays_does(
+def test_a_point_enters_with_the_probability_that_one_of_its_evaluations_does(
     q: float, s2: float, counts: int
 ) -> None:
     n, p = 20_000, 1 - (1 - min(q * s2, 1.0)) ** counts

@@ -235,7 +235,7 @@ def test_on_a_box_it_goes_nowhere_twice() -> None:
         assert np.abs(X - x).max(1).min() >= 1e-9
 
 
-def test_the_crowd_leads_an_agent() -> None:
+def test_the_population_leads_an_agent() -> None:
     """A broadcast that is high on the left, and one that is high on the right."""
     model = model_of(cube(1), z=0.0, n_agents=1000, prior=SURE)
     slope = np.linspace(-1, 1, model.config.message_length)

@@ -186,7 +186,7 @@ def test_a_vault_of_an_older_version_gets_its_chain_when_it_is_joined(
     assert many.drawn == ["a", "b", "c", "d"]
 
 
-def test_plays_of_an_older_version_get_their_chain_too(path: Path) -> None:
+def test_evaluations_of_an_older_version_get_their_chain_too(path: Path) -> None:
     mechanism = make_mechanism(1.0, bound=1.0)
     first = RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY)
     told = {str(i): first.release(str(i), 0.1, f"user {i}", -1.0) for i in range(5)}
@@ -221,7 +221,7 @@ def test_releases_that_do_not_fit_their_chain_end_the_run(
 # Put back ---------------------------------------------------------------------------------------
 
 
-def test_a_vault_that_is_set_back_again_and_again_draws_each_release_once(
+def test_a_vault_that_is_put_back_again_and_again_draws_each_release_once(
     path: Path, tmp_path: Path
 ) -> None:
     """It drew forty times before, and its ledger said what one draw costs."""
@@ -246,7 +246,7 @@ def test_a_vault_that_is_set_back_again_and_again_draws_each_release_once(
     assert len(drawn) == 1
 
 
-def test_a_vault_that_was_set_back_and_has_grown_again_is_told_apart(
+def test_a_vault_that_was_put_back_and_has_grown_again_is_told_apart(
     path: Path, tmp_path: Path, many: Counter
 ) -> None:
     witness, backup = Shared(), tmp_path / "backup.db"
@@ -265,7 +265,7 @@ def test_a_vault_that_was_set_back_and_has_grown_again_is_told_apart(
             late()
 
 
-def test_a_vault_that_is_set_back_under_a_living_run_is_noticed_before_the_next_draw(
+def test_a_vault_that_is_put_back_under_a_living_run_is_noticed_before_the_next_draw(
     path: Path, tmp_path: Path, many: Counter
 ) -> None:
     run, backup = run_of(path), tmp_path / "backup.db"
@@ -278,7 +278,7 @@ def test_a_vault_that_is_set_back_under_a_living_run_is_noticed_before_the_next_
     assert many.drawn == ["a", "b"]
 
 
-def test_a_vault_of_rewards_that_was_set_back_draws_nothing(path: Path, tmp_path: Path) -> None:
+def test_a_vault_of_rewards_that_was_put_back_draws_nothing(path: Path, tmp_path: Path) -> None:
     witness, backup = Shared(), tmp_path / "backup.db"
     mechanism = make_mechanism(1.0, bound=1.0)
 

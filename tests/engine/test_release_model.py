@@ -245,7 +245,7 @@ class Releases(RuleBasedStateMachine):
 
     @precondition(lambda self: self.backups)
     @rule(file=st.integers(0, 3), backup=st.integers(0, 99), in_place=st.booleans())
-    def set_back(self, file: int, backup: int, in_place: bool) -> None:
+    def put_back(self, file: int, backup: int, in_place: bool) -> None:
         path, source = self.files[file % len(self.files)], self.backups[backup % len(self.backups)]
         if in_place:
             path.write_bytes(source.read_bytes())

@@ -47,7 +47,7 @@ def test_raw_rewards_have_at_most_the_variance_of_their_range() -> None:
 
 
 @pytest.mark.parametrize("n", [0, -3, float("nan")])
-def test_a_plan_needs_plays(n: float) -> None:
+def test_a_plan_needs_evaluations(n: float) -> None:
     with pytest.raises(ValueError, match="at least one evaluation, got"):
         make_reward_plan(config(1.0), n)  # type: ignore[arg-type]
 

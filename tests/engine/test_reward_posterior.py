@@ -116,7 +116,7 @@ def test_arms_recomputed_often_equal_arms_never_recomputed(
     assert np.array_equal(often.C, often.C.T)
 
 
-def test_imagined_plays_equal_telling_the_own_mean_and_leave_the_original_alone() -> None:
+def test_imagined_evaluations_equal_telling_the_own_mean_and_leave_the_original_alone() -> None:
     K, (arms, y) = covariance(6), evaluations(15, 6)
     posterior = told(ArmsPosterior(K, 0.4), numbers(arms), y)
     parts = ("C", "mu", "_counts", "_sums")
@@ -220,7 +220,7 @@ def test_features_err_by_no_more_than_their_tolerance_allows(kernel: Kernel, lam
         assert variance.max() < 0.01
 
 
-def test_features_recomputed_after_thousands_of_plays_stay_exact() -> None:
+def test_features_recomputed_after_thousands_of_evaluations_stay_exact() -> None:
     kernel = RBF(0.3)
     grid = np.stack(np.meshgrid([0.0, 0.5, 1.0], [0.0, 1.0]), -1).reshape(-1, 2)
     rng = np.random.default_rng(7)
@@ -305,7 +305,9 @@ def test_growing_features_stop_at_their_largest_rank() -> None:
     rank=st.integers(1, 6),
 )
 @example(seed=0, lam=1e-3, arms=[0] * 25, rank=1)
-def test_a_play_never_widens_an_arm(seed: int, lam: float, arms: list[int], rank: int) -> None:
+def test_an_evaluation_never_widens_an_arm(
+    seed: int, lam: float, arms: list[int], rank: int
+) -> None:
     posterior = ArmsPosterior(covariance(6, seed, rank), lam)
     everything = numbers(np.arange(6))
     for i, arm in enumerate(arms):
@@ -324,7 +326,7 @@ def test_a_play_never_widens_an_arm(seed: int, lam: float, arms: list[int], rank
     n=st.integers(1, 20),
     kernel=st.sampled_from(list(KERNELS.values())),
 )
-def test_a_play_never_widens_a_point(seed: int, lam: float, n: int, kernel: Kernel) -> None:
+def test_an_evaluation_never_widens_a_point(seed: int, lam: float, n: int, kernel: Kernel) -> None:
     rng = np.random.default_rng(seed)
     posterior, new = FeaturePosterior(kernel.k, lam), rng.uniform(size=(15, 2))
     for z in rng.uniform(size=(n, 2)):

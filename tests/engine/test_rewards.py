@@ -337,7 +337,7 @@ def test_a_store_that_is_gone_is_a_vault_error_and_nothing_is_drawn(path: Path) 
 # A ledger apart from the noise --------------------------------------------------------------
 
 
-def test_a_play_drawn_elsewhere_is_charged_once_and_stored_once(vault: Vault) -> None:
+def test_an_evaluation_drawn_elsewhere_is_charged_once_and_stored_once(vault: Vault) -> None:
     ledger_of = RewardLedger(mechanism_of(), vault, "study", user_budget=0.5)
     known, dead = ledger_of.charge("0", "Jane")
     assert known is None
@@ -378,7 +378,7 @@ def test_a_charge_without_a_release_is_drawn_by_whoever_comes_next(vault: Vault)
     assert (noise.draws, curator.most_plays()) == (1, 1)
 
 
-def test_threads_that_draw_the_same_play_agree_on_one(url: str) -> None:
+def test_threads_that_draw_the_same_evaluation_agree_on_one(url: str) -> None:
     vaults = [open_vault(url) for _ in range(4)]
     mechanism = mechanism_of()
     ledgers = [RewardLedger(mechanism, vault, "study") for vault in vaults]
@@ -402,7 +402,7 @@ def test_threads_that_draw_the_same_play_agree_on_one(url: str) -> None:
         vault.close()
 
 
-def test_a_play_that_is_retried_for_another_user_is_charged_to_her() -> None:
+def test_an_evaluation_that_is_retried_for_another_user_is_charged_to_her() -> None:
     ledger_of = RewardLedger(mechanism_of(), open_vault(), "study", user_budget=0.5)
     _, token = ledger_of.charge("0", "Joe")
     ledger_of.store("0", token, 1.0)
@@ -459,18 +459,19 @@ def test_facts_and_marks_of_a_ledger_are_reported_for_ever(url: str) -> None:
 # Users --------------------------------------------------------------------------------------
 
 
-def test_pure_plays_of_a_user_add_up(vault: Vault) -> None:
+def test_pure_evaluations_of_a_user_add_up(vault: Vault) -> None:
     curator = curator_of(vault)
     for trial in range(7):
         curator.release(str(trial), 0.3, "Jane" if trial < 4 else f"user {trial}", 0.0)
     assert curator.most_plays() == 4
     guarantee = curator.guarantee(7, users_named=True)
     assert (guarantee.most_plays, guarantee.n_plays) == (4, 7)
+    assert (guarantee.most_evaluations, guarantee.n_evaluations) == (4, 7)
     assert local_guarantee(mechanism_of(), 7, 4, users_named=True).epsilon == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("evaluations", [1, 4, 25])
-def test_gaussian_plays_of_a_user_add_up_as_squares(evaluations: int) -> None:
+def test_gaussian_evaluations_of_a_user_add_up_as_squares(evaluations: int) -> None:
     """Against the privacy profile of N(0, 1) and N(mu sqrt(k), 1), solved here."""
     mechanism = mechanism_of("gaussian", 1.0)
     mu = mechanism.width / math.sqrt(mechanism.worst_variance) * math.sqrt(evaluations)
@@ -527,7 +528,7 @@ def charged_by_an_earlier_version(curator: RewardSession, users: list[Any], **ho
 
 
 @pytest.mark.parametrize("user", [7, "7", b"7", " 7", np.int32(7)], ids=repr)
-def test_nobody_s_earlier_plays_are_forgotten_in_whatever_spelling(
+def test_nobody_s_earlier_evaluations_are_forgotten_in_whatever_spelling(
     vault: Vault, user: Any
 ) -> None:
     noise = Counting()
@@ -543,14 +544,14 @@ def test_nobody_s_earlier_plays_are_forgotten_in_whatever_spelling(
 @pytest.mark.parametrize(
     "earlier", [" Jane ", "e\u0301", "é", b"\xff", b"Jane ", "\u2460"], ids=ascii
 )
-def test_a_spelling_that_is_given_again_finds_its_earlier_plays(earlier: Any) -> None:
+def test_a_spelling_that_is_given_again_finds_its_earlier_evaluations(earlier: Any) -> None:
     curator = curator_of(open_vault(), budget=1.0)
     charged_by_an_earlier_version(curator, [earlier, earlier])
     with pytest.raises(BudgetExceededError):
         curator.check("next", earlier)
 
 
-def test_earlier_plays_of_other_runs_and_without_a_budget_are_found() -> None:
+def test_earlier_evaluations_of_other_runs_and_without_a_budget_are_found() -> None:
     vault = open_vault()
     charged_by_an_earlier_version(curator_of(vault, host_key="earlier"), [7, b"7"])
     curator = curator_of(vault)
@@ -562,7 +563,7 @@ def test_earlier_plays_of_other_runs_and_without_a_budget_are_found() -> None:
     assert curator.most() == (6, 3.0)
 
 
-def test_a_play_charged_before_names_were_one_is_drawn_for_the_same_user() -> None:
+def test_an_evaluation_charged_before_names_were_one_is_drawn_for_the_same_user() -> None:
     curator = curator_of(open_vault(), budget=0.5)
     charged_by_an_earlier_version(curator, [7], released=False)
     assert math.isfinite(curator.release("earlier 0", 0.3, "7", 0.0))
@@ -573,7 +574,7 @@ def test_a_play_charged_before_names_were_one_is_drawn_for_the_same_user() -> No
         other.release("earlier 0", 0.3, "8", 0.0)
 
 
-def test_plays_without_a_name_are_other_users_each(vault: Vault) -> None:
+def test_evaluations_without_a_name_are_other_users_each(vault: Vault) -> None:
     curator = curator_of(vault, budget=0.5)
     for trial in range(5):
         curator.release(str(trial), 0.3, None, 0.0)
@@ -629,7 +630,7 @@ def test_a_user_is_refused_before_anything_is_drawn(
     curator.release("nameless", 0.3, None, 0.0)
 
 
-def test_the_budget_of_gaussian_plays_is_spent_in_squares(vault: Vault) -> None:
+def test_the_budget_of_gaussian_evaluations_is_spent_in_squares(vault: Vault) -> None:
     """Five times the epsilon of one evaluation is enough for far more than five."""
     mechanism = mechanism_of("gaussian", 1.0)
     allowed = max(k for k in range(1, 100) if mechanism.epsilon_of(k, DELTA) <= 5.0)
@@ -644,7 +645,7 @@ def test_the_budget_of_gaussian_plays_is_spent_in_squares(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5])
-def test_a_budget_of_one_gaussian_play_allows_it(epsilon: float) -> None:
+def test_a_budget_of_one_gaussian_evaluation_allows_it(epsilon: float) -> None:
     mechanism = mechanism_of("gaussian", epsilon)
     curator = curator_of(open_vault(), mechanism=mechanism, budget=epsilon)
     curator.check("0", "Jane")
@@ -661,7 +662,7 @@ def test_threads_cannot_spend_a_budget_twice(url: str) -> None:
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, 0.499999, math.nan, -math.inf])
-def test_a_budget_that_allows_no_play_is_refused(budget: float) -> None:
+def test_a_budget_that_allows_no_evaluation_is_refused(budget: float) -> None:
     with pytest.raises(ValueError, match=r"at least the epsilon of one evaluation, 0\.5, got"):
         check_user_budget(mechanism_of(), budget)
     with pytest.raises(ValueError, match="at least the epsilon of one evaluation"):
@@ -669,7 +670,7 @@ def test_a_budget_that_allows_no_play_is_refused(budget: float) -> None:
 
 
 @pytest.mark.parametrize("budget", [None, 0.5, 7.0, math.inf])
-def test_a_budget_that_allows_a_play_is_taken(budget: float | None) -> None:
+def test_a_budget_that_allows_an_evaluation_is_taken(budget: float | None) -> None:
     curator = curator_of(open_vault(), budget=budget)
     curator.check("0", "Jane")
     curator.release("0", 0.3, "Jane", 0.0)
@@ -1088,7 +1089,7 @@ def test_every_mechanism_is_described() -> None:
     assert len({guarantee.mechanism for guarantee in words}) == len(LOCAL_MECHANISMS)
 
 
-def test_a_guarantee_without_names_says_that_it_takes_a_play_for_a_user() -> None:
+def test_a_guarantee_without_names_says_that_it_takes_an_evaluation_for_a_user() -> None:
     text = str(local_guarantee(mechanism_of(), 12, 1, users_named=False))
     assert "One evaluation is taken to be one user, as declared" in text
     assert "has paid k times" in text
@@ -1108,7 +1109,9 @@ def test_epsilon_of_a_user_is_rounded_up() -> None:
     ],
     ids=["epsilon", "delta"],
 )
-def test_no_claim_of_a_play_is_rounded_down(mechanism: LocalMechanism, claimed: str) -> None:
+def test_no_claim_of_an_evaluation_is_rounded_down(
+    mechanism: LocalMechanism, claimed: str
+) -> None:
     assert claimed not in str(local_guarantee(mechanism, 1, 1, users_named=True))
 
 

@@ -424,7 +424,7 @@ actions = st.lists(
 )
 
 
-class Crowd:
+class Workers:
     """Several sessions of one run, and what each trial was first told."""
 
     def __init__(self, sessions: int, settings_of_run: GIBOConfig) -> None:
@@ -503,12 +503,12 @@ class Crowd:
 def test_the_budget_holds_whatever_happens(
     sessions: int, script: list[tuple[int, str, int]], more: dict[str, Any]
 ) -> None:
-    crowd = Crowd(sessions, config(n_steps=2, **more))
+    workers = Workers(sessions, config(n_steps=2, **more))
     for step, (index, action, pick) in enumerate(script):
-        crowd.act(index, "join_again" if action == "join" else action, pick)
+        workers.act(index, "join_again" if action == "join" else action, pick)
         if step % 10 == 0:
-            crowd.check()
-    crowd.check()
+            workers.check()
+    workers.check()
 
 
 @pytest.mark.parametrize("where", ["one-session", "a-session-each", "file"])

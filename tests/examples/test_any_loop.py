@@ -317,7 +317,7 @@ def test_a_release_that_a_crash_kept_from_its_loop_is_replayed(kind: str, tmp_pa
         assert (before.n_plays, before.most_plays) == (3, 3)
 
 
-def test_a_play_that_a_crash_left_open_costs_its_user_nothing(tmp_path: Path) -> None:
+def test_an_evaluation_that_a_crash_left_open_costs_its_user_nothing(tmp_path: Path) -> None:
     turns = crashed(tmp_path, "rewards", "before it is told")
     rewards = rewards_of(tmp_path, seed=3)
     assert (rewards.guarantee().n_plays, rewards.guarantee().most_plays) == (2, 2)
@@ -334,7 +334,7 @@ def test_a_play_that_a_crash_left_open_costs_its_user_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["records", "rewards"])
-def test_a_vault_that_was_set_back_releases_nothing_more(kind: str, tmp_path: Path) -> None:
+def test_a_vault_that_was_put_back_releases_nothing_more(kind: str, tmp_path: Path) -> None:
     made: Any = records_of if kind == "records" else rewards_of
     who, measured = ((), squares(0.5)) if kind == "records" else (("Ann",), 0.5)
     loop = made(tmp_path)

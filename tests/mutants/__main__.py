@@ -20,7 +20,7 @@ from tests.mutants.workspace import FAILED, PASSED, Outcome, Workspace
 
 
 @dataclass(frozen=True)
-class TrialRecord:
+class Judgement:
     """What became of one mutant.
 
     Attributes:
@@ -40,7 +40,7 @@ class TrialRecord:
     seconds: float
 
 
-def judged(mutant: Mutant, outcome: Outcome) -> TrialRecord:
+def judged(mutant: Mutant, outcome: Outcome) -> Judgement:
     """A mutant counts as caught only where tests ran and failed."""
     if outcome.code == FAILED and outcome.failures:
         caught, by = True, outcome.failures[0]
@@ -52,18 +52,18 @@ def judged(mutant: Mutant, outcome: Outcome) -> TrialRecord:
         caught, by = False, "NOT CAUGHT"
     else:
         caught, by = False, f"ERROR: pytest ended with {outcome.code}"
-    return TrialRecord(
+    return Judgement(
         mutant.name, mutant.breaks, mutant.file, caught, by, round(outcome.seconds, 1)
     )
 
 
-def tried(mutant: Mutant, copies: SimpleQueue[Workspace], timeout: float) -> TrialRecord:
+def tried(mutant: Mutant, copies: SimpleQueue[Workspace], timeout: float) -> Judgement:
     """Tries a mutant in whichever copy is free."""
     workspace = copies.get()
     try:
         return judged(mutant, workspace.try_mutant(mutant, timeout))
     except MutantError as error:
-        return TrialRecord(mutant.name, mutant.breaks, mutant.file, False, f"ERROR: {error}", 0.0)
+        return Judgement(mutant.name, mutant.breaks, mutant.file, False, f"ERROR: {error}", 0.0)
     finally:
         copies.put(workspace)
 
@@ -87,38 +87,38 @@ def baseline(mutants: Sequence[Mutant], workspace: Workspace, jobs: int) -> None
 
 def all_tried(
     mutants: Sequence[Mutant], copies: Sequence[Workspace], timeout: float
-) -> list[TrialRecord]:
+) -> list[Judgement]:
     """Verdicts in the order of the mutants; those that start Ray go first, being the longest."""
     free: SimpleQueue[Workspace] = SimpleQueue()
     for workspace in copies:
         free.put(workspace)
     order = sorted(mutants, key=lambda m: not any("raytune" in test for test in m.tests))
-    found: dict[str, TrialRecord] = {}
+    found: dict[str, Judgement] = {}
     with ThreadPoolExecutor(len(copies)) as pool:
         futures = [pool.submit(tried, mutant, free, timeout) for mutant in order]
         try:
             for future in tqdm(as_completed(futures), total=len(futures), unit="mutant"):
-                verdict = future.result()
-                found[verdict.name] = verdict
-                if not verdict.caught:
-                    tqdm.write(f"{verdict.name}: {verdict.by}")
+                judgement = future.result()
+                found[judgement.name] = judgement
+                if not judgement.caught:
+                    tqdm.write(f"{judgement.name}: {judgement.by}")
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return [found[mutant.name] for mutant in mutants]
 
 
-def table(verdicts: Sequence[TrialRecord]) -> str:
+def table(judgements: Sequence[Judgement]) -> str:
     """One line a mutant, and how many were caught."""
     head = ("mutant", "what it breaks", "caught by", "seconds")
-    rows = [(v.name, v.breaks, v.by, f"{v.seconds:.1f}") for v in verdicts]
+    rows = [(v.name, v.breaks, v.by, f"{v.seconds:.1f}") for v in judgements]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (head, *rows)
     ]
-    caught = sum(verdict.caught for verdict in verdicts)
-    return "\n".join([*lines, f"{caught} of {len(verdicts)} caught"])
+    caught = sum(judgement.caught for judgement in judgements)
+    return "\n".join([*lines, f"{caught} of {len(judgements)} caught"])
 
 
 def chosen(names: Sequence[str]) -> tuple[Mutant, ...]:
@@ -156,11 +156,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--list", action="store_true", help="show all mutants and run nothing")
     made.add_argument("--no-baseline", action="store_true", help="trust that tests pass as it is")
     made.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="of one mutant")
-    made.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts here too")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write the judgements here too")
     return made
 
 
-def checked(arguments: argparse.Namespace) -> list[TrialRecord]:
+def checked(arguments: argparse.Namespace) -> list[Judgement]:
     """Tries what was asked for.
 
     Raises:
@@ -184,14 +184,14 @@ def main(given: Sequence[str] | None = None) -> int:
         print(listed())
         return 0
     try:
-        verdicts = checked(arguments)
+        judgements = checked(arguments)
     except MutantError as error:
         print(error, file=sys.stderr)
         return 1
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps([asdict(v) for v in verdicts], indent=1) + "\n")
-    print(table(verdicts))
-    return 0 if all(verdict.caught for verdict in verdicts) else 1
+        arguments.json.write_text(json.dumps([asdict(v) for v in judgements], indent=1) + "\n")
+    print(table(judgements))
+    return 0 if all(judgement.caught for judgement in judgements) else 1
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ MUTANTS = (
             f"{_TESTS}/test_ldp_lifecycle.py"
             "::test_a_copied_study_is_not_claimed_to_be_less_than_it_is",
             f"{_TESTS}/test_ldp_lifecycle.py"
-            "::test_plays_taken_over_from_another_study_are_not_free",
+            "::test_evaluations_taken_over_from_another_study_are_not_free",
         ),
     ),
     Mutant(
@@ -129,7 +129,7 @@ MUTANTS = (
         old="            session.shown_by(StudyWitness(study, session.run))\n",
         new="            pass\n",
         tests=(
-            f"{_TESTS}/test_set_back.py::test_a_study_refuses_a_vault_that_was_set_back[records]",
+            f"{_TESTS}/test_put_back.py::test_a_study_refuses_a_vault_that_was_put_back[records]",
         ),
     ),
 )

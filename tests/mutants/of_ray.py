@@ -71,7 +71,7 @@ MUTANTS = (
         new="            self._vault_id,\n",
         tests=(
             f"{_TESTS}/test_hosts.py"
-            "::test_a_vault_that_was_set_back_between_two_processes_is_noticed",
+            "::test_a_vault_that_was_put_back_between_two_processes_is_noticed",
         ),
     ),
     Mutant(

@@ -120,7 +120,7 @@ _RECORDS = (
         new="    if head.n and tx.link_at(head.n) is None:\n",
         tests=(
             f"{_TESTS}/test_release.py"
-            "::test_a_vault_that_was_set_back_and_has_grown_again_is_told_apart",
+            "::test_a_vault_that_was_put_back_and_has_grown_again_is_told_apart",
         ),
     ),
     Mutant(
@@ -272,9 +272,9 @@ _REWARDS = (
         new="    run.check(tx)\n    if known is None and not",
         tests=(
             f"{_TESTS}/test_rewards.py"
-            "::test_a_play_drawn_elsewhere_is_charged_once_and_stored_once[memory]",
+            "::test_an_evaluation_drawn_elsewhere_is_charged_once_and_stored_once[memory]",
             f"{_TESTS}/test_rewards.py"
-            "::test_a_play_drawn_elsewhere_is_charged_once_and_stored_once[file]",
+            "::test_an_evaluation_drawn_elsewhere_is_charged_once_and_stored_once[file]",
         ),
     ),
     Mutant(
@@ -292,8 +292,8 @@ _REWARDS = (
         old="added = _added(evaluations) if declared <= delta else math.inf",
         new="added = _added(evaluations)",
         tests=(
-            f"{_TESTS}/test_composed_plays.py"
-            "::test_a_user_s_gaussian_plays_in_several_runs_are_claimed_at_a_true_pair",
+            f"{_TESTS}/test_composed_evaluations.py"
+            "::test_a_user_s_gaussian_evaluations_in_several_runs_are_claimed_at_a_true_pair",
         ),
     ),
     Mutant(
@@ -310,7 +310,7 @@ _REWARDS = (
         file=f"{_ENGINE}/privacy/figures.py",
         old="context = Context(prec=digits, rounding=ROUND_CEILING)",
         new="context = Context(prec=digits, rounding=ROUND_FLOOR)",
-        tests=(f"{_TESTS}/test_rewards.py::test_no_claim_of_a_play_is_rounded_down",),
+        tests=(f"{_TESTS}/test_rewards.py::test_no_claim_of_an_evaluation_is_rounded_down",),
     ),
 )
 

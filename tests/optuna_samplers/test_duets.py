@@ -290,7 +290,7 @@ def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
     assert not known(sampler, study).evaluations
 
 
-def test_both_directions_play_the_same() -> None:
+def test_both_directions_evaluate_the_same() -> None:
     up, down = make_study(make()), make_study(make(), direction="minimize")
     up.optimize(peak, n_trials=14)
     down.optimize(lambda trial: -peak(trial), n_trials=14)
@@ -370,7 +370,7 @@ def test_a_retry_holds_the_draw_of_the_trial_that_it_repeats() -> None:
 
 
 @pytest.mark.parametrize("params", [{"x": 0.25}, {"x": 0.25, "kind": "b"}], ids=["x", "x, kind"])
-def test_enqueued_trials_play_no_draw(params: dict[str, Any]) -> None:
+def test_enqueued_trials_take_no_draw(params: dict[str, Any]) -> None:
     sampler = make(search_space={"x": SPACE["x"], "kind": SPACE["kind"]})
 
     def objective(trial: Any) -> float:
@@ -456,7 +456,7 @@ def _space_of(sampler: DUETSSampler) -> tuple[Any, ...]:
     return (to_space(sampler._search_space or {}),)
 
 
-def test_a_draw_played_twice_counts_once() -> None:
+def test_a_draw_evaluated_twice_counts_once() -> None:
     """As if a storage had shown two workers different things: the earlier trial is its owner."""
     one, other = make(), make()
     study = make_study(one, optuna.storages.InMemoryStorage())

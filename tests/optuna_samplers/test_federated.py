@@ -164,13 +164,13 @@ def in_threads(*works: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("direction", "crowd"),
+    ("direction", "population"),
     [("minimize", "explore"), ("maximize", "explore"), ("minimize", "prior")],
 )
 def test_every_agent_ends_with_its_trials_and_every_round_is_released(
-    direction: str, crowd: str
+    direction: str, population: str
 ) -> None:
-    federation = Federation(direction=direction, population=crowd)
+    federation = Federation(direction=direction, population=population)
     federation.run(3)
     assert federation.counts == [N_STARTUP + 3] * 3
     federation.check_released(3)
@@ -181,12 +181,12 @@ def test_every_agent_ends_with_its_trials_and_every_round_is_released(
         assert federation.samplers[0].guarantee().n_released == 3
 
 
-@pytest.mark.parametrize("crowd", ["explore", "prior"])
-def test_maximising_is_minimising_of_the_mirrored_values(crowd: str) -> None:
+@pytest.mark.parametrize("population", ["explore", "prior"])
+def test_maximising_is_minimising_of_the_mirrored_values(population: str) -> None:
     def mirrored(n: int) -> Any:
         return lambda trial: 1.0 - bowl(n)(trial)
 
-    known: Any = {"n_agents": 2, "z": 0.0, "population": crowd, "n_rounds": 1}
+    known: Any = {"n_agents": 2, "z": 0.0, "population": population, "n_rounds": 1}
     small = Federation(**known)
     large, wrong = (Federation(direction="maximize", **known) for _ in range(2))
     small.run(2)
@@ -217,10 +217,10 @@ def _pairs(federation: Federation) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("declared", "crowd"), [(True, "explore"), (False, "explore"), (False, "prior")]
+    ("declared", "population"), [(True, "explore"), (False, "explore"), (False, "prior")]
 )
-def test_every_kind_of_parameter(declared: bool, crowd: str) -> None:
-    federation = Federation(space=MIXED if declared else None, n_rounds=2, population=crowd)
+def test_every_kind_of_parameter(declared: bool, population: str) -> None:
+    federation = Federation(space=MIXED if declared else None, n_rounds=2, population=population)
     federation.run(3, lambda n: mixed)
     federation.check_released(2)
     for trial in itertools.chain.from_iterable(study.trials for study in federation.studies):

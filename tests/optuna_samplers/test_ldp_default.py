@@ -32,12 +32,12 @@ def fraction_of_uniform(problem: RewardProblem, seed: int, T: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STOCKS.exists(), reason="the stocks data set is not there")
-def test_regret_on_the_stocks_is_at_most_half_of_uniform_play() -> None:
+def test_regret_on_the_stocks_is_at_most_half_of_uniform_choice() -> None:
     """Three seeds of the benchmark's ten: single ones lay between .1 and .6, the mean at .2."""
     assert np.mean([fraction_of_uniform(stocks(), seed, 3000) for seed in range(3)]) <= 0.5
 
 
 @pytest.mark.slow
-def test_regret_on_a_synthetic_problem_is_at_most_half_of_uniform_play() -> None:
+def test_regret_on_a_synthetic_problem_is_at_most_half_of_uniform_choice() -> None:
     problems = [(synthetic("rbf", seed), seed) for seed in range(3)]
     assert np.mean([fraction_of_uniform(p, seed, 1000) for p, seed in problems]) <= 0.5

@@ -585,7 +585,7 @@ def _points(trials: list[optuna.trial.FrozenTrial]) -> Counter[str]:
 
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("declared", [True, False])
-def test_moma_plays_each_epoch_k_times(k: int, declared: bool) -> None:
+def test_moma_evaluates_each_epoch_k_times(k: int, declared: bool) -> None:
     space = {"x": X, "n": IntDistribution(0, 4)} if declared else None
     sampler = make("moma", replays=k, search_space=space)
     study = optuna.create_study(sampler=sampler)
@@ -944,7 +944,7 @@ def _names(*names: Any) -> Callable[[Any], Any]:
         (None, 1),
     ],
 )
-def test_plays_are_counted_by_user(user_id: Any, most: int) -> None:
+def test_evaluations_are_counted_by_user(user_id: Any, most: int) -> None:
     private = wrapped(user_id=user_id)
     study = optuna.create_study()
     study.optimize(private, n_trials=6)
@@ -1084,7 +1084,7 @@ def test_named_users_are_not_claimed_to_have_paid_once(who: str) -> None:
     assert asked.guarantee(study).epsilon >= 5.0
 
 
-def test_plays_taken_over_from_another_study_are_not_free() -> None:
+def test_evaluations_taken_over_from_another_study_are_not_free() -> None:
     first = optuna.create_study()
     first.optimize(wrapped(user_id="Jane"), n_trials=4)
     study = optuna.create_study()

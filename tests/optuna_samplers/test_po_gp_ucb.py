@@ -842,7 +842,7 @@ def test_privatised_answers_are_told_as_they_were_released() -> None:
 
 
 @pytest.mark.usefixtures("study_tables")
-def test_a_study_notices_that_the_vault_of_its_answers_was_set_back(tmp_path: Path) -> None:
+def test_a_study_notices_that_the_vault_of_its_answers_was_put_back(tmp_path: Path) -> None:
     study, path = make_study(storage=f"sqlite:///{tmp_path}/study.db"), tmp_path / "vault.db"
 
     def holder() -> Curator:

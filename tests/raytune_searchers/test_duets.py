@@ -207,7 +207,7 @@ def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
     assert len(busy._duets().evaluations) == 13
 
 
-def test_spare_trials_play_what_is_promising_once_something_is_known() -> None:
+def test_spare_trials_evaluate_what_is_promising_once_something_is_known() -> None:
     search = search_of(4)
     run(search, 8)
     for i in range(16):
@@ -256,7 +256,7 @@ def test_workers_wait_for_the_users_limit_only() -> None:
 
 
 @pytest.mark.parametrize("how", ["error", "nan", "nothing"])
-def test_the_draw_of_a_failed_trial_is_played_again_at_the_same_point(how: str) -> None:
+def test_the_draw_of_a_failed_trial_is_evaluated_again_at_the_same_point(how: str) -> None:
     search, plain = search_of(3), search_of(3)
     configs = {trial: config_of(search, trial) for trial in "abc"}
     draw = draw_of(search, "b")
@@ -475,7 +475,7 @@ def test_a_restored_search_is_where_the_uninterrupted_one_is(mode: str, tmp_path
     assert cloudpickle.loads(cloudpickle.dumps(again)).summary() == plain.summary()
 
 
-def test_draws_that_a_restore_dropped_are_played_again_after_the_others(tmp_path: Path) -> None:
+def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_path: Path) -> None:
     plain, search = search_of(4), search_of(4)
     go_on(plain)
     out = interrupted(search)
@@ -768,7 +768,7 @@ class TestExperiments:
         }
 
     @pytest.mark.soak
-    def test_a_restored_experiment_plays_every_draw_once(
+    def test_a_restored_experiment_evaluates_every_draw_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")

@@ -99,7 +99,7 @@ def test_operations_of_a_host_are_its_public_functions(kind: type[Host]) -> None
         assert host.call(name)[0] is not None
 
 
-def test_a_vault_that_was_set_back_under_a_living_host_is_noticed(tmp_path: Path) -> None:
+def test_a_vault_that_was_put_back_under_a_living_host_is_noticed(tmp_path: Path) -> None:
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     search = begun(make_search(vault=f"sqlite:///{path}"))
     told(search, "a")
@@ -111,7 +111,7 @@ def test_a_vault_that_was_set_back_under_a_living_host_is_noticed(tmp_path: Path
     search._anchor.end()
 
 
-def test_a_vault_that_was_set_back_between_two_processes_is_noticed(tmp_path: Path) -> None:
+def test_a_vault_that_was_put_back_between_two_processes_is_noticed(tmp_path: Path) -> None:
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     search = begun(make_search(vault=f"sqlite:///{path}"))
     told(search, "a")
@@ -126,7 +126,7 @@ def test_a_vault_that_was_set_back_between_two_processes_is_noticed(tmp_path: Pa
         later._call("ask", "c", False)
 
 
-def test_a_vault_that_was_set_back_and_has_grown_again_is_noticed(tmp_path: Path) -> None:
+def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(tmp_path: Path) -> None:
     """By a search that remembers the chain of releases, and not only how many there were."""
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     search = begun(make_search(vault=f"sqlite:///{path}"))
@@ -150,7 +150,7 @@ def test_a_vault_that_was_set_back_and_has_grown_again_is_noticed(tmp_path: Path
         later._call("ask", "e", False)
 
 
-def test_a_host_that_begins_again_over_a_vault_that_was_set_back_draws_nothing(
+def test_a_host_that_begins_again_over_a_vault_that_was_put_back_draws_nothing(
     tmp_path: Path,
 ) -> None:
     """The cluster remembers what the host that ended had released, also before the search asks."""

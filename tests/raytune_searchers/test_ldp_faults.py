@@ -115,7 +115,7 @@ def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None
     assert str(raised.value) == USERS_LEDGER.lost
 
 
-def set_back(local: Any, backup: Path, path: Path) -> None:
+def put_back(local: Any, backup: Path, path: Path) -> None:
     """The cluster ends, with what it remembers, and the vault's backup is put in its place."""
     local.end_driver()
     local._memory.clear()
@@ -123,7 +123,7 @@ def set_back(local: Any, backup: Path, path: Path) -> None:
 
 
 @pytest.mark.parametrize("pickled", [False, True])
-def test_a_driver_notices_that_the_vault_of_its_trainable_was_set_back(
+def test_a_driver_notices_that_the_vault_of_its_trainable_was_put_back(
     local_hosts: Any, tmp_path: Path, pickled: bool
 ) -> None:
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
@@ -137,7 +137,7 @@ def test_a_driver_notices_that_the_vault_of_its_trainable_was_set_back(
     trials = evaluation(search, sharing, 2)
     assert sharing.guarantee(trials).epsilon == 2.0
     saved = sent(sharing) if pickled else sharing
-    set_back(local_hosts, backup, path)
+    put_back(local_hosts, backup, path)
     with pytest.raises(VaultError, match="older backup"):
         saved.guarantee()
     wrapped = wrap(reward, sharing.guarantee.__self__.name, sharing.mechanism, "Jane", None)

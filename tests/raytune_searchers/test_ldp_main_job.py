@@ -111,7 +111,7 @@ def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]
 
 
 @pytest.mark.slow
-def test_arms_with_a_kernel_matrix_are_all_that_is_played(job: Job) -> None:
+def test_arms_with_a_kernel_matrix_are_all_that_is_evaluated(job: Job) -> None:
     search, results = job.search, job.results
     assert not results.errors
     arms = [r.config["arm"] for r in results]
@@ -366,7 +366,7 @@ def test_plan_says_what_so_many_users_can_tell() -> None:
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_set_back(
+def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(
     tmp_path: Path,
 ) -> None:
     search = search_of(search_space=LINE, seed=1, mechanism="laplace")

@@ -667,7 +667,7 @@ def test_a_curator_begun_again_replays_and_what_fails_tells_nothing(
 
 
 @pytest.mark.usefixtures("local_hosts")
-def test_a_cluster_notices_that_the_vault_of_a_curator_was_set_back(secret: Path) -> None:
+def test_a_cluster_notices_that_the_vault_of_a_curator_was_put_back(secret: Path) -> None:
     """Of a curator whose actor begins again; one that ran all the while has seen it itself."""
     vault, backup = secret / "curator.db", secret / "backup.db"
     host_of(secret_curator(secret)).call("release")

@@ -72,7 +72,7 @@ def test_what_a_study_remembers_is_not_somebody_elses(tmp_path: Path) -> None:
     assert "did not write and which are not covered: mine" in str(sampler.guarantee(study))
 
 
-def test_a_study_refuses_a_vault_that_was_set_back(scene: Scene) -> None:
+def test_a_study_refuses_a_vault_that_was_put_back(scene: Scene) -> None:
     scene.run(2)
     shutil.copy(scene.vault, scene.backup)
     scene.run(2)
@@ -86,7 +86,7 @@ def test_a_study_refuses_a_vault_that_was_set_back(scene: Scene) -> None:
     assert [t.value for t in scene.study().trials if t.value is not None] == values
 
 
-def test_a_study_refuses_a_vault_that_was_set_back_and_has_grown_again(scene: Scene) -> None:
+def test_a_study_refuses_a_vault_that_was_put_back_and_has_grown_again(scene: Scene) -> None:
     scene.run(2)
     shutil.copy(scene.vault, scene.backup)
     shutil.copy(scene.folder / "study.db", scene.folder / "old study.db")
@@ -100,7 +100,7 @@ def test_a_study_refuses_a_vault_that_was_set_back_and_has_grown_again(scene: Sc
         scene.run(1)
 
 
-def test_a_vault_that_is_set_back_while_a_sampler_lives_is_noticed(scene: Scene) -> None:
+def test_a_vault_that_is_put_back_while_a_sampler_lives_is_noticed(scene: Scene) -> None:
     study = scene.run(2)
     shutil.copy(scene.vault, scene.backup)
     scene.run_in(study, scene.vault, 1)

@@ -93,7 +93,7 @@ def test_a_delta_below_what_leaks_is_paid_for_by_no_epsilon() -> None:
 
 
 @pytest.mark.parametrize("counts", [(1, 0, 0), (0, 3, 0), (2, 3, 1), (1, 1, 7)])
-def test_gaussian_plays_are_known_at_every_delta(counts: tuple[int, int, int]) -> None:
+def test_gaussian_evaluations_are_known_at_every_delta(counts: tuple[int, int, int]) -> None:
     costs = [(1.0, 0.05), (0.3, 1e-4), (2.0, 1e-6)]
     evaluations = {Cost(*c, gaussian=True): k for c, k in zip(costs, counts, strict=True) if k}
     mu = math.sqrt(sum(k * mu_of(*c) ** 2 for c, k in zip(costs, counts, strict=True)))
@@ -107,7 +107,7 @@ def test_gaussian_plays_are_known_at_every_delta(counts: tuple[int, int, int]) -
 
 @pytest.mark.parametrize("delta", [1e-6, 0.01, 0.05])
 @pytest.mark.parametrize(("gaussians", "pure"), [(1, 1), (3, 2), (2, 40)])
-def test_mixed_plays_against_loss_distributions_of_another_grid(
+def test_mixed_evaluations_against_loss_distributions_of_another_grid(
     gaussians: int, pure: int, delta: float
 ) -> None:
     one = pld.from_gaussian_mechanism(
@@ -123,7 +123,7 @@ def test_mixed_plays_against_loss_distributions_of_another_grid(
 
 @settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 30), min_size=1, max_size=20))
-def test_pure_plays_add_up_exactly_and_need_no_delta(epsilons: list[float]) -> None:
+def test_pure_evaluations_add_up_exactly_and_need_no_delta(epsilons: list[float]) -> None:
     evaluations: dict[Cost, int] = {}
     for epsilon in epsilons:
         evaluations[Cost(epsilon)] = evaluations.get(Cost(epsilon), 0) + 1
@@ -133,7 +133,7 @@ def test_pure_plays_add_up_exactly_and_need_no_delta(epsilons: list[float]) -> N
     assert math.prod(p for _, _, (p, _), _ in coins) > 0  # the honest outcome attains it
 
 
-def test_only_gaussian_plays_have_a_delta() -> None:
+def test_only_gaussian_evaluations_have_a_delta() -> None:
     """What a ledger calls Gaussian by its run's mechanism, and nothing else."""
     for name in LOCAL_MECHANISMS:
         delta = 1e-6 if name == "gaussian" else None
@@ -162,7 +162,7 @@ def claimed(curator: RewardSession, **how: Any) -> LocalGuarantee:
     return curator.guarantee(1, users_named=True, **how)
 
 
-def test_a_user_s_gaussian_plays_in_several_runs_are_claimed_at_a_true_pair() -> None:
+def test_a_user_s_gaussian_evaluations_in_several_runs_are_claimed_at_a_true_pair() -> None:
     """Epsilons added and deltas dropped gave (1.04, .05) for what costs 2.29 there."""
     vault = open_vault()
     for run in range(4):
@@ -196,7 +196,7 @@ def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
     assert "at delta = 0.01" in str(guarantee)
 
 
-def test_pure_plays_in_several_runs_add_up_without_a_delta() -> None:
+def test_pure_evaluations_in_several_runs_add_up_without_a_delta() -> None:
     vault = open_vault()
     evaluated(vault, "one", make_mechanism(0.5, bound=1.0), 3)
     guarantee = claimed(evaluated(vault, "two", make_mechanism(0.25, bound=1.0), 2))
@@ -214,7 +214,7 @@ def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
     assert (guarantee.epsilon, guarantee.most_plays, guarantee.delta_most) == (2.5, 5, 0.01)
 
 
-def test_plays_that_no_ledger_knows_are_composed_with_their_delta() -> None:
+def test_evaluations_that_no_ledger_knows_are_composed_with_their_delta() -> None:
     curator = evaluated(open_vault(), "run", gaussian(1.0, 0.05), 1)
     guarantee = claimed(curator, unknown_plays=8)
     exact = epsilon_of(3 * mu_of(1.0, 0.05), 0.05)
@@ -225,7 +225,7 @@ def test_plays_that_no_ledger_knows_are_composed_with_their_delta() -> None:
     assert claimed(unknown_only, unknown_plays=9).epsilon == pytest.approx(exact, rel=1e-6)
 
 
-def test_unknown_plays_may_make_somebody_else_the_one_who_paid_most() -> None:
+def test_unknown_evaluations_may_make_somebody_else_the_one_who_paid_most() -> None:
     """One Gaussian evaluation of epsilon 4 costs more than a pure one of 3.5; many cost less."""
     vault = open_vault()
     pure = make_mechanism(1.0, bound=1.0)
@@ -266,7 +266,7 @@ def test_whoever_is_within_the_budget_is_claimed_within_it() -> None:
     assert 2.5 < claimed(curator).epsilon <= 3.0 * (1 + 1e-9)
 
 
-def test_plays_of_a_mechanism_that_this_version_does_not_know_leak_what_they_may() -> None:
+def test_evaluations_of_a_mechanism_that_this_version_does_not_know_leak_what_they_may() -> None:
     """Stored by a later version, say: only their pair counts, and their deltas add up."""
     vault = open_vault()
     curator = evaluated(vault, "run", make_mechanism(0.5, bound=1.0), 1)

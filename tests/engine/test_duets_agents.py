@@ -1,4 +1,4 @@
-"""DUETS' parties: what they say to each other, how it is counted, and what goes wrong."""
+"""DUETS' server and agents: their messages, how these are counted, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_first_fit_is_that_of_all_rewards_in_one_hand() -> None:
 @pytest.mark.parametrize(
     "domain", [GRID, MIXED, SpaceDomain(cube(2))], ids=["line", "mixed", "square"]
 )
-def test_parties_apart_and_together_reach_the_same_discretisations(
+def test_agents_apart_and_together_reach_the_same_discretisations(
     config: DUETSConfig, domain: Any
 ) -> None:
     runs = []
@@ -635,12 +635,12 @@ def test_after_the_horizon_there_is_nothing_to_hear() -> None:
 def test_a_state_says_what_it_lacks() -> None:
     server, agents, upload = reported(DEFAULT)
     epoch(server, agents, lost=(2,))
-    parties: list[Any] = [(server, lambda: make_agents(DEFAULT, GRID, key=0)[0])]
-    parties += [(agents[0], lambda: make_agents(DEFAULT, GRID, key=0)[1][0])]
-    for public_state, fresh in parties:
+    sides: list[Any] = [(server, lambda: make_agents(DEFAULT, GRID, key=0)[0])]
+    sides += [(agents[0], lambda: make_agents(DEFAULT, GRID, key=0)[1][0])]
+    for public_state, fresh in sides:
         state = travelled(public_state.state_dict())
         for name in state:
-            with pytest.raises(ValueError, match=f"state holds heard.*nothing for {name}"):
+            with pytest.raises(ValueError, match=f"state holds heard.*lacks {name}"):
                 fresh().load_state_dict({k: v for k, v in state.items() if k != name})
         nothings: list[Any] = [{}, None, []]
         for nothing in nothings:
@@ -648,11 +648,11 @@ def test_a_state_says_what_it_lacks() -> None:
                 fresh().load_state_dict(nothing)
         for name in state["heard"][0]:
             heard = {k: v for k, v in state["heard"][0].items() if k != name}
-            with pytest.raises(ValueError, match=f"broadcast holds epoch.*nothing for {name}"):
+            with pytest.raises(ValueError, match=f"broadcast holds epoch.*lacks {name}"):
                 fresh().load_state_dict({**state, "heard": [heard]})
         fresh().load_state_dict(state)
     with pytest.raises(ValueError, match="communication of a state holds up, down"):
-        parties[0][1]().load_state_dict({**travelled(server.state_dict()), "communication": {}})
+        sides[0][1]().load_state_dict({**travelled(server.state_dict()), "communication": {}})
     assert upload.epoch == 1
 
 
@@ -664,7 +664,7 @@ def test_a_state_of_private_coins_that_could_be_worked_out_is_refused() -> None:
     again, others = make_agents(PAPER, GRID, key=0)
     for public_state, state in zip((again, others[0]), states, strict=True):
         assert state.pop("coins") == "secret"
-        with pytest.raises(ValueError, match="has to begin anew"):
+        with pytest.raises(ValueError, match="has to start anew"):
             public_state.load_state_dict(state)
         public_state.load_state_dict({**state, "coins": "secret"})
     server, agents, _ = reported(DEFAULT)
