@@ -203,7 +203,7 @@ class HostedSearch(TuneSearch):
         return told or bool(foreign(result, self._metric, self._param_space))
 
     def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
-        record: TrialRecord = self._call("verdict", trial_id)
+        record: TrialRecord = self._call("record", trial_id)
         self._see(record.head)
         self._compare(result, record)
         return record

@@ -256,7 +256,7 @@ class DPFTSDESearch(HostedSearch):
     def __getstate__(self) -> dict[str, Any]:
         """A handle, public settings, and which rounds of whom are out: nothing of an agent's."""
         state = super().__getstate__()
-        for name in ("_crews", "_alone", "_since"):
+        for name in ("_agent_hosts", "_alone", "_since"):
             del state[name]
         return state
 

@@ -141,7 +141,7 @@ def _of_rows(curator: rows.Curator, *_: Any) -> None:
 
 def _of_a_trial(channel: Channel, _admitted: Any, trial: str, _user: Any, reward: float) -> None:
     if inside(reward):
-        channel.call("verdict", trial)
+        channel.call("record", trial)
 
 
 BRANCHES: dict[str, tuple[str, Any, str, Look, str]] = {

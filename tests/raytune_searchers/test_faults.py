@@ -594,7 +594,7 @@ def test_blocks_of_a_zombie_and_its_successor_are_never_mixed(tmp_path: Path) ->
     call("stage", "a", "zombie", 1, half[1])
     assert call("commit", "a", "zombie", 2, x) is None
     assert released > 0.99e6
-    assert call("verdict", "a").published == released
+    assert call("record", "a").published == released
 
 
 def test_a_zombie_of_a_step_that_is_over_joins_no_gradient(tmp_path: Path) -> None:
