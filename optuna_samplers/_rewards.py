@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,11 @@ from optuna_samplers._transcript import Learner, TranscriptSampler
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.plots import RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import local_guarantee
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
@@ -286,6 +289,49 @@ class RewardSampler(TranscriptSampler):
             show_guarantee(study, guarantee)
         return guarantee
 
+    def history(self, study: Study) -> RewardHistory:
+        """The released rewards of the study, for :mod:`privbo_plugins.plots`.
+
+        Values that are no releases are not among them, and none is with ``epsilon=math.inf``.
+        """
+        study = whole(study)
+        relative = self.infer_relative_search_space(study, _no_trial())
+        space = to_space(relative) if relative else None
+        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        released = [
+            (_point(trial, space), trial.value)
+            for trial in completed
+            if trial.value is not None and shows_release(trial)
+        ]
+        return reward_history(space, released, self.mechanism)
+
+    def report(self, study: Study, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, recommendation, and what has been released.
+
+        Args:
+            study: The study.
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        study, history = whole(study), self.history(study)
+        made = reward_report(
+            f"Private tuning report: {study.study_name}",
+            self.guarantee(study),
+            history,
+            self.recommend(study) if _has_completed(study) else None,
+            self._summary(study),
+        )
+        return made.write(path)
+
+    def _summary(self, _study: Study) -> Mapping[str, Any] | None:
+        """Where agents that share the work stand; None where there are none."""
+        return None
+
     def _ledger(self, study: Study) -> LocalObjective | None:
         """An objective over the vault that counts the study's plays, if this sampler has it."""
         known = study.user_attrs.get(LEDGER_ATTR)
@@ -323,6 +369,15 @@ class RewardSampler(TranscriptSampler):
         return LocalGuarantee(
             False, name, math.inf, 0.0, 0, 0, math.inf, 0.0, False, reasons=(reason,)
         )
+
+
+def _has_completed(study: Study) -> bool:
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+
+
+def _point(trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:
+    known = None if space is None else _evaluation(trial, space)
+    return None if known is None else known.x
 
 
 def _nothing(_: object) -> float:

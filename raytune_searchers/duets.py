@@ -347,7 +347,7 @@ class DUETSSearch(RewardSearch):
         return cast(DUETS, self._learned(self._space))
 
     @property
-    def history(self) -> list[Epoch]:
+    def history(self) -> list[Epoch]:  # type: ignore[override]  # older than the others' method
         """What each epoch has led to: its inducing set, what is left, numbers sent."""
         return [] if self._space is None else list(self._duets().history)
 
@@ -358,6 +358,9 @@ class DUETSSearch(RewardSearch):
             ValueError: If the space is not known yet.
         """
         return self._duets().summary()
+
+    def _summary(self) -> dict[str, Any] | None:
+        return None if self._space is None else self.summary()
 
 
 def _draw_of(evaluation: Evaluation) -> Draw:
