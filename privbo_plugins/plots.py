@@ -95,7 +95,7 @@ class RowHistory:
     Attributes:
         rows: Numbers of the rows that have an answer, in order.
         answers: The answers, as they were told.
-        maximize: Whether large ones are wanted.
+        maximize: Whether large ones are wanted; None where nobody knows.
         noise: Standard deviation of what randomises an answer; 0 where none are.
         means: Posterior mean of each row's outcome; empty where no model was asked.
         deviations: Its standard deviations; likewise.
@@ -103,7 +103,7 @@ class RowHistory:
 
     rows: Sequence[int]
     answers: Sequence[float]
-    maximize: bool
+    maximize: bool | None
     noise: float = 0.0
     means: Sequence[float] = ()
     deviations: Sequence[float] = ()
@@ -294,9 +294,10 @@ def plot_answers(history: RowHistory) -> Figure:
         error_y={"type": "constant", "value": history.noise, "thickness": 0.6},
         text=[f"row {row}" for row in history.rows],
     )
-    figure.add_scatter(
-        x=x, y=best.accumulate(history.answers).tolist(), mode="lines", name="best so far"
-    )
+    if history.maximize is not None:
+        figure.add_scatter(
+            x=x, y=best.accumulate(history.answers).tolist(), mode="lines", name="best so far"
+        )
     return figure.update_layout(
         title="Answers (bars: one standard deviation of what randomises them)",
         xaxis_title="answer",

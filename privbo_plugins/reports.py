@@ -96,7 +96,7 @@ def reward_history(
 def row_history(
     answers: Sequence[tuple[int, float]],
     *,
-    maximize: bool,
+    maximize: bool | None,
     answer_variance: float,
     model: RowModel | None = None,
 ) -> RowHistory:
@@ -104,7 +104,7 @@ def row_history(
 
     Args:
         answers: (row, answer), in order.
-        maximize: Whether large answers are wanted.
+        maximize: Whether large answers are wanted; None where nobody knows.
         answer_variance: Of what randomises one.
         model: Who has been told these answers; None for nobody.
     """
@@ -127,7 +127,7 @@ def records_report(
     title: str,
     guarantee: PrivacyGuarantee,
     history: History,
-    recommendation: Mapping[str, Any] | None,
+    recommendation: Mapping[str, Any] | str | None,
 ) -> Report:
     """Of a run on per-record losses."""
     pictures = (plot_values(history), plot_path(history), plot_budget(history))
@@ -138,7 +138,7 @@ def reward_report(
     title: str,
     guarantee: PrivacyGuarantee,
     history: RewardHistory,
-    recommendation: Mapping[str, Any] | None,
+    recommendation: Mapping[str, Any] | str | None,
     summary: Mapping[str, Any] | None = None,
 ) -> Report:
     """Of a run on one privatised reward a trial.
@@ -147,7 +147,8 @@ def reward_report(
         title: Headline.
         guarantee: What may be claimed.
         history: What has been published.
-        recommendation: The recommended parameters; None before there are any.
+        recommendation: The recommended parameters; None before there are any, or a sentence
+            where nobody here knows them.
         summary: Of DUETS, as for :func:`~privbo_plugins.plots.plot_communication`.
     """
     sections = [*_recommended(recommendation), *_releases(history)]
@@ -159,7 +160,7 @@ def rows_report(
     guarantee: PrivacyGuarantee,
     history: RowHistory,
     certificate: Mapping[str, Any] | None,
-    recommendation: Mapping[str, Any] | None,
+    recommendation: Mapping[str, Any] | str | None,
 ) -> Report:
     """Of a released table and the answers to a modeler.
 
@@ -168,11 +169,12 @@ def rows_report(
         guarantee: What may be claimed.
         history: What has been answered.
         certificate: Of the table, as a dictionary; None for a bare matrix.
-        recommendation: The recommended row; None before there is one.
+        recommendation: The recommended row; None before there is one, or a sentence as there.
     """
     sections = _recommended(recommendation)
     if history.answers:
-        sections += [Section("Answers told", plot_answers(history)), _best_rows(history)]
+        sections += [Section("Answers told", plot_answers(history))]
+        sections += [] if history.maximize is None else [_best_rows(history)]
     return Report(title, guarantee, [*sections, _certified(certificate)])
 
 
@@ -191,9 +193,9 @@ def federation_report(
 # Sections ---------------------------------------------------------------------------------------
 
 
-def _recommended(recommendation: Mapping[str, Any] | None) -> list[Section]:
-    if recommendation is None:
-        return [Section("Recommendation", _NOTHING_YET)]
+def _recommended(recommendation: Mapping[str, Any] | str | None) -> list[Section]:
+    if recommendation is None or isinstance(recommendation, str):
+        return [Section("Recommendation", recommendation or _NOTHING_YET)]
     return [Section("Recommendation", Table((), list(recommendation.items())))]
 
 

@@ -614,7 +614,7 @@ class DPFTSDESearch(HostedSearch):
         Raises:
             VaultError: If the server was in memory and has ended before anything was known of it.
         """
-        from privbo_plugins.federation.published import spent_by_round
+        from privbo_plugins.algorithms.dp_fts_de.plan import spent_by_round
 
         rounds = self._report().get("rounds", ())
         spent = spent_by_round(self._config, len(rounds))

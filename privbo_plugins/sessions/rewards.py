@@ -230,6 +230,13 @@ class RewardLedger:
             if tx.evaluation(trial) is None:
                 tx.store_evaluation(trial, value)
 
+    @property
+    def users_named(self) -> bool:
+        """Whether any play was charged to a named user, and not to itself."""
+        with self.run.transaction() as tx:
+            payers = [(trial, person) for trial, person, *_ in tx.evaluations()]
+        return any(person != self._pseudonym(trial, None) for trial, person in payers)
+
     def most_plays(self) -> int:
         """How often the user of this run was charged who paid most."""
         return self.most()[0]

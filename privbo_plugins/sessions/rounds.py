@@ -589,6 +589,13 @@ def _joined(vault: Vault, run: str, config: FederationConfig) -> Run:
         ) from None
 
 
+def broadcasts_of(run: Run) -> list[Broadcast]:
+    """Everything that a federation's ledger has released, in order."""
+    with run.transaction() as tx:
+        released = tx.releases_after(0)
+    return [_from_payload(int(key), told) for _, kind, key, told in released if kind == BROADCAST]
+
+
 def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationGuarantee:
     """What a federation's ledger allows to claim for its broadcasts.
 

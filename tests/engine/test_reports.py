@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.plan import spent_by_round
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.federation import FederatedServer
-from privbo_plugins.federation.published import published, spent_by_round
+from privbo_plugins.federation.published import published
 from privbo_plugins.plots import Report, Section, Table, plot_releases
 from privbo_plugins.privacy.guarantee import FederationGuarantee, Guarantee, LocalGuarantee
 from privbo_plugins.privacy.local import make_mechanism

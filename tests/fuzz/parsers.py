@@ -28,7 +28,7 @@ from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, Upload, m
 from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers, read_request
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
-from privbo_plugins.curator import column, read_outcomes, read_table
+from privbo_plugins.cli.curator import column, read_outcomes, read_table
 from privbo_plugins.errors import FederationError, SpaceChangedError, VaultError
 from privbo_plugins.federation import FederatedServer, wire
 from privbo_plugins.federation.history import AgentHistory
