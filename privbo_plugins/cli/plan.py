@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from privbo_plugins.cli.outcome import add_json, print_json
@@ -121,7 +121,8 @@ def configured(kind: type[T], given: Mapping[str, Any], more: Sequence[tuple[str
     Raises:
         ValueError: If there is no such setting, or a value is none for it.
     """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    every = fields(kind)  # type: ignore[arg-type]
+    known = [field.name for field in every if field.default_factory is MISSING]
     unknown = [name for name, _ in more if name not in known]
     if unknown:
         raise ValueError(

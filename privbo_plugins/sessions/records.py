@@ -718,13 +718,13 @@ class Session:
             return self._known_algorithm().recommendation()
 
     def history(self) -> History:
-        """Everything the run has published, for pictures."""
+        """Everything the run has released, for pictures; plain floats are no releases."""
         with self._lock:
             self.refresh()
             releases = self.releases()
             mu = {(c.kind, c.key): c.mu for c in self.ledger()}
             squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
-            values = [r for r in releases if r.kind in ("value", "final")]
+            values = [r for r in releases if r.kind in ("value", "final") and not self.plain]
             space, path = self._known_space(), self._known_algorithm().path
             return History(
                 values=[(r.meta["role"], r.meta["step"], r.values[0]) for r in values],
