@@ -404,18 +404,17 @@ class Report:
     def to_html(self) -> str:
         """One self-contained page."""
         verdict = "protected" if self.guarantee.protected else "not-protected"
-        body, has_script = [], False
+        body, pictures = "", 0
         for section in self.sections:
-            part, picture = _part(section.content, first=not has_script)
-            has_script = has_script or picture
             heading = f"<h2>{_escaped(section.heading)}</h2>" if section.heading else ""
-            body.append(heading + part)
+            body += heading + _part(section.content, pictures)
+            pictures += not isinstance(section.content, Table | str)
         return (
             "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
             f"<title>{_escaped(self.title)}</title><style>{_STYLE}</style></head><body>"
             f"<h1>{_escaped(self.title)}</h1><h2>Guarantee</h2>"
             f"<p class='claim {verdict}'>{_escaped(str(self.guarantee))}</p>"
-            f"{''.join(body)}</body></html>"
+            f"{body}</body></html>"
         )
 
     def write(self, path: str | Path) -> Path:
@@ -425,14 +424,20 @@ class Report:
         return target
 
 
-def _part(content: Figure | Table | str, *, first: bool) -> tuple[str, bool]:
-    """A section's content, and whether it is a picture; the first one brings plotly along."""
+def _part(content: Figure | Table | str, pictures: int) -> str:
+    """A section's content after so many pictures, of which the first brings plotly along."""
     if isinstance(content, Table):
-        return content.to_html(), False
+        return content.to_html()
     if isinstance(content, str):
-        return f"<p>{_escaped(content)}</p>", False
-    page = content.to_html(full_html=False, include_plotlyjs=first, default_height="420px")
-    return page, True
+        return f"<p>{_escaped(content)}</p>"
+    return str(
+        content.to_html(
+            full_html=False,
+            include_plotlyjs=pictures == 0,
+            default_height="420px",
+            div_id=f"picture-{pictures}",  # its own would be another one in each page
+        )
+    )
 
 
 def _escaped(entry: Any) -> str:

@@ -125,7 +125,7 @@ def address(text: str) -> tuple[str, int]:
         (('127.0.0.1', 7000), ('::1', 0))
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} must be host:port, with port 0 for any.")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

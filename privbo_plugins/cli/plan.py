@@ -59,7 +59,7 @@ def dimension(text: str) -> tuple[str, Dimension]:
     name, *rest = text.split(":")
     try:
         return name, _range(rest)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise argparse.ArgumentTypeError(_DIMENSION.format(text)) from None
 
 
@@ -105,7 +105,7 @@ def setting(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} must be name=value.")
     try:
         read = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         read = value
     return name, tuple(read) if isinstance(read, list) else read
 

@@ -71,6 +71,12 @@ def test_a_page_needs_nothing_but_itself(tmp_path: Path) -> None:
     assert "script" not in tables
 
 
+def test_the_same_facts_make_the_same_page() -> None:
+    history = reward_history(None, [(None, 1.0), (None, -1.0)], COIN)
+    one, two = (reward_report("R", LOCAL, history, {"x": 0.5}).to_html() for _ in range(2))
+    assert one == two
+
+
 def test_names_from_outside_cannot_put_markup_into_a_page() -> None:
     space = Space({HOSTILE: Float(0.0, 1.0)})
     history = reward_history(space, [(np.array([0.5]), 1.0), (np.array([0.5]), -1.0)], COIN)

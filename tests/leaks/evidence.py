@@ -175,12 +175,14 @@ class Evidence:
         self.add("texts", f"{home}guarantee", text)
 
     def add_report(self, write: Callable[[Path], Path], name: str = "report") -> None:
-        """The page that a report writes."""
+        """The page that a report writes, without the library that each brings along."""
+        from plotly.offline import get_plotlyjs
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             page = write(self.folder.parent / "report.html").read_bytes()
         assert page.startswith(b"<!doctype html>")
-        self.add("report", name, page)
+        self.add("report", name, page.replace(get_plotlyjs().encode(), b""))
 
     def _callback(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if trial.number % 16 == 3:

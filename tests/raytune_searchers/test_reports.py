@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from ray import tune
 
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.sessions.stored import run_named
+from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DUETSSearch, LDPGPUCBSearch, POGPUCBSearch
 from tests.raytune_searchers.federated_scenes import make_search
 from tests.raytune_searchers.hosts import evaluation
@@ -165,3 +168,32 @@ def test_the_report_of_a_federation_holds_rounds_and_nothing_of_an_agent(
     assert not re.search("oslo|bergen|bodo|hamar", page)
     search.close()
     assert "Rounds" in search.report(tmp_path / "r.html").read_text()
+
+
+# The vault alone --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("kind", ["records", "rewards", "federation"])
+def test_what_the_vault_alone_claims_is_the_searches_own_guarantee(
+    kind: str, own: Secrets, tmp_path: Path
+) -> None:
+    """Of a federation without the notes on Ray Tune, which no vault knows."""
+    url, search = f"sqlite:///{tmp_path}/vault.db", cast(Any, None)
+    if kind == "records":
+        search = make_central(n_starts=2, n_steps=1, vault=url, run="r")
+        assert search.set_search_properties("loss", "min", dict(LINE))
+        evaluation(search, search.private(losses), 20)
+    elif kind == "rewards":
+        search = LDPGPUCBSearch(1.0, search_space=LINE, vault=url, run="r", **REWARDS)
+        evaluation(search, search.private(reward, user_id="Jane"), 3)
+    else:
+        search = make_search(vault=url, run="r")
+        evaluation(search, search.private(value))
+    claim = search.guarantee()
+    search.close()
+    known = run_named(open_vault(url), url, "r").guarantee
+    assert known.protected
+    if kind == "federation":
+        claim = replace(claim, notes=known.notes)
+    assert str(known) == str(claim)
