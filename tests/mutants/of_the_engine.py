@@ -535,4 +535,37 @@ _AGENTS = (
     ),
 )
 
-MUTANTS = (*_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS)
+_TOLD = (
+    Mutant(
+        name="a_command_that_quotes",
+        breaks="Of what fails inside, the command line tells the kind alone.",
+        file=f"{_ENGINE}/cli/outcome.py",
+        old='f"Failed inside ({public_name(error)}). What it says',
+        new='f"Failed inside ({error}). What it says',
+        tests=(f"{_TESTS}/test_cli.py::test_what_fails_inside_is_told_by_its_kind_alone",),
+    ),
+    Mutant(
+        name="plain_floats_in_a_history",
+        breaks="A report shows releases and no value that was not privatised.",
+        file=f"{_ENGINE}/sessions/records.py",
+        old='if r.kind in ("value", "final") and not self.plain]',
+        new='if r.kind in ("value", "final")]',
+        tests=(
+            "tests/optuna_samplers/test_vault_alone.py"
+            "::test_a_run_of_plain_floats_is_told_as_unprotected",
+        ),
+    ),
+    Mutant(
+        name="a_vault_that_forgets_names",
+        breaks="A vault alone knows that one user was asked several times.",
+        file=f"{_ENGINE}/sessions/rewards.py",
+        old="person != self._pseudonym(trial, None)",
+        new="person == ''",
+        tests=(
+            "tests/optuna_samplers/test_vault_alone.py"
+            "::test_of_rewards_it_is_the_objectives_guarantee",
+        ),
+    ),
+)
+
+MUTANTS = (*_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_TOLD)
