@@ -104,3 +104,13 @@ def test_every_setting_is_documented(name: str) -> None:
         text = inspect.getdoc(cls) or ""
         missing = [setting for setting in defaults(cls) if f"{setting}: " not in text]
         assert not missing
+
+
+@pytest.mark.parametrize("name", [*ALL, "DPFTSDE"])
+def test_every_sampler_and_search_writes_a_report_and_tells_its_history(name: str) -> None:
+    sampler = getattr(optuna_samplers, f"{name}Sampler")
+    search = getattr(raytune_searchers, f"{name}Search")
+    assert list(inspect.signature(sampler.report).parameters) == ["self", "study", "path"]
+    assert list(inspect.signature(search.report).parameters) == ["self", "path", "results"]
+    for host in (sampler, search):
+        assert hasattr(host, "history")
