@@ -96,8 +96,8 @@ def evaluation(private: Path, shared: Path, epsilon: float, distance: float, n_t
     if released.wait():
         raise SystemExit(released.returncode)
     curator = start(
-        "privbo_plugins", "curator", "answer", private / "patients.csv", "--outcome", "progression",
-        "--vault", vault, "--request", shared / "request.json",
+        "privbo_plugins", "curator", "answer", private / "patients.csv",
+        "--outcome", "progression", "--vault", vault, "--request", shared / "request.json",
         "--out", shared / "answers.json", "--watch", "0.2", "--until", str(n_tests),
     )  # fmt: skip
     modeler = start("examples.demo_outsourced", "--modeler", shared, "--tests", str(n_tests))
