@@ -137,7 +137,7 @@ class StoredRun:
     @property
     def n_releases(self) -> int:
         """Number of releases; of an agent's own trials, which are none, zero."""
-        with self._run.transaction() as tx:
+        with self.vault.transaction(self.run_id) as tx:
             if self.kind == "rewards":
                 return sum(value is not None for *_, value in tx.evaluations())
             return len(tx.releases_after(0))

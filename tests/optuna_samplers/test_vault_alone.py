@@ -9,7 +9,8 @@ import numpy as np
 import optuna
 import pytest
 
-from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler
+from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler, PrivateSampler
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.vault import open_vault
@@ -81,3 +82,13 @@ def test_a_run_of_plain_floats_is_told_as_unprotected(tmp_path: Path) -> None:
     assert not any(repr(trial.value) in page for trial in study.trials)
     shown = sampler.report(study, tmp_path / "r.html").read_text()
     assert not any(repr(trial.value) in shown for trial in study.trials)
+
+
+def test_a_run_whose_first_step_is_under_way_has_a_report_as_well(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    sampler = PrivateSampler(GIBOConfig.paper(1.0, n_steps=2, batch_size=3), vault=url)
+    study = optuna.create_study(study_name="digits", sampler=sampler)
+    study.optimize(sampler.private(losses), n_trials=2)
+    page = alone(url).report().to_html()
+    assert repr(sampler.recommend(study)["x"]) in page
+    assert alone(url).n_releases == 0
