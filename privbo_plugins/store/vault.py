@@ -814,7 +814,8 @@ def open_vault(handle: str | None = None, *, create: bool = True) -> Vault:
         create: Whether a database without a vault gets one; False if there must be one.
 
     Raises:
-        VaultError: If it cannot be opened or written, or was in memory and is gone.
+        VaultError: If it cannot be opened or written, was written by a later version, or was in
+            memory and is gone.
         ValueError: If the handle is not a URL that SQLAlchemy understands.
 
     Example:
