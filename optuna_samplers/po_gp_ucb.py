@@ -31,7 +31,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
@@ -150,6 +150,8 @@ class POGPUCBSampler(Published, TranscriptSampler):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        older = {"noise_sd": self.__dict__.pop("_noise_sd")} if "_noise_sd" in state else {}
+        self._settings = settled(self._settings) | older
         self._load()
 
     # Optuna's hooks ---------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import pytest
 
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.reward_noise import RewardNoise
-from tests.raytune_searchers.hosts import LocalRay, evaluate, play
+from tests.raytune_searchers.hosts import LocalRay, evaluate
+from tests.raytune_searchers.hosts import evaluation as play
 from tests.stored import searches, test_stored
 from tests.stored.test_stored import (
     Left,
@@ -64,7 +65,7 @@ def test_a_search_goes_on_to_its_end(left: Left, way: Any, local_hosts: LocalRay
     assert len(left.now()["privbo_runs"]) == 1
     rows, shown = left.now(), {trial.trial_id: trial.metrics for trial in done}
     if left.name == "ray_records":
-        assert search.finished
+        assert search.finished()
         told = {trial: value for _, trial, *_, value in rows["privbo_trials"]}
     else:
         told = {trial: value for _, trial, *_, value in rows["privbo_plays"]}

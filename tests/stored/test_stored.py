@@ -33,7 +33,10 @@ from tests.stored.files import Rows, contents, restore
 from tests.stored.make import said
 
 # A trial that is evaluated again reports again.
-pytestmark = pytest.mark.filterwarnings("ignore:The reported value is ignored:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The reported value is ignored:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* is called .* now; the old name:DeprecationWarning"),
+]
 
 HERE = Path(__file__).parent / "v0_1"
 
