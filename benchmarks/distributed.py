@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.baselines import ApproxDisKernelUCB, DisKernelUCB, NKernelUCB
 from benchmarks.distributed_problems import Problem, domain_of, problem
 from benchmarks.tasks import Row, Task, carried_out
 from privbo_plugins.algorithms.duets import (
@@ -35,7 +36,6 @@ from privbo_plugins.algorithms.duets import (
 )
 from privbo_plugins.algorithms.ldp_gp_ucb import GPUCB, UCBConfig
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.baselines import ApproxDisKernelUCB, DisKernelUCB, NKernelUCB
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -254,17 +254,17 @@ def private(runs: int) -> Iterable[Row]:
                 yield {"name": name, "kind": "LDP-GP-UCB", "epsilon": epsilon, "seed": seed}
 
 
-def reward_range(name: str) -> tuple[float, float]:
+def value_range(name: str) -> tuple[float, float]:
     """What is public of one reward: a range that noise of .2 rarely leaves near the optimum."""
     return (-2.0, 1.5) if name == "branin" else (-2.0, 3.5)
 
 
 def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
     """One run; noise is a test source's, so that runs can be repeated."""
-    low, high = reward_range(name)
+    low, high = value_range(name)
     mechanism = None
     if epsilon is not None:
-        mechanism = make_mechanism(epsilon, reward_range=(low, high), mechanism="hybrid")
+        mechanism = make_mechanism(epsilon, value_range=(low, high), mechanism="hybrid")
     noise = InsecureNoise(seed)
 
     def privatise(y: float) -> float:

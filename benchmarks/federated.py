@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from benchmarks.federated_problems import FederatedProblem, available, landmine, synthetic
+from benchmarks.simulation import simulate
 from privbo_plugins.algorithms.dp_fts_de import (
     Broadcast,
     FederationConfig,
@@ -44,7 +45,6 @@ from privbo_plugins.algorithms.dp_fts_de import (
     Temperature,
 )
 from privbo_plugins.federation import Alone, FederatedServer, Link
-from privbo_plugins.federation.simulation import simulate
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.subsampling import moments_epsilon, pld_epsilon, rdp_epsilon
 from privbo_plugins.spaces import Int, Space
@@ -68,7 +68,7 @@ NO_CLIP = 1e4
 """A clipping norm that no vector reaches."""
 
 PAPER: Row = {
-    "crowd": "explore",
+    "population": "explore",
     "n_startup": 10,
     "lengthscale": 0.01,
     "noise_variance": 1e-6,
@@ -227,7 +227,7 @@ def _arms(
 def tradeoffs(runs: int) -> Iterable[Row]:
     """One setting of the synthetic experiment varied at a time."""
     base = {
-        "crowd": "explore", "lengthscale": 0.03, "noise_variance": 1e-4, "n_startup": 10,
+        "population": "explore", "lengthscale": 0.03, "noise_variance": 1e-4, "n_startup": 10,
         "temperature": Temperature(15.0, 5, 10), "n_rounds": 40,
         "q": 0.35, "z": 1.0, "n_regions": 2, "clipping_norm": 11.0,
     }  # fmt: skip
@@ -252,7 +252,7 @@ def scale(_runs: int) -> Iterable[Row]:
 def run_scale(n_agents: int) -> Row:
     """Time and memory of rounds with 1000 features, four regions and the system's entropy."""
     config = FederationConfig(
-        n_agents=n_agents, z=1.0, q=0.35, n_rounds=3, crowd="explore", n_regions=4,
+        n_agents=n_agents, z=1.0, q=0.35, n_rounds=3, population="explore", n_regions=4,
         n_features=1000, lengthscale=0.03, n_startup=10,
     )  # fmt: skip
     times = [time.perf_counter()]

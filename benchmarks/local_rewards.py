@@ -88,7 +88,7 @@ def run_raw(name: str, kind: str, T: int, seed: int) -> Row:
     R = problem.R if math.isfinite(problem.R) else 0.0
     config = UCBConfig(
         B=problem.B, R=R, second_moment=problem.v, noise_moment=problem.c,
-        kernel_matrix=problem.K, horizon=None if kind == "tgp-ucb" else T,
+        kernel_matrix=problem.K, n_trials=None if kind == "tgp-ucb" else T,
     )  # fmt: skip
     algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
     regret = evaluation(algorithm, problem, None, T)
@@ -102,12 +102,12 @@ def run_private(
     """With privacy: ``symmetric`` clips to ±(B + R), as the paper does."""
     problem = PROBLEMS[name](seed)
     bound = problem.B + problem.R
-    own = (-bound, bound) if symmetric else problem.reward_range
-    made = make_mechanism(epsilon, reward_range=own, mechanism=mechanism)
+    own = (-bound, bound) if symmetric else problem.value_range
+    made = make_mechanism(epsilon, value_range=own, mechanism=mechanism)
     exact: dict[str, Any] = {"B": problem.B, "R": problem.R} if kind in HEAVY else {}
     config = UCBConfig(
         low=made.low, high=made.high, noise=made.noise, kernel_matrix=problem.K,
-        beta_scale=scale, horizon=None if kind == "tgp-ucb" else T, **exact,
+        beta_scale=scale, n_trials=None if kind == "tgp-ucb" else T, **exact,
     )  # fmt: skip
     algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
     regret = evaluation(algorithm, problem, made, T)
@@ -123,7 +123,7 @@ def run_sampler(name: str, kind: str, T: int, seed: int) -> Row:
     last = len(problem.f) - 1
     objective = ldp_objective(
         lambda trial: problem.draw(trial.suggest_int("arm", 0, last), rng),
-        epsilon=1.0, reward_range=problem.reward_range,
+        epsilon=1.0, value_range=problem.value_range,
     )  # fmt: skip
     begun = time.process_time()
     with warnings.catch_warnings():
@@ -139,7 +139,7 @@ def run_sampler(name: str, kind: str, T: int, seed: int) -> Row:
 
 SAMPLERS: dict[str, Callable[[RewardProblem, int, int], Any]] = {
     "LDPGPUCBSampler": lambda p, T, seed: LDPGPUCBSampler(
-        1.0, reward_range=p.reward_range, kernel_matrix=p.K, horizon=T, seed=seed
+        1.0, value_range=p.value_range, kernel_matrix=p.K, n_trials=T, seed=seed
     ),
     "TPESampler": lambda p, T, seed: optuna.samplers.TPESampler(seed=seed),  # noqa: ARG005
     "CmaEsSampler": lambda p, T, seed: optuna.samplers.CmaEsSampler(seed=seed),  # noqa: ARG005
@@ -156,10 +156,10 @@ NEEDS = {"CmaEsSampler": "cmaes", "GPSampler": "torch"}
 
 def run_cost(kind: str, where: str, seed: int) -> Row:
     """CPU milliseconds a play (ask and tell) around the 10^2th, 10^3th, 10^4th and last play."""
-    mechanism = make_mechanism(1.0, reward_range=(0.0, 1.0))
+    mechanism = make_mechanism(1.0, value_range=(0.0, 1.0))
     box, arms = where == "box", np.arange(30)
     config = UCBConfig(
-        low=0.0, high=1.0, noise=mechanism.noise, horizon=10**4 if box else 10**5,
+        low=0.0, high=1.0, noise=mechanism.noise, n_trials=10**4 if box else 10**5,
         kernel_matrix=None if box else np.exp(-(((arms[:, None] - arms) / 6) ** 2)),
     )  # fmt: skip
     dims = {"a": Float(0, 1), "b": Float(0, 1)} if box else {"arm": Int(0, 29)}

@@ -29,9 +29,9 @@ import optuna
 from optuna.distributions import FloatDistribution
 from tqdm import tqdm
 
+from benchmarks.baselines import noisy_argmin, random_points
 from benchmarks.problems import PROBLEMS, Problem
 from optuna_samplers import DPGIBOSampler
-from privbo_plugins.baselines import noisy_argmin, random_points
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.mechanisms import mean_of_clipped_values
 from privbo_plugins.spaces import Float, Space

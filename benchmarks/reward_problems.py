@@ -37,7 +37,7 @@ class RewardProblem:
     K: Array
     f: Array
     draw: Draw
-    reward_range: tuple[float, float]
+    value_range: tuple[float, float]
     B: float
     R: float
     v: float
@@ -68,7 +68,7 @@ def stocks() -> RewardProblem:
         K=Z.T @ Z / len(Z),
         f=f,
         draw=lambda arm, rng: float(y[rng.integers(len(y)), arm]),
-        reward_range=(0.0, 1.9),
+        value_range=(0.0, 1.9),
         B=float(f.max()),
         R=float(np.abs(y - f).max()),
         v=float((y**2).mean()),
@@ -97,7 +97,7 @@ def synthetic(kernel: str, seed: int, *, heavy: bool = False) -> RewardProblem:
         K=K,
         f=f,
         draw=lambda arm, rng: float(f[arm] + noise(rng)),
-        reward_range=(-B - 1.0, B + 1.0),
+        value_range=(-B - 1.0, B + 1.0),
         B=B,
         R=R,
         v=B**2 + second,

@@ -104,7 +104,7 @@ def in_private(trials: int) -> None:
     """One privatised answer a patient."""
     trials = min(trials, len(patients()[1]))
     sampler = DUETSSampler(
-        AGENTS, epsilon=EPSILON, reward_range=(0.0, 1.0), n_trials=trials, lengthscale=0.4, seed=0
+        AGENTS, epsilon=EPSILON, value_range=(0.0, 1.0), n_trials=trials, lengthscale=0.4, seed=0
     )
     study = optuna.create_study(sampler=sampler)
     private = sampler.private(wrong_about_one, user_id=patient_of)

@@ -60,7 +60,7 @@ def main() -> None:
     search = DPFTSDESearch(
         FederationConfig(n_agents=len(CLINICS), epsilon=options.epsilon, n_rounds=3, n_startup=4),
         search_space=SPACE,
-        trials_per_agent=options.trials,
+        n_trials=options.trials,
         agents=CLINICS,
         agent_vaults=f"sqlite:///{place}/{{agent}}.db",
         seed=options.seed,

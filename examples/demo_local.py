@@ -50,7 +50,7 @@ def main() -> None:
     path = arguments.out / "demo-local.db"
     path.unlink(missing_ok=True)
 
-    sampler = LDPGPUCBSampler(arguments.epsilon, reward_range=(0, 1), seed=arguments.seed)
+    sampler = LDPGPUCBSampler(arguments.epsilon, value_range=(0, 1), seed=arguments.seed)
     print(sampler.plan(arguments.trials))
     print("Single values carry that noise and may lie outside [0, 1].", end="\n\n")
     study = optuna.create_study(

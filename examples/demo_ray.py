@@ -72,7 +72,7 @@ def main() -> None:
         seed=arguments.seed,
         n_trials=arguments.trials,
         vault=f"sqlite:///{out / 'demo-ray-private.db'}",
-        run="demo",
+        run_name="demo",
     )
     plan = search.plan(SPACE, n_records=N_VALID)
     print(plan)

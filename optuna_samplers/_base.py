@@ -26,6 +26,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._guard import GuardedTrial, attempt_trial
+from optuna_samplers._settings import RunSettings
 from optuna_samplers._space import (
     ANOTHER_CONSTANT,
     ANOTHER_SPACE,
@@ -59,10 +60,10 @@ from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import retold
 from privbo_plugins.reports import records_report
 from privbo_plugins.sessions.records import Session
+from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
 
@@ -110,17 +111,22 @@ class _StudyState:
         return self._space
 
 
+@settings(eq=False)
+class PrivateSamplerSettings(RunSettings):
+    """Keywords of :class:`PrivateSampler`."""
+
+    config: CentralConfig = setting(
+        "Settings of the algorithm, which say what algorithm it is.",
+        kw_only=False,
+    )
+
+
 class PrivateSampler(BaseSampler):
     """Base of the samplers that tune on per-record losses under central privacy.
 
     It runs any algorithm of that kind in the registry: ``PrivateSampler(config)`` is a sampler.
 
-    Args:
-        config: Settings of the algorithm, which say what algorithm it is.
-        search_space: Optuna distributions by name, if known beforehand.
-        seed: Drives candidates, never noise.
-        vault: None for memory, or a database URL.
-        noise: Test injection only; a run with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For an empty search space, a vault handle that is not a URL, or settings of an
@@ -128,25 +134,19 @@ class PrivateSampler(BaseSampler):
         VaultError: If the vault cannot be opened.
     """
 
-    def __init__(
-        self,
-        config: CentralConfig,
-        *,
-        search_space: Mapping[str, BaseDistribution] | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
+    @takes(PrivateSamplerSettings)
+    def __init__(self, given: PrivateSamplerSettings) -> None:
+        config, search_space = given.config, given.search_space
         entry_of(config)  # raises before a vault is opened
         self._config = config
         self._search_space = None if search_space is None else dict(search_space)
         if self._search_space is not None and to_space(self._search_space) is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        self._seed = seed
-        self._independent = RandomSampler(seed=seed)
-        self._vault: Vault | None = open_vault(vault)
+        self._seed = given.seed
+        self._independent = RandomSampler(seed=given.seed)
+        self._vault: Vault | None = open_vault(given.vault)
         self._vault_handle = self._vault.handle
-        self._noise = noise
+        self._noise = given.noise
         self._reset()
 
     def _reset(self) -> None:

@@ -51,15 +51,16 @@ from optuna_samplers._witness import StudyWitness
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import (
-    DEFAULT_MECHANISM,
     LOCAL_MECHANISMS,
     LocalMechanism,
+    RewardPrivacy,
     make_mechanism,
 )
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
+from privbo_plugins.settings import called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import NO_NAME, User, user_name
@@ -298,6 +299,7 @@ class LocalObjective:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._search_space = None  # which version 0.1 did not know
         self.__dict__.update(state)
         self._reset()
 
@@ -567,19 +569,41 @@ def _in_memory(study: Study) -> bool:
     return isinstance(study._storage, optuna.storages.InMemoryStorage)
 
 
-def ldp_objective(
-    objective: Callable[[Any], Any],
-    *,
-    epsilon: float,
-    bound: float | None = None,
-    reward_range: tuple[float, float] | None = None,
-    mechanism: str = DEFAULT_MECHANISM,
-    delta: float | None = None,
-    user_id: UserOf | None = None,
-    user_budget: float | None = None,
-    vault: str | None = None,
-    noise: NoiseSource | None = None,
-) -> LocalObjective:
+@settings(eq=False)
+class _Settings(RewardPrivacy):
+    """Arguments of :func:`ldp_objective`."""
+
+    objective: Callable[[Any], Any] = setting(
+        "From a guarded trial to one number, the reward (or cost) of one user. NaN and "
+        "infinity count as the end of the range that the study's direction does not want.",
+        kw_only=False,
+    )
+    epsilon: float = setting("Privacy parameter of one reward, > 0 and finite.")
+    user_id: UserOf | None = setting(
+        "Whose reward a trial is: a string, bytes or integer, or a function from the trial "
+        'to one, which must name somebody. ``7``, ``"7"`` and ``b"7 "`` are one name. A '
+        "user who is asked k times pays k times. None: every trial asks another user.",
+        default=None,
+    )
+    user_budget: float | None = setting(
+        "The most epsilon that one user may pay in all studies of the vault; needs "
+        "``user_id``. A play beyond it is refused before the objective runs.",
+        default=None,
+    )
+    vault: str | None = setting(
+        "Where users' plays are counted: None for this objective alone, or a database URL "
+        "(never a raw reward goes there). Several objectives or processes that name users "
+        "need one URL.",
+        default=None,
+    )
+    noise: NoiseSource | None = setting(
+        "For tests only; what was released with it is reported as unprotected.",
+        default=None,
+    )
+
+
+@called_with(_Settings)
+def ldp_objective(given: _Settings) -> LocalObjective:
     """Makes every trial of any sampler locally private: each trial is one user's reward.
 
     The reward is clipped and privatised in the process that evaluates it, before Optuna sees it:
@@ -588,24 +612,7 @@ def ldp_objective(
     it, is eps-LDP. Source: Zhou and Tan, Curator 1, and the mechanisms of
     :mod:`privbo_plugins.privacy.local`.
 
-    Args:
-        objective: From a guarded trial to one number, the reward (or cost) of one user. NaN and
-            infinity count as the end of the range that the study's direction does not want.
-        epsilon: Privacy parameter of one reward, > 0 and finite.
-        bound: Rewards are clipped to [-bound, bound] (the paper's B + R).
-        reward_range: Or to (low, high), which is less noise for the same epsilon where rewards
-            have one sign. Exactly one of the two, from public knowledge.
-        mechanism: "laplace" (the paper's CTL), "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        user_id: Whose reward a trial is: a string, bytes or integer, or a function from the trial
-            to one, which must name somebody. ``7``, ``"7"`` and ``b"7 "`` are one name. A user who
-            is asked k times pays k times. None: every trial asks another user.
-        user_budget: The most epsilon that one user may pay in all studies of the vault; needs
-            ``user_id``. A play beyond it is refused before the objective runs.
-        vault: Where users' plays are counted: None for this objective alone, or a database URL
-            (never a raw reward goes there). Several objectives or processes that name users need
-            one URL.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Returns:
         An objective for ``study.optimize`` with ``guarantee(study)``.
@@ -618,7 +625,7 @@ def ldp_objective(
         >>> import optuna
         >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
         >>> private = ldp_objective(
-        ...     lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, reward_range=(0, 1)
+        ...     lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, value_range=(0, 1)
         ... )
         >>> study = optuna.create_study(direction="maximize")
         >>> study.optimize(private, n_trials=3)
@@ -626,12 +633,10 @@ def ldp_objective(
         3
     """
     return LocalObjective(
-        objective,
-        make_mechanism(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-        ),
-        user_id=user_id,
-        user_budget=user_budget,
-        vault=vault,
-        noise=noise,
+        given.objective,
+        make_mechanism(given.epsilon, **named(given, RewardPrivacy, but=("epsilon",))),
+        user_id=given.user_id,
+        user_budget=given.user_budget,
+        vault=given.vault,
+        noise=given.noise,
     )

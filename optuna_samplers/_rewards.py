@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import optuna
@@ -343,7 +343,7 @@ class RewardSampler(TranscriptSampler):
                 return None
         except VaultError:  # it is elsewhere, or gone with its process
             return None
-        return self.private(_nothing)
+        return self.private(_nothing, user_id=None if self._user_budget is None else _nothing)
 
     def _of_study_alone(self, study: Study, mechanism: LocalMechanism) -> LocalGuarantee:
         stored = read_evaluations(study)
@@ -380,7 +380,7 @@ def _point(trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | Non
     return None if known is None else known.x
 
 
-def _nothing(_: object) -> float:
+def _nothing(_: object) -> NoReturn:
     raise PrivacyError("This objective reads a ledger and plays nothing.")
 
 

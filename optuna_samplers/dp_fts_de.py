@@ -6,7 +6,7 @@ import secrets
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import (
     next_number,
@@ -33,6 +34,7 @@ from privbo_plugins.federation import Alone, Link, Participant
 from privbo_plugins.plots import FederationHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.reports import federation_report
+from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -45,6 +47,17 @@ _ANOTHER_SPACE = (
     "The parameters that all trials of this study have in common have changed, so the agent has "
     "left the federation, which tunes others, and goes on alone."
 )
+
+
+@settings(eq=False)
+class _Settings(SpaceSettings):
+    """Keywords of :class:`DPFTSDESampler`."""
+
+    link: Link = setting(
+        "The way to the server: ``server.connect(agent)`` in its process, or "
+        "``connect(invitation)`` in another.",
+        kw_only=False,
+    )
 
 
 class DPFTSDESampler(BaseSampler):
@@ -62,11 +75,7 @@ class DPFTSDESampler(BaseSampler):
     Source: Dai, Low and Jaillet, *Differentially Private Federated Bayesian Optimization with
     Distributed Exploration*, Algorithm 2.
 
-    Args:
-        link: The way to the server: ``server.connect(agent)`` in its process, or
-            ``connect(invitation)`` in another.
-        search_space: Optuna distributions by name, if known beforehand; all agents have the same.
-        seed: Drives points and draws, never noise.
+    {settings}
 
     Raises:
         ValueError: If ``search_space`` holds nothing that varies.
@@ -84,20 +93,15 @@ class DPFTSDESampler(BaseSampler):
         2
     """
 
-    def __init__(
-        self,
-        link: Link,
-        *,
-        search_space: Mapping[str, BaseDistribution] | None = None,
-        seed: int | None = None,
-    ) -> None:
-        self.link = link
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        self.link, search_space, seed = given.link, given.search_space, given.seed
         self._search_space = None if search_space is None else dict(search_space)
         if self._search_space is not None:
             space = to_space(self._search_space)
             if space is None:
                 raise ValueError("search_space must hold at least one parameter that varies.")
-            link.join(space.to_dict())  # what does not fit is refused here, not in a trial
+            self.link.join(space.to_dict())
         self._seed = secrets.randbits(32) if seed is None else int(seed)
         self._independent = RandomSampler(seed=seed)
         self.quiet = False
@@ -272,8 +276,11 @@ class DPFTSDESampler(BaseSampler):
             show_guarantee(whole(study), guarantee)
         return guarantee
 
-    def history(self) -> FederationHistory:
+    def history(self, study: Study | None = None) -> FederationHistory:
         """What the server has broadcast; nothing of this agent's own trials.
+
+        Args:
+            study: Not needed: what is broadcast is the same for all agents.
 
         Raises:
             FederationError: If the server cannot be reached.

@@ -33,17 +33,19 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._rewards import RewardSampler, _no_trial
+from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
 from optuna_samplers._transcript import StudyState
-from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
+from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS
 from privbo_plugins.algorithms.duets.algorithm import Slot
 from privbo_plugins.algorithms.duets.coins import SECRET
+from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.plots import plot_active_set, plot_communication
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
-from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.local import OptionalRewardPrivacy
+from privbo_plugins.settings import Published, named, setting, settings, takes
 from privbo_plugins.spaces import Space
 
 CLAIM_ATTR = "privbo:claim"
@@ -76,7 +78,18 @@ _LOOKS = 5
 """Times that a claim is looked at again until a later trial has given way."""
 
 
-class DUETSSampler(RewardSampler):
+@settings(eq=False)
+class _Settings(RewardRunSettings, OptionalRewardPrivacy, DUETSSettings):
+    """Keywords of :class:`DUETSSampler`."""
+
+    seed: int | None = setting(
+        "Number behind all coins, >= 0, never noise; None derives it from the study's name, "
+        "so that all processes toss the same.",
+        default=None,
+    )
+
+
+class DUETSSampler(Published, RewardSampler):
     """Distributed tuning: N agents share one objective and send few numbers.
 
     One study serves all agents: its parallel workers (threads, or processes on one storage) take
@@ -100,47 +113,7 @@ class DUETSSampler(RewardSampler):
     A trial's ``privbo:agent`` is known from its first suggestion on, so ``user_id`` cannot read
     it before the objective runs.
 
-    Args:
-        n_agents: N, number of agents, >= 1: about as many as there are workers.
-        epsilon: Privacy parameter of one reward, > 0; ``math.inf`` leaves rewards as they are.
-        bound: Rewards are clipped to [-bound, bound].
-        reward_range: Or to (low, high). At most one of the two, from public knowledge; a finite
-            epsilon needs one.
-        mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        n_trials: Number of trials that you expect, of all agents together; the last epoch then
-            plays the most promising points. None if it is not known.
-        first_epoch: Draws of one agent in the first epoch, >= 1.
-        epochs: "doubling", or "paper" for lengths that need ``n_trials``.
-        trimming: "pointwise", or "paper" for the rule as published.
-        inducing: "spanning", or "sampled" as published.
-        coins: "shared" if all agents can replay each other's draws, or "private" as published:
-            then more numbers are counted as sent. The workers of a study hide nothing from each
-            other: each of them knows the seed, which is in the study.
-        draws: "stratified" spreads the draws of an epoch over cells of equal size, or
-            "independent" as published.
-        final: What the last epoch plays: "top" the most promising points, each once, "best" the
-            most promising one, or "uniform" as every other.
-        fit: Whether signal and noise are estimated from the rewards.
-        p0: Oversampling of "sampled", > 0.
-        beta: Width of the confidence intervals in posterior standard deviations; None for the
-            theorem's.
-        beta_scale: Multiplies the width: smaller trims sooner.
-        constants: "order", or "theorem" for the width as proven.
-        failure: Failure probability of the theorem.
-        B: Bound on the norm of f, in signal standard deviations.
-        lam: Noise variance over signal variance, where they are not fitted.
-        kernel: "rbf" or "matern52", on the unit cube.
-        lengthscale: In units of the unit cube; None for 0.2 sqrt(D).
-        discretisation: Number of points that the space is looked at in, >= 16.
-        search_space: Optuna distributions by name, if known beforehand.
-        user_budget: The most epsilon that one user may pay in all; needs
-            ``private(objective, user_id=...)``.
-        seed: Number behind all coins, >= 0, never noise; None derives it from the study's name,
-            so that all processes toss the same.
-        vault: Where users' plays are counted: None for what this sampler
-            wraps alone, or a database URL.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
@@ -148,7 +121,7 @@ class DUETSSampler(RewardSampler):
     Example:
         >>> import optuna
         >>> optuna.logging.set_verbosity(optuna.logging.ERROR)
-        >>> sampler = DUETSSampler(2, epsilon=1.0, reward_range=(0, 1), n_trials=12, seed=0)
+        >>> sampler = DUETSSampler(2, epsilon=1.0, value_range=(0, 1), n_trials=12, seed=0)
         >>> study = optuna.create_study(direction="maximize", sampler=sampler)
         >>> reward = lambda trial: 1 - abs(trial.suggest_float("x", 0, 1) - 0.5)
         >>> study.optimize(sampler.private(reward), n_trials=12)
@@ -158,86 +131,19 @@ class DUETSSampler(RewardSampler):
         (0, 1)
     """
 
-    def __init__(
-        self,
-        n_agents: int = 8,
-        *,
-        epsilon: float = math.inf,
-        bound: float | None = None,
-        reward_range: tuple[float, float] | None = None,
-        mechanism: str = DEFAULT_MECHANISM,
-        delta: float | None = None,
-        n_trials: int | None = None,
-        first_epoch: int = 2,
-        epochs: str = "doubling",
-        trimming: str = "pointwise",
-        inducing: str = "spanning",
-        coins: str = "shared",
-        draws: str = "stratified",
-        final: str = "top",
-        fit: bool = True,
-        p0: float = 10.0,
-        beta: float | None = None,
-        beta_scale: float = 1.0,
-        constants: str = "order",
-        failure: float = 0.1,
-        B: float = 1.0,
-        lam: float = 0.04,
-        kernel: str = "rbf",
-        lengthscale: float | None = None,
-        discretisation: int = 2048,
-        search_space: Mapping[str, BaseDistribution] | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
-        if epochs == "paper" and n_trials is None:
-            raise ValueError(
-                'epochs="paper" needs the number of trials, got None: give n_trials=.'
-            )
-        made, scale = reward_privacy(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-        )
-        config = DUETSConfig(
-            **scale,
-            n_agents=n_agents,
-            horizon=_horizon(n_trials, n_agents),
-            first_epoch=first_epoch,
-            epochs=epochs,
-            trimming=trimming,
-            inducing=inducing,
-            coins=coins,
-            draws=draws,
-            final=final,
-            fit=fit,
-            p0=p0,
-            beta=beta,
-            beta_scale=beta_scale,
-            constants=constants,
-            delta=failure,
-            B=B,
-            lam=lam,
-            kernel=kernel,
-            lengthscale=lengthscale,
-            discretisation=discretisation,
-        )
-        if seed is not None:
-            _check_whole("seed", seed, 0)
-        self._duets, self._key = config, seed
-        declared = to_space(search_space) if search_space else None
+    _PUBLISHED = PUBLISHED
+
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        mechanism, scale = given.made()
+        config = given.config(**scale)
+        if given.seed is not None:
+            _check_whole("seed", given.seed, 0)
+        self._duets, self._key = config, given.seed
+        declared = to_space(given.search_space) if given.search_space else None
         described = None if declared is None else declared.to_dict()
         self._settings = _digest([config.to_dict(), described])
-        super().__init__(
-            DUETS,
-            config,
-            made,
-            search_space=search_space,
-            user_budget=user_budget,
-            seed=seed,
-            vault=vault,
-            noise=noise,
-        )
+        super().__init__(DUETS, config, mechanism, **named(given, RewardRunSettings))
 
     # What people look at ---------------------------------------------------------------------
 
@@ -696,15 +602,6 @@ def _first_params(
 
 def _of_draw(trials: Iterable[FrozenTrial], slot: Slot) -> Iterable[FrozenTrial]:
     return (trial for trial in trials if _read_slot(trial, DRAW_ATTR) == slot)
-
-
-def _horizon(n_trials: int | None, n_agents: int) -> int | None:
-    """Plays of one agent, T."""
-    if n_trials is None:
-        return None
-    _check_whole("n_trials", n_trials, 1)
-    _check_whole("n_agents", n_agents, 1)
-    return -(-int(n_trials) // int(n_agents))
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:

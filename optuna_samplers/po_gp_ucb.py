@@ -28,15 +28,16 @@ from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
-    RowsConfig,
     row_space,
     rows_config,
 )
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.plots import RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
+from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
 
 if TYPE_CHECKING:
@@ -58,7 +59,24 @@ _TURNS = 8
 """How often a worker takes another row because a second one took the same at the same moment."""
 
 
-class POGPUCBSampler(TranscriptSampler):
+@settings(eq=False)
+class _Settings(RowsSettings):
+    """Keywords of :class:`POGPUCBSampler`."""
+
+    Z: ReleasedTable | ArrayLike | str | Path = setting(
+        "What the curator released, n rows: a "
+        ":class:`~privbo_plugins.algorithms.po_gp_ucb.ReleasedTable`, the path of its file "
+        "(``.npz`` or ``.parquet``), or a bare matrix of shape (n, r), of which nothing is "
+        "claimed.",
+        kw_only=False,
+    )
+    seed: int | None = setting(
+        "Drives start-up rows, ties and other parameters, never noise.",
+        default=None,
+    )
+
+
+class POGPUCBSampler(Published, TranscriptSampler):
     """GP-UCB over the rows of a table that a curator has released.
 
     The objective suggests one parameter that matters, the number of a row:
@@ -71,28 +89,7 @@ class POGPUCBSampler(TranscriptSampler):
     Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, ICML 2020,
     section 2; with a kernel that knows the noise in the rows.
 
-    Args:
-        Z: The curator's :class:`~privbo_plugins.algorithms.po_gp_ucb.ReleasedTable`, the path of
-            its file (.npz or .parquet), or a bare matrix, shape (n, r), of which nothing is
-            claimed.
-        noise_sd: Standard deviation of the noise in a bare matrix, in its units, >= 0; None for
-            0. A released table's certificate knows it.
-        parameter: Name of the integer parameter that numbers the rows from 0 to n - 1.
-        correction: How noise in the rows is taken into account: "posterior" (rows have the mean
-            and variance that the table shows), "kernel" (nothing is assumed of them) or "none".
-        lengthscale: l, in the table's units, > 0; None fits it to the answers.
-        signal_variance: Variance of the outcome's mean f, in squared outcome units, > 0; None
-            fits it.
-        noise_variance: Variance of an answer's own noise, in squared outcome units, > 0; None
-            fits it.
-        answer_variance: Known variance that the curator's randomising adds to an answer, in
-            squared outcome units, >= 0; None for what the certificate says, or 0.
-        mean: Prior mean of f, in outcome units; None takes the mean of the answers.
-        delta: Failure probability of the confidence intervals, in (0, 1); no privacy parameter.
-        beta_scale: Multiplies their width, > 0: smaller exploits sooner.
-        n_startup: Rows drawn at random before the model is asked, >= 1.
-        repeats: Whether a row may be asked again.
-        seed: Drives start-up rows, ties and other parameters, never noise.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range, for ``noise_sd`` beside a certificate,
@@ -118,44 +115,16 @@ class POGPUCBSampler(TranscriptSampler):
         ['row']
     """
 
-    def __init__(
-        self,
-        Z: ReleasedTable | ArrayLike | str | Path,
-        *,
-        noise_sd: float | None = None,
-        parameter: str = "row",
-        correction: str = RowsConfig.correction,
-        lengthscale: float | None = None,
-        signal_variance: float | None = None,
-        noise_variance: float | None = None,
-        answer_variance: float | None = None,
-        mean: float | None = None,
-        delta: float = RowsConfig.delta,
-        beta_scale: float = RowsConfig.beta_scale,
-        n_startup: int = RowsConfig.n_startup,
-        repeats: bool = RowsConfig.repeats,
-        seed: int | None = None,
-    ) -> None:
-        if not isinstance(parameter, str) or not parameter:
-            raise ValueError(f"parameter must be a name, got {parameter!r}.")
-        self._parameter, self._noise_sd = parameter, noise_sd
-        self._settings: dict[str, Any] = {
-            "correction": correction,
-            "lengthscale": lengthscale,
-            "signal_variance": signal_variance,
-            "noise_variance": noise_variance,
-            "answer_variance": answer_variance,
-            "mean": mean,
-            "delta": delta,
-            "beta_scale": beta_scale,
-            "n_startup": n_startup,
-            "repeats": repeats,
-        }
-        self._source = Path(Z).absolute() if isinstance(Z, str | Path) else Z
+    _PUBLISHED = PUBLISHED
+
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        self._parameter, self._settings = given.parameter, given.of_the_model()
+        self._source = Path(given.Z).absolute() if isinstance(given.Z, str | Path) else given.Z
         self._digest: str | None = None
         self._claim: OutsourcedGuarantee | None = None
         self._load()
-        super().__init__(seed=seed)
+        super().__init__(seed=given.seed)
 
     def _load(self) -> None:
         """Makes the settings, from the file again if there is one."""
@@ -169,7 +138,7 @@ class POGPUCBSampler(TranscriptSampler):
                 f"{self._source} holds another table than when this sampler was made, so the rows "
                 "of a study may be other people's. Make a new sampler, and a new study."
             )
-        self._config = rows_config(table, self._noise_sd, **self._settings)
+        self._config = rows_config(table, **self._settings)
         self._digest, self._certificate = found, certificate
         self._space = row_space(self._config.n, self._parameter)
         self._distribution = IntDistribution(0, self._config.n - 1)
@@ -183,6 +152,8 @@ class POGPUCBSampler(TranscriptSampler):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        older = {"noise_sd": self.__dict__.pop("_noise_sd")} if "_noise_sd" in state else {}
+        self._settings = settled(self._settings) | older
         self._load()
 
     # Optuna's hooks ---------------------------------------------------------------------------

@@ -8,13 +8,13 @@ from privbo_plugins.lazy import on_first_use
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
-    from raytune_searchers._answers import answering
     from raytune_searchers._base import PrivateSearch
     from raytune_searchers._local import ldp_trainable
     from raytune_searchers._trainable import report_public
     from raytune_searchers.dp_fts_de import DPFTSDESearch, agent_trials
     from raytune_searchers.dp_gibo import DPGIBOSearch
     from raytune_searchers.duets import DUETSSearch
+    from raytune_searchers.hosts.curator import answering
     from raytune_searchers.ldp_gp_ucb import (
         LDPATAGPUCBSearch,
         LDPGPUCBSearch,
@@ -28,7 +28,7 @@ else:
         {
             "raytune_searchers._base": ["PrivateSearch"],
             "privbo_plugins.algorithms.dp_fts_de.config": ["FederationConfig"],
-            "raytune_searchers._answers": ["answering"],
+            "raytune_searchers.hosts.curator": ["answering"],
             "raytune_searchers._local": ["ldp_trainable"],
             "raytune_searchers._trainable": ["report_public"],
             "raytune_searchers.dp_fts_de": ["DPFTSDESearch", "agent_trials"],

@@ -50,11 +50,11 @@ def checked_run(run: Any, handle: str | None) -> str:
     if run is None:
         return uuid.uuid4().hex
     if not isinstance(run, str) or not run or len(run) > 200:
-        raise ValueError("run must be a name of 1 to 200 characters.")
+        raise ValueError("run_name must be a name of 1 to 200 characters.")
     if handle is None:
         raise ValueError(
-            "run= names a run in a database, where a later search finds it again; this vault is "
-            "in memory. Give vault='sqlite:///private.db' too, or no run=."
+            "run_name= names a run in a database, where a later search finds it again; this vault "
+            "is in memory. Give vault='sqlite:///private.db' too, or no run_name=."
         )
     return run
 

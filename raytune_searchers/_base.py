@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -19,15 +19,16 @@ from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import records_report
+from privbo_plugins.settings import FormerProperty, named, setting, settings, takes
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
-from raytune_searchers._host import RunSettings, VaultHost
-from raytune_searchers._lifecycle import OnTune
-from raytune_searchers._search import HostedSearch
+from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import OnTune
+from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
+from raytune_searchers.hosts.losses import RunSettings, VaultHost
 
 Array = NDArray[np.float64]
 
@@ -61,24 +62,34 @@ class TunePlan(OnTune, _AsPlanned):
     """An algorithm's plan that also says how to run it on Ray Tune."""
 
 
+@settings(eq=False)
+class PrivateRunSettings(SearchSettings):
+    """What a searcher has that tunes on per-record losses."""
+
+    fill_idle: bool = setting(
+        "While a batch is out, have idle workers evaluate further points for the same step "
+        "instead of waiting. Costs trials beyond the plan, and no privacy.",
+        default=False,
+    )
+
+
+@settings(eq=False)
+class PrivateSearchSettings(PrivateRunSettings):
+    """Keywords of :class:`PrivateSearch`."""
+
+    config: CentralConfig = setting(
+        "Settings of the algorithm, which say what algorithm it is.",
+        kw_only=False,
+    )
+
+
 class PrivateSearch(HostedSearch):
     """Base of the searchers that tune on per-record values under central privacy.
 
     It runs any algorithm of that kind in the registry: ``PrivateSearch(config)`` is a searcher.
     Trials and the vault's host run in other processes, which must be able to import it.
 
-    Args:
-        config: Settings of the algorithm, which say what algorithm it is.
-        metric: Under which name trials report; None takes ``TuneConfig``'s.
-        mode: "min" or "max"; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; None for no limit.
-        fill_idle: Hand out points beyond a batch instead of waiting for it.
-        seed: Drives candidates, never noise.
-        vault: None for the memory of an actor, or a database URL.
-        run: Name of the run in the vault.
-        noise: Test injection only; a run with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For an argument outside its range, a vault URL with a password, or settings of
@@ -93,34 +104,11 @@ class PrivateSearch(HostedSearch):
         "returns one value per validation record."
     )
 
-    def __init__(
-        self,
-        config: CentralConfig,
-        *,
-        metric: str | None = None,
-        mode: str | None = None,
-        search_space: Mapping[str, Any] | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        fill_idle: bool = False,
-        seed: int | None = None,
-        vault: str | None = None,
-        run: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
-        entry_of(config)  # raises before a vault is opened
-        super().__init__(
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            seed=seed,
-            vault=vault,
-            run=run,
-            noise=noise,
-        )
-        self._config, self._fill_idle = config, bool(fill_idle)
+    @takes(PrivateSearchSettings)
+    def __init__(self, given: PrivateSearchSettings) -> None:
+        entry_of(given.config)  # raises before a vault is opened
+        super().__init__(**named(given, SearchSettings))
+        self._config, self._fill_idle = given.config, bool(given.fill_idle)
         self._num_samples = -1
 
     # Tune's hooks ---------------------------------------------------------------------------
@@ -289,9 +277,9 @@ class PrivateSearch(HostedSearch):
         return self._checked_report(results)["guarantee"]  # type: ignore[no-any-return]
 
     @property
-    def finished(self) -> bool:
-        """Whether the plan is used up."""
-        return bool(self._report()["finished"])
+    def finished(self) -> FormerProperty[bool]:
+        """``finished()``: whether the plan is used up."""
+        return FormerProperty(bool(self._report()["finished"]), "finished")
 
     def history(self) -> History:
         """What the run has published, for :mod:`privbo_plugins.plots`."""

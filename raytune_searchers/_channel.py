@@ -271,7 +271,7 @@ LOSSES = Gone(
         "vault in memory ends with its driver; then nothing more can be released), or the "
         "trainable was made by another search than the one that suggests: after a restore, take "
         "search = DPGIBOSearch.from_experiment(path) and search.private(trainable), or give both "
-        "searches the same vault= and run=."
+        "searches the same vault= and run_name=."
     ),
 )
 """What is said of a vault with losses."""

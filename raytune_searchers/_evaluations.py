@@ -51,7 +51,7 @@ PLAYS = Gone(
         "ends with its driver; then nothing more can be released), or it was never begun: make "
         "the trainable in the driver, with ldp_trainable or with the private method of the very "
         "search that suggests; after a restore, take search = type(search).from_experiment(path) "
-        "and search.private(trainable), or give both the same vault= and run=."
+        "and search.private(trainable), or give both the same vault= and run_name=."
     ),
 )
 """What is said of a ledger of users."""
@@ -129,7 +129,7 @@ class Plays:
         if settings.mechanism != self.mechanism:
             raise VaultError(
                 "This private trainable was made with another mechanism, epsilon or range than "
-                "the run that it found under its name. Give it another run= name."
+                "the run that it found under its name. Give it another run_name=."
             )
         release = functools.partial(_release, channel, admitted, trial, user)
         turn = Publication(

@@ -22,10 +22,10 @@ import ray
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
+from privbo_plugins.privacy.local import RewardPrivacy, make_mechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
-from raytune_searchers._actor import actor_name, anchor, connect, furthest, in_worker
+from privbo_plugins.settings import called_with, named, setting, settings
 from raytune_searchers._arguments import (
     check_target,
     checked_handle,
@@ -36,8 +36,9 @@ from raytune_searchers._arguments import (
 from raytune_searchers._audit import complaints, flat, stored_record
 from raytune_searchers._channel import Channel
 from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
-from raytune_searchers._ledger import LedgerHost
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.base import actor_name, anchor, connect, furthest, in_worker
+from raytune_searchers.hosts.rewards import LedgerHost
 
 _NOT_COMPARED = (
     "what the trainable reported was not compared with the ledger: give the results to guarantee"
@@ -141,22 +142,50 @@ class Ledger:
         return list(self._connect().call("ledger"))
 
 
-def ldp_trainable(
-    trainable: Trainable,
-    *,
-    epsilon: float,
-    bound: float | None = None,
-    reward_range: tuple[float, float] | None = None,
-    mechanism: str = DEFAULT_MECHANISM,
-    delta: float | None = None,
-    metric: str = "reward",
-    mode: str = "max",
-    user_id: UserOf | None = None,
-    user_budget: float | None = None,
-    vault: str | None = None,
-    run: str | None = None,
-    noise: NoiseSource | None = None,
-) -> Any:
+@settings(eq=False)
+class _Settings(RewardPrivacy):
+    """Arguments of :func:`ldp_trainable`."""
+
+    trainable: Trainable = setting(
+        "From a config to one number, the reward (or cost) of one user. NaN and infinity "
+        "count as the end of the range that ``mode`` does not want. It may take further "
+        "arguments by ``tune.with_parameters``.",
+        kw_only=False,
+    )
+    epsilon: float = setting("Privacy parameter of one reward, > 0 and finite.")
+    metric: str = setting("Under which name the release is reported.", default="reward")
+    mode: str = setting('"max" for rewards, "min" for costs.', default="max")
+    user_id: UserOf | None = setting(
+        "Whose reward a trial is: a string, bytes or integer, or a function from the config "
+        "to one. A user who is asked k times pays k times. None: every trial asks another "
+        "user.",
+        default=None,
+    )
+    user_budget: float | None = setting(
+        "The most epsilon that one user may pay in all runs of the vault; needs "
+        "``user_id``. A play beyond it is refused before the trainable runs.",
+        default=None,
+    )
+    vault: str | None = setting(
+        "Where users' plays are counted (never a raw reward goes there): None for the "
+        "memory of an actor, which ends with the driver, or a database URL, or "
+        "``env:NAME``.",
+        default=None,
+    )
+    run_name: str | None = setting(
+        "Name of the run in the database; None makes one. Needed to go on with a ledger "
+        "after ``Tuner.restore``.",
+        default=None,
+        was="run",
+    )
+    noise: NoiseSource | None = setting(
+        "For tests only; what was released with it is reported as unprotected.",
+        default=None,
+    )
+
+
+@called_with(_Settings)
+def ldp_trainable(given: _Settings) -> Any:
     """Makes every trial of any searcher locally private: each trial is one user's reward.
 
     The reward is clipped and privatised in the worker that evaluates it, before Tune sees it: run
@@ -167,28 +196,7 @@ def ldp_trainable(
     Call it in the driver: the ledger of the users' plays is begun there, at once if Ray is
     running, else when Tune first pickles the trainable. Ray's own workers never begin one.
 
-    Args:
-        trainable: From a config to one number, the reward (or cost) of one user. NaN and infinity
-            count as the end of the range that ``mode`` does not want. It may take further
-            arguments by ``tune.with_parameters``.
-        epsilon: Privacy parameter of one reward, > 0 and finite.
-        bound: Rewards are clipped to [-bound, bound] (the paper's B + R).
-        reward_range: Or to (low, high), which is less noise for the same epsilon where rewards
-            have one sign. Exactly one of the two, from public knowledge.
-        mechanism: "laplace" (the paper's CTL), "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        metric: Under which name the release is reported.
-        mode: "max" for rewards, "min" for costs.
-        user_id: Whose reward a trial is: a string, bytes or integer, or a function from the
-            config to one. A user who is asked k times pays k times. None: every trial asks
-            another user.
-        user_budget: The most epsilon that one user may pay in all runs of the vault; needs
-            ``user_id``. A play beyond it is refused before the trainable runs.
-        vault: Where users' plays are counted (never a raw reward goes there): None for the memory
-            of an actor, which ends with the driver, or a database URL, or ``env:NAME``.
-        run: Name of the run in the database; None makes one. Needed to go on with a ledger after
-            ``Tuner.restore``.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Returns:
         A trainable for ``tune.Tuner``, with the attribute ``mechanism`` and the method
@@ -200,30 +208,28 @@ def ldp_trainable(
 
     Example:
         >>> private = ldp_trainable(
-        ...     lambda config: 1 - abs(config["x"] - 0.5), epsilon=1.0, reward_range=(0, 1)
+        ...     lambda config: 1 - abs(config["x"] - 0.5), epsilon=1.0, value_range=(0, 1)
         ... )
         >>> private.mechanism.epsilon
         1.0
         >>> # results = tune.Tuner(private, param_space={"x": tune.uniform(0, 1)}).fit()
         >>> # print(private.guarantee(results))
     """
-    made = make_mechanism(
-        epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-    )
-    if metric is None or mode is None:
+    mechanism = make_mechanism(given.epsilon, **named(given, RewardPrivacy, but=("epsilon",)))
+    if given.metric is None or given.mode is None:
         raise ValueError("ldp_trainable needs a metric and a mode of its own.")
-    check_target("ldp_trainable", metric, mode)
-    check_user_budget(made, user_budget)
-    handle = checked_handle(vault)
-    settings = LedgerSettings(
-        checked_run(run, handle),
-        made,
-        user_budget,
-        metric,
-        mode == "max",
+    check_target("ldp_trainable", given.metric, given.mode)
+    check_user_budget(mechanism, given.user_budget)
+    handle = checked_handle(given.vault)
+    settled = LedgerSettings(
+        checked_run(given.run_name, handle),
+        mechanism,
+        given.user_budget,
+        given.metric,
+        given.mode == "max",
         None if handle is None else identify(handle),
     )
-    name = actor_name(LedgerHost, settings.vault_id, settings.run)
-    private = wrap(trainable, name, made, user_id, user_budget)
-    private.guarantee = Ledger(settings, handle, noise).guarantee
+    name = actor_name(LedgerHost, settled.vault_id, settled.run)
+    private = wrap(given.trainable, name, mechanism, given.user_id, given.user_budget)
+    private.guarantee = Ledger(settled, handle, given.noise).guarantee
     return private

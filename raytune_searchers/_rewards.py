@@ -31,11 +31,11 @@ from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
 from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
-from raytune_searchers._ledger import LedgerHost
-from raytune_searchers._lifecycle import OnTune
-from raytune_searchers._search import HostedSearch
+from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import OnTune
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.rewards import LedgerHost
 
 Array = NDArray[np.float64]
 
@@ -100,7 +100,7 @@ class RewardSearch(HostedSearch):
         user_budget: float | None = None,
         seed: int | None = None,
         vault: str | None = None,
-        run: str | None = None,
+        run_name: str | None = None,
         noise: NoiseSource | None = None,
     ) -> None:
         if mechanism is not None:
@@ -113,7 +113,7 @@ class RewardSearch(HostedSearch):
             max_concurrent=max_concurrent,
             seed=secrets.randbits(32) if seed is None else int(seed),
             vault=vault,
-            run=run,
+            run_name=run_name,
             noise=noise,
         )
         self.mechanism = mechanism

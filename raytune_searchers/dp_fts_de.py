@@ -25,14 +25,12 @@ from privbo_plugins.plots import FederationHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
-from raytune_searchers._actor import Anchor, _found_actor, anchor
-from raytune_searchers._agents import AgentHost, AgentSettings, Standing
+from privbo_plugins.settings import setting, settings, takes
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
-from raytune_searchers._federation import ServerHost, ServerSettings, Status
-from raytune_searchers._lifecycle import FINISHED, HOPELESS, merged
-from raytune_searchers._search import HostedSearch
+from raytune_searchers._hosted import HostedSearch
+from raytune_searchers._search import FINISHED, HOPELESS, merged
 from raytune_searchers._shell import (
     AGENT,
     AGENTS,
@@ -45,6 +43,9 @@ from raytune_searchers._shell import (
 )
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
+from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
+from raytune_searchers.hosts.base import Anchor, _found_actor, anchor
+from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
 
 _ATTEMPTS = 3
 """Trials of one round of one agent, after which it counts as done without a value."""
@@ -119,6 +120,74 @@ class _AgentHost:
         return None
 
 
+@settings(eq=False)
+class _Settings:
+    """Keywords of :class:`DPFTSDESearch`."""
+
+    config: FederationConfig = setting(
+        "The federation's public settings. Agents run ``n_startup`` trials before their "
+        "first round.",
+        kw_only=False,
+    )
+    search_space: Mapping[str, Any] = setting("Tune domains, nested or not, and constants.")
+    mode: str = setting('"max" if large values are good, "min" if small ones are.', default="max")
+    n_trials: int = setting(
+        "Trials of each agent, more than ``config.n_startup``.",
+        default=40,
+        was="trials_per_agent",
+    )
+    agents: Sequence[str] | None = setting(
+        'Names of the agents, as many as ``config.n_agents``: letters, digits, "_", "-", '
+        '"."; None for their numbers from 0. They are public.',
+        default=None,
+    )
+    hosts: int | str = setting(
+        'Number of processes that agents share, so many trials run at once; or "agent" for '
+        "one each. Agents that share a host share a process and its memory: for owners who "
+        'do not trust each other, take "agent". Hosts run on the driver\'s machine; a trial '
+        "holds the CPU for them, and they are given no GPU.",
+        default=2,
+    )
+    deadline: float | None = setting(
+        "Seconds from the first vector of a round after which it closes without those that "
+        "have not sent; None waits for ever.",
+        default=60.0,
+    )
+    hold: bool = setting(
+        "Run rounds on the server's own clock, one every ``deadline`` seconds, whoever "
+        "sends. Tune hands out trials by who is behind, so who sends when stays public.",
+        default=False,
+    )
+    vault: str | None = setting(
+        "Where ledger and broadcasts are kept: None for the memory of the server's actor, "
+        "which ends with the driver, or ``sqlite:///server.db``, "
+        "``postgresql://user@host/db``, ``env:NAME``.",
+        default=None,
+    )
+    agent_vaults: str | None = setting(
+        "Where each agent's trials are kept: None for its host's memory, or a URL with "
+        "``{agent}`` in it, such as ``sqlite:////private/{agent}.db``, or ``env:NAME`` for "
+        "one. Agents whose host ends go on from there.",
+        default=None,
+    )
+    log_to: str | None = setting(
+        "What objectives print, log and raise: None drops it, or a path with ``{agent}``, "
+        'mode 0600; needs ``hosts="agent"``, because a process has one output. Ray\'s own '
+        "logs never get it.",
+        default=None,
+    )
+    seed: int | None = setting("Drives points and draws, never noise.", default=None)
+    run_name: str | None = setting(
+        "Name of the run in the databases; None makes one.",
+        default=None,
+        was="run",
+    )
+    noise: NoiseSource | None = setting(
+        "For tests only; a run with it is reported as unprotected.",
+        default=None,
+    )
+
+
 class DPFTSDESearch(HostedSearch):
     """A whole federation in one experiment: each agent tunes its own objective on its own data.
 
@@ -137,34 +206,7 @@ class DPFTSDESearch(HostedSearch):
     one. ``ResultGrid.get_best_result`` means nothing here: an agent learns its best configuration
     through ``finish`` of :meth:`private`, or reads :func:`agent_trials`.
 
-    Args:
-        config: The federation's public settings. Agents run ``n_startup`` trials before their
-            first round.
-        search_space: Tune domains, nested or not, and constants.
-        mode: "max" if large values are good, "min" if small ones are.
-        trials_per_agent: Trials of each agent, more than ``config.n_startup``.
-        agents: Names of the agents, as many as ``config.n_agents``: letters, digits, "_", "-",
-            "."; None for their numbers from 0. They are public.
-        hosts: Number of processes that agents share, so many trials run at once; or "agent" for
-            one each. Agents that share a host share a process and its memory: for owners who do
-            not trust each other, take "agent". Hosts run on the driver's machine; a trial holds
-            the CPU for them, and they are given no GPU.
-        deadline: Seconds from the first vector of a round after which it closes without those
-            that have not sent; None waits for ever.
-        hold: Run rounds on the server's own clock, one every ``deadline`` seconds, whoever sends.
-            Tune hands out trials by who is behind, so who sends when stays public.
-        vault: Where ledger and broadcasts are kept: None for the memory of the server's actor,
-            which ends with the driver, or ``sqlite:///server.db``, ``postgresql://user@host/db``,
-            ``env:NAME``.
-        agent_vaults: Where each agent's trials are kept: None for its host's memory, or a URL
-            with ``{agent}`` in it, such as ``sqlite:////private/{agent}.db``, or ``env:NAME`` for
-            one. Agents whose host ends go on from there.
-        log_to: What objectives print, log and raise: None drops it, or a path with ``{agent}``,
-            mode 0600; needs ``hosts="agent"``, because a process has one output. Ray's own logs
-            never get it.
-        seed: Drives points and draws, never noise.
-        run: Name of the run in the databases; None makes one.
-        noise: For tests only; a run with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
@@ -175,7 +217,7 @@ class DPFTSDESearch(HostedSearch):
         >>> search = DPFTSDESearch(
         ...     FederationConfig(n_agents=4, epsilon=4.0, n_rounds=3, n_startup=2),
         ...     search_space={"C": tune.loguniform(1e-4, 10)},
-        ...     trials_per_agent=5,
+        ...     n_trials=5,
         ... )
         >>> private = search.private(lambda agent, config: -abs(config["C"] - agent))
         >>> # tune.Tuner(
@@ -188,52 +230,32 @@ class DPFTSDESearch(HostedSearch):
     _PLAIN = _MORE
     _WRAP = _OUTSIDE
 
-    def __init__(
-        self,
-        config: FederationConfig,
-        *,
-        search_space: Mapping[str, Any],
-        mode: str = "max",
-        trials_per_agent: int = 40,
-        agents: Sequence[str] | None = None,
-        hosts: int | str = 2,
-        deadline: float | None = 60.0,
-        hold: bool = False,
-        vault: str | None = None,
-        agent_vaults: str | None = None,
-        log_to: str | None = None,
-        seed: int | None = None,
-        run: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
-        _check_rounds(config, trials_per_agent, deadline, hold)
-        self._config, self._trials = config, trials_per_agent
-        self._names = _checked_agents(agents, config.n_agents)
-        self._n_hosts = _checked_hosts(hosts, config.n_agents)
-        self._deadline, self._hold = deadline, hold
-        self._agent_vaults, self._log_to = checked_template(agent_vaults), log_to
-        if log_to is not None and ("{agent}" not in log_to or self._n_hosts < config.n_agents):
-            raise ValueError(
-                "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
-                "host share its output, and one would read what another's objective prints. Got "
-                f"log_to={log_to!r} with {self._n_hosts} hosts for {config.n_agents} agents."
-            )
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        config, run_name, seed = given.config, given.run_name, given.seed
+        _check_rounds(config, given.n_trials, given.deadline, given.hold)
+        self._config, self._trials = config, given.n_trials
+        self._names = _checked_agents(given.agents, config.n_agents)
+        self._n_hosts = _checked_hosts(given.hosts, config.n_agents)
+        self._deadline, self._hold = given.deadline, given.hold
+        self._agent_vaults = checked_template(given.agent_vaults)
+        self._log_to = _checked_log(given.log_to, self._n_hosts, config.n_agents)
         self._attempts: dict[tuple[int, int], int] = {}
         self._out: set[int] = set()
         super().__init__(
             metric=RELEASED,
-            mode=mode,
-            search_space=search_space,
+            mode=given.mode,
+            search_space=given.search_space,
             points_to_evaluate=None,
             max_concurrent=None,
             seed=secrets.randbits(32) if seed is None else int(seed),
-            vault=vault,
-            run=None if vault is None else run,
-            noise=noise,
+            vault=given.vault,
+            run_name=None if given.vault is None else run_name,
+            noise=given.noise,
         )
-        if run is not None and self._handle is None:
-            self._run = checked_run(run, self._agent_vaults)
-            self._attach(may_begin=True, noise=noise)
+        if run_name is not None and self._handle is None:
+            self._run = checked_run(run_name, self._agent_vaults)
+            self._attach(may_begin=True, noise=given.noise)
 
     # State ----------------------------------------------------------------------------------
 
@@ -679,7 +701,7 @@ def agent_trials(
     if space is None:
         raise ValueError("search_space must hold at least one parameter that varies.")
     url = agent_url(str(checked_template(agent_vaults)), agent)
-    history = AgentHistory(str(agent), space.public, vault=url, run=run, create=False)
+    history = AgentHistory(str(agent), space.public, vault=url, run_name=run, create=False)
     X, values = history.read()
     constants = dict(search_space)
     return [
@@ -749,10 +771,20 @@ def _check_rounds(
     whole = isinstance(trials, int) and not isinstance(trials, bool)
     if not whole or trials <= config.n_startup:
         raise ValueError(
-            f"trials_per_agent must be a whole number above n_startup={config.n_startup}, the "
+            f"n_trials must be a whole number above n_startup={config.n_startup}, the "
             f"trials before an agent's first round, got {trials!r}."
         )
     if deadline is not None and not deadline > 0:
         raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
     if hold and deadline is None:
         raise ValueError("hold=True closes rounds at their deadline: give deadline=.")
+
+
+def _checked_log(log_to: str | None, n_hosts: int, n_agents: int) -> str | None:
+    if log_to is not None and ("{agent}" not in log_to or n_hosts < n_agents):
+        raise ValueError(
+            "log_to= needs a path with {agent} in it, and hosts='agent': agents that share a "
+            "host share its output, and one would read what another's objective prints. Got "
+            f"log_to={log_to!r} with {n_hosts} hosts for {n_agents} agents."
+        )
+    return log_to

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from numbers import Real
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
+from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS
 from privbo_plugins.algorithms.duets.algorithm import Epoch
+from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
-from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.local import OptionalRewardPrivacy
+from privbo_plugins.settings import FormerProperty, Published, named, setting, settings, takes
 from raytune_searchers._channel import TrialRecord
 from raytune_searchers._rewards import RewardSearch
+from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
@@ -28,7 +28,24 @@ TAG = "duets"
 _TAGGED = frozenset(f"config/{TAG}/{name}" for name in ("agent", "epoch", "active_share", "reals"))
 
 
-class DUETSSearch(RewardSearch):
+@settings(eq=False)
+class _Settings(RewardSearchSettings, OptionalRewardPrivacy, DUETSSettings):
+    """Keywords of :class:`DUETSSearch`."""
+
+    tags: bool = setting(
+        "Adds an entry ``duets`` to every trial's config, which Tune's tables and "
+        "dashboards show: ``active_share`` (of the space that is left), ``reals`` (numbers "
+        "sent so far, an agent), and of a draw its ``agent`` and ``epoch``. The trainable "
+        "gets it too, so leave it off for one that passes its whole config on.",
+        default=False,
+    )
+    seed: int | None = setting(
+        "The number behind all coins, an integer >= 0; never drives noise.",
+        default=None,
+    )
+
+
+class DUETSSearch(Published, RewardSearch):
     """Many workers that share one objective and send each other little.
 
     N agents explore by epochs: each plays points that its coin draws uniformly from what is left
@@ -48,58 +65,7 @@ class DUETSSearch(RewardSearch):
     With a finite ``epsilon`` every reward is privatised in the worker that evaluates it: wrap the
     trainable with ``search.private``.
 
-    Args:
-        n_agents: N, number of agents. Trials at the same time may be fewer or more.
-        epsilon: Privacy parameter of one reward, > 0; ``math.inf`` leaves rewards as they are.
-        bound: Rewards are clipped to [-bound, bound]; optional without privacy.
-        reward_range: Or to (low, high). At most one of the two, from public knowledge.
-        mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        n_trials: How many trials you plan, for the epochs' lengths; an agent plays
-            T = ceil(n_trials / n_agents) of them. None if that is open: then no epoch is the
-            last. It does not end the search: give ``num_samples`` to the Tuner.
-        first_epoch: Plays of an agent in the first epoch.
-        epochs: "doubling", or "paper" for T_j = floor(sqrt(T T_{j-1})), which needs ``n_trials``.
-        trimming: "pointwise" drops points whose upper bound is below the best lower bound;
-            "paper" takes the largest deviation for every point.
-        inducing: "spanning" takes played points until they span the others; "sampled" draws
-            them by coin, as published.
-        coins: "shared": every party can replay them; "private": the server and the agent can, and
-            more numbers are counted as sent. The search plays all parties, and knows every coin.
-        draws: "stratified" spreads the draws of an epoch over cells of equal size, or
-            "independent" as published.
-        final: What the last epoch plays: "top" the most promising points, "best" the most
-            promising one, or "uniform" as every other.
-        fit: Whether the sizes of signal and noise are estimated from the rewards.
-        p0: Oversampling of "sampled", > 0.
-        beta: Width of the confidence intervals, in standard deviations; None for the theorem's.
-        beta_scale: Multiplies it: smaller drops more, sooner.
-        constants: "order", or "theorem" for the width as proven.
-        failure: Failure probability of the theorem, in (0, 1).
-        B: Bound on the norm of the objective, in units of its standard deviation.
-        lam: Noise variance over signal variance, where ``fit`` is off.
-        kernel: "rbf" or "matern52", on the unit cube.
-        lengthscale: In units of the unit cube; None for 0.2 sqrt(D).
-        discretisation: Number of points that stand for the space, >= 16.
-        tags: Adds an entry ``duets`` to every trial's config, which Tune's tables and dashboards
-            show: ``active_share`` (of the space that is left), ``reals`` (numbers sent so far, an
-            agent), and of a draw its ``agent`` and ``epoch``. The trainable gets it too, so leave
-            it off for one that passes its whole config on.
-        metric: Under which name trials report; None takes ``TuneConfig``'s.
-        mode: "max" for rewards, "min" for costs; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first, beside the agents' draws.
-        max_concurrent: The most trials that may be out at once; ``max_concurrent_trials`` of
-            ``TuneConfig`` and ``ConcurrencyLimiter`` set it too.
-        user_budget: The most epsilon that one user may pay in all; needs
-            ``private(trainable, user_id=...)``.
-        seed: The number behind all coins, an integer >= 0; never drives noise.
-        vault: Where users' plays are counted: None for the memory of an actor on the driver's
-            machine, which ends with the driver; ``sqlite:///private.db`` (a file on the driver's
-            machine), ``postgresql://user@host/db`` or ``env:NAME`` survive it.
-        run: Name of the run in the vault; None makes one. A search with the name of an earlier
-            run goes on with its ledger.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
@@ -118,101 +84,20 @@ class DUETSSearch(RewardSearch):
         >>> # search.recommend(), search.summary()["active_share"]
     """
 
-    def __init__(
-        self,
-        n_agents: int = DUETSConfig.n_agents,
-        *,
-        epsilon: float = math.inf,
-        bound: float | None = None,
-        reward_range: tuple[float, float] | None = None,
-        mechanism: str = DEFAULT_MECHANISM,
-        delta: float | None = None,
-        n_trials: int | None = None,
-        first_epoch: int = DUETSConfig.first_epoch,
-        epochs: str = DUETSConfig.epochs,
-        trimming: str = DUETSConfig.trimming,
-        inducing: str = DUETSConfig.inducing,
-        coins: str = DUETSConfig.coins,
-        draws: str = DUETSConfig.draws,
-        final: str = DUETSConfig.final,
-        fit: bool = DUETSConfig.fit,
-        p0: float = DUETSConfig.p0,
-        beta: float | None = DUETSConfig.beta,
-        beta_scale: float = DUETSConfig.beta_scale,
-        constants: str = DUETSConfig.constants,
-        failure: float = DUETSConfig.delta,
-        B: float = DUETSConfig.B,
-        lam: float = DUETSConfig.lam,
-        kernel: str = DUETSConfig.kernel,
-        lengthscale: float | None = DUETSConfig.lengthscale,
-        discretisation: int = DUETSConfig.discretisation,
-        tags: bool = False,
-        metric: str | None = None,
-        mode: str | None = None,
-        search_space: Mapping[str, Any] | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        run: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
-        made, scale = reward_privacy(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-        )
-        if not (isinstance(failure, Real) and 0 < failure < 1):
-            raise ValueError(f"failure must lie in (0, 1), got {failure!r}.")
-        if epochs == "paper" and n_trials is None:
-            raise ValueError(
-                'epochs="paper" is floor(sqrt(T T_{j-1})) with T = n_trials / n_agents: give '
-                'n_trials=, or use epochs="doubling".'
-            )
-        config = DUETSConfig(
-            **scale,
-            n_agents=n_agents,
-            first_epoch=first_epoch,
-            epochs=epochs,
-            horizon=_horizon(n_trials, n_agents),
-            trimming=trimming,
-            inducing=inducing,
-            coins=coins,
-            draws=draws,
-            final=final,
-            fit=fit,
-            p0=p0,
-            beta=beta,
-            beta_scale=beta_scale,
-            constants=constants,
-            delta=failure,
-            B=B,
-            lam=lam,
-            kernel=kernel,
-            lengthscale=lengthscale,
-            discretisation=discretisation,
-        )
-        if seed is not None and not _is_whole(seed, 0):
-            raise ValueError(f"seed must be an integer >= 0 or None, got {seed!r}.")
-        self._tagged: bool = bool(tags)
+    _PUBLISHED = PUBLISHED
+
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        mechanism, scale = given.made()
+        config = given.config(**scale)
+        if given.seed is not None and not _is_whole(given.seed, 0):
+            raise ValueError(f"seed must be an integer >= 0 or None, got {given.seed!r}.")
+        self._tagged: bool = bool(given.tags)
         self._tags: dict[str, dict[str, Any]] = {}
         self._failed: dict[Draw, set[str]] = {}
         self._ran: bool = True
         self._hopeless: list[Evaluation] = []
-        super().__init__(
-            DUETS,
-            config,
-            made,
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            user_budget=user_budget,
-            seed=seed,
-            vault=vault,
-            run=run,
-            noise=noise,
-        )
+        super().__init__(DUETS, config, mechanism, **named(given, RewardSearchSettings))
         self._check_tag(self._param_space)
 
     def _check_tag(self, param_space: Mapping[str, Any]) -> None:
@@ -347,9 +232,10 @@ class DUETSSearch(RewardSearch):
         return cast(DUETS, self._learned(self._space))
 
     @property
-    def history(self) -> list[Epoch]:  # type: ignore[override]  # older than the others' method
-        """What each epoch has led to: its inducing set, what is left, numbers sent."""
-        return [] if self._space is None else list(self._duets().history)
+    def history(self) -> FormerProperty[list[Epoch]]:  # type: ignore[override]
+        """``history()``: what each epoch has led to: inducing set, what is left, numbers sent."""
+        found = [] if self._space is None else list(self._duets().history)
+        return FormerProperty(found, "history")
 
     def summary(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: open epoch, share of the space left, numbers sent.
@@ -365,15 +251,6 @@ class DUETSSearch(RewardSearch):
 
 def _draw_of(evaluation: Evaluation) -> Draw:
     return evaluation.epoch, evaluation.agent, evaluation.draw
-
-
-def _horizon(n_trials: Any, n_agents: Any) -> int | None:
-    """T = ceil(n_trials / N), plays of one agent."""
-    if n_trials is None:
-        return None
-    if not _is_whole(n_trials, 1):
-        raise ValueError(f"n_trials must be an integer >= 1 or None, got {n_trials!r}.")
-    return math.ceil(n_trials / n_agents) if _is_whole(n_agents, 1) else None
 
 
 def _is_whole(value: Any, least: int) -> bool:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from numpy.typing import ArrayLike
-
-from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, reward_privacy
-from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.algorithms.ldp_gp_ucb.config import (
+    PUBLISHED,
+    PUBLISHED_NYSTROM,
+    ATAGPUCBSettings,
+    GPUCBSettings,
+    MoMAGPUCBSettings,
+    TGPUCBSettings,
+    UCBConfig,
+)
+from privbo_plugins.privacy.local import AsPublished, RewardPrivacy
+from privbo_plugins.settings import Published, named, settings, takes
 from raytune_searchers._rewards import RewardSearch
+from raytune_searchers._settings import RewardSearchSettings
+
+
+@settings(eq=False)
+class _GPUCBSettings(RewardSearchSettings, GPUCBSettings, RewardPrivacy):
+    """Keywords of :class:`LDPGPUCBSearch`."""
 
 
 class LDPGPUCBSearch(RewardSearch):
@@ -20,36 +29,7 @@ class LDPGPUCBSearch(RewardSearch):
     knows the mechanism's variance and uses it. See :class:`LDPTGPUCBSearch` and its siblings for
     the published algorithms.
 
-    Args:
-        epsilon: Privacy parameter of one reward, > 0; ``math.inf`` leaves rewards as they are.
-        bound: Rewards are clipped to [-bound, bound].
-        reward_range: Or to (low, high). Exactly one of the two, from public knowledge.
-        mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        horizon: Number of plays T that you expect, for the width; None for 1000.
-        beta_scale: Multiplies the width of the confidence intervals: smaller exploits sooner.
-        kernel: "rbf" or "matern52", on the unit cube or on ``features``.
-        lengthscale: In units of the unit cube (or of ``features``); None for 0.2 sqrt(D).
-        kernel_matrix: Covariance of finitely many arms, shape (arms, arms); the space then has
-            one integer parameter, the number of the arm: ``tune.randint(0, arms)``.
-        features: Or the arms' features, shape (arms, p).
-        noise_moment: Variance of the raw reward's own noise, if it is known to be smaller than
-            the range allows.
-        metric: Under which name trials report their release; None takes ``TuneConfig``'s.
-        mode: "max" for rewards, "min" for costs; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; ``max_concurrent_trials`` of
-            ``TuneConfig`` and ``ConcurrencyLimiter`` set it too.
-        user_budget: The most epsilon that one user may pay in all; needs
-            ``private(trainable, user_id=...)``.
-        seed: Drives candidates, never noise.
-        vault: Where users' plays are counted: None for the memory of an actor on the driver's
-            machine, which ends with the driver; ``sqlite:///private.db`` (a file on the driver's
-            machine), ``postgresql://user@host/db`` or ``env:NAME`` survive it.
-        run: Name of the run in the vault; None makes one. A search with the name of an earlier
-            run goes on with its ledger.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
@@ -57,7 +37,7 @@ class LDPGPUCBSearch(RewardSearch):
 
     Example:
         >>> from ray import tune
-        >>> search = LDPGPUCBSearch(1.0, reward_range=(0, 1), metric="reward", mode="max")
+        >>> search = LDPGPUCBSearch(1.0, value_range=(0, 1), metric="reward", mode="max")
         >>> search.mechanism.epsilon
         1.0
         >>> # results = tune.Tuner(
@@ -67,65 +47,21 @@ class LDPGPUCBSearch(RewardSearch):
         >>> # ).fit()
     """
 
-    def __init__(
-        self,
-        epsilon: float,
-        *,
-        bound: float | None = None,
-        reward_range: tuple[float, float] | None = None,
-        mechanism: str = DEFAULT_MECHANISM,
-        delta: float | None = None,
-        horizon: int | None = None,
-        beta_scale: float = 1.0,
-        kernel: str = "rbf",
-        lengthscale: float | None = None,
-        kernel_matrix: ArrayLike | None = None,
-        features: ArrayLike | None = None,
-        noise_moment: float | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
-        search_space: Mapping[str, Any] | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        run: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
+    @takes(_GPUCBSettings)
+    def __init__(self, given: _GPUCBSettings) -> None:
         from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
 
-        made, scale = reward_privacy(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-        )
-        config = UCBConfig(
-            **scale,
-            horizon=horizon,
-            beta_scale=beta_scale,
-            kernel=kernel,
-            lengthscale=lengthscale,
-            kernel_matrix=kernel_matrix,
-            features=features,
-            noise_moment=noise_moment,
-        )
-        super().__init__(
-            GPUCB,
-            config,
-            made,
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            user_budget=user_budget,
-            seed=seed,
-            vault=vault,
-            run=run,
-            noise=noise,
-        )
+        mechanism, scale = given.made()
+        config = UCBConfig(**named(given, GPUCBSettings), **scale)
+        super().__init__(GPUCB, config, mechanism, **named(given, RewardSearchSettings))
 
 
-class LDPTGPUCBSearch(RewardSearch):
+@settings(eq=False)
+class _TGPUCBSettings(RewardSearchSettings, TGPUCBSettings, AsPublished):
+    """Keywords of :class:`LDPTGPUCBSearch`."""
+
+
+class LDPTGPUCBSearch(Published, RewardSearch):
     """Truncates each privatised reward once, at a point that grows with ln t.
 
     The simplest of the three published algorithms, faithful to the paper.
@@ -133,120 +69,30 @@ class LDPTGPUCBSearch(RewardSearch):
     without privacy (``epsilon=math.inf``) TGP-UCB of
     Chowdhury and Gopalan 2019.
 
-    Args:
-        epsilon: Privacy parameter of one reward, > 0; ``math.inf`` leaves rewards as they are.
-        bound: Rewards are clipped to [-bound, bound]; the paper's B + R.
-        reward_range: Or to (low, high). Exactly one of the two, from public knowledge.
-        mechanism: "laplace" (as published), "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        horizon: Number of plays T, which then takes the place of t in the logarithms of the
-            width; None lets them grow as published.
-        beta_scale: Multiplies the theory-ordered width of the confidence intervals, which is far
-            too wide in practice: try 0.1 and below.
-        kernel: "rbf" or "matern52", on the unit cube or on ``features``.
-        lengthscale: In units of the unit cube (or of ``features``); None for 0.2 sqrt(D).
-        kernel_matrix: Covariance of finitely many arms, shape (arms, arms); the space then has
-            one integer parameter, the number of the arm: ``tune.randint(0, arms)``.
-        features: Or the arms' features, shape (arms, p).
-        B: Bound on the norm of f; None for half of the largest reward.
-        R: Bound on the raw noise; None for the rest of it.
-        second_moment: v, bound on E[y²] of rewards as received; None derives it.
-        alpha: Moments up to 1 + alpha are finite, in (0, 1]. Raw rewards only.
-        lam: Regulariser lambda.
-        constants: "order", as in the papers' experiments, or "theorem", as proven.
-        failure: Failure probability delta of the theorem.
-        metric: Under which name trials report their release; None takes ``TuneConfig``'s.
-        mode: "max" for rewards, "min" for costs; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; ``max_concurrent_trials`` of
-            ``TuneConfig`` and ``ConcurrencyLimiter`` set it too.
-        user_budget: The most epsilon that one user may pay in all; needs
-            ``private(trainable, user_id=...)``.
-        seed: Drives candidates and dictionaries, never noise.
-        vault: Where users' plays are counted: None for the memory of an actor on the driver's
-            machine, which ends with the driver; ``sqlite:///private.db`` (a file on the driver's
-            machine), ``postgresql://user@host/db`` or ``env:NAME`` survive it.
-        run: Name of the run in the vault; None makes one. A search with the name of an earlier
-            run goes on with its ledger.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
         VaultError: If the vault's database cannot be opened for writing.
     """
 
-    def __init__(
-        self,
-        epsilon: float,
-        *,
-        bound: float | None = None,
-        reward_range: tuple[float, float] | None = None,
-        mechanism: str = "laplace",
-        delta: float | None = None,
-        horizon: int | None = None,
-        beta_scale: float = 1.0,
-        kernel: str = "rbf",
-        lengthscale: float | None = None,
-        kernel_matrix: ArrayLike | None = None,
-        features: ArrayLike | None = None,
-        B: float | None = None,
-        R: float | None = None,
-        second_moment: float | None = None,
-        alpha: float = 1.0,
-        lam: float = 1.0,
-        constants: str = "order",
-        failure: float = 0.1,
-        metric: str | None = None,
-        mode: str | None = None,
-        search_space: Mapping[str, Any] | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        run: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
+    _PUBLISHED = PUBLISHED
+
+    @takes(_TGPUCBSettings)
+    def __init__(self, given: _TGPUCBSettings) -> None:
         from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
 
-        made, scale = reward_privacy(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-        )
-        config = UCBConfig(
-            **scale,
-            horizon=horizon,
-            beta_scale=beta_scale,
-            kernel=kernel,
-            lengthscale=lengthscale,
-            kernel_matrix=kernel_matrix,
-            features=features,
-            B=B,
-            R=R,
-            second_moment=second_moment,
-            alpha=alpha,
-            lam=lam,
-            constants=constants,
-            delta=failure,
-        )
-        super().__init__(
-            TGPUCB,
-            config,
-            made,
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            user_budget=user_budget,
-            seed=seed,
-            vault=vault,
-            run=run,
-            noise=noise,
-        )
+        mechanism, scale = given.made()
+        config = UCBConfig(**named(given, TGPUCBSettings), **scale)
+        super().__init__(TGPUCB, config, mechanism, **named(given, RewardSearchSettings))
 
 
-class LDPATAGPUCBSearch(RewardSearch):
+@settings(eq=False)
+class _ATAGPUCBSettings(RewardSearchSettings, ATAGPUCBSettings, AsPublished):
+    """Keywords of :class:`LDPATAGPUCBSearch`."""
+
+
+class LDPATAGPUCBSearch(Published, RewardSearch):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
     Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
@@ -254,127 +100,30 @@ class LDPATAGPUCBSearch(RewardSearch):
     without privacy (``epsilon=math.inf``) ATA-GP-UCB of
     Chowdhury and Gopalan 2019.
 
-    Args:
-        epsilon: Privacy parameter of one reward, > 0; ``math.inf`` leaves rewards as they are.
-        bound: Rewards are clipped to [-bound, bound]; the paper's B + R.
-        reward_range: Or to (low, high). Exactly one of the two, from public knowledge.
-        mechanism: "laplace" (as published), "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        horizon: Number of plays T that the parameters are set for; None for 1000.
-        beta_scale: Multiplies the theory-ordered width of the confidence intervals, which is far
-            too wide in practice: try 0.1 and below.
-        kernel: "rbf" or "matern52", on the unit cube or on ``features``.
-        lengthscale: In units of the unit cube (or of ``features``); None for 0.2 sqrt(D).
-        kernel_matrix: Covariance of finitely many arms, shape (arms, arms); the space then has
-            one integer parameter, the number of the arm: ``tune.randint(0, arms)``.
-        features: Or the arms' features, shape (arms, p).
-        B: Bound on the norm of f; None for half of the largest reward.
-        R: Bound on the raw noise; None for the rest of it.
-        second_moment: v, bound on E[y²] of rewards as received; None derives it.
-        alpha: Moments up to 1 + alpha are finite, in (0, 1].
-        lam: Regulariser lambda.
-        accuracy: Of the Nyström embedding, in (0, 1).
-        dictionary: "tenth" draws the embedding's points anew after each play (of MoMA: epoch) up
-            to 32 distinct points, and then each time that they have become a tenth more; "paper"
-            always does, as published, which takes longer.
-        constants: "order", as in the papers' experiments, or "theorem", as proven.
-        failure: Failure probability delta of the theorem.
-        metric: Under which name trials report their release; None takes ``TuneConfig``'s.
-        mode: "max" for rewards, "min" for costs; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; ``max_concurrent_trials`` of
-            ``TuneConfig`` and ``ConcurrencyLimiter`` set it too.
-        user_budget: The most epsilon that one user may pay in all; needs
-            ``private(trainable, user_id=...)``.
-        seed: Drives candidates and dictionaries, never noise.
-        vault: Where users' plays are counted: None for the memory of an actor on the driver's
-            machine, which ends with the driver; ``sqlite:///private.db`` (a file on the driver's
-            machine), ``postgresql://user@host/db`` or ``env:NAME`` survive it.
-        run: Name of the run in the vault; None makes one. A search with the name of an earlier
-            run goes on with its ledger.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
         VaultError: If the vault's database cannot be opened for writing.
     """
 
-    def __init__(
-        self,
-        epsilon: float,
-        *,
-        bound: float | None = None,
-        reward_range: tuple[float, float] | None = None,
-        mechanism: str = "laplace",
-        delta: float | None = None,
-        horizon: int | None = None,
-        beta_scale: float = 1.0,
-        kernel: str = "rbf",
-        lengthscale: float | None = None,
-        kernel_matrix: ArrayLike | None = None,
-        features: ArrayLike | None = None,
-        B: float | None = None,
-        R: float | None = None,
-        second_moment: float | None = None,
-        alpha: float = 1.0,
-        lam: float = 1.0,
-        accuracy: float = 0.1,
-        dictionary: str = "tenth",
-        constants: str = "order",
-        failure: float = 0.1,
-        metric: str | None = None,
-        mode: str | None = None,
-        search_space: Mapping[str, Any] | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        run: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
+    _PUBLISHED = PUBLISHED_NYSTROM
+
+    @takes(_ATAGPUCBSettings)
+    def __init__(self, given: _ATAGPUCBSettings) -> None:
         from privbo_plugins.algorithms.ldp_gp_ucb.ata_gp_ucb import ATAGPUCB
 
-        made, scale = reward_privacy(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-        )
-        config = UCBConfig(
-            **scale,
-            horizon=horizon,
-            beta_scale=beta_scale,
-            kernel=kernel,
-            lengthscale=lengthscale,
-            kernel_matrix=kernel_matrix,
-            features=features,
-            B=B,
-            R=R,
-            second_moment=second_moment,
-            alpha=alpha,
-            lam=lam,
-            accuracy=accuracy,
-            dictionary=dictionary,
-            constants=constants,
-            delta=failure,
-        )
-        super().__init__(
-            ATAGPUCB,
-            config,
-            made,
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            user_budget=user_budget,
-            seed=seed,
-            vault=vault,
-            run=run,
-            noise=noise,
-        )
+        mechanism, scale = given.made()
+        config = UCBConfig(**named(given, ATAGPUCBSettings), **scale)
+        super().__init__(ATAGPUCB, config, mechanism, **named(given, RewardSearchSettings))
 
 
-class LDPMoMAGPUCBSearch(RewardSearch):
+@settings(eq=False)
+class _MoMAGPUCBSettings(RewardSearchSettings, MoMAGPUCBSettings, AsPublished):
+    """Keywords of :class:`LDPMoMAGPUCBSearch`."""
+
+
+class LDPMoMAGPUCBSearch(Published, RewardSearch):
     """Plays each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
@@ -382,124 +131,19 @@ class LDPMoMAGPUCBSearch(RewardSearch):
     without privacy (``epsilon=math.inf``) MoMA-GP-UCB of the
     same paper.
 
-    Args:
-        epsilon: Privacy parameter of one reward, > 0; ``math.inf`` leaves rewards as they are.
-        bound: Rewards are clipped to [-bound, bound]; the paper's B + R.
-        reward_range: Or to (low, high). Exactly one of the two, from public knowledge.
-        mechanism: "laplace" (as published), "duchi", "piecewise", "hybrid" or "gaussian".
-        delta: For "gaussian" only: it is (epsilon, delta)-LDP.
-        horizon: Number of plays T that the parameters are set for; None for 1000.
-        beta_scale: Multiplies the theory-ordered width of the confidence intervals, which is far
-            too wide in practice: try 0.1 and below.
-        kernel: "rbf" or "matern52", on the unit cube or on ``features``.
-        lengthscale: In units of the unit cube (or of ``features``); None for 0.2 sqrt(D).
-        kernel_matrix: Covariance of finitely many arms, shape (arms, arms); the space then has
-            one integer parameter, the number of the arm: ``tune.randint(0, arms)``.
-        features: Or the arms' features, shape (arms, p).
-        B: Bound on the norm of f; None for half of the largest reward.
-        R: Bound on the raw noise; None for the rest of it.
-        noise_moment: c, bound on the (1 + alpha)th moment of the noise; None derives it.
-        alpha: Moments up to 1 + alpha are finite, in (0, 1].
-        lam: Regulariser lambda.
-        accuracy: Of the Nyström embedding, in (0, 1).
-        dictionary: "tenth" draws the embedding's points anew after each play (of MoMA: epoch) up
-            to 32 distinct points, and then each time that they have become a tenth more; "paper"
-            always does, as published, which takes longer.
-        replays: k, plays of one point in an epoch; None derives it from the horizon.
-        constants: "order", as in the papers' experiments, or "theorem", as proven.
-        failure: Failure probability delta of the theorem.
-        metric: Under which name trials report their release; None takes ``TuneConfig``'s.
-        mode: "max" for rewards, "min" for costs; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; ``max_concurrent_trials`` of
-            ``TuneConfig`` and ``ConcurrencyLimiter`` set it too.
-        user_budget: The most epsilon that one user may pay in all; needs
-            ``private(trainable, user_id=...)``.
-        seed: Drives candidates and dictionaries, never noise.
-        vault: Where users' plays are counted: None for the memory of an actor on the driver's
-            machine, which ends with the driver; ``sqlite:///private.db`` (a file on the driver's
-            machine), ``postgresql://user@host/db`` or ``env:NAME`` survive it.
-        run: Name of the run in the vault; None makes one. A search with the name of an earlier
-            run goes on with its ledger.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range.
         VaultError: If the vault's database cannot be opened for writing.
     """
 
-    def __init__(
-        self,
-        epsilon: float,
-        *,
-        bound: float | None = None,
-        reward_range: tuple[float, float] | None = None,
-        mechanism: str = "laplace",
-        delta: float | None = None,
-        horizon: int | None = None,
-        beta_scale: float = 1.0,
-        kernel: str = "rbf",
-        lengthscale: float | None = None,
-        kernel_matrix: ArrayLike | None = None,
-        features: ArrayLike | None = None,
-        B: float | None = None,
-        R: float | None = None,
-        noise_moment: float | None = None,
-        alpha: float = 1.0,
-        lam: float = 1.0,
-        accuracy: float = 0.1,
-        dictionary: str = "tenth",
-        replays: int | None = None,
-        constants: str = "order",
-        failure: float = 0.1,
-        metric: str | None = None,
-        mode: str | None = None,
-        search_space: Mapping[str, Any] | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        run: str | None = None,
-        noise: NoiseSource | None = None,
-    ) -> None:
+    _PUBLISHED = PUBLISHED_NYSTROM
+
+    @takes(_MoMAGPUCBSettings)
+    def __init__(self, given: _MoMAGPUCBSettings) -> None:
         from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
 
-        made, scale = reward_privacy(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
-        )
-        config = UCBConfig(
-            **scale,
-            horizon=horizon,
-            beta_scale=beta_scale,
-            kernel=kernel,
-            lengthscale=lengthscale,
-            kernel_matrix=kernel_matrix,
-            features=features,
-            B=B,
-            R=R,
-            noise_moment=noise_moment,
-            alpha=alpha,
-            lam=lam,
-            accuracy=accuracy,
-            dictionary=dictionary,
-            replays=replays,
-            constants=constants,
-            delta=failure,
-        )
-        super().__init__(
-            MoMAGPUCB,
-            config,
-            made,
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            user_budget=user_budget,
-            seed=seed,
-            vault=vault,
-            run=run,
-            noise=noise,
-        )
+        mechanism, scale = given.made()
+        config = UCBConfig(**named(given, MoMAGPUCBSettings), **scale)
+        super().__init__(MoMAGPUCB, config, mechanism, **named(given, RewardSearchSettings))

@@ -28,13 +28,16 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.plots import RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
+from privbo_plugins.settings import Published, named, setting, settings, takes
 from raytune_searchers._audit import flat, foreign
-from raytune_searchers._lifecycle import TuneSearch
+from raytune_searchers._search import TuneSearch
+from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of
 
 Array = NDArray[np.float64]
@@ -91,7 +94,27 @@ class _Rows:
         return self._table  # type: ignore[no-any-return]
 
 
-class POGPUCBSearch(TuneSearch):
+@settings(eq=False)
+class _Settings(TuneSettings, RowsSettings):
+    """Keywords of :class:`POGPUCBSearch`."""
+
+    Z: ReleasedTable | ArrayLike | str | Path = setting(
+        "What the curator released, n rows: a "
+        ":class:`~privbo_plugins.algorithms.po_gp_ucb.ReleasedTable`, the path of its file "
+        "(``.npz`` or ``.parquet``), or a bare matrix of shape (n, r), of which nothing is "
+        "claimed. A path is pickled as such, with the certificate, which knows the table's "
+        "digest; anything else is written whole into every checkpoint, so give the path for "
+        "large n.",
+        kw_only=False,
+    )
+    points_to_evaluate: Sequence[Mapping[str, Any]] | None = setting(
+        'Rows to ask for first, each ``{"row": i}``.',
+        default=None,
+    )
+    seed: int | None = setting("Drives start-up rows and ties.", default=None)
+
+
+class POGPUCBSearch(Published, TuneSearch):
     """Looks for the best row of a table whose rows it never sees, only their noisy images.
 
     Every trial gets the config ``{"row": i}``, with the constants of the Tuner's ``param_space``,
@@ -114,33 +137,7 @@ class POGPUCBSearch(TuneSearch):
     Source: Kharkovskii, Dai and Low, *Private Outsourced Bayesian Optimization*, ICML 2020,
     Algorithm 2; see :mod:`privbo_plugins.algorithms.po_gp_ucb.modeler`.
 
-    Args:
-        Z: What the curator released, n rows: a table, the path of its file (``.npz`` or
-            ``.parquet``), or a bare matrix of shape (n, r), for which nothing can be claimed. A
-            path is pickled as such, with the certificate, which knows the table's digest;
-            anything else is written whole into every checkpoint, so give the path for large n.
-        noise_sd: Standard deviation of the noise in a bare matrix, >= 0; None for none. A
-            certificate knows it.
-        parameter: The row's name in a trial's config; rows count from 0.
-        correction: How the noise in the rows is taken into account: "posterior", "kernel" or
-            "none".
-        lengthscale: Of f, > 0, in the table's units; None fits it to the answers.
-        signal_variance: Of f, > 0; None fits it.
-        noise_variance: Of an outcome's own noise, > 0; None fits it.
-        answer_variance: Known variance, >= 0, that the curator adds to answers; None for what
-            the certificate says, or 0.
-        mean: Prior mean of f; None takes the mean of the answers.
-        delta: Failure probability of the confidence intervals, in (0, 1).
-        beta_scale: Multiplies their width, > 0: smaller exploits sooner.
-        n_startup: Rows drawn at random before the model is asked, >= 1.
-        repeats: Whether a row may be asked again. A curator of this package replays its answer.
-        metric: Under which name trials report the answer; None takes ``TuneConfig``'s, which
-            Tune hands on only if the Tuner has a ``param_space``.
-        mode: "max" or "min"; None likewise.
-        max_concurrent: The most trials that may be out at once; ``max_concurrent_trials`` of
-            ``TuneConfig`` and ``ConcurrencyLimiter`` set it too.
-        points_to_evaluate: Rows to ask for first, each ``{"row": i}``.
-        seed: Drives start-up rows and ties.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range, and for a file that holds no table or
@@ -179,54 +176,19 @@ class POGPUCBSearch(TuneSearch):
         "_model",
     )
 
-    def __init__(
-        self,
-        Z: ReleasedTable | ArrayLike | str | Path,
-        *,
-        noise_sd: float | None = None,
-        parameter: str = "row",
-        correction: str = RowsConfig.correction,
-        lengthscale: float | None = None,
-        signal_variance: float | None = None,
-        noise_variance: float | None = None,
-        answer_variance: float | None = None,
-        mean: float | None = None,
-        delta: float = RowsConfig.delta,
-        beta_scale: float = RowsConfig.beta_scale,
-        n_startup: int = RowsConfig.n_startup,
-        repeats: bool = RowsConfig.repeats,
-        metric: str | None = None,
-        mode: str | None = None,
-        max_concurrent: int | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(
-            metric=metric,
-            mode=mode,
-            search_space=None,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            seed=secrets.randbits(32) if seed is None else int(seed),
-        )
-        self._rows = _Rows(Z)
-        self._settings: dict[str, Any] = {
-            "noise_sd": noise_sd,
-            "correction": correction,
-            "lengthscale": lengthscale,
-            "signal_variance": signal_variance,
-            "noise_variance": noise_variance,
-            "answer_variance": answer_variance,
-            "mean": mean,
-            "delta": delta,
-            "beta_scale": beta_scale,
-            "n_startup": n_startup,
-            "repeats": bool(repeats),
-        }
-        self._repeats = bool(repeats)
+    _PUBLISHED = PUBLISHED
+
+    @takes(_Settings)
+    def __init__(self, given: _Settings) -> None:
+        seed = secrets.randbits(32) if given.seed is None else int(given.seed)
+        tuned = named(given, TuneSettings) | {"seed": seed}
+        super().__init__(search_space=None, **tuned)
+        self._rows = _Rows(given.Z)
+        self._settings: dict[str, Any] = given.of_the_model()
+        self._repeats = bool(given.repeats)
         self._attach()
         self._n = self._rows_config().n
-        self._parameter = _checked_name(parameter)
+        self._parameter = _checked_name(given.parameter)
         self._space: TuneSpace = TuneSpace(row_space(self._n, self._parameter), {})
         self._told: list[tuple[int, float]] = []
         self._learnt: set[str] = set()
@@ -237,7 +199,7 @@ class POGPUCBSearch(TuneSearch):
         reasons = self._claim(0).reasons
         if reasons:
             warnings.warn(
-                f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning, stacklevel=2
+                f"Nothing is protected: {'; '.join(reasons)}.", PrivacyWarning, stacklevel=3
             )
 
     def _check_points(self) -> None:
@@ -266,7 +228,7 @@ class POGPUCBSearch(TuneSearch):
             FileNotFoundError: If it is gone.
         """
         if self._config is None:
-            self._config = rows_config(self._rows.table(), **self._settings)
+            self._config = rows_config(self._rows.table(), **settled(self._settings))
         return self._config
 
     def restore(self, checkpoint_path: str) -> None:

@@ -226,7 +226,7 @@ def rewards(evidence: Evidence, *, build: Any, mechanism: str) -> None:
     """Users with names, a sampler of ours, and a vault's file."""
     own = evidence.of(Secrets())
     settings: dict[str, Any] = {
-        "reward_range": (0.0, 1.0),
+        "value_range": (0.0, 1.0),
         "mechanism": mechanism,
         "delta": 1e-5 if mechanism == "gaussian" else None,
         "vault": evidence.vault,
@@ -259,7 +259,7 @@ def any_sampler(evidence: Evidence, *, n_jobs: int) -> None:
 def duets_sampler(**settings: Any) -> DUETSSampler:
     known = {
         "epsilon": 1.0,
-        "reward_range": (0.0, 1.0),
+        "value_range": (0.0, 1.0),
         "mechanism": "laplace",
         "discretisation": 64,
         "search_space": {"x": FloatDistribution(0, 1)},
@@ -395,7 +395,7 @@ def federation_config(n_agents: int = N_AGENTS) -> FederationConfig:
     """A small federation in the paper's mode."""
     return FederationConfig(
         n_agents=n_agents,
-        crowd="explore",
+        population="explore",
         n_rounds=N_ROUNDS,
         n_startup=N_STARTUP,
         n_features=20,

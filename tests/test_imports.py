@@ -213,6 +213,9 @@ def test_mypy_sees_the_types_behind_lazy_names(tmp_path: Path) -> None:
         "from privbo_plugins.federation import Alone\n"
         "reveal_type(DPGIBOSampler(mu=1))\n"
         "DPGIBOSampler(mue=1)\n"
+        "from raytune_searchers import DUETSSearch\n"
+        "reveal_type(DUETSSearch)\n"
+        "DUETSSearch(4, first_epoch='two')\n"
         "from optuna_samplers import DPGIBOSampel\n"
     )
     done = subprocess.run(
@@ -228,3 +231,8 @@ def test_mypy_sees_the_types_behind_lazy_names(tmp_path: Path) -> None:
     assert 'user.py:4: error: Unexpected keyword argument "mue"' in said
     assert 'has no attribute "DPGIBOSampel"' in said
     assert "user.py:2" not in said
+    shown = next(line for line in said.splitlines() if "user.py:6: note: Revealed" in line)
+    assert "def (n_agents: int =, *, " in shown
+    assert "first_epoch: int =" in shown, "an editor completes it"
+    assert "max_concurrent: int | None =" in shown
+    assert 'user.py:7: error: Argument "first_epoch" to "DUETSSearch" has incompatible' in said

@@ -103,7 +103,7 @@ def make_reward_plan(config: RewardScale, n_plays: int) -> RewardPlan:
     if not n_plays >= 1:
         raise ValueError(f"A plan needs at least one play, got {n_plays}.")
     if config.low is None or config.high is None:
-        raise ValueError("A plan needs the rewards' range: give bound= or reward_range=.")
+        raise ValueError("A plan needs the rewards' range: give bound= or value_range=.")
     width = config.high - config.low
     variance = (width / 2) ** 2 if config.noise is None else config.noise.total_variance
     return RewardPlan(int(n_plays), width, math.sqrt(variance))

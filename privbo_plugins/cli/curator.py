@@ -214,7 +214,7 @@ def release(given: argparse.Namespace) -> None:
         outcome_mechanism=given.outcome_mechanism,
         outcome_delta=given.outcome_delta,
         vault=given.vault,
-        run=given.run,
+        run_name=given.run,
     )
     _check_released(given.out, curator)
     with tqdm(total=len(X), desc="noise", unit=" rows", file=sys.stderr, delay=1) as bar:
@@ -301,7 +301,7 @@ def _answer_once(given: argparse.Namespace) -> int:
     y = read_outcomes(given.data, given.outcome)
     curator = Curator.resume(
         vault=given.vault,
-        run=given.run,
+        run_name=given.run,
         outcomes=y,
         outcome_column=given.outcome,
         maximize=not given.minimize,
@@ -340,7 +340,7 @@ def report(given: argparse.Namespace) -> None:
     table = ReleasedTable.load(given.table)
     guarantee = table.guarantee()
     if given.vault is not None:
-        curator = Curator.resume(vault=given.vault, run=given.run)
+        curator = Curator.resume(vault=given.vault, run_name=given.run)
         if curator.certificate != table.certificate:
             raise ValueError(
                 f"{given.table.name} is not what this vault has released as {given.run!r}."

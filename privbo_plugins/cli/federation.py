@@ -43,7 +43,7 @@ def serve(given: argparse.Namespace) -> None:
         deadline=given.deadline,
         hold=given.hold,
         vault=given.vault,
-        run=given.run,
+        run_name=given.run,
     )
     try:
         where = server.listen(given.socket or given.listen, secret=given.secret)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import SpaceChangedError, VaultError
+from privbo_plugins.settings import formerly
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join, stored_settings
 from privbo_plugins.store.vault import DAMAGED, open_vault
@@ -27,7 +28,7 @@ class AgentHistory:
         agent: The agent's name.
         space: What it tunes.
         vault: Where trials are kept; None for memory.
-        run: Name of the run in the vault.
+        run_name: Name of the run in the vault.
         create: Whether a run that is not there is begun; False only reads.
 
     Raises:
@@ -44,27 +45,28 @@ class AgentHistory:
         ([[0.25]], [3.5], 2)
     """
 
+    @formerly(run="run_name")
     def __init__(
         self,
         agent: str,
         space: Space,
         *,
         vault: str | None = None,
-        run: str = "federation",
+        run_name: str = "federation",
         create: bool = True,
     ) -> None:
-        self._d, key = len(space), f"agent:{run}/{agent}"
+        self._d, key = len(space), f"agent:{run_name}/{agent}"
         held = open_vault(vault, create=create)
         if not create and stored_settings(held, key) is None:
             raise VaultError(
-                f"The vault holds no run {run!r} of the agent {agent!r}: check both names."
+                f"The vault holds no run {run_name!r} of the agent {agent!r}: check both names."
             )
         try:
             self._run = begin_or_join(held, key, {"space": space.to_dict()})
         except OtherSettingsError:
             raise SpaceChangedError(
-                f"The vault of the agent {agent!r} holds the run {run!r} over another search "
-                "space. Use the same space, or another run= name."
+                f"The vault of the agent {agent!r} holds the run {run_name!r} over another search "
+                "space. Use the same space, or another run_name=."
             ) from None
 
     @property

@@ -288,9 +288,9 @@ def plays_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
         delta: In [0, 1); no less than :func:`plays_delta` gives, or infinity may be the answer.
 
     Example:
-        >>> plays_epsilon({Play(0.5): 2, Play(0.25): 4}, 0.0)
+        >>> plays_epsilon({Cost(0.5): 2, Cost(0.25): 4}, 0.0)
         2.0
-        >>> round(plays_epsilon({Play(1.0, 1e-5, gaussian=True): 4}, 1e-5), 2)
+        >>> round(plays_epsilon({Cost(1.0, 1e-5, gaussian=True): 4}, 1e-5), 2)
         2.15
     """
     return _plays_epsilon(

@@ -41,6 +41,7 @@ from privbo_plugins.privacy.accountant import Cost, gdp_epsilon, gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.settings import again, formerly, setting, settings
 
 _ROUNDING_BITS = 53
 """A reward is rounded to the mechanism's inputs by a coin of so many bits, without bias."""
@@ -468,11 +469,12 @@ DEFAULT_MECHANISM = Duchi.name
 """What the benchmarks say is best."""
 
 
+@formerly(reward_range="value_range")
 def make_mechanism(
     epsilon: float,
     *,
     bound: float | None = None,
-    reward_range: tuple[float, float] | None = None,
+    value_range: tuple[float, float] | None = None,
     mechanism: str = DEFAULT_MECHANISM,
     delta: float | None = None,
 ) -> LocalMechanism:
@@ -481,7 +483,7 @@ def make_mechanism(
     Args:
         epsilon: Privacy parameter of one reward, > 0 and finite.
         bound: Rewards are clipped to [-bound, bound]; the paper's B + R.
-        reward_range: Or to this public range, (low, high). Exactly one of the two.
+        value_range: Or to this public range, (low, high). Exactly one of the two.
         mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
         delta: For the Gaussian mechanism only.
 
@@ -489,12 +491,12 @@ def make_mechanism(
         ValueError: For every argument outside its range.
 
     Example:
-        >>> make_mechanism(1.0, reward_range=(0.0, 1.0), mechanism="laplace").scale
+        >>> make_mechanism(1.0, value_range=(0.0, 1.0), mechanism="laplace").scale
         1.00000095367431...
     """
-    if (bound is None) == (reward_range is None):
+    if (bound is None) == (value_range is None):
         raise ValueError(
-            "Give bound= (rewards are clipped to [-bound, bound]) or reward_range=(low, high), "
+            "Give bound= (rewards are clipped to [-bound, bound]) or value_range=(low, high), "
             "one of them, from public knowledge: what it does to the rewards is all the guarantee "
             "rests on."
         )
@@ -502,7 +504,7 @@ def make_mechanism(
         raise ValueError(
             f"mechanism must be one of {', '.join(LOCAL_MECHANISMS)}, got {mechanism!r}."
         )
-    low, high = _range(bound, reward_range)
+    low, high = _range(bound, value_range)
     more = {} if delta is None else {"delta": _number("delta", delta)}
     return LOCAL_MECHANISMS[mechanism](_number("epsilon", epsilon), low, high, **more)
 
@@ -538,26 +540,27 @@ def _number(name: str, value: Any) -> float:
         raise ValueError(f"{name} must be a finite number, got a larger one.") from None
 
 
-def _range(bound: float | None, reward_range: tuple[float, float] | None) -> tuple[float, float]:
+def _range(bound: float | None, value_range: tuple[float, float] | None) -> tuple[float, float]:
     if bound is not None:
         half = _number("bound", bound)
         if not (math.isfinite(half) and half > 0):
             raise ValueError(f"bound must be a finite number > 0, got {bound}.")
         return -half, half
     try:
-        low, high = reward_range  # type: ignore[misc]
+        low, high = value_range  # type: ignore[misc]
         return float(low), float(high)
     except (TypeError, ValueError):
         raise ValueError(
-            f"reward_range must be two numbers (low, high), got {reward_range!r}."
+            f"value_range must be two numbers (low, high), got {value_range!r}."
         ) from None
 
 
+@formerly(reward_range="value_range")
 def reward_privacy(
     epsilon: float,
     *,
     bound: float | None = None,
-    reward_range: tuple[float, float] | None = None,
+    value_range: tuple[float, float] | None = None,
     mechanism: str = DEFAULT_MECHANISM,
     delta: float | None = None,
 ) -> tuple[LocalMechanism | None, dict[str, Any]]:
@@ -567,7 +570,7 @@ def reward_privacy(
         epsilon: As for :func:`make_mechanism`; infinity leaves rewards as they are, and then the
             range is optional.
         bound: As there.
-        reward_range: As there.
+        value_range: As there.
         mechanism: As there.
         delta: As there.
 
@@ -579,10 +582,69 @@ def reward_privacy(
     """
     if epsilon != math.inf:
         made = make_mechanism(
-            epsilon, bound=bound, reward_range=reward_range, mechanism=mechanism, delta=delta
+            epsilon, bound=bound, value_range=value_range, mechanism=mechanism, delta=delta
         )
         return made, {"low": made.low, "high": made.high, "noise": made.noise}
-    if bound is None and reward_range is None:
+    if bound is None and value_range is None:
         return None, {"low": None, "high": None, "noise": None}
-    known = make_mechanism(1.0, bound=bound, reward_range=reward_range)
+    known = make_mechanism(1.0, bound=bound, value_range=value_range)
     return None, {"low": known.low, "high": known.high, "noise": None}
+
+
+@settings
+class RewardPrivacy:
+    """How one reward is privatised, in words that users say it in.
+
+    {settings}
+    """
+
+    epsilon: float = setting(
+        "Privacy parameter of one reward, > 0; ``math.inf`` leaves rewards as they are.",
+        kw_only=False,
+    )
+    bound: float | None = setting(
+        "Rewards are clipped to [-bound, bound]; the paper's B + R.",
+        default=None,
+    )
+    value_range: tuple[float, float] | None = setting(
+        "Or to (low, high). At most one of the two, from public knowledge; a finite epsilon "
+        "needs one.",
+        default=None,
+        was="reward_range",
+    )
+    mechanism: str = setting(
+        '"laplace" (as the paper publishes), "duchi", "piecewise", "hybrid" or "gaussian".',
+        default=DEFAULT_MECHANISM,
+    )
+    delta: float | None = setting('For "gaussian" only: it is (epsilon, delta)-LDP.', default=None)
+
+    def made(self) -> tuple[LocalMechanism | None, dict[str, Any]]:
+        """A mechanism, and what an algorithm may know of it; no mechanism for ``math.inf``.
+
+        Returns:
+            The mechanism or None, and ``low``, ``high`` and ``noise`` of an algorithm's settings.
+
+        Raises:
+            ValueError: For every setting outside its range.
+        """
+        return reward_privacy(
+            self.epsilon,
+            bound=self.bound,
+            value_range=self.value_range,
+            mechanism=self.mechanism,
+            delta=self.delta,
+        )
+
+
+@settings
+class AsPublished(RewardPrivacy):
+    """The same with the mechanism that Zhou and Tan publish."""
+
+    mechanism: str = again(RewardPrivacy, "mechanism", default=Laplace.name)
+
+
+@settings
+class OptionalRewardPrivacy(RewardPrivacy):
+    """The same where nothing is privatised unless an epsilon is given."""
+
+    epsilon: float = again(RewardPrivacy, "epsilon", default=math.inf)

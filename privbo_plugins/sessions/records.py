@@ -827,7 +827,8 @@ def _space_changed(old: Space | None, new: Space) -> str:
 
 
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    differing = [k for k in given["config"] if stored["config"].get(k) != given["config"][k]]
+    every = {**given["config"], **stored["config"]}  # a later version may have stored more
+    differing = [k for k in every if stored["config"].get(k) != given["config"].get(k)]
     if stored["algorithm"] != given["algorithm"]:
         differing.append("algorithm")
     if stored["maximize"] != given["maximize"]:
@@ -835,7 +836,7 @@ def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) ->
     if differing:
         told = ", ".join(
             f"{k}={stored['config'].get(k)!r} then and {given['config'].get(k)!r} now"
-            if k in given["config"]
+            if k in every
             else k
             for k in differing
         )

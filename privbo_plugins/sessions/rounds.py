@@ -36,6 +36,7 @@ from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import public_name
 from privbo_plugins.reports import federation_report
+from privbo_plugins.settings import formerly
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import OtherSettingsError, Run, begin_or_join
@@ -87,8 +88,8 @@ class FederatedServer:
             construction, whoever sends. Then no agent's presence moves another's vector into
             another round, and add/remove holds for the timing too. Needs ``space``.
         vault: Where ledger and broadcasts are kept; None for memory. A server that is begun again
-            over the same database and ``run`` goes on where it ended.
-        run: Name of the run in the vault.
+            over the same database and ``run_name`` goes on where it ended.
+        run_name: Name of the run in the vault.
         noise: Test injection only; a run with it is reported as unprotected.
 
     Raises:
@@ -106,6 +107,7 @@ class FederatedServer:
         True
     """
 
+    @formerly(run="run_name")
     def __init__(
         self,
         config: FederationConfig,
@@ -115,7 +117,7 @@ class FederatedServer:
         deadline: float | None = 60.0,
         hold: bool = False,
         vault: str | None = None,
-        run: str = "federation",
+        run_name: str = "federation",
         noise: NoiseSource | None = None,
     ) -> None:
         self.config = config
@@ -128,8 +130,8 @@ class FederatedServer:
                 "space=."
             )
         self._deadline, self._hold = deadline, hold
-        self._invitations = hashlib.sha256(run.encode()).hexdigest()[:32]
-        self.run = _joined(open_vault(vault), run, config)
+        self._invitations = hashlib.sha256(run_name.encode()).hexdigest()[:32]
+        self.run = _joined(open_vault(vault), run_name, config)
         self._outlet = Outlet(self.run, noise)
         self._lock = threading.Condition(threading.RLock())
         self._round: _Round | None = None
@@ -344,7 +346,7 @@ class FederatedServer:
     def _model(self) -> SharedModel:
         if self._shared is None:
             space = self._space
-            if space is None and self.config.crowd == "prior":
+            if space is None and self.config.population == "prior":
                 raise FederationError("No agent has joined yet, so the space is not known.")
             self._shared = shared_model(self.config, Space.from_dict(space or _ANY_SPACE))
         return self._shared
@@ -585,7 +587,7 @@ def _joined(vault: Vault, run: str, config: FederationConfig) -> Run:
     except OtherSettingsError:
         raise ValueError(
             f"The vault holds the federation {run!r} with other settings (or a noise multiplier "
-            "that this version would not choose for them). Use the same, or another run= name."
+            "that this version would not choose for them). Use the same, or another run_name=."
         ) from None
 
 

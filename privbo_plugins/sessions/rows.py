@@ -61,6 +61,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.settings import formerly
 from privbo_plugins.store.release import PAYLOADS, TEST_NOISE, Order, Outlet, Shelf
 from privbo_plugins.store.run import (
     OtherSettingsError,
@@ -262,7 +263,7 @@ class Curator:
         maximize: Whether large outcomes are wanted: NaN counts as the end that nobody wants.
         vault: Where ledger, released table and answers are kept: None for this process, or a
             database URL such as ``sqlite:///curator.db``. Needed to release only once.
-        run: Name of the release in the vault.
+        run_name: Name of the release in the vault.
         noise: For tests only; what was released with it is reported as unprotected.
 
     Raises:
@@ -284,6 +285,7 @@ class Curator:
         True
     """
 
+    @formerly(run="run_name")
     def __init__(
         self,
         X: ArrayLike,
@@ -306,7 +308,7 @@ class Curator:
         outcome_column: str | None = None,
         maximize: bool = True,
         vault: str | None = None,
-        run: str = "table",
+        run_name: str = "table",
         noise: NoiseSource | None = None,
     ) -> None:
         self._X = checked_rows(X)
@@ -334,7 +336,7 @@ class Curator:
             raise ValueError("delta and outcome_delta must add up to less than 1.")
         self._worst = worst_outcome(self._private_answers, maximize)
         self._vault: Vault = open_vault(vault)
-        self._name = run
+        self._name = run_name
         self._run = self._joined()
         with self._run.transaction() as tx:
             self._check_column(tx)
@@ -349,7 +351,8 @@ class Curator:
         )
 
     def __repr__(self) -> str:
-        return f"Curator(n={self.n}, d={self.d}, mechanism={self.mechanism!r}, run={self._name!r})"
+        shown = f"n={self.n}, d={self.d}, mechanism={self.mechanism!r}, run_name={self._name!r}"
+        return f"Curator({shown})"
 
     def _checked_r(self, r: int | None) -> int | None:
         if r is None:
@@ -385,12 +388,13 @@ class Curator:
         }  # fmt: skip
 
     @classmethod
+    @formerly(run="run_name")
     def resume(
         cls,
         X: ArrayLike | None = None,
         *,
         vault: str,
-        run: str = "table",
+        run_name: str = "table",
         outcomes: Outcomes | None = None,
         outcome_column: str | None = None,
         maximize: bool = True,
@@ -400,7 +404,7 @@ class Curator:
         Args:
             X: The same rows; None for a curator that only answers and reports.
             vault: Where the release was made.
-            run: Its name there.
+            run_name: Its name there.
             outcomes: As for :class:`Curator`.
             outcome_column: As for :class:`Curator`.
             maximize: As for :class:`Curator`.
@@ -409,7 +413,7 @@ class Curator:
             PrivacyError: If answers must not come from ``outcome_column``.
             VaultError: If the vault holds no such release, or one of a table of another size.
         """
-        known = _settings_of(vault, run)
+        known = _settings_of(vault, run_name)
         scaling = known["scaling"] or {}
         low, high = scaling.get("low"), scaling.get("high") or ()
         middle = np.zeros(known["d"]) if low is None else np.add(low, high) / 2
@@ -425,7 +429,7 @@ class Curator:
                 outcome_column=outcome_column,
                 maximize=maximize,
                 vault=vault,
-                run=run,
+                run_name=run_name,
             )
         made._has_rows = X is not None
         return made

@@ -126,8 +126,8 @@ class StoredRun:
     @property
     def algorithm(self) -> str:
         """Name of the algorithm or mechanism that it runs."""
-        own = self.settings
-        return str(own.get("algorithm") or own.get("mechanism") or own.get("crowd") or "")
+        named = ("algorithm", "mechanism", "population", "crowd")
+        return str(next((self.settings[name] for name in named if name in self.settings), ""))
 
     @property
     def not_known(self) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ class StoredRun:
         return _Told(guarantee, lambda title: federation_report(title, guarantee, history))
 
     def _rows(self) -> _Told:
-        curator = Curator.resume(vault=self.url, run=table_of(self.name) or self.name)
+        curator = Curator.resume(vault=self.url, run_name=table_of(self.name) or self.name)
         guarantee, certificate = curator.guarantee(), curator.certificate
 
         def report(title: str) -> Report:

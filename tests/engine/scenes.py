@@ -54,7 +54,7 @@ def release_rewards(
     url: str, seed: int, ready: Callable[[], Any], answer: Callable[[Any], Any]
 ) -> None:
     """A curator's ten trials of one user, each seed with noise of its own."""
-    mechanism = make_mechanism(0.5, reward_range=(0.0, 1.9), mechanism="laplace")
+    mechanism = make_mechanism(0.5, value_range=(0.0, 1.9), mechanism="laplace")
     ready()
     noise = InsecureNoise(seed)
     curator = RewardSession(mechanism, open_vault(url), "study", noise=noise, user_budget=5.0)
@@ -105,7 +105,7 @@ def crash(url: str, place: str, how: str) -> None:
         how: "kill", or "exit" with code 7.
     """
     config = FederationConfig(
-        n_agents=3, z=1.0, n_rounds=3, n_features=4, clipping_norm=22.0, crowd="explore"
+        n_agents=3, z=1.0, n_rounds=3, n_features=4, clipping_norm=22.0, population="explore"
     )
     server = FederatedServer(config, deadline=None, vault=url)
     links = [server.connect(n) for n in range(3)]

@@ -21,7 +21,7 @@ def url(folder: Path) -> str:
 
 
 def filled(vault: str | None, run: str = "r") -> AgentHistory:
-    history = AgentHistory("a", SPACE, vault=vault, run=run)
+    history = AgentHistory("a", SPACE, vault=vault, run_name=run)
     history.append(0, np.array([0.0, 0.25]), 3.5)
     history.append(1, np.array([1.0, 0.5]), math.nan)
     history.append(2, np.array([1.0, 0.75]), -1.0)
@@ -40,7 +40,7 @@ def test_trials_without_a_value_count_and_are_not_read(tmp_path: Path) -> None:
     for history in (
         filled(None),
         filled(url(tmp_path)),
-        AgentHistory("a", SPACE, vault=url(tmp_path), run="r"),
+        AgentHistory("a", SPACE, vault=url(tmp_path), run_name="r"),
     ):
         X, values = history.read()
         assert X.tolist() == [[0.0, 0.25], [1.0, 0.75]]
@@ -71,24 +71,24 @@ def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_runs_and_agents_are_kept_apart(tmp_path: Path) -> None:
     filled(url(tmp_path))
-    assert AgentHistory("a", SPACE, vault=url(tmp_path), run="other").n_trials == 0
-    assert AgentHistory("b", SPACE, vault=url(tmp_path), run="r").n_trials == 0
+    assert AgentHistory("a", SPACE, vault=url(tmp_path), run_name="other").n_trials == 0
+    assert AgentHistory("b", SPACE, vault=url(tmp_path), run_name="r").n_trials == 0
 
 
 def test_another_space_is_refused(tmp_path: Path) -> None:
     filled(url(tmp_path))
     with pytest.raises(SpaceChangedError, match="another search space"):
-        AgentHistory("a", Space({"x": Float(0, 2)}), vault=url(tmp_path), run="r")
+        AgentHistory("a", Space({"x": Float(0, 2)}), vault=url(tmp_path), run_name="r")
 
 
 def test_reading_begins_nothing(tmp_path: Path) -> None:
     with pytest.raises(VaultError, match="not where it was"):
-        AgentHistory("a", SPACE, vault=url(tmp_path), run="r", create=False)
+        AgentHistory("a", SPACE, vault=url(tmp_path), run_name="r", create=False)
     assert not (tmp_path / "agent.db").exists()
     filled(url(tmp_path))
     with pytest.raises(VaultError, match="holds no run 'other'"):
-        AgentHistory("a", SPACE, vault=url(tmp_path), run="other", create=False)
-    assert AgentHistory("a", SPACE, vault=url(tmp_path), run="r", create=False).n_trials == 3
+        AgentHistory("a", SPACE, vault=url(tmp_path), run_name="other", create=False)
+    assert AgentHistory("a", SPACE, vault=url(tmp_path), run_name="r", create=False).n_trials == 3
 
 
 @pytest.mark.parametrize(("number", "x"), [(-1, np.zeros(2)), (0, np.zeros(3)), (0, np.zeros(()))])
@@ -100,4 +100,4 @@ def test_what_makes_no_sense_is_refused(number: int, x: np.ndarray) -> None:
 
 def test_its_owner_is_told_once(tmp_path: Path) -> None:
     assert not filled(url(tmp_path)).told()
-    assert AgentHistory("a", SPACE, vault=url(tmp_path), run="r").told()
+    assert AgentHistory("a", SPACE, vault=url(tmp_path), run_name="r").told()

@@ -190,7 +190,8 @@ def test_a_federation_whose_noise_drowns_everything_is_told_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The published setting: noise of sqrt(100 * 4) sd against a mean of .35 * 29 vectors."""
-    paper = ["z=1.0", "q=0.35", "n_rounds=60", "n_regions=4", "n_features=100", 'crowd="explore"']
+    paper = ["z=1.0", "q=0.35", "n_rounds=60", "n_regions=4", "n_features=100"]
+    paper.append("population=explore")
     assert main(["plan", "federation", "--agents", "29", "--set", *paper]) == 0
     out, err = capsys.readouterr()
     assert f"at least {20 / (0.35 * 29):.2f} times as long" in out

@@ -441,7 +441,7 @@ both_directions = pytest.mark.parametrize("maximize", [True, False], ids=["max",
 def make_ucb(
     name: str, space: Space = SPACE, *, seed: int = 0, maximize: bool = True, **more: Any
 ) -> Any:
-    options = {"low": -1.0, "high": 1.0, "noise": PRIVATISED, "replays": 2, "horizon": 50} | more
+    options = {"low": -1.0, "high": 1.0, "noise": PRIVATISED, "replays": 2, "n_trials": 50} | more
     return REWARD_ALGORITHMS[name](UCBConfig(**options), space, maximize=maximize, seed=seed)
 
 
@@ -517,7 +517,9 @@ def test_asking_and_recommending_learn_nothing(name: str, space: Space) -> None:
 
 @each_ucb
 @each_space
-@pytest.mark.parametrize(("evaluations", "maximize"), [(1, True), (9, False)], ids=["early", "later"])
+@pytest.mark.parametrize(
+    ("evaluations", "maximize"), [(1, True), (9, False)], ids=["early", "later"]
+)
 def test_a_transcript_travels_in_json_and_goes_on_identically(
     name: str, space: Space, evaluations: int, maximize: bool
 ) -> None:
@@ -800,7 +802,9 @@ def test_asking_agents_is_deterministic_and_learns_nothing(
 @each_distributed
 @each_setting
 @each_space
-@pytest.mark.parametrize(("evaluations", "maximize"), [(1, True), (8, False)], ids=["early", "later"])
+@pytest.mark.parametrize(
+    ("evaluations", "maximize"), [(1, True), (8, False)], ids=["early", "later"]
+)
 def test_a_transcript_of_agents_travels_in_json_and_goes_on_identically(
     name: str, config: DUETSConfig, space: Space, evaluations: int, maximize: bool
 ) -> None:

@@ -732,10 +732,10 @@ def test_a_resumed_curator_has_the_settings_of_the_release(tmp_path: Path) -> No
         X, epsilon=1.0, delta=1e-5, neighbor_distance=0.1, bounds=[(0, 1)] * 3, r=2,
         projection_seed=7, columns="abc", outcomes=np.arange(20.0), outcome_epsilon=0.5,
         outcome_range=(0, 20), outcome_mechanism="gaussian", outcome_delta=1e-6, vault=vault,
-        run="spring",
+        run_name="spring",
     )  # fmt: skip
     Z, y = one.release().Z, one.evaluate(3)
-    two = Curator.resume(X, vault=vault, run="spring", outcomes=np.zeros(20))
+    two = Curator.resume(X, vault=vault, run_name="spring", outcomes=np.zeros(20))
     assert np.array_equal(two.release().Z, Z)
     assert two.evaluate(3) == y
     assert two.guarantee() == one.guarantee()

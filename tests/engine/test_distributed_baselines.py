@@ -11,12 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import linalg
 
-from benchmarks.distributed_problems import problem
-from privbo_plugins.baselines.distributed_kernel_ucb import (
+from benchmarks.baselines.distributed_kernel_ucb import (
     ApproxDisKernelUCB,
     DisKernelUCB,
     NKernelUCB,
 )
+from benchmarks.distributed_problems import problem
 from privbo_plugins.models.kernels import RBF, Kernel, Polynomial2
 
 Array = NDArray[np.float64]

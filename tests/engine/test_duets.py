@@ -256,7 +256,7 @@ def test_the_last_epoch_is_known_to_be_the_last(config: DUETSConfig) -> None:
 
 
 def test_the_published_width_is_that_of_the_lemma() -> None:
-    config = DUETSConfig.paper(10, 50, B=2.0, delta=0.2, discretisation=1000)
+    config = DUETSConfig.paper(10, 50, B=2.0, failure_probability=0.2, discretisation=1000)
     delta = 0.2 / (2 * 1000 * (math.log(math.log(10) * math.log(50)) + 4))
     # R² = lam, so that R sqrt(2 / lam ln(2 / delta')) has no lam.
     width = 2.0 + math.sqrt(2 * math.log(2 / delta))
@@ -278,7 +278,7 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
         *({name: value} for name in ("p0", "beta", "beta_scale", "B", "lam", "lengthscale")
           for value in (0.0, -1.0, math.nan, math.inf, "1", True)),
         *({name: None} for name in ("n_agents", "first_epoch", "p0", "beta_scale", "B", "lam")),
-        *({"delta": value} for value in (0.0, 1.0, -0.1, math.nan)),
+        *({"failure_probability": value} for value in (0.0, 1.0, -0.1, math.nan)),
         *({name: "other"} for name in ("kernel", "epochs", "trimming", "inducing", "coins",
                                        "final", "constants")),
         {"fit": 1}, {"fit": "yes"}, {"epochs": "paper"},
@@ -299,6 +299,7 @@ def test_settings_travel_in_json() -> None:
     described = json.loads(json.dumps(config.to_dict(), allow_nan=False))
     assert config.noise is not None
     assert described.pop("noise")["variance"] == config.noise.variance
+    described["failure_probability"] = described.pop("delta")
     assert DUETSConfig(**described | {"noise": config.noise}) == config
 
 

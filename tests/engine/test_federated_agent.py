@@ -36,7 +36,12 @@ ALONE = 10**6
 
 def config_of(**changed: Any) -> FederationConfig:
     settings = {"n_agents": 8, "z": 0.0, "n_features": 12, "noise_variance": 0.1}
-    published = {"crowd": "explore", "clipping_norm": 22.0, "n_rounds": 10, "lengthscale": 0.2}
+    published = {
+        "population": "explore",
+        "clipping_norm": 22.0,
+        "n_rounds": 10,
+        "lengthscale": 0.2,
+    }
     return FederationConfig(**{**settings, **published, **changed})
 
 

@@ -155,7 +155,7 @@ class Round:
 def config_of(q: float, *, z: float = Z, P: int = 2, N: int = 3, **more: Any) -> FederationConfig:
     return FederationConfig(
         n_agents=N, q=q, z=z, n_regions=P, n_features=3, n_rounds=3, delta=DELTA,
-        temperature=UNIFORM, crowd="explore", clipping_norm=22.0,
+        temperature=UNIFORM, population="explore", clipping_norm=22.0,
         **more,
     )  # fmt: skip
 

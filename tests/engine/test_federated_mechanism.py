@@ -32,7 +32,7 @@ UNIFORM = Temperature(0.0, 0, 1)
 
 
 def config_of(**changed: Any) -> FederationConfig:
-    published = {"crowd": "explore", "clipping_norm": 22.0, "n_rounds": 10}
+    published = {"population": "explore", "clipping_norm": 22.0, "n_rounds": 10}
     return FederationConfig(**{"n_agents": 6, "z": 1.0, "n_features": 5, **published, **changed})
 
 

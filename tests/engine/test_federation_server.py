@@ -45,7 +45,7 @@ Server = Callable[..., FederatedServer]
 
 
 def config_of(**changed: Any) -> FederationConfig:
-    published = {"crowd": "explore", "clipping_norm": 22.0}
+    published = {"population": "explore", "clipping_norm": 22.0}
     settings = {"n_agents": 3, "z": 1.0, "n_rounds": 3, "n_features": M, **published}
     return FederationConfig(**{**settings, **changed})
 
@@ -446,7 +446,7 @@ def test_a_server_may_fix_the_space_beforehand() -> None:
 
 
 def test_a_space_in_which_nothing_varies_is_refused() -> None:
-    server = FederatedServer(budgeted(crowd="prior", clipping_norm=None))
+    server = FederatedServer(budgeted(population="prior", clipping_norm=None))
     with pytest.raises(ValueError, match="varies"):
         server.connect(0).join(Space({"x": Float(1.0, 1.0)}).to_dict())
     server.connect(1).join(Space({"x": Float(0.0, 1.0)}).to_dict())
@@ -588,7 +588,7 @@ def test_other_settings_are_refused(url: str, changed: dict[str, Any]) -> None:
     evaluation(server_of(vault=url))
     with pytest.raises(ValueError, match="with other settings"):
         server_of(config_of(**changed), vault=url)
-    other = server_of(config_of(**changed), vault=url, run="another")
+    other = server_of(config_of(**changed), vault=url, run_name="another")
     assert other.broadcasts() == []
     assert len(server_of(vault=url).broadcasts()) == 1
 

@@ -42,7 +42,7 @@ from .scenes import SENTINEL, SPACE, as_json, obey, vector
 
 M = 20
 PLAIN: dict[str, Any] = {
-    "crowd": "explore",
+    "population": "explore",
     "n_rounds": 10,
     "q": 1.0,
     "z": 0.0,
@@ -595,7 +595,7 @@ def test_a_secret_opens_one_agent_of_one_federation() -> None:
         ):
             with pytest.raises(FederationError, match="new invitation"):
                 connect(stranger)
-        with serving(2, secret=b"m" * 32, run="another") as another:
+        with serving(2, secret=b"m" * 32, run_name="another") as another:
             assert another.invitation(0).split("#")[1] != own.split("#")[1]
         with closing(connect(own)) as link:
             assert link.config == server.config

@@ -149,7 +149,7 @@ def test_privatised_rewards_follow_algorithm_two_with_the_theorem_s_width(lam: f
     assert pytest.approx(2 * (B + R) / eps, rel=1e-5) == L
     noise = make_mechanism(eps, bound=B + R, mechanism="laplace").noise
     config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=covariance(8), lam=lam,
-                       delta=delta, constants="theorem")  # fmt: skip
+                       failure_probability=delta, constants="theorem")  # fmt: skip
 
     def beta(t: int, gamma: float) -> float:
         t = max(t, 1)
@@ -183,7 +183,8 @@ def test_without_truncation_it_is_gp_ucb_with_unit_noise(monkeypatch: pytest.Mon
 
 def test_a_horizon_takes_the_place_of_the_plays_in_the_logarithm_of_the_width() -> None:
     growing, fixed = (
-        TGPUCB(UCBConfig(low=-2, high=2, second_moment=1.0, horizon=T), row(3)) for T in (None, 50)
+        TGPUCB(UCBConfig(low=-2, high=2, second_moment=1.0, n_trials=T), row(3))
+        for T in (None, 50)
     )
     for algorithm in (growing, fixed):
         for _ in range(16):
@@ -229,7 +230,7 @@ def literal_ata(
     L = math.log((m + 1) * config.T)
     growth = t ** ((1 - a) / (2 * (1 + a)))
     if config.constants == "theorem":
-        L = math.log(4 * m * config.T / config.delta)
+        L = math.log(4 * m * config.T / config.failure_probability)
     b = (config.v / L) ** (1 / (1 + a)) * growth
     r, cut = np.zeros(m), 0
     for i in range(m):
@@ -252,7 +253,7 @@ def literal_ata(
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"lam": 0.4}, {"constants": "theorem", "lam": 2.0}, {"alpha": 0.5}, {"horizon": 60}],
+    [{}, {"lam": 0.4}, {"constants": "theorem", "lam": 2.0}, {"alpha": 0.5}, {"n_trials": 60}],
     ids=str,
 )
 def test_sixty_heavy_tailed_plays_follow_algorithm_one(more: dict[str, Any]) -> None:
@@ -284,8 +285,8 @@ def test_sixty_heavy_tailed_plays_follow_algorithm_one(more: dict[str, Any]) -> 
 def test_ata_in_theorem_mode_has_the_width_of_theorem_two(m: int) -> None:
     eps, B, R = 0.8, 0.5, 0.5
     mechanism = make_mechanism(eps, bound=B + R, mechanism="laplace")
-    config = UCBConfig(low=-1, high=1, noise=mechanism.noise, constants="theorem", horizon=500,
-                       accuracy=0.3, delta=0.2, kernel_matrix=np.eye(4))  # fmt: skip
+    config = UCBConfig(low=-1, high=1, noise=mechanism.noise, constants="theorem", n_trials=500,
+                       accuracy=0.3, failure_probability=0.2, kernel_matrix=np.eye(4))  # fmt: skip
     v = B**2 + R**2 + 8 * (B + R) ** 2 / eps**2
     assert config.v == pytest.approx(v, rel=1e-5)
     algorithm = ATAGPUCB(config, row(4))
@@ -602,14 +603,14 @@ def test_replays_through_a_host_s_parameters_belong_to_one_epoch() -> None:
 @pytest.mark.parametrize("T", [1, 2, 100, 10**5])
 @pytest.mark.parametrize("accuracy", [0.1, 0.5])
 def test_oversampling_and_replays(T: int, accuracy: float) -> None:
-    order = UCBConfig(low=-1, high=1, horizon=T, accuracy=accuracy, delta=0.2)
+    order = UCBConfig(low=-1, high=1, n_trials=T, accuracy=accuracy, failure_probability=0.2)
     assert order.q == pytest.approx(max(math.log(T), 1) / accuracy**2)
     assert order.k == max(math.ceil(math.log(T)), 1)
-    theorem = UCBConfig(low=-1, high=1, horizon=T, accuracy=accuracy, delta=0.2,
+    theorem = UCBConfig(low=-1, high=1, n_trials=T, accuracy=accuracy, failure_probability=0.2,
                         constants="theorem")  # fmt: skip
     assert theorem.q == pytest.approx(bounds.nystrom_q(T, 0.2, accuracy))
     assert theorem.k == bounds.moma_replays(T, 0.2)
-    assert UCBConfig(low=-1, high=1, horizon=T, replays=7, constants="theorem").k == 7
+    assert UCBConfig(low=-1, high=1, n_trials=T, replays=7, constants="theorem").k == 7
 
 
 def test_moments_are_derived_from_range_and_noise() -> None:
@@ -651,7 +652,7 @@ def test_the_scale_multiplies_the_width(
 
 
 def test_gp_ucb_takes_the_unit_and_the_noise_from_what_is_public() -> None:
-    mechanism = make_mechanism(1.0, reward_range=(2.0, 6.0))
+    mechanism = make_mechanism(1.0, value_range=(2.0, 6.0))
     config = UCBConfig(low=2.0, high=6.0, noise=mechanism.noise, kernel_matrix=covariance(5))
     algorithm = GPUCB(config, row(5))
     assert algorithm.lam == pytest.approx(mechanism.total_variance / 4)
@@ -670,7 +671,7 @@ def test_gp_ucb_takes_the_unit_and_the_noise_from_what_is_public() -> None:
     assert GPUCB(UCBConfig(low=2, high=6, noise_moment=0.4), row(2)).lam == pytest.approx(0.1)
     both = UCBConfig(low=2, high=6, noise_moment=0.4, noise=RewardNoise(8.0, 9.0, Tail(1, 1)))
     assert GPUCB(both, row(2)).lam == pytest.approx(2.1)
-    wide = UCBConfig(low=-1, high=1, horizon=10**6, beta_scale=2.0)
+    wide = UCBConfig(low=-1, high=1, n_trials=10**6, beta_scale=2.0)
     assert GPUCB(wide, row(2)).beta == pytest.approx(2 * WIDTH * math.sqrt(2))
 
 
@@ -719,7 +720,9 @@ def restored(algorithm: RewardUCB, config: UCBConfig, space: Space) -> RewardUCB
 
 
 @each_class
-@pytest.mark.parametrize(("space", "evaluations"), [(row(30), 45), (SQUARE, 30)], ids=["arms", "box"])
+@pytest.mark.parametrize(
+    ("space", "evaluations"), [(row(30), 45), (SQUARE, 30)], ids=["arms", "box"]
+)
 @pytest.mark.parametrize("noisy", [True, False])
 def test_a_restored_algorithm_asks_the_same_from_then_on(
     cls: type[RewardUCB], space: Space, evaluations: int, noisy: bool
@@ -752,7 +755,7 @@ def test_a_restored_dictionary_of_many_points_is_the_same(cls: type[RewardUCB]) 
 @each_nystrom
 def test_a_recommendation_in_between_changes_no_later_ask(cls: type[RewardUCB]) -> None:
     """Coins are tossed where q s2 < 1; each look after a reward tosses them."""
-    config = UCBConfig(low=-1, high=1, replays=1, horizon=2, accuracy=0.9,
+    config = UCBConfig(low=-1, high=1, replays=1, n_trials=2, accuracy=0.9,
                        kernel_matrix=covariance(8) * 0.9 + 0.1)  # fmt: skip
     looking, blind = cls(config, row(8)), cls(config, row(8))
     for n in range(30):
@@ -770,7 +773,7 @@ def test_a_dictionary_that_came_out_empty_leaves_the_prior(
 ) -> None:
     """A variance of 1e-6 and q = 1 / .81 leave a play out, all but surely."""
     K = np.diag([1e-6, 1.0])
-    config = UCBConfig(low=-1, high=1, kernel_matrix=K, accuracy=0.9, horizon=2, replays=1)
+    config = UCBConfig(low=-1, high=1, kernel_matrix=K, accuracy=0.9, n_trials=2, replays=1)
     algorithm = cls(config, row(2))
     for n in range(told):
         algorithm.tell(evaluation_of(algorithm, 0, n), 0.5)
@@ -1006,7 +1009,7 @@ def test_earlier_points_are_candidates() -> None:
         ],
         *[
             ({name: value}, rf"^{name} must be a number in \(0, 1\), got {value!r}\.")
-            for name in ("delta", "accuracy")
+            for name in ("failure_probability", "accuracy")
             for value in (0.0, 1.0, -0.1, 2, math.nan, None)
         ],
         *[
@@ -1019,7 +1022,7 @@ def test_earlier_points_are_candidates() -> None:
         ],
         *[
             ({name: value}, rf"^{name} must be an integer >= 1, got {value!r}\.")
-            for name in ("horizon", "replays")
+            for name in ("n_trials", "replays")
             for value in (0, -3, 2.0, True, "many")
         ],
         ({"kernel": "cubic"}, "^kernel must be one of rbf, matern52, got 'cubic'"),
@@ -1053,7 +1056,7 @@ def test_senseless_settings_are_refused_by_name(more: dict[str, Any], message: s
     ids=str,
 )
 def test_without_a_range_the_scale_must_be_given_whole(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="no unit: give bound= or reward_range=, or B="):
+    with pytest.raises(ValueError, match="no unit: give bound= or value_range=, or B="):
         UCBConfig(**more)
 
 
@@ -1071,7 +1074,7 @@ def test_half_a_range_or_an_inverted_one_is_refused(more: dict[str, Any]) -> Non
 
 def test_settings_travel_in_json() -> None:
     noise = RewardNoise(1.0, 2.0, Tail(3.0, 0.5, 2.0))
-    config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=np.eye(2), horizon=7)
+    config = UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=np.eye(2), n_trials=7)
     described = json.loads(json.dumps(config.to_dict()))
     assert described["kernel_matrix"] == [[1.0, 0.0], [0.0, 1.0]]
     assert described["noise"] == {
@@ -1093,7 +1096,7 @@ def test_gp_ucb_on_privatised_rewards_beats_uniform_play_by_a_wide_margin() -> N
     ratios = []
     for seed in range(6):
         noise = InsecureNoise(seed)
-        config = UCBConfig(low=-1, high=1, noise=mechanism.noise, horizon=T)
+        config = UCBConfig(low=-1, high=1, noise=mechanism.noise, n_trials=T)
         algorithm, regret = GPUCB(config, space, seed=seed), 0.0
         for t in range(T):
             evaluation = algorithm.ask(t)
@@ -1113,7 +1116,7 @@ def test_gp_ucb_finds_the_top_of_a_hill_on_a_box(seed: int) -> None:
     def f(x: np.ndarray) -> float:
         return float(np.exp(-((x - peak) ** 2).sum() / 0.1))
 
-    config = UCBConfig(low=0, high=1, noise_moment=0.01, horizon=60)
+    config = UCBConfig(low=0, high=1, noise_moment=0.01, n_trials=60)
     algorithm = GPUCB(config, SQUARE, seed=seed)
     for t in range(60):
         evaluation = algorithm.ask(t)
@@ -1127,7 +1130,7 @@ def test_the_published_ones_find_the_best_arm_in_heavy_tails(cls: type[RewardUCB
     """Raw rewards, a t distribution with 3 degrees of freedom, and a narrow width."""
     space, f = row(6), np.linspace(-1, 1, 6)
     config = UCBConfig(B=1.0, second_moment=4.0, noise_moment=3.0, beta_scale=0.2, replays=5,
-                       kernel_matrix=np.eye(6), horizon=900)  # fmt: skip
+                       kernel_matrix=np.eye(6), n_trials=900)  # fmt: skip
     algorithm, rng = cls(config, space), np.random.default_rng(0)
     for t in range(900):
         evaluation = algorithm.ask(t)

@@ -56,7 +56,7 @@ FEW = 2**6
 
 def mechanism_of(name: str, epsilon: float, low: float = -1.0, high: float = 1.0) -> Any:
     delta = DELTA if name == "gaussian" else None
-    return make_mechanism(epsilon, reward_range=(low, high), mechanism=name, delta=delta)
+    return make_mechanism(epsilon, value_range=(low, high), mechanism=name, delta=delta)
 
 
 # Every branch of a mechanism ----------------------------------------------------------------
@@ -546,7 +546,7 @@ def test_secure_draws_follow_the_exact_distribution(name: str, u: float, few_cel
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_gaussian_sigma_is_the_analytic_one(epsilon: float, delta: float) -> None:
     mechanism = make_mechanism(
-        epsilon, reward_range=(-3.0, -2.5), mechanism="gaussian", delta=delta
+        epsilon, value_range=(-3.0, -2.5), mechanism="gaussian", delta=delta
     )
     expected = balle_wang_sigma(epsilon, delta, 0.5)
     assert mechanism.sigma == pytest.approx(expected, rel=3e-6)
@@ -746,23 +746,23 @@ BAD = [
     ({"epsilon": -1.0}, r"epsilon must be a finite number > 0.*got -1"),
     ({"epsilon": math.nan}, r"epsilon must be a finite number > 0.*got nan"),
     ({"epsilon": math.inf}, r"epsilon must be a finite number > 0.*got inf"),
-    ({"bound": None}, r"Give bound= .* or reward_range=\(low, high\), one of them"),
-    ({"reward_range": (0.0, 1.0)}, r"Give bound= .* or reward_range=\(low, high\), one of them"),
+    ({"bound": None}, r"Give bound= .* or value_range=\(low, high\), one of them"),
+    ({"value_range": (0.0, 1.0)}, r"Give bound= .* or value_range=\(low, high\), one of them"),
     ({"bound": 0.0}, r"bound must be a finite number > 0, got 0"),
     ({"bound": -2.5}, r"bound must be a finite number > 0, got -2\.5"),
     ({"bound": math.nan}, r"bound must be a finite number > 0, got nan"),
     ({"bound": math.inf}, r"bound must be a finite number > 0, got inf"),
     ({"bound": 1.7e308}, r"wide. Measure rewards in another unit"),
-    ({"bound": None, "reward_range": (1.0, 0.0)}, r"finite low < high, got \(1\.0, 0\.0\)"),
-    ({"bound": None, "reward_range": (1.0, 1.0)}, r"finite low < high, got \(1\.0, 1\.0\)"),
-    ({"bound": None, "reward_range": (math.nan, 1.0)}, r"finite low < high, got \(nan"),
-    ({"bound": None, "reward_range": (0.0, math.inf)}, r"finite low < high, got \(0\.0, inf"),
-    ({"bound": None, "reward_range": (-1e308, 1e308)}, r"wide. Measure rewards in another unit"),
-    ({"bound": None, "reward_range": (0.0, 1.0, 2.0)}, r"two numbers \(low, high\), got \(0\.0"),
-    ({"bound": None, "reward_range": (0.5,)}, r"two numbers \(low, high\), got \(0\.5,\)"),
-    ({"bound": None, "reward_range": 1.5}, r"two numbers \(low, high\), got 1\.5"),
-    ({"bound": None, "reward_range": "ab"}, r"two numbers \(low, high\), got 'ab'"),
-    ({"bound": None, "reward_range": (None, 1.0)}, r"two numbers \(low, high\), got \(None"),
+    ({"bound": None, "value_range": (1.0, 0.0)}, r"finite low < high, got \(1\.0, 0\.0\)"),
+    ({"bound": None, "value_range": (1.0, 1.0)}, r"finite low < high, got \(1\.0, 1\.0\)"),
+    ({"bound": None, "value_range": (math.nan, 1.0)}, r"finite low < high, got \(nan"),
+    ({"bound": None, "value_range": (0.0, math.inf)}, r"finite low < high, got \(0\.0, inf"),
+    ({"bound": None, "value_range": (-1e308, 1e308)}, r"wide. Measure rewards in another unit"),
+    ({"bound": None, "value_range": (0.0, 1.0, 2.0)}, r"two numbers \(low, high\), got \(0\.0"),
+    ({"bound": None, "value_range": (0.5,)}, r"two numbers \(low, high\), got \(0\.5,\)"),
+    ({"bound": None, "value_range": 1.5}, r"two numbers \(low, high\), got 1\.5"),
+    ({"bound": None, "value_range": "ab"}, r"two numbers \(low, high\), got 'ab'"),
+    ({"bound": None, "value_range": (None, 1.0)}, r"two numbers \(low, high\), got \(None"),
     ({"mechanism": "gauss"}, r"one of laplace, duchi, piecewise, hybrid, gaussian, got 'gauss'"),
     ({"mechanism": ""}, r"one of laplace, duchi, piecewise, hybrid, gaussian, got ''"),
     ({"delta": 1e-6}, r"duchi gives pure epsilon-LDP; delta=1e-06 has no use. Leave it out"),
@@ -795,7 +795,7 @@ def test_a_bound_is_a_symmetric_range(name: str) -> None:
 @pytest.mark.parametrize("name", list(LOCAL_MECHANISMS))
 def test_an_algorithm_is_told_the_range_and_the_noise(name: str) -> None:
     delta = DELTA if name == "gaussian" else None
-    made, facts = reward_privacy(0.5, reward_range=(0.0, 1.9), mechanism=name, delta=delta)
+    made, facts = reward_privacy(0.5, value_range=(0.0, 1.9), mechanism=name, delta=delta)
     assert made == mechanism_of(name, 0.5, 0.0, 1.9)
     assert facts == {"low": 0.0, "high": 1.9, "noise": made.noise}
 
@@ -809,7 +809,7 @@ def test_an_infinite_epsilon_is_no_mechanism() -> None:
         with pytest.raises(ValueError, match="epsilon must be a finite number > 0"):
             reward_privacy(bad, bound=1.0)
     with pytest.raises(ValueError, match="finite low < high"):
-        reward_privacy(math.inf, reward_range=(1.0, 0.0))
+        reward_privacy(math.inf, value_range=(1.0, 0.0))
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_tables_from_whole_curators_are_as_private_as_they_claim() -> None:
         for i in range(1500):
             vault = vault if i % 25 else open_vault()
             curator = Curator(X, epsilon=EPSILON, delta=DELTA, norm_bound=1.0, noise=noise,
-                              vault=vault.handle, run=str(i))  # fmt: skip
+                              vault=vault.handle, run_name=str(i))  # fmt: skip
             scores[-1].append(float(-curator.release().Z[0, 0]))
     assert 0.5 * MU <= audited_mu(*scores) <= MU
 

@@ -115,7 +115,7 @@ def test_a_table_is_drawn_once_whoever_asks_and_whatever_its_rows_are_now(url: s
 
 def test_other_runs_draw_anew(path: Path) -> None:
     handle = f"sqlite:///{path}"
-    tables = [curator_of(vault=handle, run=run).release().Z for run in ("a", "b", "a")]
+    tables = [curator_of(vault=handle, run_name=run).release().Z for run in ("a", "b", "a")]
     assert np.array_equal(tables[0], tables[2])
     assert not np.isclose(tables[0], tables[1]).any()
 
@@ -575,7 +575,7 @@ def test_a_curator_is_neither_pickled_nor_copied_nor_quotes_its_rows() -> None:
             attempt(curator)
         said_nothing(refused.value)
     for text in (repr(curator), str(curator), f"{curator}"):
-        assert text == "Curator(n=12, d=3, mechanism='gaussian', run='table')"
+        assert text == "Curator(n=12, d=3, mechanism='gaussian', run_name='table')"
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "projection"])
@@ -679,15 +679,15 @@ def test_a_column_of_the_table_is_never_told_as_it_is(path: Path, name: str) -> 
     with pytest.raises(PrivacyError, match=f"Column '{name}' is in the released table"):
         curator_of(vault=f"sqlite:///{path}", outcome_column=name, **NAMED)
     randomised = curator_of(
-        vault=f"sqlite:///{path}", run="other", outcome_column=name, **NAMED, **PRIVATE
+        vault=f"sqlite:///{path}", run_name="other", outcome_column=name, **NAMED, **PRIVATE
     )
     assert randomised.evaluate(3) != Y[3]  # the guarantee adds table and answer up
 
 
 @pytest.mark.parametrize("name", ["age", "sex", "sex=F"])
 def test_a_column_that_another_run_protects_is_never_told_as_it_is(url: str, name: str) -> None:
-    protecting = curator_of(vault=url, run="table", **NAMED)
-    other = {"vault": url, "run": "other", "columns": "xyz", "outcomes": Y}
+    protecting = curator_of(vault=url, run_name="table", **NAMED)
+    other = {"vault": url, "run_name": "other", "columns": "xyz", "outcomes": Y}
     begun = curator_of(outcome_column=name, **other)
     begun.release()
     protecting.release()
@@ -700,7 +700,9 @@ def test_a_column_that_another_run_protects_is_never_told_as_it_is(url: str, nam
 
 
 def test_a_table_of_a_column_that_another_run_tells_is_not_released(url: str) -> None:
-    other = curator_of(vault=url, run="other", columns="xyz", outcomes=Y, outcome_column="sex")
+    other = curator_of(
+        vault=url, run_name="other", columns="xyz", outcomes=Y, outcome_column="sex"
+    )
     late = curator_of(vault=url, **NAMED)
     assert other.evaluate(3) == Y[3]
     with pytest.raises(PrivacyError, match=r"'sex' is answered as it is.*'other'.*Leave it out"):
@@ -714,15 +716,15 @@ def test_a_table_of_a_column_that_another_run_tells_is_not_released(url: str) ->
 def test_a_column_of_randomised_answers_is_told_as_it_is_by_no_other_run(path: Path) -> None:
     url = f"sqlite:///{path}"
     one = {"vault": url, "outcomes": Y, "outcome_column": "score"}
-    randomised = curator_of(run="a", **one, **PRIVATE)
-    exact = curator_of(run="b", **one)
+    randomised = curator_of(run_name="a", **one, **PRIVATE)
+    exact = curator_of(run_name="b", **one)
     randomised.evaluate(1)
     with pytest.raises(PrivacyError, match="'score' is protected by the release 'a'"):
         exact.evaluate(1)
     with exact._run.transaction() as tx:
         tx.mark("outcome column", "stay")  # what run b has told
     with pytest.raises(PrivacyError, match="'stay' is answered as it is by the release 'b'"):
-        curator_of(run="c", **{**one, "outcome_column": "stay"}, **PRIVATE)
+        curator_of(run_name="c", **{**one, "outcome_column": "stay"}, **PRIVATE)
 
 
 def test_a_vault_in_which_a_column_was_protected_and_told_claims_nothing(path: Path) -> None:
@@ -730,7 +732,7 @@ def test_a_vault_in_which_a_column_was_protected_and_told_claims_nothing(path: P
     table = curator_of(vault=f"sqlite:///{path}", **NAMED)
     table.release()
     assert table.guarantee().protected
-    other = curator_of(vault=f"sqlite:///{path}", run="other", outcomes=Y)
+    other = curator_of(vault=f"sqlite:///{path}", run_name="other", outcomes=Y)
     with other._run.transaction() as tx:
         tx.mark("outcome column", "age")
     found = table.guarantee()
@@ -802,7 +804,7 @@ def test_privatised_answers_are_charged_and_drawn_once_a_row(
 def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
     """Nor a row of that number of another table: neither pays for the other."""
     handle = f"sqlite:///{path}"
-    curators = [curator_of(vault=handle, run=run, outcomes=Y, **PRIVATE) for run in "ab"]
+    curators = [curator_of(vault=handle, run_name=run, outcomes=Y, **PRIVATE) for run in "ab"]
     for curator in curators:
         curator.evaluate(3)
         assert curator._answers is not None
@@ -965,10 +967,10 @@ def test_a_certificate_holds_what_is_public_and_travels_in_json() -> None:
 
 def test_other_releases_in_the_vault_are_counted(path: Path) -> None:
     for run in ("spring", "autumn", "winter"):
-        curator = curator_of(vault=f"sqlite:///{path}", run=run)
+        curator = curator_of(vault=f"sqlite:///{path}", run_name=run)
         curator.release()
     assert any("2 other releases" in note for note in curator.guarantee().notes)
-    again = Curator.resume(vault=f"sqlite:///{path}", run="winter")
+    again = Curator.resume(vault=f"sqlite:///{path}", run_name="winter")
     assert again.certificate == curator.certificate
     assert again.guarantee() == curator.guarantee()
 

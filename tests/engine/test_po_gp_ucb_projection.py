@@ -150,7 +150,7 @@ def gaussian_releases(X: np.ndarray, runs: int, seed: int, **settings: float) ->
     vault, noise = open_vault(), InsecureNoise(seed)
     return [
         Curator(
-            X, vault=vault.handle, run=f"{seed}/{i}", noise=noise, **settings
+            X, vault=vault.handle, run_name=f"{seed}/{i}", noise=noise, **settings
         ).release().Z
         for i in range(runs)
     ]  # fmt: skip
@@ -227,7 +227,9 @@ def test_whoever_knows_all_other_rows_still_errs_by_about_sigma_after_gaussian_n
     rows = np.arange(1, 60)
     vault, noise = open_vault(), InsecureNoise(5)
     for run in range(60):
-        table = Curator(X, vault=vault.handle, run=str(run), noise=noise, **settings).release()
+        table = Curator(
+            X, vault=vault.handle, run_name=str(run), noise=noise, **settings
+        ).release()
         sigma = table.certificate.noise_sd
         errors.append(recovered_rows(table.Z, X[rows], rows)[0] - X[0])
     assert 0.01 < sigma < 0.1  # the noise is far smaller than the rows, the attack fits well

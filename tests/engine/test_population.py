@@ -1,4 +1,4 @@
-"""The crowd's mean as a prior: dense formulas, and federations drawn from that prior.
+"""The population's mean as a prior: dense formulas, and federations drawn from that prior.
 
 Everything is seeded, so nothing is random. Bounds of Monte-Carlo estimates are five of their
 standard deviations, unless a test says more.
@@ -21,19 +21,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulation import simulate
 from privbo_plugins.algorithms.dp_fts_de import (
     Agent,
     Broadcast,
     FederationConfig,
     PopulationPrior,
     SharedModel,
-    population,
     make_model,
+    population,
 )
 from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel, Shared
 from privbo_plugins.federation import Alone, FederatedServer
 from privbo_plugins.federation.shared import shared_model
-from privbo_plugins.federation.simulation import simulate
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.worker import PATIENCE, script
@@ -654,7 +654,7 @@ DESCRIBED = {
 @pytest.mark.parametrize("space", DESCRIBED.values(), ids=DESCRIBED.keys())
 @pytest.mark.parametrize("crowd_", ["prior", "explore"])
 def test_a_described_space_gives_the_same_model(space: Space, crowd_: str) -> None:
-    config = config_of(crowd=crowd_)
+    config = config_of(population=crowd_)
     described = json.loads(json.dumps(space.to_dict()))
     one, two = make_model(config, space), make_model(config, Space.from_dict(described))
     assert [one.clipping_norm(t) for t in (1, 2)] == [two.clipping_norm(t) for t in (1, 2)]
@@ -745,7 +745,7 @@ EXTREME = [math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324, 0.0, -0.25]
 
 
 def make(kind: str, space: Space, **changed: Any) -> SharedModel:
-    return kept(space, config_of(crowd=kind, value_range=(-1.0, 1.0), **changed))
+    return kept(space, config_of(population=kind, value_range=(-1.0, 1.0), **changed))
 
 
 @each_model
@@ -888,8 +888,10 @@ def test_another_process_is_the_same_agent(kind: str, space: Space) -> None:
 @each_model
 def test_settings_travel_in_json(kind: str, settings_: dict[str, Any]) -> None:
     for config in (
-        config_of(crowd=kind, **settings_),
-        config_of(crowd=kind, prior=SURE, beta=0.7, n_features=5, clipping_norm=2, **settings_),
+        config_of(population=kind, **settings_),
+        config_of(
+            population=kind, prior=SURE, beta=0.7, n_features=5, clipping_norm=2, **settings_
+        ),
     ):
         again = FederationConfig.from_dict(json.loads(json.dumps(config.to_dict())))
         assert again == config
@@ -919,7 +921,7 @@ def test_a_standard_deviation_is_positive(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"beta": 0.0}, {"beta": math.nan}, {"crowd": "other"}, {"n_regions": 2}]
+    "changed", [{"beta": 0.0}, {"beta": math.nan}, {"population": "other"}, {"n_regions": 2}]
 )
 def test_senseless_settings_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changed))):

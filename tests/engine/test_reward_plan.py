@@ -14,13 +14,13 @@ from privbo_plugins.privacy.noise import InsecureNoise
 
 
 def config(epsilon: float, low: float = 0.0, high: float = 2.0) -> UCBConfig:
-    mechanism = make_mechanism(epsilon, reward_range=(low, high))
+    mechanism = make_mechanism(epsilon, value_range=(low, high))
     return UCBConfig(low=low, high=high, noise=mechanism.noise)
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:
     # Fewer than 1850 of 2000 means covered has a probability below 1e-6; the seed is fixed.
-    mechanism, noise = make_mechanism(1.0, reward_range=(0.0, 2.0)), InsecureNoise(0)
+    mechanism, noise = make_mechanism(1.0, value_range=(0.0, 2.0)), InsecureNoise(0)
     plan = make_reward_plan(config(1.0), 100)
     means = [
         np.mean([mechanism.randomize(1.0, noise, 0.0) for _ in range(100)]) for _ in range(2000)

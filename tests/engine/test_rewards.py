@@ -67,7 +67,7 @@ def vault(request: pytest.FixtureRequest, path: Path) -> Iterator[Vault]:
 
 def mechanism_of(name: str = "laplace", epsilon: float = 0.5) -> LocalMechanism:
     delta = DELTA if name == "gaussian" else None
-    return make_mechanism(epsilon, reward_range=(0.0, 1.9), mechanism=name, delta=delta)
+    return make_mechanism(epsilon, value_range=(0.0, 1.9), mechanism=name, delta=delta)
 
 
 class Counting(InsecureNoise):
@@ -424,7 +424,7 @@ def test_no_release_is_ever_replaced() -> None:
 @pytest.mark.parametrize("name", LOCAL_MECHANISMS)
 def test_a_ledger_takes_what_its_mechanism_draws_and_nothing_else(name: str) -> None:
     more = {"delta": 1e-6} if name == "gaussian" else {}
-    mechanism = make_mechanism(1.0, reward_range=(0.0, 1.0), mechanism=name, **more)
+    mechanism = make_mechanism(1.0, value_range=(0.0, 1.0), mechanism=name, **more)
     ledger_of, noise = RewardLedger(mechanism, open_vault(), "study"), SecureNoise()
     _, token = ledger_of.charge("0", "Jane")
     raw = [0.123456, -0.123456, 0.5] if name == "duchi" else []
@@ -684,15 +684,15 @@ def test_a_budget_that_allows_a_play_is_taken(budget: float | None) -> None:
         {"epsilon": 0.6},
         {"mechanism": "duchi"},
         {"mechanism": "gaussian", "delta": 1e-6},
-        {"reward_range": (0.0, 1.8)},
-        {"reward_range": (-0.1, 1.9)},
+        {"value_range": (0.0, 1.8)},
+        {"value_range": (-0.1, 1.9)},
         {"user_budget": 3.0},
         {"user_budget": None},
     ],
     ids=str,
 )
 def test_another_mechanism_of_the_same_run_is_refused(vault: Vault, other: dict[str, Any]) -> None:
-    settings: dict[str, Any] = {"epsilon": 0.5, "reward_range": (0.0, 1.9), "mechanism": "laplace"}
+    settings: dict[str, Any] = {"epsilon": 0.5, "value_range": (0.0, 1.9), "mechanism": "laplace"}
     curator = curator_of(vault, mechanism=make_mechanism(**settings), budget=2.0)
     value = curator.release("0", 0.3, "Jane", 0.0)
     budget = other.get("user_budget", 2.0)

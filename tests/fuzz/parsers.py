@@ -58,7 +58,14 @@ SPACE = Space({
 })  # fmt: skip
 
 CONFIG = FederationConfig(
-    3, z=1.0, q=1.0, n_rounds=4, n_features=4, clipping_norm=22.0, crowd="explore", n_startup=1
+    3,
+    z=1.0,
+    q=1.0,
+    n_rounds=4,
+    n_features=4,
+    clipping_norm=22.0,
+    population="explore",
+    n_startup=1,
 )
 
 Draw = Callable[[random.Random], Any]

@@ -32,8 +32,8 @@ from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation import connect
 from privbo_plugins.sessions.rows import Curator
 from raytune_searchers import DUETSSearch, LDPGPUCBSearch, POGPUCBSearch, answering
-from raytune_searchers._agents import AgentHost
 from raytune_searchers._rewards import RewardSearch
+from raytune_searchers.hosts.agents import AgentHost
 from tests.independence.sealed import IN_MEMORY, Deaf
 from tests.independence.seen import Run, Seen
 from tests.independence.zoo import ORDINARY
@@ -173,7 +173,7 @@ def rewards(
     """In Optuna: one user's reward is the odd one."""
     given(entry)
     how: dict[str, Any] = {
-        "reward_range": (0.0, 1.0),
+        "value_range": (0.0, 1.0),
         "mechanism": mechanism,
         "delta": 1e-5 if mechanism == "gaussian" else None,
         "vault": seen.vault,
@@ -382,7 +382,7 @@ def ray_records(seen: Seen, entry: Any, *, vault: bool = True) -> None:
     """In Ray's searcher hooks, with hosts in this process."""
     given(entry)
     with _local_ray(), seen.recorded():
-        handle = {"vault": seen.vault, "run": "r"} if vault else {}
+        handle = {"vault": seen.vault, "run_name": "r"} if vault else {}
         search = runs.make_search(noise=Deaf(), **handle)
         runs.begun(search)
         private = search.private(_config_losses)
@@ -408,7 +408,7 @@ def ray_rewards(seen: Seen, entry: Any, *, kind: type[RewardSearch], **settings:
     given(entry)
     _evaluated.clear()
     own: dict[str, Any] = {
-        "reward_range": (0.0, 1.0), "metric": "reward", "mode": "max", "seed": 1, "run": "r",
+        "value_range": (0.0, 1.0), "metric": "reward", "mode": "max", "seed": 1, "run_name": "r",
         "vault": seen.vault, "noise": Deaf(),
     }  # fmt: skip
     with _local_ray(), seen.recorded():
@@ -445,7 +445,7 @@ def ray_agents(seen: Seen, entry: Any) -> None:
     given(entry)
     with _local_ray(), seen.recorded(), _processes_of_their_own():
         search = federated_scenes.make_search(
-            {"n_agents": 2}, noise=Deaf(), vault=seen.vault, run="r"
+            {"n_agents": 2}, noise=Deaf(), vault=seen.vault, run_name="r"
         )
         trials = evaluation(search, search.private(_agents_value), 20)
         _gather_search(seen, search, trials)

@@ -184,7 +184,7 @@ def work(call: Callable[[], Any]) -> list[str]:
 
 def test_whoever_is_not_chosen_for_a_round_costs_it_the_same_work() -> None:
     known: dict[str, Any] = {"n_agents": 2, "q": 0.5, "z": 2.0, "n_rounds": 2, "n_startup": 1}
-    config = FederationConfig(crowd="explore", n_features=20, **known)
+    config = FederationConfig(population="explore", n_features=20, **known)
     traces = []
     for heads in (True, True, False):  # the first one builds what later ones keep
         server = FederatedServer(config, noise=Coins(heads), deadline=None)

@@ -384,7 +384,7 @@ class Runs:
     def rewards(self, plain: Any) -> None:
         from raytune_searchers import LDPGPUCBSearch
 
-        own: dict[str, Any] = {"reward_range": (0, 1), "metric": "reward", "mode": "max"}
+        own: dict[str, Any] = {"value_range": (0, 1), "metric": "reward", "mode": "max"}
         search = LDPGPUCBSearch(1.0, mechanism="laplace", vault="env:LEAK_VAULT", **own)
         trainable = make_wild("rewards", search, 1, REWARD_FAILS, user_id=named)
         self.fit("rewards wild", search, trainable, search.guarantee, space=LINE, num_samples=5)
@@ -402,7 +402,7 @@ class Runs:
         search = DPFTSDESearch(
             config,
             search_space={"x": tune.uniform(*BOUNDS)},
-            trials_per_agent=TRIALS,
+            n_trials=TRIALS,
             seed=1,
             deadline=30.0,
             agents=AGENTS,
@@ -426,7 +426,7 @@ class Runs:
         from raytune_searchers import DUETSSearch
 
         own: dict[str, Any] = {
-            "reward_range": (0, 1), "metric": "reward", "mode": "max", "discretisation": 64
+            "value_range": (0, 1), "metric": "reward", "mode": "max", "discretisation": 64
         }  # fmt: skip
         search = DUETSSearch(2, epsilon=1.0, seed=0, **own)
         trainable = make_wild("duets", search, 1, REWARD_FAILS)
@@ -477,7 +477,7 @@ def main(root: str) -> None:
     runs = Runs(Path(root))
     # Wrapped before Ray runs: its ledger is begun when Tune pickles it.
     reward = functools.partial(mutating, "rewards", 1)
-    plain = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1), user_id=named)
+    plain = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1), user_id=named)
     settings = INIT | {"log_to_driver": True, "logging_level": "INFO"}
     ray.init(address="local", _temp_dir=f"{root}/ray", **settings)
     (Path(root) / "objects" / "plain.early").write_bytes(cloudpickle.dumps(plain))

@@ -97,7 +97,7 @@ def _records(own: Secrets, ways: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _rewards(own: Secrets, ways: dict[str, Any]) -> tuple[Any, Any]:
-    private = ldp_objective(objective_of(own, ways), epsilon=1.0, reward_range=(0, 1))
+    private = ldp_objective(objective_of(own, ways), epsilon=1.0, value_range=(0, 1))
     return optuna.samplers.RandomSampler(seed=0), private
 
 
@@ -474,7 +474,7 @@ def test_no_release_is_the_clipped_reward(mechanism: str, epsilon: float) -> Non
     private = ldp_objective(
         lambda trial: own.reward() * (1 if trial.number % 2 else 1e6),
         epsilon=epsilon,
-        reward_range=(0, 1),
+        value_range=(0, 1),
         mechanism=mechanism,
         delta=1e-5 if mechanism == "gaussian" else None,
     )
@@ -505,8 +505,8 @@ def test_the_raw_reward_is_gone_after_the_call(fails: bool) -> None:
             raise ValueError(reward)
         return reward
 
-    private = ldp_objective(objective, epsilon=1.0, reward_range=(0, 1), user_id="Jane")
-    study = optuna.create_study(sampler=LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0))
+    private = ldp_objective(objective, epsilon=1.0, value_range=(0, 1), user_id="Jane")
+    study = optuna.create_study(sampler=LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0))
     error = caught(lambda: study.optimize(private, n_trials=1))
     assert (error is not None) is fails
     gc.collect()
@@ -529,7 +529,7 @@ def test_nothing_is_attached_before_the_release(monkeypatch: pytest.MonkeyPatch)
         return float(y)
 
     monkeypatch.setattr(LocalMechanism, "randomize", watched)
-    private = ldp_objective(objective, epsilon=1.0, reward_range=(0, 1), mechanism="laplace")
+    private = ldp_objective(objective, epsilon=1.0, value_range=(0, 1), mechanism="laplace")
     trial = study.ask()
     study.tell(trial, private(trial))
     assert len(seen) == 2

@@ -146,7 +146,7 @@ def test_small_artefacts_hold_no_single_float32(tmp_path: Path) -> None:
     evidence = Evidence(tmp_path, "journal")
     own = evidence.of(Secrets(seed=13))
     private = ldp_objective(
-        wild(own, {}), epsilon=1.0, reward_range=(0, 1), mechanism="laplace", vault=evidence.vault
+        wild(own, {}), epsilon=1.0, value_range=(0, 1), mechanism="laplace", vault=evidence.vault
     )
     study = optuna.create_study(storage=evidence.storage(), study_name="s")
     study.optimize(private, n_trials=6)
@@ -166,7 +166,7 @@ def test_control_a_pickled_closure_is_found_out() -> None:
     cloudpickle = pytest.importorskip("cloudpickle")
     own = Secrets()
     kept = own.reward()
-    private = ldp_objective(lambda trial: kept, epsilon=1.0, reward_range=(0, 1))
+    private = ldp_objective(lambda trial: kept, epsilon=1.0, value_range=(0, 1))
     assert own.scanner.hits(cloudpickle.dumps(private))  # what the objective itself holds
 
 

@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         name="noise_of_a_test_is_secure",
         breaks="A run with injected noise says that it is not private.",
-        file=f"{_HOST}/_ledger.py",
+        file=f"{_HOST}/hosts/rewards.py",
         old="                ledger.mark_unprotected(TEST_NOISE)\n",
         new="                ledger.note(TEST_NOISE)\n",
         tests=(
@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         name="rows_in_an_error",
         breaks="What the function that reads the rows raises is withheld.",
-        file=f"{_HOST}/_answers.py",
+        file=f"{_HOST}/hosts/curator.py",
         old="The function that makes the curator raised {public_name(error)}.",
         new="The function that makes the curator raised {error!r}.",
         tests=(
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         name="agents_values_in_results",
         breaks="A trial's result holds tags; what its agent has found stays with its host.",
-        file=f"{_HOST}/_agents.py",
+        file=f"{_HOST}/hosts/agents.py",
         old="return (DONE, member.link.released) if failure is None",
         new="return (DONE, member.best()[1]) if failure is None",
         tests=(
@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         name="objectives_print_into_rays_logs",
         breaks="What an agent's objective prints or logs is in no log file that Ray keeps.",
-        file=f"{_HOST}/_agents.py",
+        file=f"{_HOST}/hosts/agents.py",
         old="            redirect(settings.log_to)\n",
         new="            settings.log_to and redirect(settings.log_to)\n",
         tests=("tests/leaks/test_ray.py::test_no_secret_reaches_a_sink",),

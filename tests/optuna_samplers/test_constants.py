@@ -47,18 +47,18 @@ def _line(trial: Any) -> float:
 
 def _ldp() -> System:
     def private(objective: Objective) -> Any:
-        return ldp_objective(objective, epsilon=1.0, reward_range=(0, 1))
+        return ldp_objective(objective, epsilon=1.0, value_range=(0, 1))
 
     return optuna.samplers.RandomSampler(seed=0), private, _line
 
 
 def _gp() -> System:
-    sampler = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0)
+    sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0)
     return sampler, sampler.private, _line
 
 
 def _duets() -> System:
-    sampler = DUETSSampler(2, epsilon=1.0, reward_range=(0, 1), seed=0)
+    sampler = DUETSSampler(2, epsilon=1.0, value_range=(0, 1), seed=0)
     return sampler, sampler.private, _line
 
 
@@ -203,7 +203,7 @@ def _declared_records() -> System:
 
 
 def _declared_rewards() -> System:
-    sampler = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0, search_space=SPACE)
+    sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0, search_space=SPACE)
     return sampler, sampler.private, _line
 
 
@@ -336,7 +336,7 @@ def test_rewards_copied_from_studies_with_other_constants_are_noticed() -> None:
     copies = []
     for value in (0.5, 0.25):
         private = ldp_objective(
-            lambda t, v=value: t.suggest_float("thr", v, v), epsilon=1.0, reward_range=(0, 1)
+            lambda t, v=value: t.suggest_float("thr", v, v), epsilon=1.0, value_range=(0, 1)
         )
         study = optuna.create_study()
         study.optimize(private, n_trials=1)
@@ -403,7 +403,7 @@ def _told(sampler: Any, private: Any, trial: Any) -> float:
     """What a trial that has its parameters already is told."""
     if hasattr(sampler, "tell_private"):
         return float(sampler._tell(trial, (trial.params["x"] - RECORDS) ** 2)[0])
-    wrapped = ldp_objective(lambda t: t.params["x"], epsilon=1.0, reward_range=(0, 1))
+    wrapped = ldp_objective(lambda t: t.params["x"], epsilon=1.0, value_range=(0, 1))
     return float(wrapped(trial))
 
 

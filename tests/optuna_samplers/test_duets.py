@@ -690,7 +690,7 @@ def test_the_studys_attributes_follow_the_epochs(monkeypatch: pytest.MonkeyPatch
 
 
 def test_privatised_rewards() -> None:
-    sampler = make(epsilon=1.0, reward_range=(0.0, 1.0))
+    sampler = make(epsilon=1.0, value_range=(0.0, 1.0))
     private = sampler.private(peak)
     study = make_study(sampler)
     study.optimize(private, n_trials=14)
@@ -703,12 +703,12 @@ def test_privatised_rewards() -> None:
     told = {y for _, y in known(sampler, study).evaluations}
     assert told <= {t.value for t in study.trials}
     assert told.isdisjoint(peak(optuna.trial.FixedTrial(t.params)) for t in study.trials)
-    agreed(study, sampler, epsilon=1.0, reward_range=(0.0, 1.0))
+    agreed(study, sampler, epsilon=1.0, value_range=(0.0, 1.0))
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
 def test_privatised_rewards_that_are_not_finite_close_epochs_too(reward: float) -> None:
-    sampler = make(epsilon=1.0, reward_range=(0.0, 1.0))
+    sampler = make(epsilon=1.0, value_range=(0.0, 1.0))
     study = make_study(sampler)
     study.optimize(sampler.private(lambda t: t.suggest_float("x", 0, 1) * 0 + reward), n_trials=5)
     assert draw_of(study.trials[4]) == (2, 0, 0)
@@ -766,7 +766,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"beta": -1.0}, "beta must be"),
     ({"beta_scale": math.nan}, "beta_scale must be"),
     ({"constants": "mine"}, "constants must be one of"),
-    ({"failure": 1.0}, "must lie in"),
+    ({"failure_probability": 1.0}, "must lie in"),
     ({"B": 0}, "B must be"),
     ({"lam": -0.1}, "lam must be"),
     ({"kernel": "linear"}, "kernel must be one of"),
@@ -774,7 +774,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"discretisation": 8}, "discretisation must be an integer >= 16"),
     ({"epsilon": 1.0}, "bound|reward_range"),
     ({"epsilon": -1.0, "bound": 1.0}, "epsilon"),
-    ({"bound": 1.0, "reward_range": (0, 1)}, "bound|reward_range"),
+    ({"bound": 1.0, "value_range": (0, 1)}, "bound|reward_range"),
     ({"search_space": {}}, "at least one parameter that varies"),
     ({"search_space": {"x": FloatDistribution(1, 1)}}, "at least one parameter that varies"),
 ]
@@ -804,7 +804,7 @@ def test_every_setting_is_documented_and_has_the_engines_default() -> None:
     parameters = inspect.signature(DUETSSampler).parameters
     text = inspect.getdoc(DUETSSampler) or ""
     assert [name for name in parameters if f"{name}: " not in text] == []
-    names = {"delta": "failure", "horizon": "n_trials"}
+    names = {"horizon": "n_trials"}
     privacy = {"low", "high", "noise"}
     for field in dataclasses.fields(DUETSConfig):
         if field.name not in privacy:
@@ -904,7 +904,7 @@ def test_a_conditional_parameter_does_not_stop_the_run() -> None:
         "a": FloatDistribution(0, 1),
         "b": FloatDistribution(0, 1),
     }
-    sampler = make(epsilon=4.0, reward_range=(0, 1), search_space=space)
+    sampler = make(epsilon=4.0, value_range=(0, 1), search_space=space)
     study = make_study(sampler)
 
     def objective(trial: Any) -> float:
@@ -914,13 +914,13 @@ def test_a_conditional_parameter_does_not_stop_the_run() -> None:
         study.optimize(sampler.private(objective), n_trials=4 * ATTEMPTS + 1)
     assert draw_of(study.trials[-1]) == (2, 0, 0)
     summary = sampler.summary(study)
-    again = make(epsilon=4.0, reward_range=(0, 1), search_space=space)
+    again = make(epsilon=4.0, value_range=(0, 1), search_space=space)
     assert again.summary(study) == summary
 
 
 def _one_draw_failed(times: int) -> tuple[DUETSSampler, optuna.Study]:
     """A study whose first draw failed so often, and whose others are done."""
-    sampler = make(epsilon=4.0, reward_range=(0, 1))
+    sampler = make(epsilon=4.0, value_range=(0, 1))
     study = make_study(sampler, optuna.storages.InMemoryStorage())
     for _ in range(times):
         study.tell(_asked(study), state=TrialState.FAIL)
@@ -933,7 +933,7 @@ def _one_draw_failed(times: int) -> tuple[DUETSSampler, optuna.Study]:
 
 
 def test_a_draw_that_is_given_up_is_not_taken_by_one_who_does_not_know_it() -> None:
-    slow = make(epsilon=4.0, reward_range=(0, 1))
+    slow = make(epsilon=4.0, value_range=(0, 1))
     sampler, study = _one_draw_failed(ATTEMPTS - 2)
     beside = make_study(slow, study._storage)
     trial = beside.ask()
@@ -947,7 +947,7 @@ def test_a_draw_that_is_given_up_is_not_taken_by_one_who_does_not_know_it() -> N
     Meddler(study._storage, action)
     peak(trial)
     assert draw_of(trial) == (2, 1, 0)
-    agreed(study, sampler, slow, epsilon=4.0, reward_range=(0, 1))
+    agreed(study, sampler, slow, epsilon=4.0, value_range=(0, 1))
 
 
 def test_a_retry_of_a_draw_that_is_given_up_is_ignored() -> None:
@@ -959,7 +959,7 @@ def test_a_retry_of_a_draw_that_is_given_up_is_ignored() -> None:
     retry = _asked(study)
     assert draw_of(retry) == (1, 0, 0)
     study.tell(retry, 1.0)
-    agreed(study, sampler, epsilon=4.0, reward_range=(0, 1))
+    agreed(study, sampler, epsilon=4.0, value_range=(0, 1))
 
 
 @pytest.mark.parametrize(

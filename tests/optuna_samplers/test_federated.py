@@ -170,7 +170,7 @@ def in_threads(*works: Callable[[], Any]) -> None:
 def test_every_agent_ends_with_its_trials_and_every_round_is_released(
     direction: str, crowd: str
 ) -> None:
-    federation = Federation(direction=direction, crowd=crowd)
+    federation = Federation(direction=direction, population=crowd)
     federation.run(3)
     assert federation.counts == [N_STARTUP + 3] * 3
     federation.check_released(3)
@@ -186,7 +186,7 @@ def test_maximising_is_minimising_of_the_mirrored_values(crowd: str) -> None:
     def mirrored(n: int) -> Any:
         return lambda trial: 1.0 - bowl(n)(trial)
 
-    known: Any = {"n_agents": 2, "z": 0.0, "crowd": crowd, "n_rounds": 1}
+    known: Any = {"n_agents": 2, "z": 0.0, "population": crowd, "n_rounds": 1}
     small = Federation(**known)
     large, wrong = (Federation(direction="maximize", **known) for _ in range(2))
     small.run(2)
@@ -220,7 +220,7 @@ def _pairs(federation: Federation) -> Any:
     ("declared", "crowd"), [(True, "explore"), (False, "explore"), (False, "prior")]
 )
 def test_every_kind_of_parameter(declared: bool, crowd: str) -> None:
-    federation = Federation(space=MIXED if declared else None, n_rounds=2, crowd=crowd)
+    federation = Federation(space=MIXED if declared else None, n_rounds=2, population=crowd)
     federation.run(3, lambda n: mixed)
     federation.check_released(2)
     for trial in itertools.chain.from_iterable(study.trials for study in federation.studies):

@@ -16,9 +16,9 @@ def fraction_of_uniform(problem: RewardProblem, seed: int, T: int) -> float:
     rng = np.random.default_rng([seed, 11])
     sampler = LDPGPUCBSampler(
         1.0,
-        reward_range=problem.reward_range,
+        value_range=problem.value_range,
         kernel_matrix=problem.K,
-        horizon=T,
+        n_trials=T,
         seed=seed,
         noise=InsecureNoise(seed),  # reproducible; the same distribution
     )

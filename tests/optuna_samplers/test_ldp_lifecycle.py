@@ -82,7 +82,7 @@ class Exact:
 
 def make(kind: str = "gp", epsilon: float = 1.0, **settings: Any) -> RewardSampler:
     """One of our samplers; two replays an epoch where there are replays."""
-    known: dict[str, Any] = {"reward_range": (0.0, 1.0), "seed": 3, "horizon": 30}
+    known: dict[str, Any] = {"value_range": (0.0, 1.0), "seed": 3, "n_trials": 30}
     if kind == "moma":
         known["replays"] = 2
     return OURS[kind](epsilon, **(known | settings))
@@ -101,7 +101,7 @@ def line(trial: Any) -> float:
 
 def wrapped(objective: Callable[[Any], Any] = line, **settings: Any) -> Any:
     """A wrapped objective; Laplace noise, so that no two releases are equal."""
-    known = {"epsilon": 1.0, "reward_range": (0.0, 1.0), "mechanism": "laplace"}
+    known = {"epsilon": 1.0, "value_range": (0.0, 1.0), "mechanism": "laplace"}
     return ldp_objective(objective, **(known | settings))
 
 
@@ -197,7 +197,7 @@ def test_every_mechanism(mechanism: str) -> None:
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, np.float32("nan")])
 def test_what_is_not_finite_counts_as_the_unwanted_end(reward: float, direction: str) -> None:
-    private = wrapped(lambda _: reward, noise=Exact(), reward_range=(-2.0, 3.0))
+    private = wrapped(lambda _: reward, noise=Exact(), value_range=(-2.0, 3.0))
     study = optuna.create_study(direction=direction)
     study.optimize(private, n_trials=1)
     assert study.trials[0].value == (-2.0 if direction == "maximize" else 3.0)
@@ -205,7 +205,7 @@ def test_what_is_not_finite_counts_as_the_unwanted_end(reward: float, direction:
 
 @pytest.mark.parametrize(("reward", "clipped"), [(-7.0, -2.0), (9, 3.0), (1e308, 3.0), (1.5, 1.5)])
 def test_finite_rewards_are_clipped(reward: float, clipped: float) -> None:
-    private = wrapped(lambda _: reward, noise=Exact(), reward_range=(-2.0, 3.0))
+    private = wrapped(lambda _: reward, noise=Exact(), value_range=(-2.0, 3.0))
     assert private(optuna.create_study().ask()) == pytest.approx(clipped)
 
 
@@ -220,7 +220,7 @@ def test_what_counts_as_a_number(reward: Any) -> None:
 )
 def test_what_is_no_number_completes_as_the_unwanted_end(odd: Any) -> None:
     """A trial that fails for some users would tell of them."""
-    private = wrapped(lambda _: odd, noise=Exact(), reward_range=(-2.0, 3.0))
+    private = wrapped(lambda _: odd, noise=Exact(), value_range=(-2.0, 3.0))
     study = optuna.create_study()
     study.optimize(private, n_trials=1)
     assert study.trials[0].value == 3.0
@@ -266,6 +266,16 @@ def test_threads(kind: str, n_jobs: int) -> None:
     check_protected(private, study, 12)
     assert sampler.guarantee(study) == private.guarantee(study)
     assert 0 <= sampler.recommend(study)["x"] <= 1
+
+
+@FAMILY
+def test_a_sampler_with_a_user_budget_says_what_its_ledger_says(kind: str) -> None:
+    sampler = make(kind, user_budget=50.0)
+    private = sampler.private(peak, user_id="Jane")
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(private, n_trials=6)
+    assert sampler.guarantee(study) == private.guarantee(study)
+    assert sampler.guarantee(study).most_plays == 6
 
 
 @FAMILY
@@ -448,7 +458,7 @@ def test_a_vault_serves_studies_of_one_name_one_after_the_other(tmp_path: Path) 
 def test_settings_of_a_run_cannot_change_in_its_vault(tmp_path: Path) -> None:
     study, vault = optuna.create_study(), f"sqlite:///{tmp_path}/vault.db"
     study.optimize(wrapped(vault=vault), n_trials=1)
-    for other in ({"epsilon": 2.0}, {"reward_range": (0, 2)}, {"mechanism": "duchi"}):
+    for other in ({"epsilon": 2.0}, {"value_range": (0, 2)}, {"mechanism": "duchi"}):
         with pytest.raises(VaultError, match="another mechanism"):
             wrapped(vault=vault, **other)(study.ask())
     with pytest.raises(VaultError, match="user budget"):
@@ -1226,10 +1236,10 @@ def test_numpy_numbers_are_numbers(epsilon: Any) -> None:
     check_protected(private, study, 1)
 
 
-@pytest.mark.parametrize("reward_range", [(0.0, 5e-324), (-8e307, 8e307)])
-def test_ranges_that_floats_cannot_serve_are_refused_at_once(reward_range: Any) -> None:
+@pytest.mark.parametrize("value_range", [(0.0, 5e-324), (-8e307, 8e307)])
+def test_ranges_that_floats_cannot_serve_are_refused_at_once(value_range: Any) -> None:
     with pytest.raises(ValueError, match="range"):
-        wrapped(reward_range=reward_range, epsilon=1e-6)
+        wrapped(value_range=value_range, epsilon=1e-6)
 
 
 @pytest.mark.parametrize("reward", [10**400, -(10**400)], ids=["large", "small"])

@@ -656,7 +656,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("parameter", {"parameter": 3}),
     ("correction", {"correction": "some"}),
     ("lengthscale", {"lengthscale": 0.0}),
-    ("delta", {"delta": 1.0}),
+    ("failure_probability", {"failure_probability": 1.0}),
     ("beta_scale", {"beta_scale": -1.0}),
     ("n_startup", {"n_startup": 0}),
     ("answer_variance", {"answer_variance": math.inf}),

@@ -154,7 +154,7 @@ def test_of_an_agent_it_shows_rounds_and_nothing_of_the_agents_own_trials(tmp_pa
     page = page_of(sampler, study, tmp_path)
     assert own.hits("page", page.encode()) == []
     assert claim(server.guarantee()) in page
-    assert [done.number for done in sampler.history().rounds] == [1, 2]
+    assert [done.number for done in sampler.history(study).rounds] == [1, 2]
     assert study.user_attrs["privbo:guarantee"] == str(server.guarantee())
 
 

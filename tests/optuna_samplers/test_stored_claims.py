@@ -55,7 +55,7 @@ def rewards(objective: Callable[[Any], Any] = _line) -> Any:
     return ldp_objective(
         objective,
         epsilon=1.0,
-        reward_range=(0, 1),
+        value_range=(0, 1),
         mechanism="laplace",
     )
 
@@ -390,7 +390,7 @@ def test_a_marker_shows_what_the_ledger_has_released(trial: int, tmp_path: Any) 
     private = ldp_objective(
         lambda t: t.suggest_float("x", 0, 1),
         epsilon=1.0,
-        reward_range=(0, 1),
+        value_range=(0, 1),
         vault=f"sqlite:///{tmp_path}/vault.db",
     )
     study = optuna.create_study()
@@ -451,7 +451,7 @@ def test_a_declaration_covers_one_step_or_attribute_of_one_reward(
 ) -> None:
     declared, raw = RIDERS[operation]
     private = ldp_objective(
-        lambda t: declared(t) or t.suggest_float("x", 0, 1), epsilon=1.0, reward_range=(0, 1)
+        lambda t: declared(t) or t.suggest_float("x", 0, 1), epsilon=1.0, value_range=(0, 1)
     )
 
     def objective(trial: Any) -> float:
@@ -576,7 +576,7 @@ def _asked_elsewhere(tmp_path: Any) -> tuple[LDPGPUCBSampler, Any, Study]:
 
     def made(name: str, n_trials: int) -> tuple[LDPGPUCBSampler, Any, Study]:
         url = f"sqlite:///{tmp_path}/vault.db"
-        sampler = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0, vault=url)
+        sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0, vault=url)
         private = sampler.private(lambda t: t.suggest_float("x", 0, 1), user_id="jane")
         study = optuna.create_study(study_name=name, sampler=sampler)
         study.optimize(private, n_trials=n_trials)
@@ -598,7 +598,7 @@ def test_a_sampler_says_what_the_ledger_of_its_vault_knows(tmp_path: Any) -> Non
 def test_a_sampler_without_the_ledger_leaves_what_the_ledger_said(tmp_path: Any) -> None:
     _, private, study = _asked_elsewhere(tmp_path)
     private.guarantee(study)
-    other = LDPGPUCBSampler(1.0, reward_range=(0, 1), seed=0)
+    other = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0)
     guarantee = other.guarantee(study)
     assert guarantee.protected
     assert any("the ledger's figure may be larger" in note for note in guarantee.notes)

@@ -872,10 +872,10 @@ def rewards(
     Without privacy it has no ledger; the hooks are the same.
     """
     settings: dict[str, Any] = {
-        "reward_range": (0.0, 1.0),
+        "value_range": (0.0, 1.0),
         "beta_scale": 0.3,
         "lengthscale": 0.4,
-        "horizon": 100,
+        "n_trials": 100,
         "vault": vault,
     }
     exempt: dict[str, str] = {}
@@ -904,7 +904,7 @@ def duets(epsilon: float = math.inf, vault: str | None = None) -> Subject:
     """DUETSSearch with two agents; without privacy it has no ledger."""
     settings: dict[str, Any] = {
         "epsilon": epsilon,
-        "reward_range": (0.0, 1.0),
+        "value_range": (0.0, 1.0),
         "n_trials": 40,
         "discretisation": 256,
         "vault": vault,

@@ -34,7 +34,7 @@ SPACE = {"x": tune.uniform(0.0, 1.0), "n": {"k": tune.choice(["a", "b"])}, "c": 
 
 def make_search(config: dict[str, Any] | None = None, **settings: Any) -> DPFTSDESearch:
     """Four agents, two rounds."""
-    own = {"search_space": SPACE, "trials_per_agent": TRIALS, "seed": 1, "deadline": 30.0}
+    own = {"search_space": SPACE, "n_trials": TRIALS, "seed": 1, "deadline": 30.0}
     return DPFTSDESearch(FederationConfig(**(CONFIG | (config or {}))), **(own | settings))
 
 

@@ -25,10 +25,11 @@ import ray.cloudpickle as cloudpickle
 from ray.exceptions import RayActorError
 from ray.train._internal import session as ray_session
 
-from raytune_searchers import DPFTSDESearch, _actor, _channel
+from raytune_searchers import DPFTSDESearch, _channel
 from raytune_searchers._audit import flat
 from raytune_searchers._channel import HostActor
-from raytune_searchers._lifecycle import FINISHED, merged
+from raytune_searchers._search import FINISHED, merged
+from raytune_searchers.hosts import base
 
 
 def sent(value: Any) -> Any:
@@ -184,7 +185,7 @@ class LocalRay:
         for process in self._processes.values():
             process.end()
         gc.collect()
-        _actor._ANCHORS.clear()
+        base._ANCHORS.clear()
         _channel._KNOWN.clear()
         _channel._SEEN.clear()
 
@@ -195,7 +196,7 @@ class LocalRay:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("is_initialized", "get_runtime_context", "get_actor"):
                 patch.setattr(ray, name, getattr(self, name))
-            patch.setattr(_actor, "kv", self._remembers())
+            patch.setattr(base, "kv", self._remembers())
             for name, original in real.items():
                 patch.setattr(ray, name, _either(getattr(self, name), original))
             yield self

@@ -97,7 +97,7 @@ def search_of(folder: Path) -> LDPGPUCBSearch:
     """A search with its ledger in a file."""
     vault = f"sqlite:///{folder}/vault.db"
     return LDPGPUCBSearch(
-        1.0, bound=1.0, mechanism="laplace", metric="reward", mode="max", vault=vault, run="r"
+        1.0, bound=1.0, mechanism="laplace", metric="reward", mode="max", vault=vault, run_name="r"
     )
 
 

@@ -23,7 +23,7 @@ from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from raytune_searchers import DUETSSearch
 from raytune_searchers._channel import TrialRecord
-from raytune_searchers._lifecycle import FINISHED, HOPELESS
+from raytune_searchers._search import FINISHED, HOPELESS
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
 from tests.leaks import Scanner
@@ -98,7 +98,7 @@ def known(search: DUETSSearch) -> tuple[Any, ...]:
         duets.public_state.active.digest,
         duets.communication.to_dict(),
         duets.open_slots(),
-        search.history,
+        search.history(),
     )
 
 
@@ -164,7 +164,7 @@ def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objectiv
     assert search._duets().state_dict() == alone.state_dict()
     assert known(search)[1] == alone.public_state.active.digest
     assert search.summary() == alone.summary()
-    assert search.history == alone.history
+    assert search.history() == alone.history
     assert json.loads(json.dumps(search.summary()))["agents"] == 4
     best = search.recommend()
     assert search.recommend(space) == best
@@ -275,7 +275,7 @@ def test_the_draw_of_a_failed_trial_is_played_again_at_the_same_point(how: str) 
     assert set(draws(search).values()) == {1}
 
 
-@pytest.mark.parametrize("settings", [{}, {"reward_range": (-3.0, 1.0)}])
+@pytest.mark.parametrize("settings", [{}, {"value_range": (-3.0, 1.0)}])
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
     mode: str, settings: dict[str, Any]
@@ -321,7 +321,7 @@ def fail(search: DUETSSearch, trial: str) -> None:
 
 
 def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(2 * ATTEMPTS):
         fail(search, f"t{i}")
     for one in (search, restored(search, tmp_path), cloudpickle.loads(cloudpickle.dumps(search))):
@@ -337,7 +337,7 @@ def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
 
 
 def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(ATTEMPTS):
         fail(search, f"t{i}")
     assert search._duets().open_slots() == [(1, 0, 1)]
@@ -348,7 +348,7 @@ def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
 
 
 def test_a_failed_trial_counts_once() -> None:
-    search = search_of(1, reward_range=(-3.0, 1.0))
+    search = search_of(1, value_range=(-3.0, 1.0))
     for _ in range(ATTEMPTS):
         fail(search, "same")
         search.on_trial_complete("same", error=True)
@@ -363,7 +363,7 @@ def test_a_failed_trial_counts_once() -> None:
 def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     entered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = search_of(1, epsilon=1.0, reward_range=(-3.0, 1.0))
+    search = search_of(1, epsilon=1.0, value_range=(-3.0, 1.0))
 
     def answer(operation: str, *_: Any) -> Any:
         return TrialRecord(None, entered, frozenset(), (0, "")) if operation == "record" else None
@@ -559,7 +559,7 @@ def test_tags_say_what_a_trial_is_and_nothing_else_changes(tmp_path: Path) -> No
     assert config_of(search, "spare")[TAG] == spare  # as it was when the trial began
     tag = config_of(search, "u")[TAG]
     assert json.loads(json.dumps(tag)) == tag
-    last = search.history[-1]
+    last = search.history()[-1]
     assert tag == {"agent": 0, "epoch": 2, "active_share": last.share, "reals": last.per_agent}
     assert tag["reals"] > 0
     again = restored(search, tmp_path)
@@ -592,7 +592,7 @@ def test_a_space_with_the_tags_name_is_refused() -> None:
 
 def test_before_the_space_is_known_there_is_nothing_to_show() -> None:
     search = search_of(space=None)
-    assert search.history == []
+    assert search.history() == []
     with pytest.raises(ValueError, match="no space"):
         search.summary()
     search.set_search_properties(None, None, dict(SPACE))
@@ -619,8 +619,8 @@ def test_without_privacy_it_says_so_once() -> None:
         ({"n_trials": 2.5}, "n_trials"),
         ({"epochs": "paper"}, "n_trials="),
         ({"epochs": "fast"}, "doubling, paper"),
-        ({"failure": 0.0}, "failure.*got 0"),
-        ({"failure": None}, "failure"),
+        ({"failure_probability": 0.0}, "failure_probability.*got 0"),
+        ({"failure_probability": None}, "failure_probability"),
         ({"seed": -1}, "seed.*got -1"),
         ({"discretisation": 15}, "discretisation"),
         ({"coins": "private"}, "trimming"),
@@ -677,7 +677,7 @@ def check_search(search: DUETSSearch, configs: list[dict[str, Any]]) -> None:
     tags = [config[TAG] for config in configs]
     assert sum(draws(search).values()) == sum("agent" in tag for tag in tags)
     assert {draw[0] for draw in draws(search)} == {1, 2, 3}
-    assert [epoch.length for epoch in search.history] == [2, 4]
+    assert [epoch.length for epoch in search.history()] == [2, 4]
     assert max(tag["reals"] for tag in tags) > 0
 
 
@@ -696,7 +696,7 @@ class Secret:
                 raise ValueError(f"{made}")
             return made
 
-        self.search = search_of(2, space=None, epsilon=epsilon, reward_range=(0, 1), tags=True)
+        self.search = search_of(2, space=None, epsilon=epsilon, value_range=(0, 1), tags=True)
         private = math.isfinite(epsilon)
         trainable = self.search.private(reward) if private else lambda c: {"score": reward(c)}
         self.results = fit(
@@ -763,7 +763,9 @@ class TestExperiments:
         assert not results.errors
         check_search(search, [result.config for result in results])
         read = DUETSSearch.from_experiment(tmp_path / "run")
-        assert {epoch.epoch for epoch in read.history} <= {epoch.epoch for epoch in search.history}
+        assert {epoch.epoch for epoch in read.history()} <= {
+            epoch.epoch for epoch in search.history()
+        }
 
     @pytest.mark.soak
     def test_a_restored_experiment_plays_every_draw_once(
@@ -796,7 +798,7 @@ class TestExperiments:
         read = DUETSSearch.from_experiment(tmp_path / "run")
         plain = search_of(4)
         run(plain, 8)
-        assert read.history == plain.history
+        assert read.history() == plain.history()
         told = draws(read)
         assert {draw for draw in told if draw[0] == 1} == {
             (1, agent, draw) for agent in range(4) for draw in range(2)

@@ -23,7 +23,7 @@ from ray.tune.schedulers import ASHAScheduler
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
 from raytune_searchers._channel import LOSSES, LossChannel
-from raytune_searchers._host import RunSettings, VaultHost
+from raytune_searchers.hosts.losses import RunSettings, VaultHost
 from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, evaluation, lose
 from tests.raytune_searchers.runs import (
     LINE,
@@ -110,7 +110,7 @@ def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
 def check_finished(search: DPGIBOSearch, path: Path, steps: int = 2) -> list[Any]:
     """The plan is used up: as many start points as steps, each of two trials, and a last point."""
     releases = check(search, path)
-    assert search.finished
+    assert search.finished()
     kinds = Counter(r.kind for r in releases)
     assert (kinds["gradient"], kinds["final"]) == (steps, 1)
     assert kinds["value"] >= steps
@@ -230,7 +230,7 @@ class TestTrials:
         self, tmp_path: Path
     ) -> None:
         vault, path = f"sqlite:///{tmp_path}/vault.db", tmp_path / "run"
-        search = search_of(vault=vault, run="r", training_mu=0.1)
+        search = search_of(vault=vault, run_name="r", training_mu=0.1)
         faults = {
             (1, STORED): TRIAL,
             (2, BEFORE): TRIAL,
@@ -258,7 +258,7 @@ class TestTrials:
         assert search._report()["published"].items() >= told.items()
 
         (tmp_path / "healed").touch()
-        anew = search_of(vault=vault, run="r", training_mu=0.1, search_space=LINE)
+        anew = search_of(vault=vault, run_name="r", training_mu=0.1, search_space=LINE)
         restarted = tune.Tuner.restore(
             str(path), faulty(anew, tmp_path, faults), restart_errored=True
         ).fit()
@@ -453,7 +453,7 @@ class TestThroughTheHooks:
     def test_a_driver_that_ended_before_anything_was_saved(
         self, durable: bool, local: LocalRay, tmp_path: Path
     ) -> None:
-        where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run": "r"} if durable else {}
+        where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run_name": "r"} if durable else {}
         search = search_of(**where)
         private = search.private(squares)
         tuner(search, private, tmp_path)
@@ -483,7 +483,7 @@ class Hosts:
     """A host that can be killed at any moment, and what it wrote with it unless committed."""
 
     def __init__(self, url: str, **settings: Any) -> None:
-        search = search_of(search_space=LINE, vault=url, run="r", **settings)
+        search = search_of(search_space=LINE, vault=url, run_name="r", **settings)
         space = search._ready()
         self.settings = RunSettings(
             "r", search._config, False, 3, "loss", space.public, cloudpickle.dumps(space)
@@ -638,7 +638,7 @@ class TestDriver:
         path = killed_driver(
             tmp_path,
             faults=[(2, BEFORE, DRIVER)],
-            search={"vault": vault, "run": "r", **SHORT},
+            search={"vault": vault, "run_name": "r", **SHORT},
             tune_settings={"max_concurrent_trials": 1},
             counted=True,
         )
@@ -685,7 +685,7 @@ class TestDriver:
         path = killed_driver(
             tmp_path,
             faults=[(4, STORED, DRIVER)],
-            search={"vault": postgres_database, "run": "r"},
+            search={"vault": postgres_database, "run_name": "r"},
             limiter=2,
             address=ray.get_runtime_context().gcs_address,
         )
@@ -704,17 +704,17 @@ class TestDriver:
     @pytest.mark.soak
     def test_killed_before_anything_was_saved_with_a_vault_in_a_file(self, tmp_path: Path) -> None:
         vault = f"sqlite:///{tmp_path}/vault.db"
-        path = killed_driver(tmp_path, search={"vault": vault, "run": "r"}, early=True)
+        path = killed_driver(tmp_path, search={"vault": vault, "run_name": "r"}, early=True)
         assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
         found = DPGIBOSearch.from_experiment(path)
         results = tune.Tuner.restore(
             str(path), faulty(found, tmp_path, {}), param_space=LINE
         ).fit()
         assert not results.errors
-        search = search_of(vault=vault, run="r", search_space=LINE)
+        search = search_of(vault=vault, run_name="r", search_space=LINE)
         check(search, path)
         before = facts(search)
-        if not search.finished:  # Tune itself has forgotten num_samples
+        if not search.finished():  # Tune itself has forgotten num_samples
             fit(search, faulty(search, tmp_path, {}), tmp_path, name="again")
         check_grown(before, search)
         check_finished(search, tmp_path / "again")

@@ -22,10 +22,10 @@ from ray import tune
 from privbo_plugins.errors import FederationError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import FederationConfig, agent_trials
-from raytune_searchers._agents import AgentHost, AgentSettings, ServerLink
 from raytune_searchers._channel import OBJECTS_KNOWN, Channel
-from raytune_searchers._federation import ServerHost, ServerSettings
 from raytune_searchers._space import to_space
+from raytune_searchers.hosts.agents import AgentHost, AgentSettings, ServerLink
+from raytune_searchers.hosts.server import ServerHost, ServerSettings
 from tests.raytune_searchers.federated_scenes import (
     SPACE,
     TRIALS,
@@ -116,7 +116,7 @@ def check_rounds(search: Any, results: Any, folder: Path, template: str) -> None
 @pytest.mark.parametrize("hosts", [2, pytest.param("agent", marks=pytest.mark.soak)])
 def test_a_federation_under_tune(hosts: Any, tmp_path: Path) -> None:
     template = f"sqlite:///{tmp_path}/{{agent}}.db"
-    search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run="r")
+    search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run_name="r")
     private = search.private(noted(tmp_path), keeping(tmp_path))
     trial = noting_imports(private, str(tmp_path / "imports"))
     results = start(search, trial, tmp_path).fit()
@@ -137,7 +137,7 @@ def test_every_agent_does_its_trials_and_each_round_is_released_once(
     hosts: Any, tmp_path: Path
 ) -> None:
     template = f"sqlite:///{tmp_path}/{{agent}}.db"
-    search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run="r")
+    search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run_name="r")
     results = evaluation(search, search.private(noted(tmp_path), keeping(tmp_path)))
     assert not any(trial.error for trial in results)
     assert all(set(row) == TAGS | OWN for trial in results for row in trial.rows)
@@ -223,7 +223,7 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
     ],
 )
 def test_whoever_reports_more_than_tags_is_not_protected(more: dict[str, Any]) -> None:
-    search = make_search({"n_agents": 1, "n_rounds": 1}, trials_per_agent=2)
+    search = make_search({"n_agents": 1, "n_rounds": 1}, n_trials=2)
     public = {"agent": 0, "round": 1, "federation_round": 0, "config/agent": 0, "config/round": 1}
     search._call("status")
     search.on_trial_result("t", public)
@@ -237,7 +237,7 @@ def test_whoever_reports_more_than_tags_is_not_protected(more: dict[str, Any]) -
 
 @pytest.mark.usefixtures("local_hosts")
 def test_results_are_compared_once_more_by_the_guarantee(tmp_path: Path) -> None:
-    search = make_search({"n_agents": 1, "n_rounds": 1}, trials_per_agent=2)
+    search = make_search({"n_agents": 1, "n_rounds": 1}, n_trials=2)
     results = evaluation(search, search.private(noted(tmp_path)))
     assert search.guarantee(results).protected
     results[0].metrics["config"]["x"] = 0.25
@@ -272,12 +272,12 @@ def test_results_know_one_metric() -> None:
         ({"agents": ["a", "b"]}, "4 different names"),
         ({"agents": ["a", "a", "b", "c"]}, "4 different names"),
         ({"agents": ["a", "../b", "c", "d"]}, "letters, digits"),
-        ({"trials_per_agent": 1}, "above n_startup=1"),
+        ({"n_trials": 1}, "above n_startup=1"),
         ({"deadline": 0.0}, "positive number of seconds"),
         ({"deadline": None, "hold": True}, "give deadline="),
         ({"agent_vaults": "sqlite:////tmp/all.db"}, r"with \{agent\} in it"),
         ({"agent_vaults": "postgresql://u:secret@h/{agent}"}, "holds a password"),
-        ({"run": "r"}, "run= names a run in a database"),
+        ({"run_name": "r"}, "run_name= names a run in a database"),
         ({"search_space": {"c": 5}}, "at least one parameter"),
         ({"mode": "best"}, "mode must be"),
     ],
@@ -296,7 +296,7 @@ def test_only_functions_are_wrapped(wrong: Any) -> None:
 
 def test_a_pickled_search_holds_no_noise_and_no_password(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("AGENTS", f"sqlite:///{tmp_path}/sentinel-{{agent}}.db")
-    search = make_search(agent_vaults="env:AGENTS", noise=SecureNoise(), run="r")
+    search = make_search(agent_vaults="env:AGENTS", noise=SecureNoise(), run_name="r")
     pickled = cloudpickle.dumps(search)
     assert b"SecureNoise" not in pickled
     assert b"sentinel" not in pickled
@@ -340,7 +340,7 @@ class Federation:
     def host(self, monkeypatch: Any, urls: Any = None) -> AgentHost:
         """One host of all agents, with an objective loaded as "f"."""
         monkeypatch.setattr(
-            "raytune_searchers._agents.trial_sender", lambda name, gone: self._send
+            "raytune_searchers.hosts.agents.trial_sender", lambda name, gone: self._send
         )
         members = {i: i for i in range(self.config.n_agents)}
         space = cloudpickle.dumps((self.space, SPACE))
@@ -354,7 +354,7 @@ class Federation:
 
 
 def test_vectors_travel_in_pieces_that_stay_inside_the_call() -> None:
-    federation = Federation(n_features=20_000, crowd="explore")
+    federation = Federation(n_features=20_000, population="explore")
     links = [federation.link(i) for i in range(2)]
     for link in links:
         assert link.submit(np.ones(20_000)) == 1

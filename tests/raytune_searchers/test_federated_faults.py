@@ -19,8 +19,8 @@ from ray import tune
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from raytune_searchers import DPFTSDESearch
-from raytune_searchers._federation import SERVER
 from raytune_searchers._shell import AGENTS
+from raytune_searchers.hosts.server import SERVER
 from tests.raytune_searchers.federated_scenes import (
     TRIALS,
     evaluations,
@@ -197,7 +197,7 @@ def test_a_killed_driver_goes_on_elsewhere(tmp_path: Path, monkeypatch: Any) -> 
     search = {
         "vault": f"sqlite:///{tmp_path}/server.db",
         "agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db",
-        "run": "r",
+        "run_name": "r",
     }
     settings = {"folder": str(tmp_path), "config": TWO, "search": search, "after": TRIALS}
     run_until_killed("tests.raytune_searchers.federated_scenes:drive", settings)

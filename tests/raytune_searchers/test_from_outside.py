@@ -48,7 +48,7 @@ def test_a_run_ends_with_its_plan_and_recommends_the_best_that_was_released() ->
     search = begun(search_of())
     trials = evaluation(search, search.private(squares))
     assert len(trials) == T
-    assert search.finished
+    assert search.finished()
     published = search._report()["published"]
     assert {t.trial_id: t.metrics["loss"] for t in trials} == published
     assert published.keys() == {t.trial_id for t in trials}
@@ -86,7 +86,7 @@ def test_a_host_that_dies_between_trials_is_begun_again_and_knows_the_algorithm(
     crash(search._actor_name)
     again = pickle.loads(pickle.dumps(search))
     evaluation(again, private, name="later")
-    assert again.finished
+    assert again.finished()
     assert ledger(again)[1][:2] == before
     assert len(ledger(again)[1]) == T
     assert again.guarantee().protected
@@ -95,8 +95,8 @@ def test_a_host_that_dies_between_trials_is_begun_again_and_knows_the_algorithm(
 @pytest.mark.usefixtures("local_hosts")
 def test_a_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/vault.db"
-    begun(search_of(vault=url, run="r")).suggest("a")
-    other = begun(search_of(T + 1, vault=url, run="r"))
+    begun(search_of(vault=url, run_name="r")).suggest("a")
+    other = begun(search_of(T + 1, vault=url, run_name="r"))
     with pytest.raises(ValueError, match=r"begun with (another config|other settings)"):
         other.suggest("b")
 
@@ -140,7 +140,7 @@ def test_whatever_dies_in_a_fit_a_release_is_charged_and_drawn_once(
     with pytest.warns(PrivacyWarning, match="test source"):
         results = fit(search, faulty(search, tmp_path, faults), tmp_path, max_concurrent_trials=2)
     assert results.num_errors == 1
-    assert search.finished
+    assert search.finished()
     assert_sound(search)
     charges, releases, held = ledger(search)
     assert Counter(r.kind for r in releases) == {"value": T}

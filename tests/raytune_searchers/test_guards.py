@@ -508,7 +508,7 @@ def test_a_budget_must_be_positive(mu: Any) -> None:
         ({"points_to_evaluate": {"x": 1}}, "points_to_evaluate must be a list"),
         ({"max_concurrent": 0}, "max_concurrent"),
         ({"max_concurrent": True}, "max_concurrent"),
-        ({"run": ""}, "run must be a name"),
+        ({"run_name": ""}, "run_name must be a name"),
         ({"vault": 5}, "vault must be"),
         ({"vault": "memory:other"}, "vault must be"),
         ({"vault": "vault.db"}, "vault"),
@@ -628,18 +628,18 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_a_name_of_a_run_needs_a_database() -> None:
-    with pytest.raises(ValueError, match="run= names a run in a database"):
-        make_search(run="patients")
+    with pytest.raises(ValueError, match="run_name= names a run in a database"):
+        make_search(run_name="patients")
 
 
 @pytest.mark.usefixtures("local_hosts")
 def test_settings_cannot_change_under_a_run(tmp_path: Path) -> None:
-    where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run": "changed"}
+    where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run_name": "changed"}
     first = begun(make_search(**where))
     first._report()
     for settings in ({"mu": 2.0}, {"mode": "max"}, {"metric": "error"}, {"n_steps": 3}):
         other = make_search(**where, **settings)
-        with pytest.raises(ValueError, match=r"begun with another .*run="):
+        with pytest.raises(ValueError, match=r"begun with another .*run_name="):
             begun(other)._report()
     same = begun(make_search(**where))
     assert same.guarantee() == first.guarantee()

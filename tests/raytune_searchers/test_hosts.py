@@ -19,9 +19,6 @@ from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch
-from raytune_searchers._actor import Host
-from raytune_searchers._agents import AgentHost
-from raytune_searchers._answers import AnswerHost
 from raytune_searchers._channel import (
     BLOCK_BYTES,
     OBJECTS_KNOWN,
@@ -30,9 +27,12 @@ from raytune_searchers._channel import (
     Reply,
     loss_channel,
 )
-from raytune_searchers._federation import ServerHost
-from raytune_searchers._host import VaultHost
-from raytune_searchers._ledger import LedgerHost
+from raytune_searchers.hosts.agents import AgentHost
+from raytune_searchers.hosts.base import Host
+from raytune_searchers.hosts.curator import AnswerHost
+from raytune_searchers.hosts.losses import VaultHost
+from raytune_searchers.hosts.rewards import LedgerHost
+from raytune_searchers.hosts.server import ServerHost
 from tests.raytune_searchers.hosts import crash
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, told
 

@@ -95,7 +95,7 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
 @pytest.mark.usefixtures("local_hosts")
 @pytest.mark.parametrize("end", [crash, lose])
 def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None:
-    sharing = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
+    sharing = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
     name = sharing.guarantee.__self__.name
 
     def losing(config: dict[str, Any]) -> float:
@@ -128,8 +128,8 @@ def test_a_driver_notices_that_the_vault_of_its_trainable_was_set_back(
 ) -> None:
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     sharing = ldp_trainable(
-        reward, epsilon=1.0, reward_range=(0, 1), user_id="Jane", vault=f"sqlite:///{path}",
-        run="run",
+        reward, epsilon=1.0, value_range=(0, 1), user_id="Jane", vault=f"sqlite:///{path}",
+        run_name="run",
     )  # fmt: skip
     shutil.copy(path, backup)
     search = OptunaSearch(seed=1)
@@ -152,7 +152,7 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
     tmp_path: Path, since: int
 ) -> None:
     search = LDPGPUCBSearch(
-        epsilon=1.0, reward_range=(0, 1), metric="reward", mode="max", search_space=LINE
+        epsilon=1.0, value_range=(0, 1), metric="reward", mode="max", search_space=LINE
     )
     sharing = search.private(reward, user_id="Jane")
     assert len(evaluation(search, sharing, 2)) == 2

@@ -88,7 +88,7 @@ def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]
     folder = tmp_path_factory.mktemp("arms")
     search = LDPGPUCBSearch(
         200.0,
-        reward_range=(0, 1),
+        value_range=(0, 1),
         mechanism="laplace",
         metric="score",
         mode="max",
@@ -146,14 +146,14 @@ def test_random_search_with_declared_reports_and_a_budget_that_holds_across_work
     def measured(config: dict[str, Any]) -> float:
         append(tmp_path / "asked", config["user"])
         report_public({"epoch": 1})
-        inner = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
+        inner = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
         assert inner.guarantee.__self__._anchor.actor is None  # a worker begins no ledger
         return reward(config)
 
     private = ldp_trainable(
         measured,
         epsilon=1.0,
-        reward_range=(0, 1),
+        value_range=(0, 1),
         user_id=lambda config: config["user"],
         user_budget=1.0,
     )
@@ -201,7 +201,7 @@ class TestSearches:
         search = ready(
             LDPGPUCBSearch(
                 200.0,
-                reward_range=(0, 1),
+                value_range=(0, 1),
                 mechanism="laplace",
                 metric="score",
                 mode="max",
@@ -219,7 +219,7 @@ class TestSearches:
         assert search.guarantee().n_plays == 14
 
     def test_replays_of_a_point_run_at_the_same_time(self) -> None:
-        search = LDPMoMAGPUCBSearch(5.0, reward_range=(0, 1), replays=4, beta_scale=0.1, seed=1)
+        search = LDPMoMAGPUCBSearch(5.0, value_range=(0, 1), replays=4, beta_scale=0.1, seed=1)
         ready(search, metric="r", mode="max")
         trials = evaluation(search, search.private(reward), 12, at_once=4)
         assert not any(trial.error for trial in trials)
@@ -248,7 +248,7 @@ class TestSearches:
         assert set(search.recommend()) == {"x", "n"}
 
     def test_values_outside_of_private_end_every_claim(self) -> None:
-        search = ready(LDPGPUCBSearch(1.0, reward_range=(0, 1), metric="reward", mode="max"))
+        search = ready(LDPGPUCBSearch(1.0, value_range=(0, 1), metric="reward", mode="max"))
         with pytest.warns(PrivacyWarning, match=r"not privatised.*search\.private") as warned:
             trials = evaluation(search, lambda config: {"reward": reward(config)}, 3)
         assert len([w for w in warned if w.category is PrivacyWarning]) == 1
@@ -273,7 +273,7 @@ class TestAnyOtherSearcher:
     def test_a_sampler_of_ours_is_refused_inside_optuna_search(self) -> None:
         from optuna_samplers import LDPGPUCBSampler
 
-        inner = LDPGPUCBSampler(1.0, reward_range=(0, 1))
+        inner = LDPGPUCBSampler(1.0, value_range=(0, 1))
         search = ready(OptunaSearch(sampler=inner), metric="reward", mode="max")
         with pytest.raises(PrivacyError, match="LDPGPUCBSearch"):
             search.suggest("a")
@@ -288,7 +288,7 @@ def ledger(private: Any) -> list[Any]:
 
 
 def search_of(epsilon: float = 1.0, **settings: Any) -> LDPGPUCBSearch:
-    own: dict[str, Any] = {"reward_range": (0, 1), "metric": "reward", "mode": "max"}
+    own: dict[str, Any] = {"value_range": (0, 1), "metric": "reward", "mode": "max"}
     return LDPGPUCBSearch(epsilon, **(own | settings))
 
 
@@ -319,24 +319,24 @@ def test_without_privacy_there_is_nothing_to_wrap() -> None:
         ({"user_budget": 0.5, "user_id": "a"}, "at least the epsilon"),
         ({"user_id": 1.5}, "string, bytes or an integer"),
         ({"user_id": "a" * 2000}, "at most 1000"),
-        ({"run": "r"}, "in memory"),
+        ({"run_name": "r"}, "in memory"),
         ({"vault": "postgresql://u:hunter2@host/db"}, "env:NAME"),
     ],
 )
 def test_arguments_out_of_range_are_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text) as raised:
-        ldp_trainable(reward, **({"epsilon": 1.0, "reward_range": (0, 1)} | settings))
+        ldp_trainable(reward, **({"epsilon": 1.0, "value_range": (0, 1)} | settings))
     assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize("made", [object(), int, lambda config: (yield config)])
 def test_what_is_no_function_is_refused(made: Any) -> None:
     with pytest.raises(ValueError, match=r"returns one user's reward|a reward"):
-        ldp_trainable(made, epsilon=1.0, reward_range=(0, 1))
+        ldp_trainable(made, epsilon=1.0, value_range=(0, 1))
 
 
 def test_a_private_trainable_looks_like_its_function() -> None:
-    private = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
+    private = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
     assert private.__name__ == "reward"
     assert private.__doc__ == reward.__doc__
     assert private.mechanism.epsilon == 1.0
@@ -348,7 +348,7 @@ def test_a_private_trainable_looks_like_its_function() -> None:
 def test_a_private_trainable_is_pickled_as_it_is_and_not_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    private = ldp_trainable(reward, epsilon=1.0, reward_range=(0, 1))
+    private = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
     monkeypatch.setitem(globals(), "reward", private)  # as a decorated function in a module
     assert cloudpickle.loads(cloudpickle.dumps(private)) is not private
 
@@ -380,7 +380,7 @@ def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_set_back(
     search.save(str(tmp_path / "state"))
     _, token = search._call("charge", "c", None)
     assert search._call("store", "c", token, 0.75) == 0.75
-    again = LDPGPUCBSearch(1.0, reward_range=(0, 1))
+    again = LDPGPUCBSearch(1.0, value_range=(0, 1))
     again.restore(str(tmp_path / "state"))
     assert again.suggest("c") == configs["c"]
     assert again._call("store", "c", token, 0.9) == 0.75  # the first one stays

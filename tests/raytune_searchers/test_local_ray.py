@@ -18,8 +18,8 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray
 
 from privbo_plugins.errors import VaultError
-from raytune_searchers._actor import Anchor, Host, connect
 from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, trial_sender
+from raytune_searchers.hosts.base import Anchor, Host, connect
 from tests.raytune_searchers.hosts import crash as crash_here
 
 

@@ -96,7 +96,7 @@ def test_a_run_publishes_releases_only_and_ends_by_itself(job: Job) -> None:
     assert {r.metrics["trial_id"]: r.metrics["loss"] for r in job.results} == published
     exact = {float(np.mean(job.trainable(r.config))) for r in job.results}
     assert exact.isdisjoint(published.values())
-    assert job.search.finished
+    assert job.search.finished()
     assert job.search.guarantee(job.results).protected
     assert_sound(job.search)
     assert ledger(job.search)[2] == []
@@ -148,7 +148,7 @@ def test_scores_choices_of_any_kind_and_a_plan_that_fits_num_samples(
         max_concurrent_trials=1,
     )
     assert not results.errors
-    assert search.finished
+    assert search.finished()
     assert len(results) == search._report()["plan"].n_trials <= 12
     assert search.guarantee(results).protected
     best = results.get_best_result().metrics["accuracy"]
@@ -176,7 +176,7 @@ def test_a_longer_run_finds_the_optimum(mode: str, values: Any, mu: float) -> No
     trials = evaluation(search, search.private(values), at_once=2)
     assert len(trials) == 2 + 12 * 2 + 1
     assert abs(search.recommend()["x"] - RECORDS.mean()) < 0.2
-    assert search.finished
+    assert search.finished()
     assert search.guarantee(trials).protected
     assert_sound(search, mu)
     if mode == "max":

@@ -25,8 +25,8 @@ from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.rows import Curator
 from raytune_searchers import POGPUCBSearch, answering
-from raytune_searchers._answers import AnswerHost, AnswerSettings
-from raytune_searchers._lifecycle import FINISHED, HOPELESS
+from raytune_searchers._search import FINISHED, HOPELESS
+from raytune_searchers.hosts.curator import AnswerHost, AnswerSettings
 from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, ATTEMPTS, UNCERTIFIED
 from tests.leaks import Scanner
 from tests.raytune_searchers.runs import tuner
@@ -322,7 +322,7 @@ def test_another_mode_later_turns_what_was_learned(table: ReleasedTable) -> None
         ({"noise_sd": 0.5}, "certificate knows"),
         ({"correction": "maybe"}, "correction"),
         ({"lengthscale": -1.0}, "lengthscale"),
-        ({"delta": 1.0}, "delta"),
+        ({"failure_probability": 1.0}, "failure_probability"),
         ({"n_startup": 0}, "n_startup"),
         ({"parameter": "a/b"}, "parameter"),
         ({"parameter": ""}, "parameter"),
@@ -731,7 +731,7 @@ def test_warnings_of_the_curator_reach_the_driver() -> None:
 
 
 def test_it_is_not_begun_in_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raytune_searchers._answers.in_worker", lambda: True)
+    monkeypatch.setattr("raytune_searchers.hosts.curator.in_worker", lambda: True)
     with pytest.raises(PrivacyError, match="in the driver"):
         answering(ending)
 

@@ -27,7 +27,7 @@ from tests.systems import Secrets
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
 
-REWARDS: dict[str, Any] = {"reward_range": (0, 1), "metric": "reward", "mode": "max", "seed": 1}
+REWARDS: dict[str, Any] = {"value_range": (0, 1), "metric": "reward", "mode": "max", "seed": 1}
 
 
 _OWN: list[Secrets] = []
@@ -181,14 +181,14 @@ def test_what_the_vault_alone_claims_is_the_searches_own_guarantee(
     """Of a federation without the notes on Ray Tune, which no vault knows."""
     url, search = f"sqlite:///{tmp_path}/vault.db", cast(Any, None)
     if kind == "records":
-        search = make_central(n_starts=2, n_steps=1, vault=url, run="r")
+        search = make_central(n_starts=2, n_steps=1, vault=url, run_name="r")
         assert search.set_search_properties("loss", "min", dict(LINE))
         evaluation(search, search.private(losses), 20)
     elif kind == "rewards":
-        search = LDPGPUCBSearch(1.0, search_space=LINE, vault=url, run="r", **REWARDS)
+        search = LDPGPUCBSearch(1.0, search_space=LINE, vault=url, run_name="r", **REWARDS)
         evaluation(search, search.private(reward, user_id="Jane"), 3)
     else:
-        search = make_search(vault=url, run="r")
+        search = make_search(vault=url, run_name="r")
         evaluation(search, search.private(value))
     claim = search.guarantee()
     search.close()

@@ -30,12 +30,12 @@ FEDERATED_MODELS: dict[str, type[SharedModel]] = {
     "prior": PopulationModel,
     "explore": FeatureModel,
 }
-"""How agents use what they receive, by the name in ``FederationConfig.crowd``."""
+"""How agents use what they receive, by the name in ``FederationConfig.population``."""
 
 
 def make_model(config: FederationConfig, space: Space) -> SharedModel:
     """The public model that the settings name."""
-    return FEDERATED_MODELS[config.crowd](config, space)
+    return FEDERATED_MODELS[config.population](config, space)
 
 
 class Agent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.regions import Temperature
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
+from privbo_plugins.settings import setting, settings
 
 _POSITIVE = ("lengthscale", "noise_variance", "beta")
 _COUNTS = ("n_agents", "n_rounds", "n_regions", "message_length", "n_startup", "power")
@@ -19,42 +20,17 @@ POPULATION = ("prior", "explore")
 """How agents use what they receive."""
 
 
-@dataclass(frozen=True)
+@settings
 class FederationConfig:
     """Settings of a federation; :meth:`paper` gives the published ones.
 
-    With ``crowd="explore"`` DP-FTS-DE, with the published server and agents that differ in one
-    step: their own draws come from the shared random features' posterior, the paper's from their
-    exact Gaussian process. With one region it is DP-FTS, without noise FTS-DE, with neither FTS.
-    The budget is given as ``epsilon`` (the noise is then the least that keeps
-    it) or as ``z``.
+    With ``population="explore"`` DP-FTS-DE, with the published server and agents that differ in
+    one step: their own draws come from the shared random features' posterior, the paper's from
+    their exact Gaussian process. With one region it is DP-FTS, without noise FTS-DE, with neither
+    FTS. The budget is given as ``epsilon`` (the noise is then the least that keeps it) or as
+    ``z``.
 
-    Attributes:
-        n_agents: N, agents on the roster; public.
-        epsilon: User-level budget by privacy loss distributions; infinity for no noise. None if
-            ``z`` is given.
-        delta: Of the budget; None for N^-1.1.
-        n_rounds: Rounds that release something. After them the agents go on with what they have.
-            With "prior" one to three: messages of the same agents repeat themselves.
-        q: Probability with which an agent is chosen in a round.
-        z: Noise multiplier, instead of ``epsilon``; 0 for no noise.
-        clipping_norm: S, of what one agent adds to all regions together; None derives it from the
-            prior, or from M and P.
-        n_regions: P, sub-regions that agents explore at the start ("explore" only).
-        n_features: M, numbers in a message; None for 16 points ("prior"; ``k**D`` of them lie on
-            a grid, about one a shared length-scale and one more in each direction is enough) or
-            100 random features ("explore").
-        value_range: Public range of the values; what lies outside is clipped.
-        n_startup: Points that an agent draws at random before its first round.
-        crowd: How agents use broadcasts: "prior" for their own model (the default), or "explore"
-            with probability 1 - p_t (the paper's way).
-        prior: Assumptions about the agents' functions ("prior" only).
-        beta: Optimism of an agent's search, in standard deviations ("prior" only).
-        lengthscale: Of the squared exponential kernel, in units of the unit cube ("explore").
-        noise_variance: Of an observation, in units of the value range ("explore").
-        power: p_t = 1 - 1/t^power, the chance that an agent relies on itself ("explore").
-        temperature: Of the regions' weights ("explore").
-        feature_seed: Public seed of features and designs.
+    {settings}
 
     Raises:
         ValueError: For every setting outside its range.
@@ -65,25 +41,76 @@ class FederationConfig:
         10.4
     """
 
-    n_agents: int
-    epsilon: float | None = None
-    delta: float | None = None
-    n_rounds: int = 1
-    q: float = 1.0
-    z: float | None = None
-    clipping_norm: float | None = None
-    n_regions: int = 1
-    n_features: int | None = None
-    value_range: tuple[float, float] = (0.0, 1.0)
-    n_startup: int = 1
-    crowd: str = "prior"
-    prior: PopulationPrior = field(default_factory=PopulationPrior)
-    beta: float = 2.0
-    lengthscale: float = 0.2
-    noise_variance: float = 1e-4
-    power: int = 1
-    temperature: Temperature = field(default_factory=Temperature)
-    feature_seed: int = 0
+    n_agents: int = setting("N, agents on the roster; public.", kw_only=False)
+    epsilon: float | None = setting(
+        "User-level budget by privacy loss distributions; infinity for no noise. None if "
+        "``z`` is given.",
+        default=None,
+    )
+    delta: float | None = setting("Of the budget; None for N^-1.1.", default=None)
+    n_rounds: int = setting(
+        "Rounds that release something. After them the agents go on with what they have. "
+        'With "prior" one to three: messages of the same agents repeat themselves.',
+        default=1,
+    )
+    q: float = setting("Probability with which an agent is chosen in a round.", default=1.0)
+    z: float | None = setting(
+        "Noise multiplier, instead of ``epsilon``; 0 for no noise.",
+        default=None,
+    )
+    clipping_norm: float | None = setting(
+        "S, of what one agent adds to all regions together; None derives it from the prior, "
+        "or from M and P.",
+        default=None,
+    )
+    n_regions: int = setting(
+        'P, sub-regions that agents explore at the start ("explore" only).',
+        default=1,
+    )
+    n_features: int | None = setting(
+        'M, numbers in a message; None for 16 points ("prior"; ``k**D`` of them lie on a '
+        "grid, about one a shared length-scale and one more in each direction is enough) or "
+        '100 random features ("explore").',
+        default=None,
+    )
+    value_range: tuple[float, float] = setting(
+        "Public range of the values; what lies outside is clipped.",
+        default=(0.0, 1.0),
+    )
+    n_startup: int = setting(
+        "Points that an agent draws at random before its first round.",
+        default=1,
+    )
+    population: str = setting(
+        'How agents use broadcasts: "prior" for their own model (the default), or "explore" '
+        "with probability 1 - p_t (the paper's way).",
+        default="prior",
+        was="crowd",
+    )
+    prior: PopulationPrior = setting(
+        'Assumptions about the agents\' functions ("prior" only).',
+        default_factory=PopulationPrior,
+    )
+    beta: float = setting(
+        'Optimism of an agent\'s search, in standard deviations ("prior" only).',
+        default=2.0,
+    )
+    lengthscale: float = setting(
+        'Of the squared exponential kernel, in units of the unit cube ("explore").',
+        default=0.2,
+    )
+    noise_variance: float = setting(
+        'Of an observation, in units of the value range ("explore").',
+        default=0.0001,
+    )
+    power: int = setting(
+        'p_t = 1 - 1/t^power, the chance that an agent relies on itself ("explore").',
+        default=1,
+    )
+    temperature: Temperature = setting(
+        'Of the regions\' weights ("explore").', default_factory=Temperature
+    )
+    feature_seed: int = setting("Public seed of features and designs.", default=0)
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -106,17 +133,19 @@ class FederationConfig:
             raise ValueError(f"value_range needs finite low < high, got {self.value_range}.")
 
     def _check_population(self) -> None:
-        if self.crowd not in POPULATION:
-            raise ValueError(f"crowd must be one of {', '.join(POPULATION)}, got {self.crowd!r}.")
-        if self.crowd == "prior" and self.message_length < 2:
+        if self.population not in POPULATION:
             raise ValueError(
-                "crowd='prior' compares points: n_features must be at least 2, got "
+                f"population must be one of {', '.join(POPULATION)}, got {self.population!r}."
+            )
+        if self.population == "prior" and self.message_length < 2:
+            raise ValueError(
+                "population='prior' compares points: n_features must be at least 2, got "
                 f"{self.message_length}."
             )
-        if self.crowd == "prior" and self.n_regions > 1:
+        if self.population == "prior" and self.n_regions > 1:
             raise ValueError(
-                f"n_regions={self.n_regions} belongs to crowd='explore': with crowd='prior' one "
-                "vector speaks of the whole space."
+                f"n_regions={self.n_regions} belongs to population='explore': with "
+                "population='prior' one vector speaks of the whole space."
             )
 
     def _check_budget(self) -> None:
@@ -137,6 +166,7 @@ class FederationConfig:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready settings; an infinite epsilon as the string "inf"."""
         stored = asdict(self) | {"value_range": list(self.value_range)}
+        stored["crowd"] = stored.pop("population")  # as version 0.1 stored and sent it
         return stored | {"epsilon": "inf"} if self.epsilon == math.inf else stored
 
     @classmethod
@@ -147,7 +177,8 @@ class FederationConfig:
             ValueError: If they are none.
         """
         try:
-            given = {f.name: stored[f.name] for f in fields(cls)}
+            known = {**stored, "population": stored["crowd"]}
+            given = {f.name: known[f.name] for f in fields(cls)}
             given["temperature"] = Temperature(**given["temperature"])
             given["prior"] = PopulationPrior(**given["prior"])
             given["value_range"] = tuple(given["value_range"])
@@ -170,7 +201,7 @@ class FederationConfig:
             10.4
         """
         settings: dict[str, Any] = {
-            "crowd": "explore", "n_rounds": 60, "q": 0.35, "z": 1.0, "clipping_norm": 22.0,
+            "population": "explore", "n_rounds": 60, "q": 0.35, "z": 1.0, "clipping_norm": 22.0,
             "n_regions": 4, "n_features": 100, "n_startup": 10, "lengthscale": 0.01,
             "noise_variance": 1e-6,
         }  # fmt: skip
@@ -217,14 +248,14 @@ class FederationConfig:
         """M, numbers in an agent's vector."""
         if self.n_features is not None:
             return self.n_features
-        return 16 if self.crowd == "prior" else 100
+        return 16 if self.population == "prior" else 100
 
     def epsilon_after(self, n_rounds: int) -> float:
         """Epsilon of so many rounds at :attr:`claimed_delta`, by privacy loss distributions."""
         return pld_epsilon(self.q, self.noise_multiplier, n_rounds, self.claimed_delta)
 
     def _told_norm(self) -> float | str:
-        if self.crowd == "prior" and self.clipping_norm is None:
+        if self.population == "prior" and self.clipping_norm is None:
             return "root mean square of a message under the public prior"
         return self.norm
 
@@ -234,7 +265,7 @@ class FederationConfig:
             "q": self.q,
             "z": self.noise_multiplier,
             "S": self._told_norm(),
-            "crowd": self.crowd,
+            "crowd": self.population,
             "P": self.n_regions,
             "M": self.message_length,
             "rounds": self.n_rounds,

@@ -1,4 +1,4 @@
-"""The published agent: shared random features, Thompson draws, and the crowd's draw.
+"""The published agent: shared random features, Thompson draws, and the population's draw.
 
 Notation (Dai et al. 2021, Algorithm 2):
 
@@ -81,7 +81,7 @@ class FeatureModel(SharedModel):
         broadcasts: Sequence[Broadcast],
         rng: np.random.Generator,
     ) -> Array:
-        """Its own draw with probability p_t, else the crowd's (lines 5 to 8).
+        """Its own draw with probability p_t, else the population's (lines 5 to 8).
 
         Its own is drawn from the features' posterior, where line 6 has the exact one.
         """

@@ -1,4 +1,4 @@
-"""What a broadcast tells an agent: the crowd's mean function as a prior for its own.
+"""What a broadcast tells an agent: the population's mean function as a prior for its own.
 
 The published algorithm broadcasts a hundred random weights and lets agents maximise them; the
 noise of a private release is then many times larger than what is shared. Here agents send a
@@ -199,7 +199,7 @@ class Belief:
 
 
 class PopulationModel(SharedModel):
-    """The default: the crowd's mean function as a prior, then the largest optimistic value.
+    """The default: the population's mean function as a prior, then the largest optimistic value.
 
     Args:
         config: Public settings.

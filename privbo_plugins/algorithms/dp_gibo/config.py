@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, ClassVar, Self
 
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
 from privbo_plugins.models.kernels import KERNELS, Kernel
+from privbo_plugins.settings import setting, settings
 
 ADAPTIVE = "adaptive"
 
@@ -16,6 +17,24 @@ _ENDLESS = 10**9
 
 SMALLEST = 1e-100
 """Bounds below it would underflow inside the mechanisms."""
+
+
+PUBLISHED: dict[str, Any] = {
+    "n_steps": 25,
+    "n_starts": 0,
+    "clipping_norm": 3.0,
+    "value_share": 0.0,
+    "lengthscale": 0.25,
+    "noise_ratio": 0.05**2,
+    "step_rule": "adagrad",
+    "step_size": 0.075,
+    "memory": 0,
+    "centring": False,
+    "exact_centre": True,
+    "random_start": True,
+    "average": 0.0,
+}
+"""Settings of Algorithm 1 as published (Appendix E.1)."""
 
 
 def _positive(name: str, value: Any, allow_inf: bool = False) -> None:
@@ -36,36 +55,11 @@ def _count(name: str, value: Any, least: int, optional: bool = True) -> None:
         raise ValueError(f"{name} must be an integer >= {least}{also}, got {value!r}.")
 
 
-@dataclass(frozen=True)
+@settings
 class GIBOConfig:
     """Settings of one run; everything here is public.
 
-    See :class:`optuna_samplers.DPGIBOSampler` for what each means to a user.
-
-    Args:
-        mu: Total Gaussian DP parameter of the run; infinity for GIBO without privacy.
-        n_steps: Steps T; None for 25, or as many as n_trials allows.
-        n_trials: The user's trial limit for planning; None for no limit.
-        batch_size: Points a step, b; None for d + 1.
-        tolerance: Instead of a batch size, the gradient trace to reach with the fewest points.
-        n_starts: Start points K; None plans them.
-        extra_values: Releases reserved for trials outside the plan (enqueued, or beyond a batch).
-        clipping_norm: B, or "adaptive" for a private running quantile.
-        loss_bound: Values are clipped to [0, loss_bound], or to (low, high).
-        value_share: Share of mu² spent on released values; 0 releases none.
-        norm_share: Share of mu² spent on the adaptive norm; ignored for a fixed one.
-        kernel: "rbf", "matern52" or "polynomial2".
-        lengthscale: In unit-cube units.
-        noise_ratio: lambda, variance of one record's evaluation noise over the signal's.
-        step_rule: "momentum", "adagrad", "adagrad-norm", "sgd" or "adam".
-        step_size: eta in unit-cube units; None plans it.
-        memory: Remembered points from earlier steps; -1 remembers all.
-        centring: Subtract each record's mean before regressing.
-        exact_centre: Estimate the gradient at theta itself from points optimised inside the
-            cube, instead of moving the design inwards at the boundary.
-        random_start: The first start is a random point instead of the centre.
-        average: Fraction of the last iterates averaged into the recommendation; 0 for theta_T.
-        training_mu: Gaussian DP parameter that one trial's training costs the training records.
+    {settings}
 
     Raises:
         ValueError: For every value outside its range.
@@ -73,28 +67,87 @@ class GIBOConfig:
 
     algorithm: ClassVar[str] = "dp-gibo"
 
-    mu: float
-    n_steps: int | None = None
-    n_trials: int | None = None
-    batch_size: int | None = None
-    tolerance: float | None = None
-    n_starts: int | None = None
-    extra_values: int = 0
-    clipping_norm: float | str = 1.0
-    loss_bound: float | tuple[float, float] = 1.0
-    value_share: float = 0.1
-    norm_share: float = 0.05
-    kernel: str = "rbf"
-    lengthscale: float = 0.35
-    noise_ratio: float = 0.01
-    step_rule: str = "momentum"
-    step_size: float | None = None
-    memory: int = 0
-    centring: bool = True
-    exact_centre: bool = False
-    random_start: bool = False
-    average: float = 0.0
-    training_mu: float | None = None
+    mu: float = setting(
+        "Total Gaussian DP parameter, > 0; ``math.inf`` is GIBO without privacy.",
+        kw_only=False,
+    )
+    n_steps: int | None = setting(
+        "Gradient steps T; None for 25, or as many as ``n_trials`` allows.",
+        default=None,
+    )
+    n_trials: int | None = setting(
+        "The most trials you want to run, for planning; on Ray Tune, None takes "
+        "``num_samples``, if that is not -1.",
+        default=None,
+    )
+    batch_size: int | None = setting("Trials a step; None for d + 1.", default=None)
+    tolerance: float | None = setting(
+        "Instead of ``batch_size``: the trace of the gradient's posterior covariance that "
+        "the fewest points should reach (unit-cube units; it starts at d / lengthscale²).",
+        default=None,
+    )
+    n_starts: int | None = setting(
+        "Start points K, the centre first; None for 16 (20 where nothing is numeric), at "
+        "most a quarter of ``n_trials``.",
+        default=None,
+    )
+    extra_values: int = setting(
+        "Releases kept for trials outside the plan: enqueued ones, points to evaluate once "
+        "the start is over, and points beyond a batch that parallel workers evaluate. "
+        "Others show a mean of released values.",
+        default=0,
+    )
+    clipping_norm: float | str = setting(
+        'Largest norm B of one record\'s gradient (losses over the unit cube); "adaptive" '
+        "follows a private quantile, which is charged too.",
+        default=1.0,
+    )
+    loss_bound: float | tuple[float, float] = setting(
+        "Values are clipped to [0, loss_bound], or (low, high), before they are released. "
+        "Gradients see the unclipped losses.",
+        default=1.0,
+    )
+    value_share: float = setting(
+        "Share of mu² spent on the values that dashboards show.",
+        default=0.1,
+    )
+    norm_share: float = setting("Share of mu² spent on an adaptive clipping norm.", default=0.05)
+    kernel: str = setting('"rbf", "matern52" or "polynomial2".', default="rbf")
+    lengthscale: float = setting("In units of the unit cube.", default=0.35)
+    noise_ratio: float = setting(
+        "Variance of one record's evaluation noise over the signal's. 0-1 losses jump, so "
+        "the default is large.",
+        default=0.01,
+    )
+    step_rule: str = setting(
+        '"momentum", "adagrad", "adagrad-norm", "sgd" or "adam".',
+        default="momentum",
+    )
+    step_size: float | None = setting("In units of the unit cube; None plans it.", default=None)
+    memory: int = setting(
+        "Points of earlier steps that are used again (-1: all). Their raw losses stay in "
+        "the vault; with 0 a step's losses are deleted as soon as it is released.",
+        default=0,
+    )
+    centring: bool = setting("Subtract each record's mean before regressing.", default=True)
+    exact_centre: bool = setting(
+        "Estimate the gradient at theta itself from points optimised inside the cube, as "
+        "published, instead of moving the design inwards at the boundary.",
+        default=False,
+    )
+    random_start: bool = setting(
+        "Take a random point for the first start, as published, instead of the centre.",
+        default=False,
+    )
+    average: float = setting(
+        "Fraction of the last steps averaged into the recommendation.",
+        default=0.0,
+    )
+    training_mu: float | None = setting(
+        "Gaussian DP parameter that one training costs the training records; every attempt "
+        "of a trial pays.",
+        default=None,
+    )
 
     def __post_init__(self) -> None:
         _positive("mu", self.mu, allow_inf=True)
@@ -176,28 +229,13 @@ class GIBOConfig:
         return kind() if self.kernel == "polynomial2" else kind(lengthscale)  # type: ignore[no-any-return]
 
     @classmethod
-    def paper(cls, mu: float, **settings: Any) -> GIBOConfig:
+    def paper(cls, mu: float, **changes: Any) -> GIBOConfig:
         """Algorithm 1 as published, with the settings of Appendix E.1.
 
         Random start, no start points, no released values, no centring, b = d + 1 fresh points a
         step, AdaGrad on coordinates, length-scale 1 and step .3 on ranges of width 4.
         """
-        published: dict[str, Any] = {
-            "n_steps": 25,
-            "n_starts": 0,
-            "clipping_norm": 3.0,
-            "value_share": 0.0,
-            "lengthscale": 0.25,
-            "noise_ratio": 0.05**2,
-            "step_rule": "adagrad",
-            "step_size": 0.075,
-            "memory": 0,
-            "centring": False,
-            "exact_centre": True,
-            "random_start": True,
-            "average": 0.0,
-        }
-        return cls(mu=mu, **(published | settings))
+        return cls(mu=mu, **(PUBLISHED | changes))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""

@@ -48,10 +48,10 @@ class Agent:
         ValueError: If there is no such agent.
 
     Example:
-        >>> from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_parties
+        >>> from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_agents
         >>> config = DUETSConfig(n_agents=2, first_epoch=1, horizon=4, lengthscale=0.2)
         >>> domain = FinitePoints(np.linspace(0, 1, 50)[:, None])
-        >>> server, agents = make_parties(config, domain, key=0)
+        >>> server, agents = make_agents(config, domain, key=0)
         >>> for agent in agents:
         ...     _ = agent.tell(0, float(agent.points[0, 0]))
         ...     _ = server.receive(agent.upload(server.inducing_set()))

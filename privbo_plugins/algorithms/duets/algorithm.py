@@ -111,7 +111,7 @@ class DUETS:
         maximize: Whether larger values are better.
         seed: Number behind all coins, >= 0.
         domain: Where to look; None for the whole space.
-        old_coins: As for :func:`make_parties`.
+        old_coins: As for :func:`make_agents`.
 
     Example:
         >>> from privbo_plugins.spaces import Float

@@ -42,16 +42,30 @@ What the theory leaves free, and how the default uses it:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.privacy.reward_noise import RewardNoise
+from privbo_plugins.settings import part, setting, settings
 
 WIDTH = 0.1
 """What constants="order" multiplies the theorem's width by: see the benchmark's figure."""
+
+PUBLISHED: dict[str, Any] = {
+    "epochs": "paper",
+    "trimming": "paper",
+    "inducing": "sampled",
+    "coins": "private",
+    "draws": "independent",
+    "final": "uniform",
+    "fit": False,
+    "constants": "theorem",
+}
+"""Settings of the algorithm as published, with the width of the theorem."""
 
 _CHOICES = {
     "kernel": ("rbf", "matern52"),
@@ -65,37 +79,118 @@ _CHOICES = {
 }
 
 
-@dataclass(frozen=True)
-class DUETSConfig:
-    """Public settings; see the samplers for what they mean to users.
+@settings
+class DUETSChoices:
+    """What a run's settings and its users' keywords have in common."""
 
-    Attributes:
-        n_agents: N, >= 1.
-        horizon: T, plays of one agent; None if it is not known, and then no epoch is the last.
-        first_epoch: T_1, >= 1.
-        epochs: "doubling", or "paper" for T_j = floor(sqrt(T T_{j-1})), which needs a horizon.
-        trimming: "pointwise", or "paper" for equation (9).
-        inducing: "spanning" takes played points until their span holds all others; "sampled" is
-            the paper's choice by coin, with p0.
-        coins: "shared": every party can replay them; "private": the server and the agent can.
-        draws: "stratified" cuts the active set into one cell a draw and tosses the coin inside it;
-            "independent" tosses it over the whole set, as published.
-        final: What the last epoch plays: "top" the most promising points, each once, "best" the
-            most promising one, or "uniform" as every other.
-        fit: Whether signal and noise are estimated from the rewards.
-        p0: Oversampling of "sampled", > 0.
-        beta: The width itself; None for the theorem's.
-        beta_scale: Multiplies the theorem's width.
-        constants: "order", or "theorem" for the width as proven.
-        delta: Failure probability of the theorem.
-        B: Bound on the norm of f, in signal standard deviations.
-        lam: Noise variance over signal variance, where they are not fitted.
-        kernel: "rbf" or "matern52".
-        lengthscale: In units of the unit cube; None for 0.2 sqrt(D).
-        discretisation: M, number of points of the common discretisation, >= 16.
-        low: Lower end of the rewards' public range; None if none is known.
-        high: Upper end.
-        noise: What privatising adds; None for raw rewards.
+    n_agents: int = setting(
+        "N, number of agents, >= 1: about as many as there are workers.",
+        default=8,
+        kw_only=False,
+    )
+    first_epoch: int = setting("Evaluations of an agent in the first epoch, >= 1.", default=2)
+    epochs: str = setting(
+        '"doubling", or "paper" for lengths that need ``n_trials``.',
+        default="doubling",
+    )
+    trimming: str = setting(
+        '"pointwise" drops points whose upper bound is below the best lower bound; "paper" '
+        "takes the largest deviation for every point.",
+        default="pointwise",
+    )
+    inducing: str = setting(
+        '"spanning" takes played points until they span the others; "sampled" draws them by '
+        "coin, as published.",
+        default="spanning",
+    )
+    coins: str = setting(
+        '"shared": every party can replay them; "private": the server and the agent can, '
+        "and more numbers are counted as sent. The workers of one study or search hide "
+        "nothing from each other: each can know every coin.",
+        default="shared",
+    )
+    draws: str = setting(
+        '"stratified" spreads the draws of an epoch over cells of equal size, or '
+        '"independent" as published.',
+        default="stratified",
+    )
+    final: str = setting(
+        'What the last epoch plays: "top" the most promising points, each once, "best" the '
+        'most promising one, or "uniform" as every other.',
+        default="top",
+    )
+    fit: bool = setting("Whether signal and noise are estimated from the rewards.", default=True)
+    p0: float = setting('Oversampling of "sampled", > 0.', default=10.0)
+    beta: float | None = setting(
+        "Width of the confidence intervals in posterior standard deviations; None for the "
+        "theorem's.",
+        default=None,
+    )
+    beta_scale: float = setting("Multiplies the width: smaller trims sooner.", default=1.0)
+    constants: str = setting('"order", or "theorem" for the width as proven.', default="order")
+    failure_probability: float = setting(
+        "Failure probability delta of the theorem, in (0, 1).",
+        default=0.1,
+        was="failure",
+        saved_as="delta",
+    )
+    B: float = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
+    lam: float = setting(
+        "Noise variance over signal variance, where they are not fitted.",
+        default=0.04,
+    )
+    kernel: str = setting('"rbf" or "matern52", on the unit cube.', default="rbf")
+    lengthscale: float | None = setting(
+        "In units of the unit cube; None for 0.2 sqrt(D).",
+        default=None,
+    )
+    discretisation: int = setting(
+        "Number of points that the space is looked at in, >= 16.",
+        default=2048,
+    )
+
+
+@settings
+class DUETSSettings(DUETSChoices):
+    """Settings in words that users say them in."""
+
+    n_trials: int | None = setting(
+        "Number of trials that you expect, of all agents together, for the epochs' lengths: "
+        "an agent takes T = ceil(n_trials / n_agents) of them, and the last epoch plays the "
+        "most promising points. None if it is not known: then no epoch is the last. It does "
+        "not end a run.",
+        default=None,
+    )
+
+    def config(self, **scale: Any) -> DUETSConfig:
+        """Settings of a run.
+
+        Args:
+            **scale: What is known of the rewards: ``low``, ``high``, ``noise``.
+
+        Raises:
+            ValueError: For every setting outside its range.
+        """
+        if self.epochs == "paper" and self.n_trials is None:
+            raise ValueError(
+                'epochs="paper" is floor(sqrt(T T_{j-1})) with T = n_trials / n_agents: give '
+                'n_trials=, or use epochs="doubling".'
+            )
+        return part(self, DUETSConfig, horizon=self._horizon(), **scale)
+
+    def _horizon(self) -> int | None:
+        if self.n_trials is None:
+            return None
+        for name in ("n_trials", "n_agents"):
+            _check_whole(name, getattr(self, name), 1)
+        return -(-int(self.n_trials) // int(self.n_agents))
+
+
+@settings
+class DUETSConfig(DUETSChoices):
+    """Public settings of one run.
+
+    {settings}
 
     Raises:
         ValueError: For every setting outside its range.
@@ -105,29 +200,19 @@ class DUETSConfig:
         [2, 10, 22]
     """
 
-    n_agents: int = 8
-    horizon: int | None = None
-    first_epoch: int = 2
-    epochs: str = "doubling"
-    trimming: str = "pointwise"
-    inducing: str = "spanning"
-    coins: str = "shared"
-    draws: str = "stratified"
-    final: str = "top"
-    fit: bool = True
-    p0: float = 10.0
-    beta: float | None = None
-    beta_scale: float = 1.0
-    constants: str = "order"
-    delta: float = 0.1
-    B: float = 1.0
-    lam: float = 0.04
-    kernel: str = "rbf"
-    lengthscale: float | None = None
-    discretisation: int = 2048
-    low: float | None = None
-    high: float | None = None
-    noise: RewardNoise | None = None
+    horizon: int | None = setting(
+        "T, evaluations of one agent; None if it is not known, and then no epoch is the last.",
+        default=None,
+    )
+    low: float | None = setting(
+        "Lower end of the rewards' public range; None if none is known.",
+        default=None,
+    )
+    high: float | None = setting("Upper end.", default=None)
+    noise: RewardNoise | None = setting(
+        "What privatising adds; None for raw rewards.",
+        default=None,
+    )
 
     def __post_init__(self) -> None:
         for name in ("n_agents", "first_epoch", "discretisation"):
@@ -136,8 +221,10 @@ class DUETSConfig:
             _check_whole("horizon", self.horizon, 1)
         for name in ("p0", "beta", "beta_scale", "B", "lam", "lengthscale"):
             _check_positive(name, getattr(self, name), optional=name in ("beta", "lengthscale"))
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie in (0, 1), got {self.delta}.")
+        if not (isinstance(self.failure_probability, Real) and 0 < self.failure_probability < 1):
+            raise ValueError(
+                f"failure_probability must lie in (0, 1), got {self.failure_probability!r}."
+            )
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(
@@ -167,19 +254,7 @@ class DUETSConfig:
         The theorem itself asks for p0 = 72 ln(4 N T / delta') and a T_1 whose constant it does not
         name; the experiments, which have short runs, choose ``beta`` from {.2, .5, 1, 2, 5}.
         """
-        published = cls(
-            n_agents=n_agents,
-            horizon=horizon,
-            epochs="paper",
-            trimming="paper",
-            inducing="sampled",
-            coins="private",
-            draws="independent",
-            final="uniform",
-            fit=False,
-            constants="theorem",
-        )
-        return replace(published, **changes)
+        return cls(n_agents=n_agents, horizon=horizon, **(PUBLISHED | changes))
 
     def length(self, previous: int, evaluated: int) -> int:
         """T_j, from T_{j-1} (0 before the first) and the plays of an agent so far."""
@@ -200,7 +275,7 @@ class DUETSConfig:
             return self.beta_scale * self.beta
         T = max(self.horizon or evaluated, 2)
         epochs = math.log(max(math.log(max(self.n_agents, 2)) * math.log(T), 1.0)) + 4
-        failure = self.delta / (2 * self.discretisation * epochs)
+        failure = self.failure_probability / (2 * self.discretisation * epochs)
         theorem = self.B + math.sqrt(2 * math.log(2 / failure))
         return self.beta_scale * theorem * (1.0 if self.constants == "theorem" else WIDTH)
 
@@ -212,6 +287,7 @@ class DUETSConfig:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         described = {field.name: getattr(self, field.name) for field in fields(self)}
+        described["delta"] = described.pop("failure_probability")  # as version 0.1 stored it
         if self.noise is not None:
             described["noise"] = {
                 "variance": self.noise.variance,

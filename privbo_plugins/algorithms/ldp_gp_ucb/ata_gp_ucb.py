@@ -52,7 +52,7 @@ class ATAGPUCB(NystromUCB):
         """The logarithm in b and beta: ln(4 m T / delta), order-wise ln((m + 1) T)."""
         c = self.config
         if c.constants == "theorem":
-            return math.log(4 * max(self.m, 1) * c.T / c.delta)
+            return math.log(4 * max(self.m, 1) * c.T / c.failure_probability)
         return math.log((self.m + 1) * c.T)
 
     @property

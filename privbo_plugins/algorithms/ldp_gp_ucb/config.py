@@ -3,87 +3,182 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
+from privbo_plugins.settings import setting, settings
 
 Array = NDArray[np.float64]
 
 KERNEL_NAMES = ("rbf", "matern52")
 
+PUBLISHED = {"mechanism": "laplace", "constants": "theorem"}
+"""Settings of the published algorithms as their theorems have them."""
+
+PUBLISHED_NYSTROM = PUBLISHED | {"dictionary": "paper"}
+"""The same for those with a Nyström embedding."""
+
+
 _OPTIONAL = ("lengthscale", "B", "second_moment", "noise_moment")
 _POSITIVE = ("beta_scale", "lam", *_OPTIONAL)
 
 
-@dataclass(frozen=True, eq=False)
-class UCBConfig:
-    """Public settings; see the samplers for what they mean to users.
+@settings(eq=False)
+class ArmSettings:
+    """What all of the family share."""
 
-    Attributes:
-        low: Lower end of the rewards' public range; None if none is known.
-        high: Upper end.
-        noise: What privatising adds; None for raw rewards.
-        beta_scale: Multiplies the width beta_t of the confidence intervals.
-        horizon: Number of plays T that the parameters are set for; None for 1000, and for widths
-            that grow with the plays where the published algorithm's do.
-        kernel: "rbf" or "matern52", on the unit cube.
-        lengthscale: In units of the unit cube; None for 0.2 sqrt(D).
-        kernel_matrix: Covariance of finitely many arms, shape (N, N).
-        features: Or their features, shape (N, p): the kernel is taken between rows.
-        B: Bound on the norm of f; None for half of the largest reward.
-        R: Bound on the raw noise; None for the rest of the largest reward.
-        second_moment: v, bound on E[y²] of the rewards as received; None derives it.
-        noise_moment: c, bound on the (1 + alpha)th moment of their noise; None derives it.
-        alpha: Moments up to 1 + alpha are finite, in (0, 1].
-        lam: Regulariser lambda of the published algorithms, > 0.
-        delta: Failure probability of the theorems.
-        accuracy: The Nyström embedding's, in (0, 1).
-        replays: k, plays of one point in an epoch of MoMA; None derives it.
-        constants: "order" as in the papers' experiments, or "theorem".
-        dictionary: When the points behind the Nyström embedding are drawn anew: "paper" after
-            every play (of MoMA: every epoch); "tenth" so up to 32 distinct points, and from then
-            on each time that their number has grown by a tenth.
+    n_trials: int | None = setting(
+        "Number T of evaluations that you expect, which the parameters are set for; None "
+        "for 1000, and for widths that grow with the evaluations where the published "
+        "algorithm's do.",
+        default=None,
+        was="horizon",
+    )
+    beta_scale: float = setting(
+        "Multiplies the width beta_t of the confidence intervals: smaller exploits sooner. "
+        "The published algorithms' theory-ordered widths are far too wide in practice: try "
+        "0.1 and below.",
+        default=1.0,
+    )
+    kernel: str = setting(
+        '"rbf" or "matern52", on the unit cube or on ``features``.',
+        default="rbf",
+    )
+    lengthscale: float | None = setting(
+        "In units of the unit cube (or of ``features``); None for 0.2 sqrt(D).",
+        default=None,
+    )
+    kernel_matrix: ArrayLike | None = setting(
+        "Covariance of finitely many arms, shape (arms, arms); the space then has one "
+        "integer parameter, the number of the arm counted from its lower end (on Ray Tune "
+        "``tune.randint(0, arms)``).",
+        default=None,
+        repr=False,
+    )
+    features: ArrayLike | None = setting(
+        "Or the arms' features, shape (arms, p).", default=None, repr=False
+    )
+
+
+@settings(eq=False)
+class NoiseMoment:
+    """What may be known of the rewards' noise."""
+
+    noise_moment: float | None = setting(
+        "c, bound on the (1 + alpha)th moment of the noise of rewards as they are received "
+        "(for alpha = 1 its variance); None derives it.",
+        default=None,
+    )
+
+
+@settings(eq=False)
+class SecondMoment:
+    """What may be known of the rewards themselves."""
+
+    second_moment: float | None = setting(
+        "v, bound on E[y²] of rewards as received; None derives it.",
+        default=None,
+    )
+
+
+@settings(eq=False)
+class GPUCBSettings(NoiseMoment, ArmSettings):
+    """Settings of the default."""
+
+
+@settings(eq=False)
+class HeavyTailSettings(ArmSettings):
+    """Settings of the published algorithms for heavy tails."""
+
+    B: float | None = setting(
+        "Bound on the norm of f; None for half of the largest reward.",
+        default=None,
+    )
+    R: float | None = setting(
+        "Bound on the raw noise; None for the rest of the largest reward.",
+        default=None,
+    )
+    alpha: float = setting("Moments up to 1 + alpha are finite, in (0, 1].", default=1.0)
+    lam: float = setting("Regulariser lambda of the published algorithms, > 0.", default=1.0)
+    constants: str = setting(
+        '"order", as in the papers\' experiments, or "theorem", as proven.',
+        default="order",
+    )
+    failure_probability: float = setting(
+        "Failure probability delta of the theorems, in (0, 1).",
+        default=0.1,
+        was="failure",
+        saved_as="delta",
+    )
+
+
+@settings(eq=False)
+class TGPUCBSettings(SecondMoment, HeavyTailSettings):
+    """Settings of TGP-UCB."""
+
+
+@settings(eq=False)
+class NystromSettings(HeavyTailSettings):
+    """Settings of the two with a Nyström embedding."""
+
+    accuracy: float = setting("Of the Nyström embedding, in (0, 1).", default=0.1)
+    dictionary: str = setting(
+        '"tenth" draws the embedding\'s points anew after each evaluation (of MoMA: epoch) '
+        "up to 32 distinct points, and then each time that they have become a tenth more; "
+        '"paper" always does, as published, which takes longer.',
+        default="tenth",
+    )
+
+
+@settings(eq=False)
+class ATAGPUCBSettings(SecondMoment, NystromSettings):
+    """Settings of ATA-GP-UCB."""
+
+
+@settings(eq=False)
+class MoMAGPUCBSettings(NoiseMoment, NystromSettings):
+    """Settings of MoMA-GP-UCB."""
+
+    replays: int | None = setting(
+        "k, evaluations of one point in an epoch; None derives it from ``n_trials``.",
+        default=None,
+    )
+
+
+@settings(eq=False)
+class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
+    """Public settings of one run: the family's, and what is known of the rewards.
+
+    {settings}
 
     Raises:
         ValueError: For every setting outside its range.
     """
 
-    low: float | None = None
-    high: float | None = None
-    noise: RewardNoise | None = None
-    beta_scale: float = 1.0
-    horizon: int | None = None
-    kernel: str = "rbf"
-    lengthscale: float | None = None
-    kernel_matrix: ArrayLike | None = field(default=None, repr=False)
-    features: ArrayLike | None = field(default=None, repr=False)
-    B: float | None = None
-    R: float | None = None
-    second_moment: float | None = None
-    noise_moment: float | None = None
-    alpha: float = 1.0
-    lam: float = 1.0
-    delta: float = 0.1
-    accuracy: float = 0.1
-    replays: int | None = None
-    constants: str = "order"
-    dictionary: str = "tenth"
+    low: float | None = setting(
+        "Lower end of the rewards' public range; None if none is known.",
+        default=None,
+    )
+    high: float | None = setting("Upper end.", default=None)
+    noise: RewardNoise | None = setting(
+        "What privatising adds; None for raw rewards.",
+        default=None,
+    )
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             if name not in _OPTIONAL or getattr(self, name) is not None:
                 _check(name, getattr(self, name), 0.0, math.inf, "a finite number > 0")
-        for name in ("delta", "accuracy"):
+        for name in ("failure_probability", "accuracy"):
             _check(name, getattr(self, name), 0.0, 1.0, "a number in (0, 1)")
         if not 0 < self.alpha <= 1:
             raise ValueError(f"alpha must lie in (0, 1], got {self.alpha}.")
         if self.R is not None and not (math.isfinite(self.R) and self.R >= 0):
             raise ValueError(f"R must be a finite number >= 0, got {self.R}.")
-        _check_whole("horizon", self.T)
+        _check_whole("n_trials", self.T)
         _check_whole("replays", 1 if self.replays is None else self.replays)
         _check_choice("kernel", self.kernel, KERNEL_NAMES)
         _check_choice("constants", self.constants, ("order", "theorem"))
@@ -104,13 +199,13 @@ class UCBConfig:
         if self.low is None and None in (self.B, self.second_moment, self.noise_moment):
             raise ValueError(
                 "Without a reward range the confidence intervals have no unit: give bound= or "
-                "reward_range=, or B=, second_moment= and noise_moment= together."
+                "value_range=, or B=, second_moment= and noise_moment= together."
             )
 
     @property
     def T(self) -> int:
         """The horizon."""
-        return 1000 if self.horizon is None else self.horizon
+        return 1000 if self.n_trials is None else self.n_trials
 
     # The paper's constants --------------------------------------------------------------------
 
@@ -159,7 +254,7 @@ class UCBConfig:
         """Oversampling of the Nyström embedding (Theorem 2; order-wise ln T / eps²)."""
         rho = (1 + self.accuracy) / (1 - self.accuracy)
         if self.constants == "theorem":
-            return 6 * rho * math.log(4 * self.T / self.delta) / self.accuracy**2
+            return 6 * rho * math.log(4 * self.T / self.failure_probability) / self.accuracy**2
         return max(math.log(self.T), 1.0) / self.accuracy**2
 
     @property
@@ -168,7 +263,7 @@ class UCBConfig:
         if self.replays is not None:
             return self.replays
         if self.constants == "theorem":
-            return math.ceil(24 * math.log(4 * math.e * self.T / self.delta))
+            return math.ceil(24 * math.log(4 * math.e * self.T / self.failure_probability))
         return max(math.ceil(math.log(self.T)), 1)
 
     def to_dict(self) -> dict[str, Any]:

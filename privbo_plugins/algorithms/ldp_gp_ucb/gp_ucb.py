@@ -52,7 +52,7 @@ class GPUCB(RewardUCB):
     ) -> None:
         super().__init__(config, space, maximize=maximize, seed=seed)
         if config.low is None or config.high is None:
-            raise ValueError("GP-UCB takes its unit from the range: give bound= or reward_range=.")
+            raise ValueError("GP-UCB takes its unit from the range: give bound= or value_range=.")
         self._half = (config.high - config.low) / 2
         self._middle = self._reward(config.low + self._half)
         self._posterior = self.domain.posterior(self.lam)

@@ -57,14 +57,14 @@ class TGPUCB(RewardUCB):
 
         A horizon that is given takes the place of t in the logarithms.
         """
-        c, t = self.config, self.config.horizon or max(self.t, 1)
+        c, t = self.config, self.config.n_trials or max(self.t, 1)
         if c.constants == "theorem":
             width = (
                 c.norm
                 + 2
                 * math.sqrt(2 / c.lam)
                 * self.b(self.t)
-                * math.sqrt(self.gamma - math.log(c.delta))
+                * math.sqrt(self.gamma - math.log(c.failure_probability))
                 + math.sqrt(c.v * (math.log(t) + 1) / c.lam)
             )
         else:

@@ -163,7 +163,7 @@ def answer_mechanism(
                 "outcome_epsilon=: answers are then given as they are."
             )
         return None
-    return make_mechanism(epsilon, reward_range=outcome_range, mechanism=mechanism, delta=delta)
+    return make_mechanism(epsilon, value_range=outcome_range, mechanism=mechanism, delta=delta)
 
 
 def worst_outcome(mechanism: LocalMechanism | None, maximize: bool) -> float:

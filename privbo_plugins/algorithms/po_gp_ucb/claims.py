@@ -36,7 +36,7 @@ def mechanism_of(settings: Mapping[str, Any] | None) -> LocalMechanism | None:
     low, high = settings["outcome_range"]
     return make_mechanism(
         settings["outcome_epsilon"],
-        reward_range=(low, high),
+        value_range=(low, high),
         mechanism=settings["outcome_mechanism"],
         delta=settings["outcome_delta"],
     )

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters, RowPo
 from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.settings import named, setting, settings
 from privbo_plugins.spaces import Int, Space
 
 Array = NDArray[np.float64]
@@ -47,41 +47,100 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 """Outcomes whose squares neither over- nor underflow; larger ones count as so large."""
 
 
-@dataclass(frozen=True, eq=False)
-class RowsConfig:
+PUBLISHED: dict[str, Any] = {"correction": "none", "beta_scale": 1.0}
+"""Settings of the modeler as published: it takes the released rows for the true ones."""
+
+
+@settings(eq=False)
+class RowsChoices:
+    """What the modeler's settings and its users' keywords have in common."""
+
+    correction: str = setting(
+        'How noise in the rows is taken into account: "posterior" (rows have the mean and '
+        'variance that the table shows), "kernel" (nothing is assumed of them) or "none".',
+        default="posterior",
+    )
+    lengthscale: float | None = setting(
+        "l, in the table's units, > 0; None fits it to the answers.",
+        default=None,
+    )
+    signal_variance: float | None = setting(
+        "Variance of the outcome's mean f, in squared outcome units, > 0; None fits it.",
+        default=None,
+    )
+    noise_variance: float | None = setting(
+        "Variance of an answer's own noise, in squared outcome units, > 0; None fits it.",
+        default=None,
+    )
+    mean: float | None = setting(
+        "Prior mean of f, in outcome units; None takes the mean of the answers.",
+        default=None,
+    )
+    failure_probability: float = setting(
+        "Failure probability of the confidence intervals, in (0, 1); no privacy parameter.",
+        default=0.05,
+        was="delta",
+    )
+    beta_scale: float = setting(
+        "Multiplies their width, > 0: smaller exploits sooner.",
+        default=0.5,
+    )
+    n_startup: int = setting("Rows drawn at random before the model is asked, >= 1.", default=1)
+    repeats: bool = setting(
+        "Whether a row may be asked again; a curator of this package replays its answer.",
+        default=False,
+    )
+
+
+@settings(eq=False)
+class RowsSettings(RowsChoices):
+    """Settings in words that users say them in."""
+
+    noise_sd: float | None = setting(
+        "Standard deviation of the noise in a bare matrix, in its units, >= 0; None for 0. "
+        "A released table's certificate knows it.",
+        default=None,
+    )
+    parameter: str = setting(
+        "Name of the integer parameter that numbers the rows from 0 to n - 1.",
+        default="row",
+    )
+    answer_variance: float | None = setting(
+        "Known variance that the curator's randomising adds to an answer, in squared "
+        "outcome units, >= 0; None for what the certificate says, or 0.",
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parameter, str) or not self.parameter:
+            raise ValueError(f"parameter must be a name, got {self.parameter!r}.")
+
+    def of_the_model(self) -> dict[str, Any]:
+        """Keywords of :func:`rows_config`."""
+        both = {"noise_sd": self.noise_sd, "answer_variance": self.answer_variance}
+        return named(self, RowsChoices) | both
+
+
+@settings(eq=False)
+class RowsConfig(RowsChoices):
     """Public settings of the modeler.
 
-    Attributes:
-        Z: Released rows, shape (n, r).
-        noise_sd: Standard deviation of the noise in them.
-        correction: How the noise in the rows is taken into account: "posterior", "kernel" or
-            "none"; see :func:`privbo_plugins.algorithms.po_gp_ucb.kernel.row_prior`.
-        lengthscale: l, in the table's units; None fits it to what was told.
-        signal_variance: Variance of f; None fits it.
-        noise_variance: Variance of an outcome's own noise; None fits it.
-        answer_variance: Known variance that privatising adds to an outcome.
-        mean: Prior mean of f; None takes the mean of what was told.
-        delta: Failure probability of the confidence intervals, in (0, 1).
-        beta_scale: Multiplies their width sqrt(beta_t).
-        n_startup: Rows drawn at random before the model is asked, >= 1.
-        repeats: Whether a row may be asked again.
+    {settings}
 
     Raises:
         ValueError: For every setting outside its range.
     """
 
-    Z: Array
-    noise_sd: float = 0.0
-    correction: str = "posterior"
-    lengthscale: float | None = None
-    signal_variance: float | None = None
-    noise_variance: float | None = None
-    answer_variance: float = 0.0
-    mean: float | None = None
-    delta: float = 0.05
-    beta_scale: float = 0.5
-    n_startup: int = 1
-    repeats: bool = False
+    Z: Array = setting("Released rows, shape (n, r).", kw_only=False)
+    noise_sd: float = setting(
+        "Standard deviation of the noise in them.",
+        default=0.0,
+        kw_only=False,
+    )
+    answer_variance: float = setting(
+        "Known variance that privatising adds to an outcome.",
+        default=0.0,
+    )
 
     def __post_init__(self) -> None:
         if self.Z.ndim != 2 or self.Z.size == 0 or not np.isfinite(self.Z).all():
@@ -95,7 +154,7 @@ class RowsConfig:
         for name in ("noise_sd", "answer_variance"):
             _check(name, getattr(self, name), -1e-300, math.inf, "a finite number >= 0")
         _check("mean", self.mean, -math.inf, math.inf, "a finite number, or None")
-        _check("delta", self.delta, 0.0, 1.0, "a number in (0, 1)")
+        _check("failure_probability", self.failure_probability, 0.0, 1.0, "a number in (0, 1)")
         _check("beta_scale", self.beta_scale, 0.0, math.inf, "a finite number > 0")
         whole = isinstance(self.n_startup, int | np.integer)
         if not whole or isinstance(self.n_startup, bool) or self.n_startup < 1:
@@ -113,7 +172,7 @@ class RowsConfig:
 
     def beta(self, t: int) -> float:
         """beta_t = 2 ln(n t² pi² / (6 delta)) (the paper, Theorem 3, for finitely many rows)."""
-        return 2 * math.log(self.n * t**2 * math.pi**2 / (6 * self.delta))
+        return 2 * math.log(self.n * t**2 * math.pi**2 / (6 * self.failure_probability))
 
 
 def _check(name: str, value: Any, low: float, high: float, rule: str) -> None:
@@ -122,6 +181,11 @@ def _check(name: str, value: Any, low: float, high: float, rule: str) -> None:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (number and low < value < high):
         raise ValueError(f"{name} must be {rule}, got {value!r}.")
+
+
+def settled(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of :func:`rows_config` that an earlier version saved, by their present names."""
+    return {"failure_probability" if name == "delta" else name: v for name, v in saved.items()}
 
 
 def rows_config(

@@ -36,8 +36,8 @@ N_STARTUP = 2
 
 def make_config(n_agents: int = 3, **settings: Any) -> FederationConfig:
     """A small federation in the paper's mode: three agents and rounds, two start-up trials."""
-    known: dict[str, Any] = {"crowd": "explore", "n_rounds": 3, "n_startup": N_STARTUP}
-    if settings.get("crowd") != "prior":
+    known: dict[str, Any] = {"population": "explore", "n_rounds": 3, "n_startup": N_STARTUP}
+    if settings.get("population") != "prior":
         known |= {"n_features": 20, "clipping_norm": 22.0}
     if "epsilon" not in settings:
         known["z"] = 2.0

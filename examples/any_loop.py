@@ -1,0 +1,199 @@
+"""A third host: any loop that asks and tells is private over the engine, without Optuna or Ray.
+
+:class:`PrivateLoop` is told one loss a validation record (for DP-GIBO or another algorithm of its
+kind), :class:`PrivateRewards` one user's reward a play (for LDP-GP-UCB and its siblings). With
+``vault=`` (a URL) and ``transcript=`` (a file) a run outlives its process: open both again, and go
+on, one process and thread at a time. ``python -m examples.any_loop`` tunes with both.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from examples.transcript import Transcript
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.protocols import CentralConfig, Evaluation
+from privbo_plugins.algorithms.registry import entry, entry_of
+from privbo_plugins.errors import PrivacyError, PrivacyWarning
+from privbo_plugins.privacy.guarantee import Guarantee, LocalGuarantee
+from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
+from privbo_plugins.redaction import attempt, retold
+from privbo_plugins.returned import NotARewardError, as_reward
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.spaces import Float, Int, Space
+from privbo_plugins.store.vault import open_vault
+from privbo_plugins.users import User, user_name
+
+
+class _Loop:
+    """The way in for what was measured; what comes out of it has been released."""
+
+    guarantee: Any
+    _publish: Callable[[str, Any], float]
+
+    def __init__(self, space: Space, kind: Any, vault: Any, transcript: Any) -> None:
+        if (vault is None) != (transcript is None):
+            raise ValueError("Give vault= and transcript= together: one is the other's witness.")
+        self.space, self._shown = space, Transcript(transcript, [kind, space.to_dict()])
+        self._vault, self._name = open_vault(vault), f"loop/{self._shown.run}"
+
+    def _begin(self, engine: Session | RewardSession) -> None:
+        engine.shown_by(self._shown)
+        engine.note("what the loop itself logs, raises or sends is not covered")
+        if reasons := "; ".join(self.guarantee().reasons):
+            warnings.warn(f"Nothing is protected: {reasons}.", PrivacyWarning, stacklevel=3)
+
+    def tell(self, key: str, measured: Any) -> float:
+        """What is released of a measurement, or was released under its key before."""
+        released, error = attempt(partial(self._publish, key, measured), _told)
+        del measured  # who logs this frame would show it
+        if released is None:
+            raise error or PrivacyError("Nothing was released.")
+        return released
+
+
+def _told(error: BaseException) -> BaseException:
+    """In the engine's own words; a new exception, whose frames have seen no measurement."""
+    return NotARewardError(str(error)) if type(error) is NotARewardError else retold(error)
+
+
+class PrivateLoop(_Loop):
+    """One loss (or score) a validation record, under mu-GDP; the vault keeps the proposals."""
+
+    def __init__(
+        self,
+        config: CentralConfig,
+        space: Space,
+        *,
+        maximize: bool = False,
+        vault: str | None = None,
+        transcript: str | None = None,
+        **session: Any,
+    ) -> None:
+        super().__init__(space, entry_of(config).name, vault, transcript)
+        self._session = Session.open(self._vault, self._name, config, maximize=maximize, **session)
+        self._begin(self._session)
+        self._session.set_space(space)
+        self._session.give_back([])  # what a crash left open
+
+    @property
+    def finished(self) -> bool:
+        """Whether the plan is used up."""
+        self._session.refresh()
+        return self._session.finished
+
+    def ask(self) -> tuple[str, dict[str, Any]]:
+        """A key, and parameters to train and measure with; the training is charged."""
+        key = uuid.uuid4().hex
+        self._session.charge_training(key)
+        return key, self.space.decode(self._session.ask(key).x)
+
+    def _publish(self, key: str, measured: Any) -> float:
+        released, x = self._session.enter(key)
+        if x is None:
+            raise ValueError("ask() has handed out no such key.")
+        if released is None:
+            released, _ = self._session.tell(key, self.space.decode(x), self.space, measured)
+        return released
+
+    def recommend(self) -> dict[str, Any]:
+        """Parameters that the releases recommend."""
+        return self._session.recommendation()
+
+    def guarantee(self) -> Guarantee:
+        """What may be claimed, from the ledger."""
+        return self._session.guarantee()
+
+
+class PrivateRewards(_Loop):
+    """One user's reward a play, each eps-LDP; the loop keeps the proposals itself."""
+
+    def __init__(
+        self,
+        mechanism: LocalMechanism,
+        space: Space,
+        *,
+        algorithm: str = "gp-ucb",
+        maximize: bool = True,
+        seed: int = 0,
+        vault: str | None = None,
+        transcript: str | None = None,
+        **ledger: Any,
+    ) -> None:
+        super().__init__(space, [algorithm, maximize], vault, transcript)
+        found, low, high = entry(algorithm), mechanism.low, mechanism.high
+        config = found.load_config()(low=low, high=high, noise=mechanism.noise)
+        self._algorithm = found.load_algorithm()(config, space, maximize=maximize, seed=seed)
+        self._worst, self._learnt = low if maximize else high, set[str]()
+        self._out: dict[str, tuple[Evaluation, User]] = {}
+        self._ledger = RewardSession(mechanism, self._vault, self._name, **ledger)
+        self._begin(self._ledger)
+
+    def ask(self, user: User) -> tuple[str, dict[str, Any]]:
+        """A key, and parameters for this user, whose budget must allow for one more play."""
+        key, number = uuid.uuid4().hex, len(self._shown.asked)
+        self._ledger.check(key, user_name(user))
+        play = self._learned().ask(number, [play for play, _ in self._out.values()])
+        self._shown.ask(key, [play.x.tolist(), play.epoch])  # before it can be charged for
+        self._out[key] = play, user_name(user)
+        return key, self.space.decode(play.x)
+
+    def _publish(self, key: str, measured: Any) -> float:
+        if key in self._out:
+            reward, (_, user) = as_reward(measured), self._out[key]
+            self._ledger.release(key, reward, user, self._worst)
+            del self._out[key]
+        released = self._ledger.replay(key)
+        if released is None:
+            raise ValueError("This process has handed out no such key: ask() for another.")
+        return released
+
+    def _learned(self) -> Any:
+        released = self._ledger.evaluations()
+        for key, (x, epoch) in self._shown.asked.items():
+            if key in released and key not in self._learnt:
+                self._algorithm.tell(Evaluation(np.array(x), epoch), released[key])
+                self._learnt.add(key)
+        return self._algorithm
+
+    def recommend(self) -> dict[str, Any]:
+        """The parameters with the largest posterior mean."""
+        return self.space.decode(self._learned().recommendation())
+
+    def guarantee(self) -> LocalGuarantee:
+        """What may be claimed, from the ledger of the run's users."""
+        return self._ledger.guarantee(len(self._ledger.evaluations()), users_named=True)
+
+
+def main() -> None:
+    """Tunes a smoother on 300 secret records, and a volume on one answer of each of 300 users."""
+    rng = np.random.default_rng(0)
+    known, secret = rng.uniform(-1, 1, (2, 300))
+    y_known, y_secret = (np.sin(6 * x) / 2 + rng.normal(0, 0.3, 300) for x in (known, secret))
+
+    def losses(width: float) -> Any:
+        near = np.exp(-(((secret[:, None] - known) / width) ** 2)) + 1e-9
+        return (y_secret - near @ y_known / near.sum(1)) ** 2
+
+    loop = PrivateLoop(GIBOConfig(mu=1.0), Space({"width": Float(0.01, 10, log=True)}))
+    while not loop.finished:
+        key, params = loop.ask()
+        loop.tell(key, losses(**params))
+    print("Recommended:", loop.recommend(), "\n\nGuarantee:", loop.guarantee())
+
+    plays = PrivateRewards(make_mechanism(1.0, value_range=(0, 1)), Space({"volume": Int(0, 10)}))
+    for user, liked in enumerate(rng.normal(7, 1, 300)):
+        key, params = plays.ask(user)
+        plays.tell(key, abs(params["volume"] - liked) < 2)
+    print("\nRecommended:", plays.recommend(), "\n\nGuarantee:", plays.guarantee())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Settings that samplers have because they run in Optuna."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from optuna.distributions import BaseDistribution
+
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.settings import setting, settings
+
+
+@settings(eq=False)
+class SpaceSettings:
+    """What every sampler has that tunes a space."""
+
+    search_space: Mapping[str, BaseDistribution] | None = setting(
+        "Optuna distributions by name, if known beforehand; without it the first trial is a "
+        "random draw.",
+        default=None,
+    )
+    seed: int | None = setting("Drives candidates and draws, never noise.", default=None)
+
+
+@settings(eq=False)
+class RunSettings(SpaceSettings):
+    """What every sampler has that keeps a ledger."""
+
+    vault: str | None = setting(
+        "None for memory, ``sqlite:///private.db`` or ``postgresql://...`` for several "
+        "processes and for resuming.",
+        default=None,
+    )
+    noise: NoiseSource | None = setting(
+        "For tests only; what was released with it is reported as unprotected.",
+        default=None,
+    )
+
+
+@settings(eq=False)
+class RewardRunSettings(RunSettings):
+    """What every sampler has that learns from privatised rewards."""
+
+    user_budget: float | None = setting(
+        "The most epsilon that one user may pay in all; needs ``private(objective, "
+        "user_id=...)``.",
+        default=None,
+    )
+    vault: str | None = setting(
+        "Where users' evaluations are counted: None for what this sampler wraps alone, or a "
+        "database URL.",
+        default=None,
+    )

@@ -1,0 +1,322 @@
+"""Lifecycle of every search that stands before a host, and what results show.
+
+What the driver knew after the last ``save`` is lost at a restore; what the vault knows is not, and
+always wins.
+"""
+
+from __future__ import annotations
+
+import abc
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.privacy.source import NoiseSource
+from raytune_searchers._arguments import (
+    checked_handle,
+    checked_run,
+    identify,
+    private_url,
+)
+from raytune_searchers._audit import complaints, flat, foreign, shown, stored_record
+from raytune_searchers._channel import Channel, TrialRecord
+from raytune_searchers._search import TuneSearch
+from raytune_searchers._space import TuneSpace
+from raytune_searchers.hosts.base import (
+    Host,
+    Settings,
+    actor_name,
+    anchor,
+    check_alive,
+    connect,
+    furthest,
+)
+
+Array = NDArray[np.float64]
+
+_MORE_RELEASED = "the vault ended, and more had been released than its last report knew"
+
+
+class HostedSearch(TuneSearch):
+    """Base of the searchers that keep a ledger in a host and compare every result with it.
+
+    Args:
+        metric: Under which name trials report; None takes ``TuneConfig``'s.
+        mode: "min" or "max"; None takes ``TuneConfig``'s.
+        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
+        points_to_evaluate: Configurations to evaluate first.
+        max_concurrent: The most trials that may be out at once; None for no limit.
+        seed: Drives candidates, never noise.
+        vault: None for the memory of an actor, or a database URL.
+        run: Name of the run in the vault.
+        noise: Test injection only; a run with it is reported as unprotected.
+
+    Raises:
+        ValueError: For an argument outside its range, or a vault URL with a password.
+        VaultError: If the vault's database cannot be opened.
+    """
+
+    _HOST: ClassVar[type[Host]]
+    _PLAIN: ClassVar[str]
+    """What is said of a value that never passed through the host."""
+    _WRAP: ClassVar[str]
+    """And what to do about it."""
+
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = (
+        *TuneSearch._OF_THIS_PROCESS,
+        "_anchor",
+        "_channel",
+        "_broken",
+        "_suggesting",
+        "_reconcile",
+    )
+
+    _head: tuple[int, str] = (0, "")
+    """How far the chain of releases was seen; searches of older versions have seen none."""
+
+    _SEE_WHY: ClassVar[str] = (
+        "Ray shows how in error.txt of each; what a private trainable raises is withheld there: "
+        "call the function itself with one config to see it."
+    )
+
+    def __init__(
+        self,
+        *,
+        metric: str | None,
+        mode: str | None,
+        search_space: Mapping[str, Any] | None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
+        max_concurrent: int | None,
+        seed: int | None,
+        vault: str | None,
+        run_name: str | None,
+        noise: NoiseSource | None,
+    ) -> None:
+        super().__init__(
+            metric=metric,
+            mode=mode,
+            search_space=search_space,
+            points_to_evaluate=points_to_evaluate,
+            max_concurrent=max_concurrent,
+            seed=seed,
+        )
+        self._handle = checked_handle(vault)
+        self._run = checked_run(run_name, self._handle)
+        self._vault_id = None if self._handle is None else identify(self._handle)
+        self._unaudited = False
+        self._exposed: set[str] = set()
+        self._last: dict[str, Any] | None = None
+        self._attach(may_begin=True, noise=noise)
+
+    @abc.abstractmethod
+    def _settings(self) -> Settings:
+        """What the host must know of the run."""
+
+    # State ----------------------------------------------------------------------------------
+
+    @property
+    def _actor_name(self) -> str:
+        where = None if self._handle is None else self._vault_id
+        return actor_name(self._HOST, where, self._run)
+
+    def _attach(self, *, may_begin: bool = False, noise: NoiseSource | None = None) -> None:
+        """What belongs to this process and is never pickled."""
+        super()._attach()
+        self._anchor = anchor(self._actor_name, self._HOST, may_begin=may_begin, noise=noise)
+        self._channel: Channel | None = None
+        self._broken: str | None = None
+        self._suggesting = self._reconcile = False
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_state` gave, of this or an earlier process."""
+        anchor = self.__dict__.get(
+            "_anchor"
+        )  # keeps an embedded vault alive while the anchor is looked up
+        super().set_state(state)
+        del anchor
+
+    def save(self, checkpoint_path: str) -> None:
+        """Writes the public state; Tune calls it now and then."""
+        if self._channel is not None:
+            try:
+                self._last = self._channel.call("report", self._unaudited)
+            except (VaultError, PrivacyError):  # the last one stays, and says so when it is read
+                pass
+        super().save(checkpoint_path)
+
+    # Tune's hooks ---------------------------------------------------------------------------
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        """Takes what the Tuner knows; False if it holds another space than the search's own."""
+        taken = super().set_search_properties(metric, mode, config, **spec)
+        if taken:
+            self._channel, self._suggesting = None, False
+        return taken
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The next configuration, ``FINISHED``, or None while a batch or the limit is out.
+
+        Raises:
+            RuntimeError: If metric, mode or search space are not known.
+            VaultError: If the vault is gone.
+        """
+        if self._broken is not None:
+            raise VaultError(self._broken)
+        if not self._suggesting:  # once a fit, and never by those who only read
+            self._suggesting = self._reconcile = True
+        return super().suggest(trial_id)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Looks at what was reported: what nobody vouched for or released unprotects the run."""
+        super().on_trial_result(trial_id, result)
+        if self._shows(result):
+            self._unless_broken(self._audit, trial_id, result)
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Looks at what is shown of a trial, and gives its slot back if it was never told."""
+        self._unless_broken(super().on_trial_complete, trial_id, result, error)
+
+    def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
+        """Carries a step out; if the vault fails, the next suggestion says so.
+
+        Tune would wrap what is raised here into an error of its own, trial by trial.
+        """
+        try:
+            step(*args)
+        except VaultError as error:
+            self._broken = str(error)
+            self._unaudited |= any(isinstance(a, Mapping) and self._shows(a) for a in args)
+
+    def _shows(self, result: Mapping[str, Any]) -> bool:
+        """Whether a result holds anything that a release or a declaration must account for."""
+        told = shown(result, self._metric) is not None
+        return told or bool(foreign(result, self._metric, self._param_space))
+
+    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
+        record: TrialRecord = self._call("record", trial_id)
+        self._see(record.head)
+        self._compare(result, record)
+        return record
+
+    def _compare(self, result: Mapping[str, Any], record: TrialRecord) -> None:
+        for reason in complaints(result, self._metric, self._param_space, record, self._PLAIN):
+            self._expose(reason, self._WRAP if reason == self._PLAIN else "")
+
+    def _see(self, head: tuple[int, str]) -> None:
+        self._head = furthest(self._head, head)
+
+    def add_evaluated_point(self, *_args: Any, **_kwargs: Any) -> None:
+        """Refused: a value from elsewhere is not a release of this run."""
+        raise PrivacyError(
+            f"{type(self).__name__} learns from its own releases only; a value from elsewhere has "
+            "no noise and no charge. Have the point evaluated: points_to_evaluate=[...]."
+        )
+
+    def _expose(self, reason: str, fix: str = "") -> None:
+        known = reason in self._exposed
+        self._exposed.add(reason)  # remembered here too: the vault may be gone, or go
+        try:
+            self._call("mark_unprotected", reason)
+        except VaultError as error:
+            self._broken = str(error)
+        if not known:
+            text = f"Nothing is protected: {reason}. {fix}".strip()
+            warnings.warn(text, PrivacyWarning, stacklevel=2)
+
+    # The vault ------------------------------------------------------------------------------
+
+    def _ready(self) -> TuneSpace:
+        """The space, once everything is known that a run needs.
+
+        Raises:
+            RuntimeError: If something is not.
+            VaultError: If the run's vault was in memory and is gone.
+        """
+        self._check_alive()
+        return super()._ready()
+
+    def _check_alive(self) -> None:
+        if self._handle is None:
+            check_alive(self._anchor)
+
+    def _call(self, operation: str, *args: Any) -> Any:
+        return self._open().call(operation, *args)
+
+    def _open(self) -> Channel:
+        if self._handle is not None and not ray.is_initialized():
+            self._channel = None  # what is left is the database
+        if self._channel is None:
+            self._channel = self._connect()
+        return self._channel
+
+    def _connect(self) -> Channel:
+        self._ready()
+        settings = self._settings()
+        url = None if self._handle is None else private_url(self._handle)
+        channel, self._vault_id, reasons = connect(self._anchor, settings, url)
+        if reasons and self._last is None:
+            self._issue("PrivacyWarning", f"Nothing is protected: {'; '.join(reasons)}.")
+        return channel
+
+    @staticmethod
+    def _issue(kind: str, text: str) -> None:
+        category = PrivacyWarning if kind == "PrivacyWarning" else UtilityWarning
+        warnings.warn(text, category, stacklevel=3)
+
+    # What the user reads ---------------------------------------------------------------------
+
+    def _report(self) -> dict[str, Any]:
+        """The vault's public report, or the last one that was saved if the vault has ended."""
+        try:
+            for reason in self._exposed:  # the vault may have failed when it was first told
+                self._call("mark_unprotected", reason)
+            self._last = self._call("report", self._unaudited)
+        except VaultError:
+            if self._last is None:
+                raise
+            return {**self._last, "guarantee": self._as_far_as_known(self._last)}
+        self._see(self._last["head"])
+        return self._last
+
+    def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
+        """The last saved guarantee of a vault that has ended, and what was seen since."""
+        guarantee = report["guarantee"]
+        note = "the vault has ended; this is what it showed at the search's last checkpoint"
+        reasons = sorted(self._exposed | set(guarantee.reasons))
+        if self._unaudited:
+            reasons.append("the vault ended before every result was compared with it")
+        if self._head[0] > report.get("head", self._head)[0]:
+            reasons.append(_MORE_RELEASED)
+        notes, kept = (*guarantee.notes, note), guarantee.protected and not reasons
+        return replace(guarantee, notes=notes, protected=kept, reasons=tuple(reasons))
+
+    def _checked_report(self, results: Iterable[Any]) -> dict[str, Any]:
+        """The report after comparing what a ``ResultGrid`` holds with it."""
+        report, stored = self._report(), list(results)
+        for result in stored:
+            metrics = dict(result.metrics or {})
+            self._compare(flat(metrics), stored_record(metrics, report))
+        self._unaudited = self._unaudited and not stored
+        return self._report()
+
+    def close(self) -> None:
+        """Ends the vault's actor; a vault in memory is gone then, one in a database is not.
+
+        The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
+        """
+        try:
+            self._report()
+        except VaultError:  # it has ended before
+            pass
+        self._anchor.end()
+        self._channel = None

@@ -1,0 +1,284 @@
+"""A curator in an actor of its own: trials ask it for a row's outcome, the rows stay with it.
+
+The actor makes its curator itself, from a function that reads the rows where it runs; what the
+function captures lies in the cluster's memory, so arrays and anything above 100 kB are refused
+there: rows in any other form must not be captured either. What that
+function, or a function of outcomes, raises never leaves the actor. Any process of the same user
+can reach the actor: it keeps rows out of Tune's files, it is no wall against code on the cluster.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import ray
+import ray.cloudpickle as cloudpickle
+
+from privbo_plugins.errors import (
+    ObjectiveFailedError,
+    PrivacyError,
+    PrivacyWarning,
+    UtilityWarning,
+    VaultError,
+)
+from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.redaction import OWN_ERRORS, attempt, public_name
+from raytune_searchers._channel import Channel, Gone, trial_sender
+from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker
+
+if TYPE_CHECKING:
+    from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
+    from privbo_plugins.sessions.rows import Curator
+
+MakeCurator: TypeAlias = "Callable[[], Curator]"
+
+_LARGEST = 100_000
+"""Bytes of a pickled function; more would be data."""
+
+_CAPTURED = (
+    "The function that makes the curator captures a table, which Ray would keep in the cluster's "
+    "memory. Read the rows inside the function, and give bounds as lists."
+)
+
+_ENDED = "The function that makes the curator, or one of outcomes, tried to end its process."
+
+
+@dataclass(frozen=True)
+class AnswerSettings:
+    """What the curator's actor is begun with.
+
+    Attributes:
+        run: Its name.
+        make: The pickled function that makes the curator.
+        vault_id: Always None: the curator opens its vault itself.
+    """
+
+    run: str
+    make: bytes
+    vault_id: str | None = None
+
+
+CURATOR = Gone(
+    lost=(
+        "The curator's actor has ended, or Ray has. Call answering() again: a curator with "
+        "vault='sqlite:///...' replays the table and the answers that it has told."
+    ),
+    absent=(
+        "No such curator is alive in this cluster: call answering() in the driver, and keep what "
+        "it returns while trials run."
+    ),
+)
+"""What is said of a curator's actor."""
+
+
+class AnswerHost(Host):
+    """Holds the curator; what it raises tells nothing of a row."""
+
+    GONE = CURATOR
+    KIND: ClassVar[str] = "curator/"
+
+    def __init__(self, settings: Any, url: str | None, noise: NoiseSource | None) -> None:
+        super().__init__(settings, url, noise)
+        self._curator: Curator | None = None
+
+    def join(self, settings: AnswerSettings) -> tuple[None, tuple[str, ...]]:
+        """Makes the curator, once."""
+        from privbo_plugins.sessions.rows import Curator
+
+        if self._curator is None:
+            made = _quietly(lambda: cloudpickle.loads(settings.make)(), _of_making)
+            if not isinstance(made, Curator):
+                raise ValueError("The function given to answering must return a Curator.")
+            for run in made.runs:
+                self._remember(run)
+            self._curator = made
+        return None, ()
+
+    def evaluate(self, row: Any) -> float:
+        """The outcome of a row."""
+        return float(_quietly(lambda: self._made.evaluate(row), _of_answering))
+
+    def release(self) -> ReleasedTable:
+        """The released table."""
+        return _quietly(lambda: self._made.release(), _of_answering)  # type: ignore[no-any-return]
+
+    def guarantee(self) -> OutsourcedGuarantee:
+        """Of table and answers."""
+        return _quietly(lambda: self._made.guarantee(), _of_answering)  # type: ignore[no-any-return]
+
+    @property
+    def _made(self) -> Curator:
+        if self._curator is None:
+            raise PrivacyError("The curator was not made.")
+        return self._curator
+
+
+def _quietly(call: Callable[[], Any], told: Callable[[BaseException], Exception | None]) -> Any:
+    """A call's result; what it raises is dropped, and what may be told of it is raised."""
+    result, failure = attempt(call, told)
+    if failure is None:
+        return result
+    if isinstance(failure, ObjectiveFailedError):
+        raise PrivacyError(str(failure))
+    raise failure if isinstance(failure, Exception) else PrivacyError(_ENDED)
+
+
+def _of_making(error: BaseException) -> Exception | None:
+    """Even an error of the engine's kind may be of the user's making."""
+    return PrivacyError(
+        f"The function that makes the curator raised {public_name(error)}. What it says is "
+        "withheld, because exception texts quote data: call it outside Ray to see it."
+    )
+
+
+def _of_answering(error: BaseException) -> Exception | None:
+    if isinstance(error, ObjectiveFailedError):
+        return PrivacyError(str(error))
+    known = OWN_ERRORS.get(type(error).__name__)
+    return known(str(error)) if known is type(error) else None
+
+
+class Answers:
+    """The way to a curator's actor, from the driver and from trials; pickled as its name.
+
+    Call it with a row's number for that row's answer. Made by :func:`answering`.
+
+    Args:
+        settings: Of the actor.
+    """
+
+    def __init__(self, settings: AnswerSettings) -> None:
+        self.name = actor_name(AnswerHost, None, settings.run)
+        self._anchor = anchor(self.name, AnswerHost, may_begin=True)
+        try:
+            self._channel, _, _ = connect(self._anchor, settings, None)
+        except (PrivacyError, ValueError, VaultError):
+            self._anchor.end()
+            raise
+        self._warn()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _answers_of, (self.name,)
+
+    def _call(self, operation: str, *args: Any) -> Any:
+        return self._channel.call(operation, *args)
+
+    def _warn(self) -> None:
+        kinds = {kind.__name__: kind for kind in (PrivacyWarning, UtilityWarning)}
+        for kind, text in self._call("told_warnings"):
+            warnings.warn(text, kinds[kind], stacklevel=3)
+
+    def __call__(self, row: int) -> float:
+        """The outcome of a row, privatised if the curator does that; told once, then replayed.
+
+        Args:
+            row: Its number, 0 <= row < n.
+
+        Raises:
+            ValueError: If there is no such row, or the curator has no outcomes.
+            PrivacyError: If the outcome is no finite number or its function failed; what that
+                said is withheld.
+            VaultError: If the curator's actor has ended, or its vault refuses.
+        """
+        return float(self._call("evaluate", row))
+
+    def release(self) -> ReleasedTable:
+        """The released table, for :class:`raytune_searchers.POGPUCBSearch`.
+
+        Raises:
+            VaultError: If the curator's actor has ended, or its vault refuses.
+        """
+        return self._call("release")  # type: ignore[no-any-return]
+
+    def guarantee(self) -> OutsourcedGuarantee:
+        """What may be claimed of everything told of one row so far: table and answer.
+
+        Raises:
+            VaultError: If the curator's actor has ended, or its vault refuses.
+        """
+        return self._call("guarantee")  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Ends the actor; does nothing in a trial."""
+        if self._anchor is not None:
+            self._anchor.end()
+
+
+def _answers_of(name: str) -> Answers:
+    """Answers as trials have them."""
+    found = Answers.__new__(Answers)
+    found.name, found._anchor = name, None  # type: ignore[assignment]
+    found._channel = Channel(trial_sender(name, CURATOR))
+    return found
+
+
+def answering(make_curator: MakeCurator) -> Answers:
+    """Puts a curator into an actor of its own, which trials ask for rows' outcomes.
+
+    For one party that keeps its rows out of Tune's reach: neither a trial's process nor any file
+    that Tune writes then holds one. Call it in the driver while Ray is running, and keep what it
+    returns: the actor, on the driver's node, ends with it. It gives one answer after another.
+    What the function prints or logs, Ray writes to its own log files.
+
+    Args:
+        make_curator: Called once, in the actor, without arguments; returns a
+            :class:`privbo_plugins.algorithms.po_gp_ucb.Curator`. It must read the rows itself.
+            Give the curator a ``vault=`` in a database to go on with its ledger after the
+            driver's end.
+
+    Returns:
+        A callable from a row's number to its answer, for the trainable, with ``release()``,
+        ``guarantee()`` and ``close()``. It is pickled as a name.
+
+    Raises:
+        PrivacyError: If the function captures a table or fails; what it said is withheld. Also
+            in a trial.
+        ValueError: If it returns something else.
+        RuntimeError: If Ray is not running.
+
+    Example:
+        >>> def make_curator():
+        ...     rows = np.load("/data/rows.npz")
+        ...     return Curator(
+        ...         rows["X"], epsilon=2.0, delta=1e-6, bounds=[(18, 90), (0, 1)],
+        ...         outcomes=rows["outcome"], vault="sqlite:////data/curator.db",
+        ...     )
+        >>> # answers = answering(make_curator)
+        >>> # search = POGPUCBSearch(answers.release(), metric="outcome", mode="max")
+        >>> # tune.Tuner(
+        >>> #     lambda config: {"outcome": answers(config["row"])},
+        >>> #     tune_config=tune.TuneConfig(search_alg=search, num_samples=50),
+        >>> # ).fit()
+        >>> # print(answers.guarantee())
+    """
+    if in_worker():
+        raise PrivacyError("A curator's actor is begun in the driver, not in a trial.")
+    made = _pickled(make_curator)
+    if not ray.is_initialized():
+        raise RuntimeError("answering() begins an actor, so Ray must run: call ray.init() first.")
+    return Answers(AnswerSettings(uuid.uuid4().hex, made))
+
+
+class _NoTables(cloudpickle.CloudPickler):  # type: ignore[misc]  # Ray has no types
+    def reducer_override(self, obj: Any) -> Any:
+        dimensions = getattr(obj, "ndim", 0)
+        if isinstance(dimensions, int) and dimensions > 0:
+            raise PrivacyError(_CAPTURED)
+        return super().reducer_override(obj)
+
+
+def _pickled(make_curator: MakeCurator) -> bytes:
+    if not callable(make_curator):
+        raise ValueError("answering needs a function without arguments that makes a curator.")
+    with io.BytesIO() as buffer:
+        _NoTables(buffer).dump(make_curator)
+        made = buffer.getvalue()
+    if len(made) > _LARGEST:
+        raise PrivacyError(_CAPTURED)
+    return made

@@ -1,0 +1,257 @@
+"""The vault's host: one Ray actor that holds a run's session.
+
+Trials send their losses to it through :mod:`raytune_searchers._channel`, and get the released
+value back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.protocols import CentralConfig
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.spaces import Space
+from privbo_plugins.store.run import Head
+from privbo_plugins.store.vault import Vault
+from raytune_searchers._channel import LOSSES, Entry, LossChannel, TrialRecord
+from raytune_searchers.hosts.base import UNSEEN, Host
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything public that a host needs to begin or join a run.
+
+    Attributes:
+        run: Name of the run.
+        config: The algorithm's settings.
+        maximize: Whether per-record values are scores.
+        seed: Drives designs.
+        metric: Under which name trials report.
+        space: With descriptions instead of choices.
+        choices: The pickled space of the driver, for trials only; the host never opens it.
+        adopt_trials: Whether a run that exists keeps its own n_trials: nobody gave one, and what
+            Tune says of its number of samples differs between a fit and a restore.
+        vault_id: Identity of the vault, if it must exist already.
+        seen: How far the driver has seen the chain of releases: the vault must hold it.
+    """
+
+    run: str
+    config: CentralConfig
+    maximize: bool
+    seed: int | None
+    metric: str
+    space: Space
+    choices: bytes
+    adopt_trials: bool = False
+    vault_id: str | None = None
+    seen: tuple[int, str] = (0, "")
+
+
+@dataclass
+class _Upload:
+    name: str
+    blocks: dict[int, bytes] = field(default_factory=dict)
+
+
+class VaultHost(Host):
+    """A session and its vault behind one method that never raises.
+
+    Args:
+        settings: The run.
+        url: Database of the vault; None keeps it in this process.
+        noise: Test injection.
+    """
+
+    GONE = LOSSES
+    CHANNEL = LossChannel
+
+    def __init__(self, settings: RunSettings, url: str | None, noise: NoiseSource | None) -> None:
+        super().__init__(settings, url, noise)
+        self._opened: Session | None = None
+        self._uploads: dict[str, _Upload] = {}
+
+    @property
+    def _session(self) -> Session:
+        if self._opened is None:
+            key, vault = f"ray/{self._settings.run}", self._open_vault()
+            s = self._settings = _adopted(self._settings, vault, key)
+            session = Session.open(
+                vault,
+                key,
+                s.config,
+                maximize=s.maximize,
+                seed=s.seed,
+                noise=self._noise,
+            )
+            session.set_space(s.space)
+            session.run.confirm(Head(*s.seen))
+            self._remember(session.run)
+            self._opened = session
+        return self._opened
+
+    # The driver's side ----------------------------------------------------------------------
+
+    def join(self, settings: RunSettings) -> tuple[str, tuple[str, ...]]:
+        """Identity of the vault, and why nothing may be claimed, if so from the start.
+
+        Raises:
+            ValueError: If the driver's settings are not those of the run.
+        """
+        session = self._session
+        own = self._settings
+        if settings.adopt_trials:
+            kept = settings.config.with_trials(own.config.n_trials)
+            settings = replace(settings, config=kept)
+        differing = [
+            name
+            for name in ("config", "maximize", "metric", "space")
+            if getattr(settings, name) != getattr(own, name)
+        ]
+        if differing:
+            raise ValueError(
+                f"This run was begun with another {' and another '.join(differing)}. A budget "
+                "cannot change under way: use the same settings, or another run_name= (on the "
+                "same records its mu adds to this one's: squares add up)."
+            )
+        session.run.confirm(Head(*settings.seen))
+        return session.run.vault.vault_id, session.guarantee().reasons
+
+    def finished(self) -> bool:
+        """Whether the plan is used up."""
+        self._session.refresh()
+        return self._session.finished
+
+    def give_back(self, living: frozenset[str]) -> list[str]:
+        """Gives back the slots of trials that the driver no longer knows."""
+        return self._session.give_back(living)
+
+    def ask(self, trial: str, fill_idle: bool) -> tuple[str, Array | None]:
+        """("ask", point), ("wait", None) or ("finished", None)."""
+        session = self._session
+        session.refresh()
+        if session.finished:
+            return "finished", None
+        proposal = session.ask(trial) if fill_idle else session.ask_planned(trial)
+        if proposal is None:
+            return ("finished" if session.finished else "wait"), None
+        return "ask", proposal.x
+
+    def place(self, trial: str, x: Array) -> None:
+        """Enters a trial at a point that the driver chose."""
+        self._session.place(trial, x)
+
+    def record(self, trial: str) -> TrialRecord:
+        """What is known of a trial."""
+        session = self._session
+        head = session.head()
+        return TrialRecord(
+            session.published_value(trial),
+            session.entered(trial),
+            session.vouched_of(trial),
+            (head.n, head.digest),
+        )
+
+    def fail(self, trial: str) -> None:
+        """Gives a trial's slot back and forgets what it had begun to send."""
+        self._uploads.pop(trial, None)
+        self._session.fail(trial)
+
+    def tell_plain(self, trial: str, x: Array, value: float) -> None:
+        """Takes the plain float of an unprotected trial."""
+        space = self._settings.space
+        self._session.tell_plain(trial, space.decode(x), space, value)
+
+    def mark_unprotected(self, reason: str) -> None:
+        """Records for ever that nothing may be claimed."""
+        self._session.mark_unprotected(reason)
+
+    def note(self, text: str) -> None:
+        """Records a fact that the guarantee reports."""
+        self._session.note(text)
+
+    def report(self, unaudited: bool) -> dict[str, Any]:
+        """Everything public: guarantee, recommendation, history.
+
+        Args:
+            unaudited: Whether a result passed by while the vault did not answer.
+        """
+        session = self._session
+        session.refresh()
+        head = session.head()
+        reasons: list[str] = []
+        recommendation: Array | None
+        if not session.anybody_entered():
+            reasons.append("no trial has run inside search.private")
+        if unaudited:
+            reasons.append(UNSEEN)
+        try:
+            recommendation = session.recommended_point()
+        except ValueError:  # nothing has been released yet
+            recommendation = None
+        return {
+            "guarantee": session.guarantee(reasons),
+            "recommendation": recommendation,
+            "history": session.history(),
+            "plan": session.plan,
+            "published": {t: value for t, (_, _, value) in session.published().items()},
+            "vouched": session.vouched(),
+            "finished": session.finished,
+            "head": (head.n, head.digest),
+        }
+
+    def ledger(self) -> tuple[list[Any], list[Any], list[str]]:
+        """Charges, releases, and trials whose raw losses are still held."""
+        session = self._session
+        return session.ledger(), session.releases(), session.held_losses()
+
+    def purge(self) -> None:
+        """Deletes every raw loss."""
+        self._uploads.clear()
+        self._session.purge()
+
+    # The trials' side -----------------------------------------------------------------------
+
+    def enter(self, trial: str, attempt: str) -> Entry:
+        """A trial begins; it is charged for its training unless it has been told before."""
+        value, x = self._session.enter(trial)
+        if value is None:
+            self._session.charge_training(f"{trial}/{attempt}")
+        public = sorted(self.record(trial).vouched)
+        return Entry(self._settings.metric, self._settings.choices, value, x, tuple(public))
+
+    def vouch(self, operation: str, trial: str) -> None:
+        """Records what a trial declared public."""
+        self._session.vouch(operation, trial)
+
+    def stage(self, trial: str, upload: str, index: int, block: bytes) -> None:
+        """Takes one block of a trial's losses; a new upload replaces an unfinished one."""
+        held = self._uploads.get(trial)
+        if held is None or held.name != upload:
+            held = self._uploads[trial] = _Upload(upload)
+        held.blocks[index] = block
+
+    def commit(self, trial: str, upload: str, n_blocks: int, x: Array) -> float | None:
+        """Tells the staged losses; None if some of them were lost on the way."""
+        held = self._uploads.get(trial)
+        if held is None or held.name != upload or len(held.blocks) != n_blocks:
+            return None
+        y = np.frombuffer(b"".join(held.blocks[i] for i in range(n_blocks)))
+        space = self._settings.space
+        value, _ = self._session.tell(trial, space.decode(x), space, y)
+        del self._uploads[trial]
+        return value
+
+
+def _adopted(settings: RunSettings, vault: Vault, key: str) -> RunSettings:
+    stored = Session.stored_settings(vault, key)
+    if stored is None or not settings.adopt_trials:
+        return settings
+    began_with = type(settings.config).from_dict(stored["config"])
+    return replace(settings, config=settings.config.with_trials(began_with.n_trials))

@@ -1,0 +1,168 @@
+"""The users' ledger in a Ray actor: who was charged for which play, and what was released of it.
+
+No raw reward ever comes here: a reward is clipped and privatised in the worker that evaluates it,
+and only what came out is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.rewards import RewardLedger
+from privbo_plugins.store.release import TEST_NOISE, is_test
+from privbo_plugins.store.run import Head
+from privbo_plugins.store.vault import UNPROTECTED
+from privbo_plugins.users import User
+from raytune_searchers._channel import TrialRecord
+from raytune_searchers._evaluations import PLAYS, Admission, LedgerSettings
+from raytune_searchers.hosts.base import UNSEEN, Host
+
+_NAMED, _VOUCHED_FOR = "named", "vouched-for"
+"""Kinds of marks in the vault: that users are named, and what a trial declared public."""
+
+_DECLARED = "the trainable declared what it gave to {} public"
+
+_FAILED = (
+    "trials failed: whether a trial fails may tell of its user's reward; what a private function "
+    "raises is withheld, but not what is raised or logged around it"
+)
+
+
+class LedgerHost(Host):
+    """A ledger of plays behind one method that never raises.
+
+    Args:
+        settings: The run.
+        url: Database of the ledger; None keeps it in this process.
+        noise: Test injection, handed to trials.
+    """
+
+    KIND = "ldp/"
+    GONE = PLAYS
+
+    def __init__(
+        self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
+    ) -> None:
+        super().__init__(settings, url, noise)
+        self._opened: RewardLedger | None = None
+        self._entered: set[str] = set()
+
+    @property
+    def _ledger(self) -> RewardLedger:
+        if self._opened is None:
+            s: LedgerSettings = self._settings
+            ledger = RewardLedger(
+                s.mechanism, self._open_vault(), f"ray-ldp/{s.run}", user_budget=s.user_budget
+            )
+            ledger.run.confirm(Head(*s.seen))
+            self._remember(ledger.run)
+            if is_test(self._noise):
+                ledger.mark_unprotected(TEST_NOISE)
+            self._opened = ledger
+        return self._opened
+
+    # The driver's side ----------------------------------------------------------------------
+
+    def join(self, settings: LedgerSettings) -> tuple[str, tuple[str, ...]]:
+        """Identity of the vault, and why nothing may be claimed, if so from the start.
+
+        Raises:
+            ValueError: If the driver's settings are not those of the run.
+        """
+        ledger, own = self._ledger, self._settings
+        names = ("mechanism", "user_budget", "metric", "maximize")
+        differing = [name for name in names if getattr(settings, name) != getattr(own, name)]
+        if differing:
+            raise ValueError(
+                f"This run was begun with another {' and another '.join(differing)}, which cannot "
+                "change under way: use the same settings, or another run_name= (the epsilons of "
+                "users who are asked in both add up)."
+            )
+        ledger.run.confirm(Head(*settings.seen))
+        return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
+
+    def record(self, trial: str) -> TrialRecord:
+        """What is known of a trial."""
+        with self._ledger.run.transaction() as tx:
+            value, mark = tx.evaluation(trial), f"/{trial}"
+            vouched = tx.marks_ending(_VOUCHED_FOR, mark)
+            n, digest = tx.last_link()
+        return TrialRecord(
+            value,
+            value is not None or trial in self._entered,
+            frozenset(text.removesuffix(mark) for text in vouched),
+            (n, digest),
+        )
+
+    def mark_unprotected(self, reason: str) -> None:
+        """Records for ever that nothing may be claimed."""
+        self._ledger.mark_unprotected(reason)
+
+    def failed(self) -> None:
+        """Records that a trial failed, which the guarantee reports."""
+        self._ledger.note(_FAILED)
+
+    def report(self, unaudited: bool, notes: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Everything public: guarantee and releases.
+
+        Args:
+            unaudited: Whether a result passed by while the ledger did not answer.
+            notes: What else a reader of the guarantee should know.
+        """
+        rows = self.ledger()
+        published = {trial: value for trial, *_, value in rows if value is not None}
+        run, head = self._ledger.run, self.head()
+        guarantee = self._ledger.guarantee(
+            len(published),
+            users_named=bool(run.marks(_NAMED)),
+            reasons=[UNSEEN] if unaudited else [],
+            notes=notes,
+        )
+        return {
+            "guarantee": guarantee,
+            "published": published,
+            "entered": frozenset(trial for trial, *_ in rows),
+            "vouched": frozenset(run.marks(_VOUCHED_FOR)),
+            "head": head,
+        }
+
+    def head(self) -> tuple[int, str]:
+        """The end of the chain of releases."""
+        head = self._ledger.head()
+        return head.n, head.digest
+
+    def ledger(self) -> list[tuple[str, str, float, float, float | None]]:
+        """(trial, pseudonym, epsilon, delta, release or None) of every play."""
+        with self._ledger.run.transaction() as tx:
+            return tx.evaluations()
+
+    # The trials' side -----------------------------------------------------------------------
+
+    def enter(self, trial: str, user: User | None) -> Admission:
+        """A trial begins; nobody is charged yet.
+
+        Raises:
+            BudgetExceededError: If its user's budget does not allow another play.
+        """
+        value = self._ledger.replay(trial)
+        if value is None:
+            self._ledger.check(trial, user)
+        if user is not None:
+            self._ledger.run.mark(_NAMED, "users")
+        self._entered.add(trial)
+        public = tuple(sorted(self.record(trial).vouched))
+        return Admission(self._settings, value, public, self._noise)
+
+    def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
+        """Charges a user before anything is drawn: (the release if there is one, a token)."""
+        return self._ledger.charge(trial, user)
+
+    def store(self, trial: str, token: str, value: float) -> float:
+        """Stores what the token's holder drew; the first release of a trial stays."""
+        return self._ledger.store(trial, token, value)
+
+    def vouch(self, operation: str, trial: str) -> None:
+        """Records what a trial declared public."""
+        self._ledger.note(_DECLARED.format(operation))
+        self._ledger.run.mark(_VOUCHED_FOR, f"{operation}/{trial}")

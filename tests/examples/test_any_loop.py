@@ -1,0 +1,517 @@
+"""A loop that knows neither Optuna nor Ray is as private over the engine as they are."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from examples import any_loop
+from examples.any_loop import PrivateLoop, PrivateRewards
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.errors import BudgetExceededError, PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+from tests.independence.zoo import ORDINARY, ZOO
+from tests.leaks import exception_leaks, hostile
+from tests.systems import Secrets
+from tests.worker import child, ended
+
+ROOT = Path(__file__).parents[2]
+RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
+SETTINGS: dict[str, Any] = {
+    "n_starts": 2,
+    "n_steps": 2,
+    "value_share": 0.2,
+    "lengthscale": 0.25,
+    "noise_ratio": 0.01,
+    "step_rule": "adagrad-norm",
+    "step_size": 0.15,
+}
+"""With one parameter a plan of 7 trials."""
+
+LINE = Space({"x": Float(0.0, 1.0)})
+MIXED = Space({"y": Float(-2.0, 2.0), "lr": Float(1e-4, 1e-1, log=True), "k": Int(1, 6)})
+
+ignoring_test_noise = pytest.mark.filterwarnings("ignore:Nothing is protected")
+
+
+def records_of(folder: Path | None = None, mu: float = 1.0, **more: Any) -> PrivateLoop:
+    """A short run, kept in a folder if there is one."""
+    config = GIBOConfig(mu, **(SETTINGS | more.pop("settings", {})))
+    return PrivateLoop(config, more.pop("space", LINE), **(kept_in(folder) | more))
+
+
+def rewards_of(folder: Path | None = None, **more: Any) -> PrivateRewards:
+    mechanism = make_mechanism(1.0, value_range=(0.0, 1.0))
+    return PrivateRewards(mechanism, more.pop("space", LINE), **(kept_in(folder) | more))
+
+
+def kept_in(folder: Path | None) -> dict[str, Any]:
+    if folder is None:
+        return {}
+    return {"vault": f"sqlite:///{folder}/vault.db", "transcript": f"{folder}/shown.json"}
+
+
+def squares(x: float) -> np.ndarray:
+    return np.asarray((x - RECORDS) ** 2)
+
+
+def told(loop: PrivateLoop, losses: Callable[..., Any] = squares) -> list[tuple[Any, float]]:
+    """Every turn until the plan is used up."""
+    turns = []
+    while not loop.finished:
+        key, params = loop.ask()
+        turns.append((params, loop.tell(key, losses(**params))))
+    return turns
+
+
+# The same as on the other hosts -----------------------------------------------------------------
+
+
+def distances(y: float, lr: float, k: int) -> np.ndarray:
+    apart = (y / 4 + 0.5 - RECORDS) ** 2 + (np.log10(lr) / 3 + 1) ** 2 / 4 + abs(k - 4) / 20
+    return np.asarray(np.clip(apart, 0.0, 1.0))
+
+
+def suggested(trial: Any) -> dict[str, Any]:
+    lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)
+    return {
+        "y": trial.suggest_float("y", -2.0, 2.0),
+        "lr": lr,
+        "k": trial.suggest_int("k", 1, 6),
+    }
+
+
+def in_optuna() -> Any:
+    return pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
+
+
+@ignoring_test_noise
+@pytest.mark.parametrize("maximize", [False, True])
+def test_records_are_asked_for_and_released_as_in_optuna(maximize: bool) -> None:
+    """Optuna's sampler is the oracle: it shares the engine, and nothing of the host."""
+    optuna = in_optuna()
+    from optuna_samplers import DPGIBOSampler
+
+    def losses(**params: Any) -> np.ndarray:
+        return 1 - distances(**params) if maximize else distances(**params)
+
+    space = optuna.distributions
+    sampler = DPGIBOSampler(
+        1.0,
+        **SETTINGS,
+        search_space={
+            "y": space.FloatDistribution(-2.0, 2.0),
+            "lr": space.FloatDistribution(1e-4, 1e-1, log=True),
+            "k": space.IntDistribution(1, 6),
+        },
+        seed=3,
+        noise=InsecureNoise(5),
+    )
+    study = optuna.create_study(sampler=sampler, direction="maximize" if maximize else "minimize")
+    study.optimize(sampler.private(lambda trial: losses(**suggested(trial))))
+    loop = records_of(space=MIXED, seed=3, maximize=maximize, noise=InsecureNoise(5))
+    turns = told(loop, losses)
+    assert [params for params, _ in turns] == [trial.params for trial in study.trials]
+    assert [value for _, value in turns] == [trial.value for trial in study.trials]
+    assert loop.recommend() == sampler.recommend(study)
+    assert len(turns) == 2 + 2 * 4 + 1
+
+
+def answer(x: float) -> float:
+    """One user's; now and then it is none, which counts as what nobody wants."""
+    return math.nan if 10 * x % 1 < 0.3 else abs(x - 0.3)
+
+
+@ignoring_test_noise
+@pytest.mark.parametrize(
+    ("algorithm", "sampler", "maximize", "at_once"),
+    [
+        ("gp-ucb", "LDPGPUCBSampler", True, 1),
+        ("gp-ucb", "LDPGPUCBSampler", False, 3),
+        ("tgp-ucb", "LDPTGPUCBSampler", True, 3),
+        ("moma-gp-ucb", "LDPMoMAGPUCBSampler", False, 1),
+    ],
+)
+def test_rewards_are_asked_for_and_released_as_in_optuna(
+    algorithm: str, sampler: str, maximize: bool, at_once: int
+) -> None:
+    optuna = in_optuna()
+    import optuna_samplers
+
+    space = {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
+    own = {"value_range": (0.0, 1.0), "mechanism": "duchi", "seed": 3, "noise": InsecureNoise(5)}
+    made = getattr(optuna_samplers, sampler)(1.0, search_space=space, **own)
+    study = optuna.create_study(sampler=made, direction="maximize" if maximize else "minimize")
+    private = made.private(lambda trial: answer(trial.params["x"]))
+    plays = rewards_of(seed=3, algorithm=algorithm, maximize=maximize, noise=InsecureNoise(5))
+    for _ in range(18 // at_once):
+        trials = [study.ask(space) for _ in range(at_once)]
+        asked = [plays.ask(trial.number) for trial in trials]
+        assert [params for _, params in asked] == [trial.params for trial in trials]
+        for trial, (key, params) in zip(trials, asked, strict=True):
+            released = private(trial)
+            study.tell(trial, released)
+            assert plays.tell(key, answer(params["x"])) == released
+    assert any(math.isnan(answer(trial.params["x"])) for trial in study.trials)
+    assert plays.recommend() == made.recommend(study)
+
+
+@ignoring_test_noise
+def test_without_privacy_what_is_released_is_the_plain_mean() -> None:
+    turns = told(records_of(mu=math.inf))
+    assert [v for _, v in turns] == pytest.approx([squares(p["x"]).mean() for p, _ in turns])
+
+
+def test_choices_and_steps_are_asked_for_as_they_are() -> None:
+    space = Space({"kind": Categorical(("a", "b")), "x": Float(0.0, 1.0, step=0.25)})
+    loop = records_of(space=space, settings={"n_starts": 4})
+    turns = told(loop, lambda kind, x: squares(x) / (1 + (kind == "b")))
+    assert {params["kind"] for params, _ in turns} == {"a", "b"}
+    assert {params["x"] for params, _ in turns} <= {0.0, 0.25, 0.5, 0.75, 1.0}
+    assert set(loop.recommend()) == {"kind", "x"}
+
+
+# What it claims ---------------------------------------------------------------------------------
+
+
+def test_the_guarantee_counts_what_was_released_of_records() -> None:
+    loop = records_of()
+    told(loop)
+    guarantee = loop.guarantee()
+    assert guarantee.protected
+    assert (guarantee.mu, guarantee.n_records) == (1.0, len(RECORDS))
+    assert guarantee.n_releases == len(loop._session.releases()) == 7 + 2
+    assert guarantee.mu_spent == pytest.approx(1.0)
+    assert "what the loop itself logs, raises or sends is not covered" in str(guarantee)
+
+
+def test_the_guarantee_counts_how_often_one_user_was_asked() -> None:
+    plays = rewards_of()
+    for user in ("Ann", "Bob", " Ann", "Ann"):
+        key, params = plays.ask(user)
+        plays.tell(key, params["x"])
+    guarantee = plays.guarantee()
+    assert guarantee.protected
+    assert (guarantee.n_plays, guarantee.most_plays) == (4, 3)
+    assert guarantee.epsilon_most == pytest.approx(3.0)
+
+
+def test_nothing_is_claimed_for_a_tests_noise_and_none_for_no_noise() -> None:
+    for made in (
+        lambda: records_of(noise=InsecureNoise(0)),
+        lambda: records_of(mu=math.inf),
+        lambda: rewards_of(noise=InsecureNoise(0)),
+    ):
+        with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+            loop = made()
+        assert not loop.guarantee().protected
+
+
+def test_a_user_whose_budget_is_used_up_is_not_even_asked() -> None:
+    plays = rewards_of(user_budget=1.0)
+    key, params = plays.ask("Ann")
+    plays.tell(key, params["x"])
+    with pytest.raises(BudgetExceededError, match="Nothing was drawn"):
+        plays.ask(b"Ann ")
+    plays.ask("Bob")
+
+
+def test_each_training_is_charged_to_the_training_records() -> None:
+    loop = records_of(settings={"training_mu": 0.5})
+    told(loop)
+    training = [c for c in loop._session.ledger() if c.population == "training"]
+    assert [c.mu for c in training] == [0.5] * 7
+    assert "7 trainings declared" in str(loop.guarantee())
+
+
+def test_what_was_told_once_is_replayed_whatever_is_told_now() -> None:
+    loop, plays = records_of(), rewards_of()
+    key, params = loop.ask()
+    first = loop.tell(key, squares(params["x"]))
+    assert loop.tell(key, squares(0.0)) == first == loop.tell(key, "nonsense")
+    assert loop.guarantee().n_releases == 1
+    key, params = plays.ask("Ann")
+    first = plays.tell(key, 0.25)
+    assert plays.tell(key, 0.75) == first == plays.tell(key, "nonsense")
+    assert plays.guarantee().n_plays == 1
+
+
+def test_a_key_that_nobody_was_handed_is_refused() -> None:
+    for loop in (records_of(), rewards_of()):
+        with pytest.raises(ValueError, match="handed out no such key"):
+            loop.tell("made up", [0.5] * 9)
+
+
+# Crashes ----------------------------------------------------------------------------------------
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def two_turns_and_a_crash(folder: Path, kind: str, where: str) -> None:
+    """Dies in its third turn: with a point that it was asked to measure, or with its release."""
+    loop: Any = records_of(folder, seed=3) if kind == "records" else rewards_of(folder, seed=3)
+    who = () if kind == "records" else ("Ann",)
+    turns = []
+    for n in range(3):
+        key, params = loop.ask(*who)
+        turns.append([key, params])
+        (folder / "turns.json").write_text(json.dumps(turns))
+        measured = squares(**params) if kind == "records" else params["x"]
+        if n == 2 and where == "before it is told":
+            die()
+        value = loop.tell(key, measured)
+        if n == 2:
+            die()
+        turns[-1].append(value)
+
+
+def crashed(folder: Path, kind: str, where: str) -> list[list[Any]]:
+    assert ended(child(two_turns_and_a_crash, folder, kind, where)) == -signal.SIGKILL
+    turns: list[list[Any]] = json.loads((folder / "turns.json").read_text())
+    return turns
+
+
+def test_a_point_that_a_crash_left_open_is_handed_out_again(tmp_path: Path) -> None:
+    turns = crashed(tmp_path, "records", "before it is told")
+    loop = records_of(tmp_path)
+    values = [release.values[0] for release in loop._session.releases()]
+    assert values == [turn[2] for turn in turns[:2]]
+    assert loop.guarantee().n_releases == 2
+    key, params = loop.ask()
+    assert (key != turns[2][0], params) == (True, turns[2][1])
+    loop.tell(key, squares(**params))
+    assert len(told(loop)) == 7 - 3
+    assert loop.guarantee().mu_spent == pytest.approx(1.0)
+    assert loop.guarantee().protected
+
+
+@pytest.mark.parametrize("kind", ["records", "rewards"])
+def test_a_release_that_a_crash_kept_from_its_loop_is_replayed(kind: str, tmp_path: Path) -> None:
+    turns = crashed(tmp_path, kind, "after its release")
+    loop: Any = records_of(tmp_path) if kind == "records" else rewards_of(tmp_path)
+    before = loop.guarantee()
+    for key, _, value in turns[:2]:
+        assert loop.tell(key, [0.0] * 120) == value
+    replayed = loop.tell(turns[2][0], [0.0] * 120)
+    assert loop.guarantee() == before
+    if kind == "records":
+        assert loop._session.releases()[2].values[0] == replayed
+        assert before.n_releases == 3
+    else:
+        assert loop._ledger.evaluations()[turns[2][0]] == replayed
+        assert (before.n_plays, before.most_plays) == (3, 3)
+
+
+def test_a_play_that_a_crash_left_open_costs_its_user_nothing(tmp_path: Path) -> None:
+    turns = crashed(tmp_path, "rewards", "before it is told")
+    plays = rewards_of(tmp_path, seed=3)
+    assert (plays.guarantee().n_plays, plays.guarantee().most_plays) == (2, 2)
+    with pytest.raises(ValueError, match="This process has handed out no such key"):
+        plays.tell(turns[2][0], 0.5)
+    key, params = plays.ask("Bob")
+    plays.tell(key, params["x"])
+    assert [x for x, _, _ in plays._learned().state_dict()["plays"]] == [
+        [turns[0][1]["x"]],
+        [turns[1][1]["x"]],
+        [params["x"]],
+    ]
+    assert (plays.guarantee().n_plays, plays.guarantee().most_plays) == (3, 2)
+
+
+@pytest.mark.parametrize("kind", ["records", "rewards"])
+def test_a_vault_that_was_set_back_releases_nothing_more(kind: str, tmp_path: Path) -> None:
+    made: Any = records_of if kind == "records" else rewards_of
+    who, measured = ((), squares(0.5)) if kind == "records" else (("Ann",), 0.5)
+    loop = made(tmp_path)
+    loop.tell(loop.ask(*who)[0], measured)
+    loop._vault.close()
+    shutil.copy(tmp_path / "vault.db", tmp_path / "backup.db")
+    loop = made(tmp_path)
+    loop.tell(loop.ask(*who)[0], measured)
+    loop._vault.close()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "vault.db")
+    with pytest.raises(VaultError, match="set back"):
+        made(tmp_path)
+
+
+def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(tmp_path: Path) -> None:
+    loop = records_of(tmp_path)
+    loop.tell(loop.ask()[0], squares(0.5))
+    shutil.copy(tmp_path / "vault.db", tmp_path / "copy.db")
+    other = records_of(tmp_path, vault=f"sqlite:///{tmp_path}/copy.db")
+    other.tell(other.ask()[0], squares(0.5))
+    key, _ = loop.ask()
+    with pytest.raises(VaultError):
+        loop.tell(key, squares(0.5))
+
+
+def test_a_vault_that_is_lost_is_not_begun_anew_under_its_transcript(tmp_path: Path) -> None:
+    loop = records_of(tmp_path)
+    loop.tell(loop.ask()[0], squares(0.5))
+    with pytest.raises(VaultError):
+        records_of(tmp_path, vault=f"sqlite:///{tmp_path}/another.db")
+
+
+def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path: Path) -> None:
+    told(records_of(tmp_path))
+    with pytest.raises(ValueError, match="begun with other settings"):
+        records_of(tmp_path, mu=2.0)
+    with pytest.raises(ValueError, match="another space"):
+        records_of(tmp_path, space=MIXED)
+    with pytest.raises(ValueError, match="another space"):
+        rewards_of(tmp_path)
+    with pytest.raises(ValueError, match="vault= and transcript= together"):
+        records_of(vault=f"sqlite:///{tmp_path}/vault.db")
+    assert records_of(tmp_path).finished
+
+
+# What gets out ----------------------------------------------------------------------------------
+
+
+def outcome(tell: Callable[..., Any], own: Secrets, *told: Any) -> Any:
+    """What a call returns, or its exception, which is searched down to its frames."""
+    try:
+        return tell(*told)
+    except BaseException as caught:
+        error = caught
+    del told  # the only frame that may know it is a test's
+    leaks = exception_leaks(error, own.scanner)
+    assert leaks == []
+    return f"{error!r}"
+
+
+RETURNED = hostile.UNUSABLE | hostile.ODD_SCALARS | hostile.ODD_ENTRIES
+"""What a loop may tell that is no measurement."""
+
+ABORTED = {name: hostile.ABORTS[name] for name in hostile.ABORTS if "conversion" in name}
+
+
+def scanned(folder: Path, own: Secrets, *public: Any) -> None:
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if "vault" not in path.name}
+    assert any(files.values())
+    for name, blob in {**files, "returned": repr(public).encode()}.items():
+        assert own.hits(name, blob) == []
+
+
+def test_no_loss_gets_out_however_it_is_told(tmp_path: Path) -> None:
+    own = Secrets(size=40)
+    loop = records_of(tmp_path)
+    ways = [*(RETURNED | hostile.NO_VECTOR | ABORTED).values(), *hostile.VECTORS.values()]
+    measured = [way(own.told()) for way in ways]
+    first = loop.tell(loop.ask()[0], own.vector())  # from now on it is known how many there are
+    shown: list[Any] = [first]
+    for vector in measured:
+        key, params = loop.ask()
+        shown += [key, params, outcome(loop.tell, own, key, vector)]
+    assert sum("Error" in str(text) for text in shown) > 10
+    assert loop.finished
+    scanned(tmp_path, own, shown, loop.recommend(), loop.guarantee(), str(loop.guarantee()))
+
+
+def test_no_reward_and_no_users_name_gets_out_however_it_is_told(tmp_path: Path) -> None:
+    own = Secrets()
+    plays = rewards_of(tmp_path)
+    ways = RETURNED | ABORTED | hostile.NO_REWARD | hostile.REWARDS
+    measured = [way(own.told()) for way in ways.values()]
+    shown: list[Any] = []
+    for reward in measured:
+        key, params = plays.ask(own.user)
+        shown += [key, params, outcome(plays.tell, own, key, reward)]
+    with pytest.raises(ValueError, match="A user's name must be") as refused:
+        plays.ask(own.told())  # type: ignore[arg-type]
+    shown.append(repr(refused.value))
+    assert sum("Error" in str(text) for text in shown) > 5
+    assert 0 < plays.guarantee().n_plays < len(ways)
+    scanned(tmp_path, own, shown, plays.recommend(), plays.guarantee(), str(plays.guarantee()))
+    vault = (tmp_path / "vault.db").read_bytes()
+    assert own.hits("vault", vault) == []  # neither a reward nor a name is ever stored
+
+
+def test_control_what_is_returned_as_it_is_told_is_found() -> None:
+    own = Secrets(size=40)
+    vector = own.vector()
+    assert own.hits("returned", repr([float(vector.mean())]).encode())
+    assert own.hits("returned", repr([own.user]).encode())
+
+
+def test_what_the_engine_raises_holds_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine itself may fail with the data in its hands: its exception is replaced."""
+    own = Secrets(size=40)
+    loop = records_of()
+    key, _ = loop.ask()
+
+    def failing(*told: Any, **_: Any) -> Any:
+        raise RuntimeError(repr(np.asarray(told[-1]).tolist()))
+
+    monkeypatch.setattr(loop._session, "tell", failing)
+    with pytest.raises(PrivacyError, match="failed inside the engine") as caught:
+        loop.tell(key, own.vector())
+    assert exception_leaks(caught.value, own.scanner) == []
+
+
+class Deaf(InsecureNoise):
+    """The same releases whatever the records are: all else must then be equal too."""
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        return super().add_gaussian(np.zeros_like(value), 0.1)
+
+
+def seen_with(record: Any) -> list[Any]:
+    """Everything that a whole run shows if one of its records is this."""
+    loop = records_of(seed=3, noise=Deaf(5))
+    turns = told(loop, lambda x: [*squares(x)[:-1].tolist(), record()])
+    return [turns, loop.recommend(), str(loop.guarantee())]
+
+
+@ignoring_test_noise
+def test_nothing_but_a_release_depends_on_what_a_record_looks_like() -> None:
+    ordinary = seen_with(lambda: ORDINARY)
+    assert len(ordinary[0]) == 7
+    assert [name for name, record in ZOO.items() if seen_with(record) != ordinary] == []
+
+
+# What it is made of -----------------------------------------------------------------------------
+
+_ALONE = """
+import sys
+for name in ("optuna", "ray", "optuna_samplers", "raytune_searchers"):
+    sys.modules[name] = None
+import runpy
+runpy.run_module("examples.any_loop", run_name="__main__")
+"""
+
+
+def test_it_runs_where_there_is_neither_optuna_nor_ray() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Recommended: {") == 2
+    assert "Everything this run publishes is 1-GDP" in done.stdout
+    assert "Every reward that this run publishes is 1-LDP" in done.stdout
+    assert "most often had 1 plays" in done.stdout
+
+
+def test_a_host_needs_less_than_two_hundred_lines() -> None:
+    assert len(Path(any_loop.__file__).read_text().splitlines()) < 200

@@ -1,0 +1,235 @@
+"""docs/extending.md: all code on the page is the code of the files that it names, or runs here.
+
+The page holds ``tests/sixth.py`` whole: change it there, and ``python -m tests.test_extending``
+writes the file anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.sixth import SixthConfig
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "extending.md"
+SIXTH = ROOT / "tests" / "sixth.py"
+
+MU, T, N = 1.0, 20, 300
+"""Budget, trials and records of every run on the page."""
+
+
+class Block(NamedTuple):
+    """A block of code: the whole of a file ("file"), a part of one ("in"), or a run ("run")."""
+
+    what: str
+    name: str
+    code: str
+
+
+def blocks() -> list[Block]:
+    fenced = re.findall(r"^```(\S.*?)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    return [Block(*_labelled(info), code) for info, code in fenced]
+
+
+def _labelled(info: str) -> tuple[str, str]:
+    """Raises ValueError for a block that nothing would compare or run."""
+    language, _, label = info.partition(" ")
+    what, _, name = label.partition("=")
+    if language != "python" or what not in ("file", "in", "run") or not name:
+        raise ValueError(f"Say whose code this is: python file=, in= or run=, not {info!r}.")
+    return what, name
+
+
+def module() -> str:
+    """The page's own module; methods stand apart by one line, everything else by two."""
+    text = ""
+    for block in blocks():
+        if block.what == "file":
+            apart = "" if not text else "\n" if block.code.startswith(" ") else "\n\n"
+            text += apart + block.code
+    return text
+
+
+def ran(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What one run of the page has defined, as a script of a user would in that folder."""
+    (code,) = [block.code for block in blocks() if (block.what, block.name) == ("run", name)]
+    monkeypatch.chdir(folder)
+    defined: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(code, f"{PAGE.name}, {name}", "exec"), defined)
+    return defined
+
+
+def exact(x: float) -> float:
+    """The mean that the page's records have, which nobody may see."""
+    records = np.random.default_rng(0).uniform(0.4, 0.9, size=N)
+    return float(np.mean((x - records) ** 2))
+
+
+def check_noise(turns: list[tuple[float, float]]) -> None:
+    """Values carry the noise that the page promises: C sqrt(T) / (n mu), worked out by hand."""
+    sd = math.sqrt(T) / (N * MU)
+    off = np.array([value - exact(x) for x, value in turns]) / sd
+    assert len(off) == T
+    # chi-square of 20: outside of these for one run in 10^5
+    assert 3.0 < float(off @ off) < 60.0
+
+
+def check_guarantee(guarantee: Any, printed: str) -> None:
+    assert guarantee.protected
+    assert (guarantee.mu, guarantee.n_releases, guarantee.n_records) == (MU, T, N)
+    assert guarantee.mu_spent == pytest.approx(MU)
+    assert "means of clipped values, one a trial" in printed
+    assert "Everything this run publishes is 1-GDP" in printed
+
+
+# The page and the files -------------------------------------------------------------------------
+
+
+def test_the_module_of_the_page_is_the_one_that_all_other_tests_run() -> None:
+    assert module() == SIXTH.read_text(), "python -m tests.test_extending writes it anew"
+
+
+def test_what_is_said_to_stand_in_a_file_stands_there() -> None:
+    quoted = [block for block in blocks() if block.what == "in"]
+    assert {block.name for block in quoted} >= {
+        "tests/engine/test_contract.py",
+        "tests/systems.py",
+        "tests/optuna_samplers/scenes/crashes.py",
+        "tests/engine/test_audit.py",
+        "examples/any_loop.py",
+    }
+    for block in quoted:
+        assert block.code in (ROOT / block.name).read_text(), f"{block.name}: {block.code}"
+
+
+def test_every_file_that_is_named_exists() -> None:
+    named = set(re.findall(r"`((?:\w+/)+\w*(?:\.py)?)`", PAGE.read_text()))
+    assert len(named) > 10
+    missing = [name for name in named if not (ROOT / name).exists()]
+    assert missing == ["mypackage/sixth.py"]  # the reader's
+
+
+# The runs ---------------------------------------------------------------------------------------
+
+
+def test_it_runs_on_optuna(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    run = ran("optuna", tmp_path, monkeypatch)
+    sampler, study = run["sampler"], run["study"]
+    check_noise([(trial.params["x"], trial.value) for trial in study.trials])
+    check_guarantee(sampler.guarantee(study), capsys.readouterr().out)
+    assert sampler.recommend(study) == study.best_params
+    assert "1-GDP" in (tmp_path / "sixth.html").read_text()
+
+
+class Tuner:
+    """Calls what Tune calls of a search, in this process; a real fit is another test's."""
+
+    def __init__(self, trainable: Any, *, param_space: Any, tune_config: Any) -> None:
+        self.trainable, self.space, self.config = trainable, param_space, tune_config
+
+    def fit(self) -> list[Any]:
+        from tests.raytune_searchers.hosts import run_trial
+
+        search, samples = self.config.search_alg, self.config.num_samples
+        assert search.set_search_properties(None, None, dict(self.space), num_samples=samples)
+        names = (f"t{i}" for i in range(1000 if samples < 0 else samples))
+        trials = (run_trial(search, self.trainable, name) for name in names)
+        return list(itertools.takewhile(lambda trial: trial is not None, trials))
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_it_runs_on_ray_tune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune = pytest.importorskip("ray.tune", reason="Ray is not installed (the ray extra)")
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    from tests.raytune_searchers.hosts import LocalRay
+
+    monkeypatch.setattr(tune, "Tuner", Tuner)
+    with LocalRay().installed():
+        run = ran("ray", tmp_path, monkeypatch)
+        search, results = run["search"], run["results"]
+        assert search.finished()
+        check_noise([(trial.config["x"], trial.metrics["loss"]) for trial in results])
+        check_guarantee(search.guarantee(results), capsys.readouterr().out)
+        best = min(results, key=lambda trial: trial.metrics["loss"])
+        assert search.recommend() == best.config
+    assert "1-GDP" in (tmp_path / "sixth-on-ray.html").read_text()
+
+
+def test_it_runs_on_the_third_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = ran("loop", tmp_path, monkeypatch)["loop"]
+    turns = [(r.meta["x"][0], r.values[0]) for r in loop._session.releases()]
+    check_noise(turns)
+    check_guarantee(loop.guarantee(), capsys.readouterr().out)
+    assert loop.recommend() == {"x": min(turns, key=lambda turn: turn[1])[0]}
+
+
+def test_plays_of_users_run_on_the_third_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plays = ran("plays", tmp_path, monkeypatch)["plays"]
+    guarantee = plays.guarantee()
+    assert guarantee.protected
+    assert (guarantee.n_plays, guarantee.most_plays) == (3, 1)
+    assert plays.recommend()["volume"] in range(11)
+    assert "1-LDP" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_reward_algorithm_runs_on_both_hosts_where_its_class_is_handed_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As much as the page says of them, and no more: their settings name no entry."""
+    optuna = pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
+    tune = pytest.importorskip("ray.tune", reason="Ray is not installed (the ray extra)")
+    from privbo_plugins.algorithms.registry import entry_of
+    from tests.raytune_searchers.hosts import LocalRay
+
+    with LocalRay().installed():
+        run = ran("rewards", tmp_path, monkeypatch)
+        sampler, search = run["sampler"], run["search"]
+        study = optuna.create_study(sampler=sampler, direction="maximize")
+        study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=8)
+        assert sampler.guarantee(study).protected
+        assert sampler.guarantee(study).n_plays == 8
+        assert set(sampler.recommend(study)) == {"x"}
+        results = Tuner(
+            search.private(lambda config: config["x"]),
+            param_space={"x": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(search_alg=search, num_samples=8),
+        ).fit()
+        assert search.guarantee(results).n_plays == 8
+        assert set(search.recommend()) == {"x"}
+    with pytest.raises(TypeError, match="names no algorithm"):
+        entry_of(run["config"])
+
+
+def test_settings_of_the_page_are_refused_as_it_says() -> None:
+    for wrong in ({"mu": 0.0}, {"n_trials": 0}, {"low": 1.0}):
+        with pytest.raises(ValueError, match="must be positive, got"):
+            SixthConfig(**({"mu": 1.0, "n_trials": 3} | wrong))
+
+
+def main() -> None:
+    """Writes the module as the page has it."""
+    SIXTH.write_text(module())
+
+
+if __name__ == "__main__":
+    main()

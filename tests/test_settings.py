@@ -1,0 +1,346 @@
+"""Settings are declared once: both hosts take them, show them and document them alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from typing import Any
+
+import pytest
+
+import optuna_samplers
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.duets import DUETSConfig
+from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
+from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
+from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
+from privbo_plugins.settings import (
+    FormerProperty,
+    again,
+    formerly,
+    named,
+    part,
+    setting,
+    settings,
+    takes,
+)
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+import raytune_searchers
+
+OF_TUNE = {
+    "metric", "mode", "points_to_evaluate", "max_concurrent", "fill_idle", "run_name", "tags",
+}  # fmt: skip
+"""What only Ray Tune has."""
+
+BOTH = ["DPGIBO", "LDPGPUCB", "LDPTGPUCB", "LDPATAGPUCB", "LDPMoMAGPUCB", "POGPUCB", "DUETS"]
+CLASSES = [
+    *(getattr(optuna_samplers, f"{name}Sampler") for name in [*BOTH, "DPFTSDE", "Private"]),
+    *(getattr(raytune_searchers, f"{name}Search") for name in [*BOTH, "DPFTSDE", "Private"]),
+]
+FIRST = {
+    "DPGIBO": "mu", "POGPUCB": "Z", "DUETS": "n_agents", "Private": "config",
+    "DPFTSDESampler": "link", "DPFTSDESearch": "config",
+}  # fmt: skip
+"""The only argument that may be given without its name; of the others it is ``epsilon``."""
+
+OF_A_RUN = {"low", "high", "noise", "horizon"}
+"""What an algorithm is told of the rewards and of its length, in the engine's own words."""
+
+
+def defaults(cls: type) -> dict[str, object]:
+    """Default by name of every setting."""
+    return {n: p.default for n, p in inspect.signature(cls).parameters.items()}
+
+
+# Both hosts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_sampler_and_searcher_take_the_same_settings(name: str) -> None:
+    sampler = defaults(getattr(optuna_samplers, f"{name}Sampler"))
+    search = defaults(getattr(raytune_searchers, f"{name}Search"))
+    assert set(search) - set(sampler) <= OF_TUNE
+    assert set(sampler) <= set(search)
+    assert {n: search[n] for n in sampler} == sampler
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_everything_is_keyword_only_but_the_first(cls: type) -> None:
+    first, *others = inspect.signature(cls).parameters.values()
+    family = cls.__name__.removesuffix("Sampler").removesuffix("Search")
+    assert first.name == FIRST.get(cls.__name__, FIRST.get(family, "epsilon"))
+    assert {p.kind for p in others} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_setting_is_explained_in_help(cls: type) -> None:
+    text = inspect.getdoc(cls) or ""
+    assert "{settings}" not in text
+    assert [name for name in defaults(cls) if f"    {name}: " not in text] == []
+    assert max(map(len, text.splitlines())) <= 99
+
+
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [("DPGIBO", GIBOConfig), ("DUETS", DUETSConfig), ("POGPUCB", RowsConfig)],
+)
+def test_all_of_an_algorithms_settings_are_offered_with_their_defaults(
+    family: str, config: Any
+) -> None:
+    engine = {f.name: f.default for f in dataclasses.fields(config) if f.name not in OF_A_RUN}
+    for name in ("Z", "noise_sd", "answer_variance"):  # a table's certificate knows the last two
+        engine.pop(name, None)
+    for cls in CLASSES:
+        if cls.__name__.startswith(family):
+            offered = defaults(cls)
+            if "mu" in engine:
+                offered["mu"] = engine["mu"]  # has no default
+            assert {name: offered.get(name, "missing") for name in engine} == engine
+
+
+def test_the_family_of_gp_ucb_offers_all_settings_among_them() -> None:
+    engine = {f.name for f in dataclasses.fields(UCBConfig)} - OF_A_RUN
+    offered: set[str] = set()
+    for name in BOTH[1:5]:
+        offered |= set(defaults(getattr(optuna_samplers, f"{name}Sampler")))
+    assert engine <= offered
+
+
+@pytest.mark.parametrize(
+    ("name", "mechanism", "epsilon"),
+    [
+        ("LDPGPUCB", DEFAULT_MECHANISM, inspect.Parameter.empty),
+        ("LDPTGPUCB", "laplace", inspect.Parameter.empty),
+        ("LDPATAGPUCB", "laplace", inspect.Parameter.empty),
+        ("LDPMoMAGPUCB", "laplace", inspect.Parameter.empty),
+        ("DUETS", DEFAULT_MECHANISM, math.inf),
+    ],
+)
+def test_what_privatises_a_reward_by_default(name: str, mechanism: str, epsilon: object) -> None:
+    for cls in (f"{name}Sampler", f"{name}Search"):
+        package = optuna_samplers if cls.endswith("Sampler") else raytune_searchers
+        offered = defaults(getattr(package, cls))
+        assert (offered["mechanism"], offered["epsilon"]) == (mechanism, epsilon)
+        assert (offered["delta"], offered["bound"], offered["value_range"]) == (None,) * 3
+
+
+# Names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_a_setting_that_is_none_is_refused_and_the_nearest_is_named(cls: type) -> None:
+    with pytest.raises(TypeError, match=rf"{cls.__name__} has no setting 'seeed'.* mean 'seed'\?"):
+        cls(1, seeed=3)
+
+
+def test_what_is_missing_or_too_much_is_refused() -> None:
+    with pytest.raises(TypeError, match="DPGIBOSampler: missing a required argument: 'mu'"):
+        optuna_samplers.DPGIBOSampler()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        optuna_samplers.DPGIBOSampler(1, 2)  # type: ignore[call-arg, arg-type]
+
+
+OLD: list[tuple[str, Any, dict[str, Any], str, Any]] = [
+    ("LDPGPUCBSampler", 1.0, {"reward_range": (0, 1)}, "value_range", (0, 1)),
+    ("LDPTGPUCBSampler", 1.0, {"bound": 1, "horizon": 9}, "n_trials", 9),
+    ("LDPATAGPUCBSampler", 1.0, {"bound": 1, "failure": 0.2}, "failure_probability", 0.2),
+    ("DUETSSampler", 2, {"failure": 0.2}, "failure_probability", 0.2),
+    ("POGPUCBSampler", [[0.0], [1.0]], {"delta": 0.2}, "failure_probability", 0.2),
+]
+"""Class, first argument, others, the present name of the last, and its value."""
+
+
+@pytest.mark.parametrize(("name", "first", "others", "now", "value"), OLD)
+def test_older_names_work_for_one_release_with_a_warning(
+    name: str, first: Any, others: dict[str, Any], now: str, value: Any
+) -> None:
+    cls, was = getattr(optuna_samplers, name), list(others)[-1]
+    with pytest.warns(DeprecationWarning, match=rf"{was}= of {name} is called {now}=") as caught:
+        old = cls(first, **others)
+    assert caught[0].filename == __file__, "the warning points at whoever used the old name"
+    rest = {n: v for n, v in others.items() if n != was}
+    new = cls(first, **rest, **{now: value})
+    shown = [vars(made).get("_config") or vars(made)["_settings"] for made in (old, new)]
+    described = [getattr(one, "to_dict", lambda one=one: vars(one))() if not isinstance(one, dict)
+                 else one for one in shown]  # fmt: skip
+    assert repr(described[0]) == repr(described[1])
+    if isinstance(described[0], dict) and now in described[0]:
+        assert described[0][now] == value
+    with pytest.raises(TypeError, match=f"both {now}= and its older name {was}="):
+        cls(first, **others, **{now: value})
+
+
+def test_older_names_of_functions_and_of_settings_work_too() -> None:
+    with pytest.warns(DeprecationWarning, match="reward_range= of make_mechanism is called"):
+        old = make_mechanism(1.0, reward_range=(0, 1))  # type: ignore[call-arg]
+    assert old == make_mechanism(1.0, value_range=(0, 1))
+    with pytest.warns(
+        DeprecationWarning, match="crowd= of FederationConfig is called population="
+    ):
+        config = FederationConfig(2, z=1.0, crowd="explore")  # type: ignore[call-arg]
+    assert config == FederationConfig(2, z=1.0, population="explore")
+
+
+# What the declarations rest on --------------------------------------------------------------
+
+
+@settings
+class Shared:
+    """What two have in common."""
+
+    size: int = setting("How large.", default=3)
+
+
+@settings
+class Model(Shared):
+    """Of the model.
+
+    {settings}
+    """
+
+    rate: float = setting("How fast, > 0.", kw_only=False)
+    tries: int = setting("How often.", default=2, was="attempts")
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise ValueError(f"rate must be > 0, got {self.rate}.")
+
+
+@settings
+class Keywords(Model):
+    """Of the class."""
+
+    size: int = again(Shared, "size", default=5)
+    label: str = setting("What it is called; " + "a long explanation " * 9, default="")
+
+
+class Thing:
+    """Does it.
+
+    {settings}
+
+    Raises:
+        ValueError: For a rate that is not > 0.
+    """
+
+    @takes(Keywords)
+    def __init__(self, given: Keywords) -> None:
+        self.model, self.given = part(given, Model), given
+
+
+def test_a_class_gets_the_declared_keywords_defaults_and_help() -> None:
+    assert str(inspect.signature(Thing)).startswith(
+        "(rate: 'float', *, size: 'int' = 5, tries: 'int' = 2, label: 'str' = '')"
+    )
+    lines = (Thing.__doc__ or "").splitlines()
+    assert lines[2:6] == [
+        "    Args:", "        rate: How fast, > 0.", "        size: How large.",
+        "        tries: How often.",
+    ]  # fmt: skip
+    assert lines[7].startswith("            ")
+    assert "rate: How fast" in (Model.__doc__ or "")
+
+
+def test_settings_of_one_class_are_a_part_of_anothers() -> None:
+    thing = Thing(0.5, tries=4, label="x")
+    assert type(thing.model) is Model
+    assert thing.model == Model(0.5, size=5, tries=4)
+    assert named(thing.given, Shared) == {"size": 5}
+    assert part(thing.given, Model, tries=9) == Model(0.5, size=5, tries=9)
+
+
+def test_settings_are_checked_frozen_and_inherited() -> None:
+    with pytest.raises(ValueError, match="rate must be > 0"):
+        Thing(0.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Thing(1.0).given.rate = 2.0  # type: ignore[misc]
+
+    class Own(Thing):
+        """A subclass needs nothing of its own."""
+
+    assert Own(1.0, size=1).given.size == 1
+
+
+def test_a_class_without_a_place_for_its_settings_is_refused_where_it_is_defined() -> None:
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+
+        class Silent:
+            """Says nothing."""
+
+            @takes(Keywords)
+            def __init__(self, given: Keywords) -> None: ...
+
+    said = f"{caught.value} {caught.value.__cause__}"
+    assert "says {settings} once in its docstring" in said
+
+
+def test_a_function_that_is_called_by_present_names_warns_of_nothing() -> None:
+    @formerly(old="new")
+    def twice(new: int) -> int:
+        return 2 * new
+
+    assert twice(new=2) == twice(2) == 4
+    with pytest.warns(DeprecationWarning, match=r"old= of .*twice is called new="):
+        assert twice(old=3) == 6  # type: ignore[call-arg]
+
+
+# What a paper publishes, and what was a property ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "expected"),
+    [
+        ("DPGIBO", (1.0,), {"n_steps": 25, "clipping_norm": 3.0, "centring": False}),
+        ("LDPTGPUCB", (1.0,), {"constants": "theorem"}),
+        ("LDPATAGPUCB", (1.0,), {"constants": "theorem", "dictionary": "paper"}),
+        ("LDPMoMAGPUCB", (1.0,), {"constants": "theorem", "dictionary": "paper"}),
+        ("DUETS", (4,), {"epochs": "paper", "trimming": "paper", "coins": "private"}),
+        ("POGPUCB", ([[0.0], [1.0]],), {"correction": "none", "beta_scale": 1.0}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_paper_makes_both_hosts_classes_as_published(
+    name: str, args: tuple[Any, ...], expected: dict[str, Any]
+) -> None:
+    needed: dict[str, Any] = {"bound": 1.0} if name.startswith("LDP") else {}
+    needed = {"n_trials": 40} if name == "DUETS" else needed
+    for cls in (
+        getattr(optuna_samplers, f"{name}Sampler"),
+        getattr(raytune_searchers, f"{name}Search"),
+    ):
+        made = cls.paper(*args, **needed)
+        settled = vars(made._config)
+        assert {key: settled[key] for key in expected} == expected
+        first, value = next(iter(expected.items()))
+        changed = {"n_steps": 7, "constants": "order", "epochs": "doubling",
+                   "correction": "kernel"}[first]  # fmt: skip
+        assert vars(cls.paper(*args, **needed, **{first: changed})._config)[first] == changed
+        assert changed != value
+
+
+def test_what_was_a_property_still_reads_as_one_with_a_warning() -> None:
+    yes, many = FormerProperty(True, "finished"), FormerProperty([3, 4], "history")
+    assert yes() is True
+    assert many() == [3, 4]
+    with pytest.warns(DeprecationWarning, match=r"finished is a method now: write finished\(\)"):
+        assert yes
+    with pytest.warns(DeprecationWarning, match="history is a method now"):
+        assert (many == [3, 4], len(many), many[1], list(many)) == (True, 2, 4, [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("optuna_samplers.DPGIBOSampler(1, clip", ["clipping_norm="]),
+        ("raytune_searchers.DUETSSearch(4, first_", ["first_epoch="]),
+        ("optuna_samplers.ldp_objective(abs, user_b", ["user_budget="]),
+        ("raytune_searchers.LDPGPUCBSearch(1.0, reward_r", []),
+    ],
+)
+def test_a_notebook_completes_present_settings(written: str, expected: list[str]) -> None:
+    jedi = pytest.importorskip("jedi", reason="jedi is not installed (the dev extra)")
+    names = {"optuna_samplers": optuna_samplers, "raytune_searchers": raytune_searchers}
+    assert [c.name for c in jedi.Interpreter(written, [names]).complete()] == expected

@@ -1,0 +1,46 @@
+"""One verb means one thing in every class, and docs/verbs.md says which class has it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+from tests import verbs
+
+CLASSES = [cls for members in verbs.classes().values() for _, cls in members]
+EVERYWHERE = ["guarantee", "report"]
+STUDY_FIRST = ["guarantee", "recommend", "report", "history", "summary", "finished", "purge"]
+
+
+def test_the_page_shows_the_table_of_the_classes_as_they_are() -> None:
+    text = verbs.PAGE.read_text()
+    assert verbs.page(text) == text, "run: python -m tests.verbs --write"
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_a_public_name_is_a_verb_of_the_table(cls: type) -> None:
+    assert verbs.verbs_of(cls) <= set(verbs.VERBS)
+    assert set(EVERYWHERE) <= verbs.verbs_of(cls)
+
+
+@pytest.mark.parametrize("verb", verbs.VERBS)
+def test_every_verb_is_somewhere_and_is_documented_where_it_is(verb: str) -> None:
+    having = [cls for cls in CLASSES if verb in verbs.verbs_of(cls)]
+    assert having
+    assert all(inspect.getdoc(getattr(cls, verb)) for cls in having)
+
+
+@pytest.mark.parametrize("verb", STUDY_FIRST)
+def test_samplers_take_the_study_first_and_searchers_know_their_run(verb: str) -> None:
+    for cls in CLASSES:
+        if verb not in verbs.verbs_of(cls) or isinstance(
+            inspect.getattr_static(cls, verb), property
+        ):
+            continue
+        names = list(inspect.signature(getattr(cls, verb)).parameters)[1:]
+        if cls.__name__.endswith("Sampler"):
+            assert names[0] == "study"
+        else:
+            assert "study" not in names
