@@ -89,15 +89,15 @@ def evaluation(private: Path, shared: Path, epsilon: float, distance: float, n_t
     vault = f"sqlite:///{private}/curator.db"
     bounds = [f"{name}:{low}:{high}" for name, (low, high) in COLUMNS.items()]
     released = start(
-        "privbo_plugins.curator", "release", private / "patients.csv", "--columns", *bounds,
+        "privbo_plugins", "curator", "release", private / "patients.csv", "--columns", *bounds,
         "--epsilon", str(epsilon), "--delta", "1e-6", "--neighbor-distance", str(distance),
         "--vault", vault, "--out", shared / "table.npz",
     )  # fmt: skip
     if released.wait():
         raise SystemExit(released.returncode)
     curator = start(
-        "privbo_plugins.curator", "answer", private / "patients.csv", "--outcome", "progression",
-        "--vault", vault, "--request", shared / "request.json",
+        "privbo_plugins", "curator", "answer", private / "patients.csv",
+        "--outcome", "progression", "--vault", vault, "--request", shared / "request.json",
         "--out", shared / "answers.json", "--watch", "0.2", "--until", str(n_tests),
     )  # fmt: skip
     modeler = start("examples.demo_outsourced", "--modeler", shared, "--tests", str(n_tests))

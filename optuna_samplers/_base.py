@@ -58,9 +58,10 @@ from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
-from privbo_plugins.plots import History, write_report
+from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.redaction import retold
+from privbo_plugins.reports import records_report
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
@@ -660,13 +661,10 @@ class PrivateSampler(BaseSampler):
         Raises:
             ImportError: If plotly is not installed (the ``viz`` extra).
         """
-        return write_report(
-            path,
-            self.history(study),
-            self.guarantee(study),
-            self.recommend(study),
-            title=f"Private tuning report: {study.study_name}",
-        )
+        history = self.history(study)
+        title = f"Private tuning report: {study.study_name}"
+        made = records_report(title, self.guarantee(study), history, self.recommend(study))
+        return made.write(path)
 
     def purge(self, study: Study) -> None:
         """Deletes every raw loss of the study from the vault; ledger and releases stay."""

@@ -299,6 +299,7 @@ class LocalObjective:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._search_space = None  # which version 0.1 did not know
         self.__dict__.update(state)
         self._reset()
 

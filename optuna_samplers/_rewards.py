@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import optuna
@@ -31,9 +32,11 @@ from optuna_samplers._transcript import Learner, TranscriptSampler
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.plots import RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import local_guarantee
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
@@ -286,6 +289,49 @@ class RewardSampler(TranscriptSampler):
             show_guarantee(study, guarantee)
         return guarantee
 
+    def history(self, study: Study) -> RewardHistory:
+        """The released rewards of the study, for :mod:`privbo_plugins.plots`.
+
+        Values that are no releases are not among them, and none is with ``epsilon=math.inf``.
+        """
+        study = whole(study)
+        relative = self.infer_relative_search_space(study, _no_trial())
+        space = to_space(relative) if relative else None
+        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        released = [
+            (_point(trial, space), trial.value)
+            for trial in completed
+            if trial.value is not None and shows_release(trial)
+        ]
+        return reward_history(space, released, self.mechanism)
+
+    def report(self, study: Study, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, recommendation, and what has been released.
+
+        Args:
+            study: The study.
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        study, history = whole(study), self.history(study)
+        made = reward_report(
+            f"Private tuning report: {study.study_name}",
+            self.guarantee(study),
+            history,
+            self.recommend(study) if _has_completed(study) else None,
+            self._summary(study),
+        )
+        return made.write(path)
+
+    def _summary(self, _study: Study) -> Mapping[str, Any] | None:
+        """Where agents that share the work stand; None where there are none."""
+        return None
+
     def _ledger(self, study: Study) -> LocalObjective | None:
         """An objective over the vault that counts the study's evaluations, if it is at hand."""
         known = study.user_attrs.get(LEDGER_ATTR)
@@ -297,7 +343,7 @@ class RewardSampler(TranscriptSampler):
                 return None
         except VaultError:  # it is elsewhere, or gone with its process
             return None
-        return self.private(_nothing)
+        return self.private(_nothing, user_id=None if self._user_budget is None else _nothing)
 
     def _of_study_alone(self, study: Study, mechanism: LocalMechanism) -> LocalGuarantee:
         stored = read_evaluations(study)
@@ -325,7 +371,16 @@ class RewardSampler(TranscriptSampler):
         )
 
 
-def _nothing(_: object) -> float:
+def _has_completed(study: Study) -> bool:
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+
+
+def _point(trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:
+    known = None if space is None else _evaluation(trial, space)
+    return None if known is None else known.x
+
+
+def _nothing(_: object) -> NoReturn:
     raise PrivacyError("This objective reads a ledger and evaluates nothing.")
 
 

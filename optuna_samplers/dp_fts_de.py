@@ -8,6 +8,7 @@ import warnings
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ from optuna_samplers._study import (
 )
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
+from privbo_plugins.plots import FederationHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.reports import federation_report
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
 
@@ -273,6 +276,40 @@ class DPFTSDESampler(BaseSampler):
         if study is not None:
             show_guarantee(whole(study), guarantee)
         return guarantee
+
+    def history(self, study: Study | None = None) -> FederationHistory:
+        """What the server has broadcast; nothing of this agent's own trials.
+
+        Args:
+            study: Not needed: what is broadcast is the same for all agents.
+
+        Raises:
+            FederationError: If the server cannot be reached.
+        """
+        from privbo_plugins.federation.published import published
+
+        return published(self.link.config, self.link.broadcasts())
+
+    def report(self, study: Study, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, rounds and budget; anybody may see it.
+
+        Nothing of this agent's own trials is in it: they are the agent's secret, and the study
+        is where the agent sees them.
+
+        Args:
+            study: The agent's study, which shows the guarantee as well.
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            FederationError: If the server cannot be reached.
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        history = self.history()
+        title = f"Federation report of agent {self.link.agent}"
+        return federation_report(title, self.guarantee(study), history).write(path)
 
 
 def _history(study: Study, space: Space) -> tuple[Array, Array]:

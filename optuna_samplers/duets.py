@@ -163,6 +163,10 @@ class DUETSSampler(Published, RewardSampler):
             self._show(study, algorithm)
         return algorithm.summary()
 
+    def _summary(self, study: Study) -> dict[str, Any] | None:
+        known = self.infer_relative_search_space(study, _no_trial())
+        return self.summary(study) if known else None
+
     def show_plots(self, study: Study) -> None:
         """Puts the communication and the active set into optuna-dashboard as pictures.
 

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from numpy.typing import ArrayLike
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._study import refuse_multi_objective, show_guarantee, whole
@@ -30,10 +30,12 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
+from privbo_plugins.plots import RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
 
@@ -149,6 +151,8 @@ class POGPUCBSampler(Published, TranscriptSampler):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        older = {"noise_sd": self.__dict__.pop("_noise_sd")} if "_noise_sd" in state else {}
+        self._settings = settled(self._settings) | older
         self._load()
 
     # Optuna's hooks ---------------------------------------------------------------------------
@@ -321,6 +325,53 @@ class POGPUCBSampler(Published, TranscriptSampler):
         guarantee = replace(self._claim, n_answers=len(completed))
         show_guarantee(study, guarantee)
         return guarantee
+
+    def history(self, study: Study) -> RowHistory:
+        """Answers that the study shows, and the model's view of their rows.
+
+        Raises:
+            ValueError: If the study has several objectives.
+            SpaceChangedError: If a completed trial names a row of another table.
+        """
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        with self._lock:
+            model, _ = self._synchronised(study, self._space, None)
+            completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            answers = [
+                (self._row_at(evaluation), value)
+                for evaluation, value in self._values(completed, self._space)
+            ]
+            return row_history(
+                answers,
+                maximize=study.direction == StudyDirection.MAXIMIZE,
+                answer_variance=self._config.answer_variance,
+                model=cast(POGPUCB, model),
+            )
+
+    def report(self, study: Study, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, the best rows, answers told, the table's certificate.
+
+        Args:
+            study: The study.
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        study, history = whole(study), self.history(study)
+        certificate = self._certificate
+        made = rows_report(
+            f"Private tuning report: {study.study_name}",
+            self.guarantee(study),
+            history,
+            None if certificate is None else certificate.to_dict(),
+            self.recommend(study) if history.answers else None,
+        )
+        return made.write(path)
 
     def _claimed(self) -> OutsourcedGuarantee:
         """What may be claimed of the table; composing it with answers takes a while, once."""

@@ -49,7 +49,7 @@ C = TypeVar("C")
 S = TypeVar("S")
 T = TypeVar("T")
 
-_HELP, _WAS = "help", "was"
+_HELP, _WAS, _SAVED = "help", "was", "saved as"
 _MARK = "{settings}"
 _WIDTH = 99
 
@@ -61,6 +61,7 @@ def setting(
     default_factory: Any = dataclasses.MISSING,
     kw_only: bool = True,
     was: str | None = None,
+    saved_as: str | None = None,
     repr: bool = True,
 ) -> Any:
     """One setting of a class decorated with :func:`settings`.
@@ -71,11 +72,12 @@ def setting(
         default_factory: Makes the default.
         kw_only: Whether it can be given by name only.
         was: An older name, which still works, with a warning.
+        saved_as: Its name in settings that version 0.1 saved by pickle.
         repr: Whether the settings show it when they are printed.
     """
     made: dict[str, Any] = {"default": default, "default_factory": default_factory}
     given = {name: value for name, value in made.items() if value is not dataclasses.MISSING}
-    metadata = {_HELP: " ".join(help.split()), _WAS: was}
+    metadata = {_HELP: " ".join(help.split()), _WAS: was, _SAVED: saved_as or was}
     return dataclasses.field(**given, kw_only=kw_only, repr=repr, metadata=metadata)
 
 
@@ -118,6 +120,7 @@ def settings(cls: type[C] | None = None, *, eq: bool = True) -> Any:
         if former(made):
             shown: Any = made
             shown.__init__ = formerly(**former(made))(shown.__init__)
+            shown.__setstate__ = _restored
         return made
 
     return decorated if cls is None else decorated(cls)
@@ -252,6 +255,16 @@ def made(
     except TypeError as error:
         raise TypeError(f"{name}: {error}.") from None
     return declared(*args, **present)
+
+
+def _restored(self: Any, state: Mapping[str, Any]) -> None:
+    """Takes the state of a pickle, whose names may be older."""
+    present = dict(state)
+    for name, field in _fields_of(type(self)).items():
+        saved = field.metadata.get(_SAVED)
+        if saved in present and name not in present:
+            present[name] = present.pop(saved)
+    self.__dict__.update(present)
 
 
 def former(declared: type) -> dict[str, str]:

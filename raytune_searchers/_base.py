@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import UtilityWarning
-from privbo_plugins.plots import History, write_report
+from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.reports import records_report
 from privbo_plugins.settings import FormerProperty, named, setting, settings, takes
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
@@ -298,13 +299,8 @@ class PrivateSearch(HostedSearch):
             ImportError: If plotly is not installed (the ``viz`` extra).
         """
         guarantee = self.guarantee(results)
-        return write_report(
-            path,
-            self.history(),
-            guarantee,
-            self.recommend(),
-            title=f"Private tuning report: {self._run}",
-        )
+        title = f"Private tuning report: {self._run}"
+        return records_report(title, guarantee, self.history(), self.recommend()).write(path)
 
     def purge(self) -> None:
         """Deletes every raw loss of the run from the vault; ledger and releases stay."""

@@ -48,7 +48,7 @@ USERS_LEDGER = Gone(
     ),
     absent=(
         "No ledger is alive for this private trainable. Either it is gone (a ledger in memory "
-        "ends with its driver; then nothing more can be released), or it was never begun: make "
+        "ends with its driver; then nothing more can be released), or it was never started: make "
         "the trainable in the driver, with ldp_trainable or with the private method of the very "
         "search that suggests; after a restore, take search = type(search).from_experiment(path) "
         "and search.private(trainable), or give both the same vault= and run_name=."

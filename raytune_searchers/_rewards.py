@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,9 +22,11 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.plots import RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
@@ -363,6 +366,50 @@ class RewardSearch(HostedSearch):
             inf, reasons = math.inf, (NOT_PRIVATE,)
             return LocalGuarantee(False, "none", inf, 0.0, 0, 0, inf, 0.0, False, reasons=reasons)
         return self._checked_report(results)["guarantee"]  # type: ignore[no-any-return]
+
+    def history(self) -> RewardHistory:
+        """The released rewards, for :mod:`privbo_plugins.plots`.
+
+        Values that are no releases are not among them, and none is with ``epsilon=math.inf``.
+        """
+        return self._released()
+
+    def _released(self) -> RewardHistory:
+        if self.mechanism is None:
+            return reward_history(None, (), None)
+        published = set(self._report()["published"].values())
+        told = [(np.array(x), value) for x, *_, value in self._shown_so_far()["plays"]]
+        space = None if self._space is None else self._space.space
+        return reward_history(
+            space, [(x, value) for x, value in told if value in published], self.mechanism
+        )
+
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page: guarantee, recommendation, and what has been released.
+
+        Args:
+            path: Where to write.
+            results: As for :meth:`guarantee`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        guarantee = self.guarantee(results)
+        made = reward_report(
+            f"Private tuning report: {self._run}",
+            guarantee,
+            self._released(),
+            self.recommend() if self._shown_so_far()["plays"] else None,
+            self._summary(),
+        )
+        return made.write(path)
+
+    def _summary(self) -> Mapping[str, Any] | None:
+        """Where agents that share the work stand; None where there are none."""
+        return None
 
     def close(self) -> None:
         """Ends the ledger's actor; a ledger in memory is gone then, one in a database is not.

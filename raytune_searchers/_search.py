@@ -32,6 +32,9 @@ FINISHED = str(Searcher.FINISHED)
 HOPELESS = 10
 """So many failures in a row end the search: without num_samples nothing else would."""
 
+_SAVED_AS = {"_plays": "_evaluations"}
+"""Present names of attributes by those that searches of version 0.1 were saved with."""
+
 
 class OnTune:
     """A plan's last line on Ray Tune."""
@@ -113,7 +116,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({_SAVED_AS.get(name, name): value for name, value in state.items()})
         self._attach()
 
     def get_state(self) -> dict[str, Any]:

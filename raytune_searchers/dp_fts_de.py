@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -20,8 +21,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.plots import FederationHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.reports import federation_report
 from privbo_plugins.settings import setting, settings, takes
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
@@ -626,6 +629,35 @@ class DPFTSDESearch(HostedSearch):
             config = {f"config/{name}": v for name, v in flat(result.config or {}).items()}
             self._check({**flat(dict(result.metrics or {})), **config})
         return self._report()["guarantee"]  # type: ignore[no-any-return]
+
+    def history(self) -> FederationHistory:
+        """What the server has broadcast; nothing of any agent's own trials.
+
+        Raises:
+            VaultError: If the server was in memory and has ended before anything was known of it.
+        """
+        from privbo_plugins.algorithms.dp_fts_de.plan import spent_by_round
+
+        rounds = self._report().get("rounds", ())
+        spent = spent_by_round(self._config, len(rounds))
+        return FederationHistory(rounds, self._config.n_rounds, spent)
+
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page: guarantee, rounds and budget; nothing of any agent's own trials.
+
+        Args:
+            path: Where to write.
+            results: As for :meth:`guarantee`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        guarantee = self.guarantee(results)
+        title = f"Federation report: {self._run}"
+        return federation_report(title, guarantee, self.history()).write(path)
 
     def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
         known = super()._as_far_as_known(report)

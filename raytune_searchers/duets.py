@@ -232,7 +232,7 @@ class DUETSSearch(Published, RewardSearch):
         return cast(DUETS, self._learned(self._space))
 
     @property
-    def history(self) -> FormerProperty[list[Epoch]]:
+    def history(self) -> FormerProperty[list[Epoch]]:  # type: ignore[override]
         """``history()``: what each epoch has led to: inducing set, what is left, numbers sent."""
         found = [] if self._space is None else list(self._duets().history)
         return FormerProperty(found, "history")
@@ -244,6 +244,9 @@ class DUETSSearch(Published, RewardSearch):
             ValueError: If the space is not known yet.
         """
         return self._duets().summary()
+
+    def _summary(self) -> dict[str, Any] | None:
+        return None if self._space is None else self.summary()
 
 
 def _draw_of(evaluation: Evaluation) -> Draw:

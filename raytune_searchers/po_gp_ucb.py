@@ -28,10 +28,12 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.plots import RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.settings import Published, named, setting, settings, takes
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._search import TuneSearch
@@ -226,7 +228,7 @@ class POGPUCBSearch(Published, TuneSearch):
             FileNotFoundError: If it is gone.
         """
         if self._config is None:
-            self._config = rows_config(self._rows.table(), **self._settings)
+            self._config = rows_config(self._rows.table(), **settled(self._settings))
         return self._config
 
     def restore(self, checkpoint_path: str) -> None:
@@ -444,6 +446,39 @@ class POGPUCBSearch(Published, TuneSearch):
         made = self._claim(len(rows))
         notes = (*made.notes, *((_SEEN_BESIDE,) if beside else ()))
         return replace(made, not_covered=(*made.not_covered, _BESIDE), notes=notes)
+
+    def history(self) -> RowHistory:
+        """Answers that trials have reported, and the model's view of their rows."""
+        return row_history(
+            self._told,
+            maximize=self._mode == "max",
+            answer_variance=self._rows_config().answer_variance,
+            model=self._learned(),
+        )
+
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page: guarantee, the best rows, answers told, the table's certificate.
+
+        Args:
+            path: Where to write.
+            results: As for :meth:`guarantee`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        guarantee, history = self.guarantee(results), self.history()
+        certificate = self._rows.certificate
+        made = rows_report(
+            "Private tuning report",
+            guarantee,
+            history,
+            None if certificate is None else certificate.to_dict(),
+            self.recommend() if history.answers else None,
+        )
+        return made.write(path)
 
     def _claim(self, n_answers: int) -> OutsourcedGuarantee:
         certificate = self._rows.certificate

@@ -55,6 +55,7 @@ SCATTERED = [
     "optuna_samplers/test_optuna_suite.py",
     "engine/test_local_mechanisms.py",
     "engine/test_contract.py",
+    "stored/test_stored.py",
 ]
 """Files whose tests share nothing, and are handed out one by one."""
 

@@ -37,7 +37,9 @@ from optuna_samplers import (
     run_federated,
 )
 from privbo_plugins.algorithms.dp_fts_de import RoundSum
+from privbo_plugins.plots import Round
 from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions.rows import Curator
 from tests.leaks import hostile
 from tests.leaks.hostile import Told, Way
@@ -161,6 +163,7 @@ def records(
     study = evidence.optimize(sampler, private, len(ways) + 12)
     evidence.add_guarantee(sampler.guarantee(study))
     evidence.add_objects(recommendation=sampler.recommend(study))
+    evidence.add_report(partial(sampler.report, study))
     sampler.purge(study)
     evidence.add_vault()
     evidence.allow(study.trials)
@@ -204,6 +207,7 @@ def _gather_rewards(
     evidence.add_objects(objective=private)
     if hasattr(sampler, "recommend"):
         evidence.add_objects(recommendation=sampler.recommend(study))
+        evidence.add_report(partial(sampler.report, study))
     evidence.add_vault()
     evidence.allow(study.trials)
 
@@ -447,6 +451,10 @@ def _gather_federation(evidence: Evidence, server: Any, agents: list[Agent]) -> 
     texts = [server, server.config, server.ledger(), server.guarantee(), server.broadcasts()]
     evidence.add("texts", "server", "\n".join(map(repr, texts)))
     evidence.add_messages("server ", broadcasts=server.broadcasts())
+    evidence.add_report(server.report, "of the server")
+    for agent in agents:  # for everybody: not even its own study is in it
+        report = partial(agent.sampler.report, agent.study)
+        evidence.add_report(report, f"of agent {agent.n}")
 
 
 def federation(evidence: Evidence, *, threads: bool) -> None:
@@ -538,6 +546,7 @@ def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any)
     evidence.add("attributes", "of the study", repr(study.user_attrs))
     evidence.add("attributes", "trials", repr([vars(trial) for trial in study.trials]))
     evidence.add("texts", "curator", f"{curator}{curator!r}")
+    evidence.add_report(partial(sampler.report, study))
     evidence.add_objects(
         study=study,
         sampler=sampler,
@@ -643,6 +652,8 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     evidence.add_vault()
     evidence.expect("vault", f"call {first:03d}")
     assert sampler.recommend(study)
+    evidence.add_report(partial(sampler.report, study))
+    evidence.expect("report", f"call {first:03d}")
     # An agent with fewer rewards than a projection has numbers sends them as they are.
     algorithm: Any = sampler._state(study).algorithm
     for trial in study.trials:
@@ -663,6 +674,17 @@ def careless_records(evidence: Evidence, **run: Any) -> None:
     study.optimize(sampler.private(objective_of(own, {})), n_trials=4)
     evidence.add_vault()
     evidence.expect("vault", f"call {first + 2:03d}")
+    sampler = records_sampler()
+    with (
+        mock.patch.object(SecureNoise, "add_gaussian", lambda self, x, scale: np.asarray(x)),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        study = optuna.create_study(sampler=sampler)
+        study.optimize(sampler.private(objective_of(own, {})), n_trials=2)
+    own.add_raw("value without noise", [trial.value for trial in study.trials])
+    evidence.add_report(partial(sampler.report, study))
+    evidence.expect("report", "value without noise[0]")
 
 
 def careless_federation(evidence: Evidence) -> None:
@@ -683,11 +705,15 @@ def careless_federation(evidence: Evidence) -> None:
     agents[1].study.set_user_attr("hint", first.values[0])
     agents[2].study.set_user_attr("hint", first.token)
     agents[1].link.received[99] = agents[0].link.sent[0]
-    _gather_federation(evidence, server, agents)
+    sent = Round(1, float(agents[0].link.sent[0][0]), 0.0)
+    with mock.patch("privbo_plugins.federation.published.round_of", return_value=sent):
+        _gather_federation(evidence, server, agents)
     evidence.add_objects(home="agent 1: ", of_another=first.values[0])
     for n in range(N_AGENTS):
         evidence.expect("log", f"agent-{n}, host: False | vector 1[0] as float64< hex")
         evidence.expect("vault", "vector 1[0] as decimal")
+    for whose in ("the server", *(f"agent {n}" for n in range(N_AGENTS))):
+        evidence.expect("report", f"of {whose} | vector 1[0] as decimal")
     evidence.expect("warnings", "vector 1[0]")
     evidence.expect("console", "vector 1[1]")
     evidence.expect("attributes", "agent 1: attributes | call 001")
@@ -716,7 +742,7 @@ def careless_rows(evidence: Evidence) -> None:
         evidence.expect("storage", f"{name} at the end | X[")
     for wanted in ("X[0]", "token"):
         evidence.expect("console", wanted)
-    for sink in ("vault", "attributes"):
+    for sink in ("vault", "attributes", "report"):
         evidence.expect(sink, "X[0]")
     for wanted in ("repr of trials  | X[0]",):
         evidence.expect("texts", wanted)

@@ -329,3 +329,18 @@ def test_what_was_a_property_still_reads_as_one_with_a_warning() -> None:
         assert yes
     with pytest.warns(DeprecationWarning, match="history is a method now"):
         assert (many == [3, 4], len(many), many[1], list(many)) == (True, 2, 4, [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("optuna_samplers.DPGIBOSampler(1, clip", ["clipping_norm="]),
+        ("raytune_searchers.DUETSSearch(4, first_", ["first_epoch="]),
+        ("optuna_samplers.ldp_objective(abs, user_b", ["user_budget="]),
+        ("raytune_searchers.LDPGPUCBSearch(1.0, reward_r", []),
+    ],
+)
+def test_a_notebook_completes_present_settings(written: str, expected: list[str]) -> None:
+    jedi = pytest.importorskip("jedi", reason="jedi is not installed (the dev extra)")
+    names = {"optuna_samplers": optuna_samplers, "raytune_searchers": raytune_searchers}
+    assert [c.name for c in jedi.Interpreter(written, [names]).complete()] == expected

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.reward_noise import RewardNoise
@@ -61,6 +61,11 @@ class RewardPlan:
     def drowned(self) -> bool:
         """Whether a setting's mean stays unknown even if all evaluations go to it."""
         return self.known_to(self.n_plays) > _DROWNED * self.width
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: the fields, and what the mean of one setting, or of ten, is known to."""
+        ten = self.known_to(self.n_plays / 10)
+        return asdict(self) | {"known_to": self.known_to(self.n_plays), "known_to_of_ten": ten}
 
     def warn_if_drowned(self) -> None:
         """Issues a :class:`UtilityWarning` if the noise is likely to drown the signal."""

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -505,6 +506,28 @@ def make_mechanism(
     low, high = _range(bound, value_range)
     more = {} if delta is None else {"delta": _number("delta", delta)}
     return LOCAL_MECHANISMS[mechanism](_number("epsilon", epsilon), low, high, **more)
+
+
+def stored_mechanism(parameters: Mapping[str, Any]) -> LocalMechanism:
+    """The inverse of :meth:`LocalMechanism.parameters`.
+
+    Raises:
+        ValueError: If they are none.
+
+    Example:
+        >>> coin = Duchi(1.0, 0.0, 1.0)
+        >>> stored_mechanism(coin.parameters()) == coin
+        True
+    """
+    try:
+        kind = LOCAL_MECHANISMS[parameters["mechanism"]]
+        more = {"delta": float(parameters["delta"])} if parameters["delta"] else {}
+        epsilon, low, high = (float(parameters[name]) for name in ("epsilon", "low", "high"))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            "These are no parameters of a mechanism, or those of another version."
+        ) from None
+    return kind(epsilon, low, high, **more)
 
 
 def _number(name: str, value: Any) -> float:

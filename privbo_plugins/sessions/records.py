@@ -718,13 +718,13 @@ class Session:
             return self._known_algorithm().recommendation()
 
     def history(self) -> History:
-        """Everything the run has published, for pictures."""
+        """Everything the run has released, for pictures; plain floats are no releases."""
         with self._lock:
             self.refresh()
             releases = self.releases()
             mu = {(c.kind, c.key): c.mu for c in self.ledger()}
             squares = np.cumsum([mu.get((r.kind, r.key), 0.0) ** 2 for r in releases])
-            values = [r for r in releases if r.kind in ("value", "final")]
+            values = [r for r in releases if r.kind in ("value", "final") and not self.plain]
             space, path = self._known_space(), self._known_algorithm().path
             return History(
                 values=[(r.meta["role"], r.meta["step"], r.values[0]) for r in values],
@@ -827,7 +827,8 @@ def _space_changed(old: Space | None, new: Space) -> str:
 
 
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    differing = [k for k in given["config"] if stored["config"].get(k) != given["config"][k]]
+    every = {**given["config"], **stored["config"]}  # a later version may have stored more
+    differing = [k for k in every if stored["config"].get(k) != given["config"].get(k)]
     if stored["algorithm"] != given["algorithm"]:
         differing.append("algorithm")
     if stored["maximize"] != given["maximize"]:
@@ -835,7 +836,7 @@ def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) ->
     if differing:
         told = ", ".join(
             f"{k}={stored['config'].get(k)!r} then and {given['config'].get(k)!r} now"
-            if k in given["config"]
+            if k in every
             else k
             for k in differing
         )

@@ -232,6 +232,13 @@ class RewardLedger:
             if tx.evaluation(trial) is None:
                 tx.store_evaluation(trial, value)
 
+    @property
+    def users_named(self) -> bool:
+        """Whether any evaluation was charged to a named user, and not to itself."""
+        with self.run.transaction() as tx:
+            payers = [(trial, person) for trial, person, *_ in tx.evaluations()]
+        return any(person != self._pseudonym(trial, None) for trial, person in payers)
+
     def most_plays(self) -> int:
         """How often the user who paid most was charged in this run."""
         return self.most()[0]

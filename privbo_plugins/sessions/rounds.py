@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,16 @@ from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.federation.published import published
 from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.federation.wire import Address, Listener
+from privbo_plugins.plots import FederationHistory
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import public_name
+from privbo_plugins.reports import federation_report
 from privbo_plugins.settings import formerly
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
@@ -492,28 +496,33 @@ class FederatedServer:
         Raises:
             FederationError: If a round that is due cannot be released.
         """
-        config = self.config
         with self._lock:
             self._advance()
-        with self.run.transaction() as tx:
-            reasons = list(tx.marks(UNPROTECTED))
-            released = len(tx.charges())
-        if config.noise_multiplier == 0:
-            reasons.append(NO_NOISE)
-        infinite = bool(reasons)
-        return FederationGuarantee(
-            not reasons,
-            config.n_agents,
-            math.inf if infinite else config.epsilon_after(config.n_rounds),
-            config.claimed_delta,
-            math.inf if infinite else config.epsilon_after(released),
-            config.n_rounds,
-            released,
-            parameters=config.mechanism_parameters(),
-            reasons=tuple(reasons),
-            notes=_large_delta(config.claimed_delta),
-            held=self._hold,
-        )
+        return claimed_of(self.run, self.config, held=self._hold)
+
+    def history(self) -> FederationHistory:
+        """What has been broadcast, for :mod:`privbo_plugins.plots`.
+
+        Raises:
+            FederationError: If a round that is due cannot be released.
+        """
+        return published(self.config, self.broadcasts())
+
+    def report(self, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, rounds and budget.
+
+        Args:
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            FederationError: If a round that is due cannot be released.
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        history = self.history()
+        return federation_report("Federation report", self.guarantee(), history).write(path)
 
 
 class LocalLink:
@@ -582,6 +591,42 @@ def _joined(vault: Vault, run_name: str, config: FederationConfig) -> Run:
             "multiplier that this version would not choose for them). Use the same, or another "
             "run_name=."
         ) from None
+
+
+def broadcasts_of(run: Run) -> list[Broadcast]:
+    """Everything that a federation's ledger has released, in order."""
+    with run.transaction() as tx:
+        released = tx.releases_after(0)
+    return [_from_payload(int(key), told) for _, kind, key, told in released if kind == BROADCAST]
+
+
+def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationGuarantee:
+    """What a federation's ledger allows to claim for its broadcasts.
+
+    Args:
+        run: The ledger's.
+        config: The federation's settings.
+        held: Whether rounds run on the server's clock, which the ledger does not know.
+    """
+    with run.transaction() as tx:
+        reasons = list(tx.marks(UNPROTECTED))
+        released = len(tx.charges())
+    if config.noise_multiplier == 0:
+        reasons.append(NO_NOISE)
+    infinite = bool(reasons)
+    return FederationGuarantee(
+        not reasons,
+        config.n_agents,
+        math.inf if infinite else config.epsilon_after(config.n_rounds),
+        config.claimed_delta,
+        math.inf if infinite else config.epsilon_after(released),
+        config.n_rounds,
+        released,
+        parameters=config.mechanism_parameters(),
+        reasons=tuple(reasons),
+        notes=_large_delta(config.claimed_delta),
+        held=held,
+    )
 
 
 def _large_delta(delta: float) -> tuple[str, ...]:

@@ -105,8 +105,8 @@ _SAME = (
 """Settings that a resumed curator takes as they are."""
 
 
-_PREFIX = "outsourced:"
-"""Of the runs that release a table."""
+_PREFIX, _ANSWERS = "outsourced:", "outcomes:"
+"""Of the runs that release a table, and of those that hold its randomised answers."""
 
 _COLUMN = "outcome column"
 """Mark that ties a run's answers to one column."""
@@ -177,6 +177,16 @@ def _other(tx: Transaction, host_key: str) -> _Other:
         shown=tied if as_they_are else frozenset(),
         hidden=released if as_they_are else released | tied,
     )
+
+
+def table_of(host_key: str) -> str | None:
+    """The release that a run of a vault makes, by the name that its host gave it."""
+    return host_key.removeprefix(_PREFIX) if host_key.startswith(_PREFIX) else None
+
+
+def holds_answers(host_key: str) -> bool:
+    """Whether a run of a vault holds the randomised answers of another one."""
+    return host_key.startswith(_ANSWERS)
 
 
 def _names_of(columns: Sequence[str]) -> frozenset[str]:
@@ -451,7 +461,7 @@ class Curator:
         if self._private_answers is None:
             return None
         return RewardSession(
-            self._private_answers, self._vault, f"outcomes:{self._name}", noise=noise
+            self._private_answers, self._vault, f"{_ANSWERS}{self._name}", noise=noise
         )
 
     @property

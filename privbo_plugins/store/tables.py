@@ -18,12 +18,31 @@ from sqlalchemy.pool import NullPool, StaticPool
 
 from privbo_plugins.errors import VaultError
 
+SCHEMA = 2
+"""Number of the tables, which each vault holds and no older version goes beyond:
+
+1. the tables of version 0.1, which held no number;
+2. also the chain, tokens, and the number.
+
+A table that is added needs a higher number and nothing else: :func:`prepare` creates it in older
+vaults, as it did with the chain, and whoever joins a run writes what belongs there. A table that
+is altered also needs its statements in :func:`prepare`, for each number before. A vault with a
+higher number is refused untouched: this version would leave out what later ones rely on.
+``tests/stored`` holds vaults of earlier versions, which must go on.
+"""
+
 metadata = sa.MetaData()
 vault_table = sa.Table(
     "privbo_vault",
     metadata,
     sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),  # always 1: one identity
     sa.Column("vault_id", sa.String(32), nullable=False),
+)
+_schema = sa.Table(
+    "privbo_schema",
+    metadata,
+    sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.Integer, nullable=False),
 )
 _runs = sa.Table(
     "privbo_runs",
@@ -150,6 +169,9 @@ def _counted(*by: sa.Column[Any]) -> sa.Select[Any]:
 STATEMENTS: dict[str, Any] = {
     "vault": sa.select(vault_table.c.vault_id),
     "identify": sa.insert(vault_table),
+    "schema": sa.select(_schema.c.number),
+    "new_schema": sa.insert(_schema),
+    "raise_schema": sa.update(_schema).values(number=_b("new_number")),
     "run": sa.select(_runs.c.host_key, _runs.c.settings, _runs.c.frozen).where(_of_run(_runs)),
     "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == _b("host_key")),
     "hosts": sa.select(_runs.c.host_key),
@@ -292,6 +314,39 @@ STATEMENTS: dict[str, Any] = {
 
 class WriteAheadError(VaultError):
     """A vault's file cannot be switched back from write-ahead mode, for now."""
+
+
+class NewerVaultError(VaultError):
+    """A vault was written by a later version: nothing that a second look would change."""
+
+
+def prepare(engine: sa.Engine) -> None:
+    """Creates the tables that are missing: all of them, or what an older version did not know.
+
+    Raises:
+        NewerVaultError: If a later version has written the vault; nothing is changed then.
+    """
+    if sa.inspect(engine).has_table(_schema.name):
+        with engine.connect() as connection:
+            check_schema(connection.execute(sa.select(_schema.c.number)).scalar())
+    metadata.create_all(engine)
+
+
+def check_schema(number: object) -> None:
+    """That this version knows all that a vault holds.
+
+    Args:
+        number: Of the vault's tables; anything else was not written by any version.
+
+    Raises:
+        NewerVaultError: If it does not.
+    """
+    if isinstance(number, int) and number > SCHEMA:
+        raise NewerVaultError(
+            "This vault was written by a later version of privbo-plugins: its tables have the "
+            f"number {number}, and this version knows those up to {SCHEMA}. Nothing was changed. "
+            "Use the later version, on all workers."
+        )
 
 
 Compiled = dict[str, tuple[str, tuple[str, ...] | None]]

@@ -156,6 +156,24 @@ class Transaction:
         rows = self._all(name, **params)
         return rows[0] if rows else None
 
+    def number_tables(self) -> None:
+        """Notes that the vault has the tables of this version.
+
+        Raises:
+            VaultError: If it has those of a later one.
+        """
+        from privbo_plugins.store import tables
+
+        row = self._one("schema")
+        if row is None:
+            self._run("new_schema", one=1, number=tables.SCHEMA)
+            return
+        if not isinstance(row[0], int):
+            raise VaultError(DAMAGED)
+        tables.check_schema(row[0])
+        if row[0] < tables.SCHEMA:
+            self._run("raise_schema", new_number=tables.SCHEMA)
+
     # Runs ---------------------------------------------------------------------------------
 
     def run(self) -> tuple[str, dict[str, Any], dict[str, Any] | None] | None:
@@ -625,8 +643,10 @@ class Vault:
         errors: tuple[type[Exception], ...] = (VaultError, *database.driver_errors(self._engine))
         for attempt in range(5):
             try:
-                database.metadata.create_all(self._engine)
+                database.prepare(self._engine)
                 return self._identify()
+            except database.NewerVaultError:
+                raise
             except errors as error:
                 if attempt == 4 and isinstance(error, database.WriteAheadError):
                     raise
@@ -653,16 +673,17 @@ class Vault:
                 )
 
     def _known_identity(self) -> str:
-        """The identity of a store that exists; nothing is created."""
+        """The identity of a store that exists; only what an older version lacks is created."""
         with self.transaction("") as tx:
             row = tx._one("vault")
         if row is None:
             raise VaultError(_NO_STORE)
-        return str(row[0])
+        return self._create()
 
     def _identify(self) -> str:
         """The identity of the store; whoever opens it first gives it one."""
         with self.transaction("") as tx:
+            tx.number_tables()
             row = tx._one("vault")
             if row is None:
                 vault_id = uuid.uuid4().hex
@@ -798,7 +819,8 @@ def open_vault(handle: str | None = None, *, create: bool = True) -> Vault:
         create: Whether a database without a vault gets one; False if there must be one.
 
     Raises:
-        VaultError: If it cannot be opened or written, or was in memory and is gone.
+        VaultError: If it cannot be opened or written, was written by a later version, or was in
+            memory and is gone.
         ValueError: If the handle is not a URL that SQLAlchemy understands.
 
     Example:

@@ -17,6 +17,7 @@ import numpy as np
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.errors import FederationError, VaultError
 from privbo_plugins.federation import FederatedServer
+from privbo_plugins.federation.published import round_of
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
@@ -191,7 +192,7 @@ class ServerHost(Host):
         self._server.mark(_NOTE, text)
 
     def report(self, unaudited: bool) -> dict[str, Any]:
-        """Everything public: the guarantee, and how many rounds were released.
+        """Everything public: the guarantee, and what the rounds have broadcast in two numbers.
 
         Args:
             unaudited: Whether a result passed by while the vault did not answer.
@@ -202,7 +203,8 @@ class ServerHost(Host):
         if unaudited:
             guarantee = unprotected(guarantee, [UNSEEN])
         head = server.run.head()
-        return {"guarantee": guarantee, "head": (head.n, head.digest)}
+        rounds = [round_of(broadcast) for broadcast in _translated(server.broadcasts)]
+        return {"guarantee": guarantee, "rounds": rounds, "head": (head.n, head.digest)}
 
     def ledger(self) -> list[Any]:
         """One charge a released round."""

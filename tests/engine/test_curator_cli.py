@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privbo_plugins import curator as command_line
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import (
     Seen,
@@ -27,8 +26,15 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
     write_answers,
     write_request,
 )
-from privbo_plugins.curator import column, main, read_rows, read_table
+from privbo_plugins.cli import curator as command_line
+from privbo_plugins.cli import main as privbo
+from privbo_plugins.cli.curator import column, read_rows, read_table
 from privbo_plugins.sessions.rows import Curator
+
+
+def main(arguments: list[str]) -> int:
+    return privbo(["curator", *arguments])
+
 
 SENTINEL = "48151.62342"
 COLUMNS = ["--columns", "age:18:98", "bmi:10:60", "sex=F,M"]

@@ -15,7 +15,7 @@ import socket
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, Upload, m
 from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers, read_request
 from privbo_plugins.algorithms.po_gp_ucb.table import sealed
-from privbo_plugins.curator import column, read_outcomes, read_table
+from privbo_plugins.cli.curator import column, read_outcomes, read_table
+from privbo_plugins.cli.federation import address
+from privbo_plugins.cli.plan import dimension, setting
 from privbo_plugins.errors import FederationError, SpaceChangedError, VaultError
 from privbo_plugins.federation import FederatedServer, wire
 from privbo_plugins.federation.history import AgentHistory
@@ -711,6 +713,24 @@ def column_options(_scene: Scene) -> tuple[Draw, Read]:
     return draw, read
 
 
+def plan_options(_scene: Scene) -> tuple[Draw, Read]:
+    """Of a parameter, a setting and an address on the command line."""
+    texts = ["C:0.01:100:log", "depth:1:8:int", "kernel=rbf,poly", "x:-1e3:0.5", "b=[0, 2]",
+             "n_steps=25", "127.0.0.1:7000", "[::1]:0"]  # fmt: skip
+
+    def draw(rng: random.Random) -> str:
+        return damaged_text(rng, rng.choice(texts), rng.choice(texts))
+
+    def read(text: str) -> None:
+        for parse in (dimension, setting, address):
+            with suppress(argparse.ArgumentTypeError):
+                parse(text)
+        name, found = dimension(text)
+        assert found.decode(0.5) is not None or name == ""
+
+    return draw, read
+
+
 _LINK_ERRORS = (wire._MalformedError, EOFError)
 
 PARSERS = [
@@ -733,4 +753,5 @@ PARSERS = [
     Parser("requests and answers", (ValueError,), 6, exchanged),
     Parser("data files", (ValueError,), 6, data_files),
     Parser("column options", (argparse.ArgumentTypeError,), 6, column_options),
+    Parser("plan options", (argparse.ArgumentTypeError,), 6, plan_options),
 ]

@@ -10,6 +10,7 @@ import functools
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -96,6 +97,7 @@ def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: An
     seen.add_guarantee(sampler.guarantee(study))
     for question in (sampler.recommend, sampler.history):
         seen.add_objects(**{question.__name__: _asked(seen, question, study)})
+    _add_report(seen, functools.partial(sampler.report, study))
     seen.add_vault()
     sampler.purge(study)
     seen.add("vault", "after it was purged", b"".join(_bytes(seen)))
@@ -113,6 +115,14 @@ def _asked(seen: Seen, question: Callable[..., Any], *args: Any) -> Any:
         return seen.telling(question)(*args)
     except (ValueError, PrivacyError):
         return None
+
+
+def _add_report(seen: Seen, write: Callable[[Path], Path]) -> None:
+    """The page for people; where there is nothing to recommend yet there may be none."""
+    try:
+        seen.add_report(write)
+    except ValueError as error:
+        seen.add_error(error)
 
 
 def _bytes(seen: Seen) -> list[bytes]:
@@ -180,6 +190,7 @@ def rewards(
     seen.add_objects(objective=private)
     if hasattr(sampler, "recommend"):
         seen.add_objects(recommendation=_asked(seen, sampler.recommend, study))
+        _add_report(seen, functools.partial(sampler.report, study))
     seen.add_vault()
 
 
@@ -207,6 +218,7 @@ def _gather_server(seen: Seen, server: Any) -> None:
     texts = [server, server.config, server.ledger(), server.guarantee(), server.broadcasts()]
     seen.add("texts", "server", "\n".join(map(repr, texts)))
     seen.add_messages(broadcasts=server.broadcasts())
+    _add_report(seen, server.report)
     seen.add_vault()
 
 
@@ -324,6 +336,7 @@ def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
     seen.add_objects(
         sampler=sampler, trials=study.trials, best=_asked(seen, sampler.recommend, study)
     )
+    _add_report(seen, functools.partial(sampler.report, study))
     seen.add_vault()
 
 
@@ -359,6 +372,7 @@ def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
         question = getattr(search, name, None)
         told = _asked(seen, question) if callable(question) else question
         seen.add_objects(**{name: told})
+    _add_report(seen, search.report)
     seen.add_files()
     search.close()
     seen.add_vault()

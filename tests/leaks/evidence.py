@@ -30,11 +30,13 @@ SINKS = (
     "warnings",
     "pickles",
     "texts",
+    "report",
     "messages",
     "vault",
 )
 """Files of the study, what its records show, loggers at DEBUG, stdout and stderr, warnings,
-pickles, what a user prints, what parties send each other, and the vault's file in the end."""
+pickles, what a user prints, the page for people, what parties send each other, and the vault's
+file in the end."""
 
 _LOUD = ("", "sqlalchemy.engine", "sqlalchemy.pool", "sqlalchemy.orm", "alembic", "privbo")
 
@@ -171,6 +173,16 @@ class Evidence:
         if hasattr(guarantee, "to_dict"):
             text += repr(guarantee.to_dict())
         self.add("texts", f"{home}guarantee", text)
+
+    def add_report(self, write: Callable[[Path], Path], name: str = "report") -> None:
+        """The page that a report writes, without the library that each brings along."""
+        from plotly.offline import get_plotlyjs
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            page = write(self.folder.parent / "report.html").read_bytes()
+        assert page.startswith(b"<!doctype html>")
+        self.add("report", name, page.replace(get_plotlyjs().encode(), b""))
 
     def _callback(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if trial.number % 16 == 3:

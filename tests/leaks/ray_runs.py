@@ -332,6 +332,8 @@ class Runs:
         if guarantee is not None:
             told = guarantee(results)
             (place / "guarantee.txt").write_text(f"{told}\n{told!r}")
+            if hasattr(search, "report"):
+                search.report(place / "report.html", results)
             self.facts[name]["protected"] = told.protected
             self.facts[name]["plays"] = getattr(told, "n_plays", None)
 

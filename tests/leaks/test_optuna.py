@@ -16,8 +16,9 @@ from tests.systems import SYSTEMS
 SILENT = {"records": {"messages"}, "rewards": set()}
 """Sinks that a system has not: there is one party only."""
 
-QUIET = {"warnings", "vault", "messages"}
-"""Sinks that may stay empty; runs say themselves whether there is a vault's file."""
+QUIET = {"warnings", "vault", "messages", "report"}
+"""Sinks that may stay empty; runs say themselves whether there is a vault's file, and only our own
+samplers write a report."""
 
 
 def cells(kind: str) -> list[Any]:

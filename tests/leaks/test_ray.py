@@ -242,6 +242,7 @@ OF_SYSTEM = {
     "pickled results": ("objects/{}", "results.cloudpickle"),
     "dataframe of results": ("objects/{}", "frame.csv"),
     "shown results": ("objects/{}", "shown.txt"),
+    "report": ("objects/{}", "report.html"),
     "exceptions": ("objects/{}", "errors.txt"),
     "pickled exceptions": ("objects/{}", "errors.pickle"),
 }

@@ -132,4 +132,12 @@ MUTANTS = (
             f"{_TESTS}/test_put_back.py::test_a_study_refuses_a_vault_that_was_put_back[records]",
         ),
     ),
+    Mutant(
+        name="plain_rewards_in_a_report",
+        breaks="A report shows releases and no value that was not privatised.",
+        file=f"{_HOST}/_rewards.py",
+        old="            if trial.value is not None and shows_release(trial)\n",
+        new="            if trial.value is not None\n",
+        tests=(f"{_TESTS}/test_reports.py::test_a_plain_reward_is_on_no_page",),
+    ),
 )

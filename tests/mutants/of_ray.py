@@ -103,4 +103,15 @@ MUTANTS = (
         new="            settings.log_to and redirect(settings.log_to)\n",
         tests=("tests/leaks/test_ray.py::test_no_secret_reaches_a_sink",),
     ),
+    Mutant(
+        name="plain_rewards_in_a_report_of_a_search",
+        breaks="A report shows releases and no value that was not privatised.",
+        file=f"{_HOST}/_rewards.py",
+        old="[(x, value) for x, value in told if value in published]",
+        new="told",
+        tests=(
+            f"{_TESTS}/test_reports.py"
+            "::test_a_plain_reward_is_on_no_page_although_the_search_has_learnt_it",
+        ),
+    ),
 )

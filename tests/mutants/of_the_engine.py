@@ -535,4 +535,77 @@ _AGENTS = (
     ),
 )
 
-MUTANTS = (*_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS)
+_TOLD = (
+    Mutant(
+        name="a_command_that_quotes",
+        breaks="Of what fails inside, the command line tells the kind alone.",
+        file=f"{_ENGINE}/cli/outcome.py",
+        old='f"Failed inside ({public_name(error)}). What it says',
+        new='f"Failed inside ({error}). What it says',
+        tests=(f"{_TESTS}/test_cli.py::test_what_fails_inside_is_told_by_its_kind_alone",),
+    ),
+    Mutant(
+        name="plain_floats_in_a_history",
+        breaks="A report shows releases and no value that was not privatised.",
+        file=f"{_ENGINE}/sessions/records.py",
+        old='if r.kind in ("value", "final") and not self.plain]',
+        new='if r.kind in ("value", "final")]',
+        tests=(
+            "tests/optuna_samplers/test_vault_alone.py"
+            "::test_a_run_of_plain_floats_is_told_as_unprotected",
+        ),
+    ),
+    Mutant(
+        name="a_vault_that_forgets_names",
+        breaks="A vault alone knows that one user was asked several times.",
+        file=f"{_ENGINE}/sessions/rewards.py",
+        old="person != self._pseudonym(trial, None)",
+        new="person == ''",
+        tests=(
+            "tests/optuna_samplers/test_vault_alone.py"
+            "::test_of_rewards_it_is_the_objectives_guarantee",
+        ),
+    ),
+)
+
+_STORED_TESTS = "tests/stored/test_stored.py"
+
+_STORED = (
+    Mutant(
+        name="a_ledger_of_an_older_version_is_begun_anew",
+        breaks="What a user paid to an older version counts, and is not drawn again.",
+        file=f"{_ENGINE}/sessions/rewards.py",
+        old="self.run = begin_or_join(vault, host_key, settings)",
+        new='self.run = begin_or_join(vault, f"{host_key}/ledger", settings)',
+        tests=(
+            f"{_STORED_TESTS}"
+            "::test_a_release_whose_worker_died_is_replayed_and_not_drawn_again[gp_ucb]",
+        ),
+    ),
+    Mutant(
+        name="broadcasts_of_an_older_version_are_drawn_anew",
+        breaks="A federation goes on with the rounds that an older version has released.",
+        file=f"{_ENGINE}/sessions/rounds.py",
+        old='return begin_or_join(vault, f"federation:{run_name}", settings)',
+        new='return begin_or_join(vault, f"federation/{run}", settings)',
+        tests=(f"{_STORED_TESTS}::test_broadcasts_are_those_that_were_sent",),
+    ),
+    Mutant(
+        name="a_vault_of_a_later_version",
+        breaks="A vault that holds what this version does not know is refused untouched.",
+        file=f"{_ENGINE}/store/tables.py",
+        old="isinstance(number, int) and number > SCHEMA:",
+        new="isinstance(number, int) and number > 2 * SCHEMA:",
+        tests=(f"{_STORED_TESTS}::test_a_vault_of_a_later_version_is_refused_and_left_as_it_is",),
+    ),
+    Mutant(
+        name="an_older_vault_that_is_only_read",
+        breaks="Whoever only reads an older vault has the tables that checking it needs.",
+        file=f"{_ENGINE}/store/vault.py",
+        old="        return self._create()\n",
+        new="        return str(row[0])\n",
+        tests=(f"{_STORED_TESTS}::test_what_an_agent_found_is_read",),
+    ),
+)
+
+MUTANTS = (*_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_STORED, *_TOLD)

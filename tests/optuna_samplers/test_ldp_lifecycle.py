@@ -269,6 +269,16 @@ def test_threads(kind: str, n_jobs: int) -> None:
 
 
 @FAMILY
+def test_a_sampler_with_a_user_budget_says_what_its_ledger_says(kind: str) -> None:
+    sampler = make(kind, user_budget=50.0)
+    private = sampler.private(peak, user_id="Jane")
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(private, n_trials=6)
+    assert sampler.guarantee(study) == private.guarantee(study)
+    assert sampler.guarantee(study).most_plays == 6
+
+
+@FAMILY
 def test_enqueued_trials_are_private_and_learnt(kind: str) -> None:
     sampler = make(kind)
     private = sampler.private(peak)

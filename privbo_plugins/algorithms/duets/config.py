@@ -132,6 +132,7 @@ class DUETSChoices:
         "Failure probability delta of the theorem, in (0, 1).",
         default=0.1,
         was="failure",
+        saved_as="delta",
     )
     B: float = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
     lam: float = setting(

@@ -111,6 +111,7 @@ class HeavyTailSettings(ArmSettings):
         "Failure probability delta of the theorems, in (0, 1).",
         default=0.1,
         was="failure",
+        saved_as="delta",
     )
 
 

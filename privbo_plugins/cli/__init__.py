@@ -1,0 +1,46 @@
+"""``privbo``: what a run would cost, what may be claimed for one, and files for others.
+
+    privbo plan dp-gibo --mu 1 --records 1000 --space C:0.01:100:log depth:1:10:int
+    privbo plan rewards --epsilon 1 --range 0 1 --trials 400
+    privbo plan federation --agents 29 --epsilon 4
+    privbo guarantee --vault sqlite:///private.db
+    privbo report --vault sqlite:///private.db --run optuna/digits --out report.html
+    privbo curator release people.csv ...
+    privbo federation serve --agents 29 --epsilon 4 --vault sqlite:///server.db ...
+
+It prints public facts only: settings that were typed, releases, and what an engine's guarantee
+says. Nothing heavy is imported before a command needs it.
+
+Exit codes: 0 if it was done, 2 if it was refused (with the rule, the value and the way out on
+standard error), 1 if it failed inside (what failed may quote data, so only its kind is told), 130
+if it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from privbo_plugins.cli import curator, federation, plan, vault
+from privbo_plugins.cli.outcome import carried_out
+
+
+def parser() -> argparse.ArgumentParser:
+    """What may be typed."""
+    made = argparse.ArgumentParser(
+        prog="privbo",
+        description="Private hyperparameter tuning: plans, guarantees, reports, and the command "
+        "lines of a curator and of a federation's server.",
+    )
+    commands = made.add_subparsers(dest="command", required=True, metavar="command")
+    plan.add_to(commands)
+    vault.add_to(commands)
+    curator.add_to(commands)
+    federation.add_to(commands)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    given = parser().parse_args(arguments)
+    return carried_out(given.act, given)

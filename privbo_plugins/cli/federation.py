@@ -1,0 +1,174 @@
+"""``privbo federation serve``: the server of a federation, whose agents are other processes.
+
+    privbo federation serve --agents 3 --epsilon 4 --vault sqlite:///server.db
+        --secret server.key --listen 127.0.0.1:7000 --invitations invitations
+
+Each agent gets its own file of ``invitations`` and gives its text to
+:func:`privbo_plugins.federation.connect`. The server sees every agent's vectors: whoever runs this
+is trusted by all of them. What it prints are rounds and the guarantee.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privbo_plugins.cli.outcome import add_vault, check_lasting
+from privbo_plugins.cli.plan import add_federation_options, add_space, federation_config, space_of
+from privbo_plugins.errors import FederationError
+
+if TYPE_CHECKING:
+    from privbo_plugins.federation import FederatedServer
+    from privbo_plugins.federation.wire import Address
+
+_PAUSE = 0.2
+"""Seconds between looks at what has been released."""
+
+
+def serve(given: argparse.Namespace) -> None:
+    """Serves until it is interrupted, which is its ordinary end."""
+    from privbo_plugins.federation import FederatedServer
+
+    check_lasting(given.vault)
+    _check_folder(given.invitations)
+    server = FederatedServer(
+        federation_config(given),
+        space=None if given.space is None else space_of(given.space),
+        deadline=given.deadline,
+        hold=given.hold,
+        vault=given.vault,
+        run_name=given.run,
+    )
+    try:
+        where = server.listen(given.socket or given.listen, secret=given.secret)
+        _invite(server, given.invitations, given.reached)
+        print(
+            f"Listening on {_written(where)}. The invitations are in {given.invitations}, one "
+            "file an agent: each is that agent's secret. Ctrl-C ends the server.",
+            flush=True,
+        )
+        with _interrupted_by_sigterm():
+            _watch(server)
+    except KeyboardInterrupt:
+        print(f"\n{server.guarantee()}")
+    finally:
+        server.close()
+
+
+def _watch(server: FederatedServer) -> None:
+    """Says when a round is released, or cannot be."""
+    told, trouble = 0, ""
+    while True:
+        try:
+            released = server.poll()
+        except FederationError as error:
+            if str(error) != trouble:
+                trouble = str(error)
+                print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
+        else:
+            if released > told:
+                told, trouble = released, ""
+                left = server.config.n_rounds - released
+                print(f"{released} rounds released, {left} to come.", flush=True)
+        time.sleep(_PAUSE)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """What a supervisor sends ends the server as Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_folder(folder: Path) -> None:
+    """That invitations have a place of their own.
+
+    Raises:
+        ValueError: If there is something else than a folder.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--invitations must be a folder, and {folder} is none.")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _invite(server: FederatedServer, folder: Path, reached: Address | None) -> None:
+    """Writes one file an agent, for this user alone."""
+    from privbo_plugins.algorithms.po_gp_ucb.files import replace_file
+
+    for agent in range(server.config.n_agents):
+        text = server.invitation(agent, address=reached).encode()
+        target = folder / f"agent-{agent}.invitation"
+        replace_file(target, lambda file, text=text: file.write(text), private=True)  # type: ignore[misc]
+
+
+def address(text: str) -> tuple[str, int]:
+    """``host:port``.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is none.
+
+    Example:
+        >>> address("127.0.0.1:7000"), address("[::1]:0")
+        (('127.0.0.1', 7000), ('::1', 0))
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} must be host:port, with port 0 for any.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _written(where: Address) -> str:
+    return where if isinstance(where, str) else f"{where[0]}:{where[1]}"
+
+
+def add_to(commands: Any) -> None:
+    """Adds ``federation`` to a command line."""
+    text = "the server of a federation"
+    made = commands.add_parser("federation", help=text, description=f"Runs {text}.")
+    command = made.add_subparsers(dest="federation", required=True).add_parser(
+        "serve", help="mix what agents in other processes send, and broadcast it with noise"
+    )
+    command.set_defaults(act=serve)
+    add_federation_options(command)
+    add_vault(command, "database of ledger and broadcasts, such as sqlite:///server.db")
+    command.add_argument("--run", default="federation", help="name of the federation in the vault")
+    place = command.add_mutually_exclusive_group()
+    place.add_argument(
+        "--listen", type=address, default=("127.0.0.1", 0), metavar="HOST:PORT",
+        help="where agents reach the server; connections are not encrypted, so between machines "
+        "put them into a tunnel",
+    )  # fmt: skip
+    place.add_argument("--socket", metavar="PATH", help="or the path of a Unix socket")
+    command.add_argument(
+        "--reached", type=address, metavar="HOST:PORT",
+        help="by which agents reach it, if that is another address",
+    )  # fmt: skip
+    command.add_argument(
+        "--secret", type=Path, required=True,
+        help="file from which invitations are derived; created for you alone if there is none",
+    )  # fmt: skip
+    command.add_argument(
+        "--invitations", type=Path, required=True, help="folder for one file an agent"
+    )
+    command.add_argument(
+        "--deadline", type=float, default=60.0, metavar="SECONDS",
+        help="after the first message, a round closes without those that have not sent",
+    )  # fmt: skip
+    command.add_argument(
+        "--hold", action="store_true",
+        help="run rounds on the server's clock, whoever sends; needs --space",
+    )  # fmt: skip
+    add_space(command, required=False)

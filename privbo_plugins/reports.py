@@ -1,0 +1,298 @@
+"""What the report of each system is made of: guarantee first, then what has been published.
+
+Hosts gather what their studies and experiments show and call one of these functions; what is no
+release and no public fact does not get here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.plots import (
+    FederationHistory,
+    History,
+    Report,
+    RewardHistory,
+    RowHistory,
+    Section,
+    Table,
+    plot_active_set,
+    plot_answers,
+    plot_budget,
+    plot_communication,
+    plot_evaluations,
+    plot_path,
+    plot_releases,
+    plot_rounds,
+    plot_spent,
+    plot_values,
+)
+from privbo_plugins.privacy.figures import two_decimals
+from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.local import LocalMechanism
+from privbo_plugins.spaces import Space
+
+Array = NDArray[np.float64]
+
+_PUBLISHED = "What was published"
+
+_LISTED = 10
+"""Rows of a table that lists the best, or the most frequent."""
+
+_NOTHING_YET = "Nothing has been released yet."
+
+_BARE = "The table is a bare matrix: nothing is known of its origin."
+
+_NO_PART = (
+    "Who took part in which round is not shown: that is what the federation hides. Points and "
+    "values of an agent's own trials are that agent's secret and are not shown either."
+)
+
+
+class RowModel(Protocol):
+    """What a modeler knows of rows."""
+
+    def posterior(self, rows: Sequence[int]) -> tuple[Array, Array]:
+        """Mean and standard deviation at rows."""
+        ...
+
+
+# What has been published ------------------------------------------------------------------------
+
+
+def reward_history(
+    space: Space | None,
+    released: Iterable[tuple[Array | None, float]],
+    mechanism: LocalMechanism | None,
+) -> RewardHistory:
+    """Released rewards and where they were asked for.
+
+    Args:
+        space: The search space; None before it is known.
+        released: (point of shape (D,) or None, release), in order. Without a mechanism nothing
+            is a release, and none is taken.
+        mechanism: What privatised them.
+    """
+    told = [] if mechanism is None else list(released)
+    names = () if space is None else space.names
+    nowhere = np.full(len(names), np.nan)
+    points = [None if space is None or x is None else space.decode(x) for x, _ in told]
+    places = [nowhere if known is None else x for known, (x, _) in zip(points, told, strict=True)]
+    return RewardHistory(
+        values=[value for _, value in told],
+        noise=0.0 if mechanism is None else math.sqrt(mechanism.worst_variance),
+        points=points,
+        names=names,
+        path=np.array(places, dtype=float).reshape(len(told), len(names)),
+    )
+
+
+def row_history(
+    answers: Sequence[tuple[int, float]],
+    *,
+    maximize: bool | None,
+    answer_variance: float,
+    model: RowModel | None = None,
+) -> RowHistory:
+    """A curator's answers, and what a model makes of their rows.
+
+    Args:
+        answers: (row, answer), in order.
+        maximize: Whether large answers are wanted; None where nobody knows.
+        answer_variance: Of what randomises one.
+        model: Who has been told these answers; None for nobody.
+    """
+    rows = [row for row, _ in answers]
+    means, deviations = (np.empty(0),) * 2 if model is None or not rows else model.posterior(rows)
+    return RowHistory(
+        rows,
+        [answer for _, answer in answers],
+        maximize,
+        math.sqrt(answer_variance),
+        means.tolist(),
+        deviations.tolist(),
+    )
+
+
+# The systems ------------------------------------------------------------------------------------
+
+
+def records_report(
+    title: str,
+    guarantee: PrivacyGuarantee,
+    history: History,
+    recommendation: Mapping[str, Any] | str | None,
+) -> Report:
+    """Of a run on per-record losses."""
+    pictures = (plot_values(history), plot_path(history), plot_budget(history))
+    return Report(title, guarantee, [*_recommended(recommendation), *_published(pictures)])
+
+
+def reward_report(
+    title: str,
+    guarantee: PrivacyGuarantee,
+    history: RewardHistory,
+    recommendation: Mapping[str, Any] | str | None,
+    summary: Mapping[str, Any] | None = None,
+) -> Report:
+    """Of a run on one privatised reward a trial.
+
+    Args:
+        title: Headline.
+        guarantee: What may be claimed.
+        history: What has been published.
+        recommendation: The recommended parameters; None before there are any, or a sentence
+            where nobody here knows them.
+        summary: Of DUETS, as for :func:`~privbo_plugins.plots.plot_communication`.
+    """
+    sections = [*_recommended(recommendation), *_releases(history)]
+    return Report(title, guarantee, [*sections, *(() if summary is None else _epochs(summary))])
+
+
+def rows_report(
+    title: str,
+    guarantee: PrivacyGuarantee,
+    history: RowHistory,
+    certificate: Mapping[str, Any] | None,
+    recommendation: Mapping[str, Any] | str | None,
+) -> Report:
+    """Of a released table and the answers to a modeler.
+
+    Args:
+        title: Headline.
+        guarantee: What may be claimed.
+        history: What has been answered.
+        certificate: Of the table, as a dictionary; None for a bare matrix.
+        recommendation: The recommended row; None before there is one, or a sentence as there.
+    """
+    sections = _recommended(recommendation)
+    if history.answers:
+        sections += [Section("Answers told", plot_answers(history))]
+        sections += [] if history.maximize is None else [_best_rows(history)]
+    return Report(title, guarantee, [*sections, _certified(certificate)])
+
+
+def federation_report(
+    title: str, guarantee: PrivacyGuarantee, history: FederationHistory
+) -> Report:
+    """Of what a federation has broadcast; the same for its server, its agents and others."""
+    sections = [Section(_PUBLISHED, _NOTHING_YET)]
+    if history.rounds:
+        sections = [Section(_PUBLISHED, plot_rounds(history))]
+    if guarantee.protected:
+        sections += [Section("", plot_spent(history)), Section("Rounds", _rounds(history))]
+    return Report(title, guarantee, [*sections, Section("Who took part", _NO_PART)])
+
+
+# Sections ---------------------------------------------------------------------------------------
+
+
+def _recommended(recommendation: Mapping[str, Any] | str | None) -> list[Section]:
+    if recommendation is None or isinstance(recommendation, str):
+        return [Section("Recommendation", recommendation or _NOTHING_YET)]
+    return [Section("Recommendation", Table((), list(recommendation.items())))]
+
+
+def _published(pictures: Iterable[Any]) -> list[Section]:
+    return [Section("" if i else _PUBLISHED, picture) for i, picture in enumerate(pictures)]
+
+
+def _releases(history: RewardHistory) -> list[Section]:
+    if not history.values:
+        return [Section(_PUBLISHED, "No privatised reward has been released, so none is shown.")]
+    known = any(point is not None for point in history.points)
+    pictures = [plot_releases(history), *([plot_evaluations(history)] if known else [])]
+    return [*_published(pictures), *_by_setting(history)]
+
+
+def _by_setting(history: RewardHistory) -> list[Section]:
+    """Settings that were asked more than once, and what is known of each."""
+    asked: defaultdict[str, list[float]] = defaultdict(list)
+    for point, value in zip(history.points, history.values, strict=True):
+        if point is not None:
+            asked[", ".join(f"{name} = {told}" for name, told in point.items())].append(value)
+    often = sorted(asked.items(), key=lambda entry: -len(entry[1]))[:_LISTED]
+    if not often or len(often[0][1]) < 2:
+        return []
+    rows = [
+        (
+            setting,
+            len(values),
+            f"{np.mean(values):.4g}",
+            f"±{1.96 * history.noise / math.sqrt(len(values)):.2g}",
+        )
+        for setting, values in often
+    ]
+    head = ("setting", "releases", "their mean", "known to (95 %)")
+    return [Section("Settings asked most often", Table(head, rows))]
+
+
+def _epochs(summary: Mapping[str, Any]) -> list[Section]:
+    head = ("epoch", "draws of an agent", "inducing points", "space left", "components",
+            "numbers sent, per agent")  # fmt: skip
+    rows = [
+        (
+            epoch["epoch"],
+            epoch["length"],
+            epoch["inducing"],
+            f"{epoch['share']:.3g}",
+            epoch["components"],
+            f"{epoch['per_agent']:g}",
+        )
+        for epoch in summary["epochs"]
+    ]
+    agents = f"{summary['agents']} agents; epoch {summary['epoch']} is open."
+    return [
+        Section("What agents have sent", plot_communication(summary)),
+        Section("What is left of the space", plot_active_set(summary)),
+        Section("Epochs", agents),
+        Section("", Table(head, rows)),
+    ]
+
+
+def _best_rows(history: RowHistory) -> Section:
+    """The answered rows with the best posterior means, or answers where there is no model."""
+    by = history.means or history.answers
+    sign = -1.0 if history.maximize else 1.0
+    places: dict[int, int] = {}
+    for i in sorted(range(len(by)), key=lambda i: sign * by[i]):
+        places.setdefault(history.rows[i], i)
+    listed = list(places.items())[:_LISTED]
+    if not history.means:
+        rows = [(row, f"{history.answers[i]:.4g}") for row, i in listed]
+        return Section("Best rows", Table(("row", "answer as told"), rows))
+    told = [
+        (
+            row,
+            f"{history.answers[i]:.4g}",
+            f"{history.means[i]:.4g}",
+            f"±{history.deviations[i]:.2g}",
+        )
+        for row, i in listed
+    ]
+    head = ("row", "answer as told", "what the model makes of it", "standard deviation")
+    return Section("Best rows", Table(head, told))
+
+
+def _certified(certificate: Mapping[str, Any] | None) -> Section:
+    if certificate is None:
+        return Section("Certificate", _BARE)
+    rows = [(name, value) for name, value in certificate.items() if value not in (None, (), "")]
+    return Section("Certificate", Table(("field", "value"), rows))
+
+
+def _rounds(history: FederationHistory) -> Table:
+    spent = dict(history.spent)
+    rows = [
+        (done.number, f"{done.size:.3g}", f"{done.noise:.3g}",
+         two_decimals(spent[done.number]) if done.number in spent else "")
+        for done in history.rounds
+    ]  # fmt: skip
+    head = ("round", "size of one number", "noise in it", "epsilon after it")
+    return Table(head, rows)

@@ -1,0 +1,284 @@
+"""The runs of a vault, as far as the vault alone can tell what may be claimed for them.
+
+Nothing is started, drawn or charged. What a study, an experiment or a modeler shows beside the
+releases, no vault can know: each kind of run says so in plain words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.errors import VaultError
+from privbo_plugins.federation.published import published
+from privbo_plugins.plots import Report, Section, Table
+from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.privacy.local import stored_mechanism
+from privbo_plugins.reports import (
+    federation_report,
+    records_report,
+    reward_history,
+    reward_report,
+    row_history,
+    rows_report,
+)
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.rewards import RewardLedger
+from privbo_plugins.sessions.rounds import broadcasts_of, claimed_of
+from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
+from privbo_plugins.spaces import Space
+from privbo_plugins.store.run import Run
+from privbo_plugins.store.vault import Vault
+
+_COPIES = (
+    "whether it was restored from an older backup, or is a copy of the vault in use: whoever "
+    "shows its releases remembers how far they had come, and compares"
+)
+
+_SHOWN = (
+    "what the study or experiment shows beside the releases (plain values, reports, attributes, "
+    "other parameters or constants): only {} compares it, so ask that before you publish the study"
+)
+
+_HOSTS = "sampler.guarantee(study) or search.guarantee(results)"
+
+NOT_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "records": (
+        _SHOWN.format(_HOSTS),
+        "how many trials failed or were pruned outside of it",
+        _COPIES,
+    ),
+    "rewards": (
+        _SHOWN.format(f"{_HOSTS} (or the wrapped objective's own)"),
+        "how many trials failed, and whether one shows a release that another vault has paid for",
+        "which parameters a reward was asked for: it keeps none",
+        _COPIES,
+    ),
+    "federation": (
+        "whether the server ran rounds on its own clock (hold=True), so the weaker neighbouring "
+        "relation is printed; server.guarantee() knows",
+        "what an agent shows of its own trials; on Ray Tune, what results hold beside tags, which "
+        "search.guarantee(results) compares",
+        _COPIES,
+    ),
+    "rows": (
+        "whether the modeler's study shows anything but answers",
+        "which direction is wanted, and what the modeler recommends",
+        _COPIES,
+    ),
+    "agent": (),
+}
+"""What a vault alone cannot know, by kind of run."""
+
+_NO_CLAIM = (
+    "{!r} holds one agent's own trials: they are that agent's secret, nothing of them is released "
+    "from here, and so there is nothing to claim. Ask the vault of the federation's server."
+)
+
+_NO_PLACES = "A vault keeps no parameters of rewards: sampler.recommend(study) knows them."
+
+_NO_MODEL = "A vault knows no model: the modeler's sampler.recommend(study) does."
+
+
+class _Told(NamedTuple):
+    """What a kind of run says of itself."""
+
+    guarantee: PrivacyGuarantee
+    report: Callable[[str], Report]
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run of a vault.
+
+    Attributes:
+        vault: Where it lies.
+        url: By which the vault was opened.
+        name: What its host calls it.
+        run_id: Its identity.
+        settings: What it was started with.
+        frozen: What its first release has fixed; None before that.
+    """
+
+    vault: Vault
+    url: str
+    name: str
+    run_id: str
+    settings: Mapping[str, Any]
+    frozen: Mapping[str, Any] | None
+
+    @property
+    def kind(self) -> str:
+        """A key of :data:`NOT_KNOWN`."""
+        known = set(self.settings)
+        for kind, names in _MARKS.items():
+            if names <= known:
+                return kind
+        raise VaultError(
+            f"The vault holds {self.name!r} with settings that this version does not know. Read "
+            "it with the version that started it."
+        )
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the algorithm or mechanism that it runs."""
+        named = ("algorithm", "mechanism", "population", "crowd")
+        return str(next((self.settings[name] for name in named if name in self.settings), ""))
+
+    @property
+    def not_known(self) -> tuple[str, ...]:
+        """What the vault alone cannot know of it."""
+        return NOT_KNOWN[self.kind]
+
+    @property
+    def n_releases(self) -> int:
+        """Number of releases; of an agent's own trials, which are none, zero."""
+        with self.vault.transaction(self.run_id) as tx:
+            if self.kind == "rewards":
+                return sum(value is not None for *_, value in tx.evaluations())
+            return len(tx.releases_after(0))
+
+    @property
+    def guarantee(self) -> PrivacyGuarantee:
+        """What may be claimed for it, as far as the vault knows.
+
+        Raises:
+            ValueError: If it is an agent's own, or of an algorithm that is not registered here.
+            VaultError: If the vault is damaged, or of a version that this one does not know.
+        """
+        return self._told.guarantee
+
+    def report(self) -> Report:
+        """The page for people.
+
+        Raises:
+            ValueError: As for :attr:`guarantee`, or if nothing has been released yet.
+            VaultError: As there.
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        made = self._told.report(f"Private tuning report: {self.name}")
+        unknown = Table((), [(fact,) for fact in self.not_known])
+        return replace(made, sections=[
+            Section("What this vault alone cannot know", unknown), *made.sections
+        ])  # fmt: skip
+
+    @cached_property
+    def _run(self) -> Run:
+        return Run(self.vault, self.run_id, self.settings, begun_here=False)
+
+    @cached_property
+    def _told(self) -> _Told:
+        readers = {
+            "records": self._records,
+            "rewards": self._rewards,
+            "federation": self._federation,
+            "rows": self._rows,
+        }
+        if self.kind not in readers:
+            raise ValueError(_NO_CLAIM.format(self.name))
+        return readers[self.kind]()
+
+    def _records(self) -> _Told:
+        own = self.settings
+        config = entry(own["algorithm"]).load_config().from_dict(own["config"])
+        session = Session(self._run, config, seed=own["seed"], maximize=own["maximize"])
+        if self.frozen is not None:
+            session.set_space(Space.from_dict(self.frozen["space"]))
+
+        def report(title: str) -> Report:
+            if session.space is None:
+                raise ValueError(f"Nothing has been released for {self.name!r} yet.")
+            history = session.history()
+            known = session.recommendation() if history.values or len(history.path) else None
+            return records_report(title, session.guarantee(), history, known)
+
+        return _Told(session.guarantee(), report)
+
+    def _rewards(self) -> _Told:
+        mechanism = stored_mechanism(self.settings)
+        budget = self.settings["user_budget"]
+        ledger = RewardLedger(mechanism, self.vault, self.name, user_budget=budget)
+        released = list(ledger.evaluations().values())
+        guarantee = ledger.guarantee(len(released), users_named=ledger.users_named)
+        history = reward_history(None, [(None, value) for value in released], mechanism)
+        return _Told(guarantee, lambda title: reward_report(title, guarantee, history, _NO_PLACES))
+
+    def _federation(self) -> _Told:
+        z = self.settings["noise_multiplier"]  # the one that rounds were drawn with
+        config = replace(FederationConfig.from_dict(self.settings), epsilon=None, z=z)
+        guarantee = claimed_of(self._run, config, held=False)
+        history = published(config, broadcasts_of(self._run))
+        return _Told(guarantee, lambda title: federation_report(title, guarantee, history))
+
+    def _rows(self) -> _Told:
+        curator = Curator.resume(vault=self.url, run_name=table_of(self.name) or self.name)
+        guarantee, certificate = curator.guarantee(), curator.certificate
+
+        def report(title: str) -> Report:
+            if certificate is None:
+                raise ValueError(f"Nothing has been released for {self.name!r} yet.")
+            history = row_history(
+                list(curator.answers().items()),
+                maximize=None,
+                answer_variance=certificate.answer_variance,
+            )
+            return rows_report(title, guarantee, history, certificate.to_dict(), _NO_MODEL)
+
+        return _Told(guarantee, report)
+
+
+_MARKS: Mapping[str, set[str]] = {
+    "records": {"algorithm", "config", "maximize", "seed"},
+    "rewards": {"mechanism", "epsilon", "delta", "low", "high", "user_budget"},
+    "federation": {"n_agents", "n_rounds", "noise_multiplier"},
+    "rows": {"mechanism", "n", "d", "norm_bound"},
+    "agent": {"space"},
+}
+"""Settings by which a run of each kind is known."""
+
+
+def runs_of(vault: Vault, url: str) -> list[StoredRun]:
+    """All runs of a vault, by name; the answers of a released table count as its own.
+
+    Args:
+        vault: The vault.
+        url: By which it was opened.
+    """
+    with vault.transaction("") as tx:
+        found = []
+        for name in sorted(tx.hosts()):
+            tx.run_id = tx.run_of_host(name) or ""
+            known = tx.run()
+            if known is not None and not holds_answers(name):
+                found.append(StoredRun(vault, url, name, tx.run_id, known[1], known[2]))
+    return found
+
+
+def run_named(vault: Vault, url: str, name: str | None) -> StoredRun:
+    """The run of a name, of what follows the host's prefix in it, or the only one.
+
+    Raises:
+        ValueError: If there is none, or more than one; the text lists them.
+    """
+    runs = runs_of(vault, url)
+    for fits in _ways(name):
+        found = [run for run in runs if fits(run.name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            break
+    told = ", ".join(repr(run.name) for run in runs) or "no run at all"
+    asked = "--run was not given" if name is None else f"--run={name!r} names none or several"
+    raise ValueError(f"The vault holds {told}, and {asked}. Give one of these names.")
+
+
+def _ways(name: str | None) -> Iterator[Callable[[str], bool]]:
+    if name is None:
+        yield lambda _known: True
+        return
+    yield lambda known: known == name
+    yield lambda known: known.endswith((f"/{name}", f":{name}"))

@@ -1,0 +1,571 @@
+"""The command line: what is printed before and after a run, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.plan import make_plan
+from privbo_plugins.cli import main
+from privbo_plugins.cli import plan as plans
+from privbo_plugins.federation import FederatedServer, connect
+from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.privacy.accountant import gdp_delta
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.sessions.stored import NOT_KNOWN, run_named, runs_of
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+from privbo_plugins.store.vault import open_vault
+from tests.test_imports import HEAVY, loaded_by
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LINE = Space({"x": Float(0.0, 1.0)})
+SHORT = GIBOConfig(mu=1.0, n_starts=2, n_steps=1)
+PAIR = FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/vault.db"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a command prints that is done."""
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Why a command is refused, in one line and without a traceback."""
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("Refused: ")
+    assert "Traceback" not in err
+    return err
+
+
+# One program ------------------------------------------------------------------------------------
+
+
+def test_asking_what_there_is_imports_nothing_heavy() -> None:
+    loaded = set(loaded_by("privbo_plugins.cli")[""])
+    assert not {*HEAVY, "numpy", "scipy", "tqdm"} & loaded
+    probe = (
+        "import sys\nfrom privbo_plugins.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    print(*sys.modules)\n"
+    )
+    for arguments in (["--help"], ["plan", "--help"], ["curator", "release", "--help"]):
+        done = subprocess.run(
+            [sys.executable, "-c", probe, *arguments], cwd=ROOT, capture_output=True, text=True,
+            check=True, timeout=60,
+        )  # fmt: skip
+        assert done.stdout.startswith("usage: privbo")
+        modules = set(done.stdout.splitlines()[-1].split())
+        assert "privbo_plugins.cli" in modules
+        assert not {*HEAVY, "numpy", "scipy", "tqdm"} & modules
+
+
+def test_the_module_and_the_installed_command_are_one() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, name = scripts["privbo"].partition(":")
+    assert getattr(import_module(module), name) is main
+    done = subprocess.run(
+        [sys.executable, "-m", "privbo_plugins", "plan", "rewards", "--epsilon", "1", "--range",
+         "0", "1", "--trials", "400"],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.startswith("400 evaluations: one privatised reward")
+
+
+def test_the_curators_old_name_goes_on_and_says_the_new_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from privbo_plugins.curator import main as old
+
+    assert old(["report", "--table", str(tmp_path / "none.npz")]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("python -m privbo_plugins.curator is now: privbo curator\n")
+    assert "Refused: There is no file" in err
+
+
+def test_what_fails_inside_is_told_by_its_kind_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_given: Any) -> None:
+        raise IndexError("Jane Doe")
+
+    monkeypatch.setattr(plans, "of_rewards", fails)
+    assert main(["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "9"]) == 1
+    out, err = capsys.readouterr()
+    assert "Jane" not in out + err
+    assert err == "Failed inside (IndexError). What it says is withheld: it may quote data.\n"
+
+
+def test_an_interruption_has_its_customary_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plans, "of_rewards", interrupted)
+    assert main(["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "9"]) == 130
+
+
+# Plans ------------------------------------------------------------------------------------------
+
+RECORDS = ["plan", "dp-gibo", "--mu", "1", "--records", "5000"]
+MIXED = ["--space", "C:0.01:100:log", "depth:1:8:int", "kernel=rbf,poly"]
+
+
+def test_a_plan_is_the_engines_own(capsys: pytest.CaptureFixture[str]) -> None:
+    space = Space(
+        {"C": Float(0.01, 100.0, log=True), "depth": Int(1, 8), "kernel": Categorical("rp")}
+    )
+    said = printed(capsys, *RECORDS, *MIXED, "--trials", "60", "--set", "clipping_norm=0.5")
+    config = GIBOConfig(mu=1.0, n_trials=60, clipping_norm=0.5)
+    assert said == f"{make_plan(config, space, 5000)}\n"
+
+
+def test_a_plan_for_programs_says_whether_the_noise_drowns_the_signal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = json.loads(printed(capsys, *RECORDS, "--space", "x:0:1", "--json"))
+    assert told == make_plan(GIBOConfig(mu=1.0), LINE, 5000).to_dict() | {"drowned": False}
+    small = ["plan", "dp-gibo", "--mu", "0.1", "--records", "50", "--space", "x:0:1", "--json"]
+    assert main(small) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["drowned"] is True
+    assert err.startswith("WARNING: The noise of one step is")
+    unlimited = ["plan", "dp-gibo", "--mu", "inf", "--records", "50", "--space", "x:0:1"]
+    assert json.loads(printed(capsys, *unlimited, "--json"))["mu"] == "inf"
+
+
+def test_a_plan_of_rewards_knows_the_mechanisms_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    """Duchi on a range one wide: C = (e + 1) / (e - 1) half-ranges, at 95 % over 400 users."""
+    own = ["plan", "rewards", "--epsilon", "1", "--range", "0", "1", "--trials", "400"]
+    told = json.loads(printed(capsys, *own, "--json"))
+    sd = 0.5 * (np.e + 1) / (np.e - 1)
+    assert told["sd"] == pytest.approx(sd)
+    assert told["known_to"] == pytest.approx(1.96 * sd / 20)
+    assert told["known_to_of_ten"] == pytest.approx(1.96 * sd / np.sqrt(40))
+    wide = ["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "400", "--json"]
+    assert json.loads(printed(capsys, *wide))["sd"] == pytest.approx(2 * sd)
+
+
+def test_a_plan_of_a_federation_says_what_every_round_costs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """q=1, z=2: T rounds are sqrt(T)/2-GDP, whose delta at the printed epsilon is the claimed."""
+    own = ["plan", "federation", "--agents", "29", "--z", "2", "--rounds", "4"]
+    told = json.loads(printed(capsys, *own, "--json"))
+    assert [t for t, _ in told["spent"]] == [1, 2, 3, 4]
+    for t, epsilon in told["spent"]:
+        assert gdp_delta(np.sqrt(t) / 2, epsilon) == pytest.approx(told["delta"], rel=0.01)
+    assert told["delta"] == pytest.approx(29**-1.1)
+    said = printed(capsys, *own)
+    assert said == f"{make_federation_plan(FederationConfig(29, z=2.0, n_rounds=4))}\n"
+
+
+def test_a_federation_whose_noise_drowns_everything_is_told_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The published setting: noise of sqrt(100 * 4) sd against a mean of .35 * 29 vectors."""
+    paper = ["z=1.0", "q=0.35", "n_rounds=60", "n_regions=4", "n_features=100"]
+    paper.append("population=explore")
+    assert main(["plan", "federation", "--agents", "29", "--set", *paper]) == 0
+    out, err = capsys.readouterr()
+    assert f"at least {20 / (0.35 * 29):.2f} times as long" in out
+    assert "WARNING: The noise of a broadcast" in err
+    nothing = ["plan", "federation", "--agents", "2", "--z", "0"]
+    assert "nothing is protected" in printed(capsys, *nothing)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([*RECORDS, "--space", "x:0:1", "--set", "nsteps=3"], "There is no setting 'nsteps'"),
+        ([*RECORDS, "--space", "x:0:1", "--trials", "3"], "n_trials=3 leaves no room"),
+        ([*RECORDS, "--space", "x:0:1", "x:0:2"], "names a parameter twice"),
+        ([*RECORDS, "--space", "x:1:1"], "at least one parameter that varies"),
+        (["plan", "rewards", "--epsilon", "0", "--bound", "1", "--trials", "9"], "got 0.0"),
+        (
+            ["plan", "rewards", "--epsilon", "1", "--range", "1", "0", "--trials", "9"],
+            r"low < high, got (1.0, 0.0)",
+        ),
+        (["plan", "federation", "--agents", "3"], "epsilon= (a budget) or z="),
+        (["plan", "federation", "--agents", "3", "--epsilon", "1", "--q", "2"], "got 2.0"),
+        (
+            ["plan", "federation", "--agents", "3", "--z", "1", "--set", "prior=3"],
+            "There is no setting 'prior'",
+        ),
+        (
+            ["plan", "federation", "--agents", "3", "--z", "1", "--set", "q=much"],
+            "value of another kind than its setting: q='much'",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_names_rule_and_value(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize("text", ["x", "x:0", "x:a:1", "x:0:1:lug", "x:0:1:log:log", "x:2:1"])
+def test_a_parameter_that_is_none_is_refused_with_the_forms_that_there_are(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*RECORDS, "--space", text])
+    assert f"{text!r} must be name:low:high" in capsys.readouterr().err
+
+
+# Vaults -----------------------------------------------------------------------------------------
+
+
+def records(url: str, steps: int = 9) -> Session:
+    """A whole run of per-record losses."""
+    session = Session.open(open_vault(url), "optuna/digits", SHORT, maximize=False, seed=1)
+    session.set_space(LINE)
+    for i in range(steps):
+        if session.finished:
+            break
+        x = session.ask(str(i)).x
+        session.tell(str(i), LINE.decode(x), LINE, np.linspace(0.1, 0.9, 20))
+    return session
+
+
+def rewards(url: str, users: tuple[str | None, ...] = ("Jane", "Joe", "Jane")) -> RewardSession:
+    ledger = RewardSession(make_mechanism(1.0, bound=1.0), open_vault(url), "optuna-ldp/1f2e")
+    for trial, user in enumerate(users):
+        ledger.release(str(trial), 0.25, user, worst=-1.0)
+    return ledger
+
+
+def federation(url: str) -> FederatedServer:
+    server = FederatedServer(PAIR, space=LINE, vault=url)
+    for agent in (0, 1):
+        server.connect(agent).submit(np.ones(PAIR.message_length))
+    return server
+
+
+def table(url: str, **answers: Any) -> Curator:
+    X = np.linspace(0.1, 0.9, 12)[:, None]
+    curator = Curator(
+        X, epsilon=2.0, delta=1e-6, bounds=[(0, 1)], outcomes=1 - X[:, 0], vault=url, **answers
+    )
+    curator.release()
+    for row in (3, 1):
+        curator.evaluate(row)
+    return curator
+
+
+RANDOMISED = {"outcome_epsilon": 1.0, "outcome_range": (0.0, 1.0)}
+
+
+RUNS: dict[str, tuple[Callable[[str], Any], str, Callable[[Any], str]]] = {
+    "records": (records, "digits", lambda session: str(session.guarantee())),
+    "rewards": (
+        rewards,
+        "1f2e",
+        lambda ledger: str(ledger.guarantee(3, users_named=True)),
+    ),
+    "rewards of nobody": (
+        lambda url: rewards(url, (None, None)),
+        "1f2e",
+        lambda ledger: str(ledger.guarantee(2, users_named=False)),
+    ),
+    "federation": (federation, "federation", lambda server: str(server.guarantee())),
+    "rows": (table, "table", lambda curator: str(curator.guarantee())),
+    "rows, randomised": (
+        lambda url: table(url, **RANDOMISED),
+        "table",
+        lambda curator: str(curator.guarantee()),
+    ),
+}
+
+
+@pytest.fixture(params=RUNS)
+def stored(request: Any, url: str) -> tuple[str, str, str]:
+    """(kind, name, what its own host says) of a run, whose host is still there."""
+    begin, name, claim = RUNS[request.param]
+    host = begin(url)
+    return request.param.split(",")[0].split(" ")[0], name, claim(host)
+
+
+def test_the_guarantee_of_a_vault_is_the_hosts_own_and_says_what_is_not_known(
+    stored: tuple[str, str, str], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, name, claim = stored
+    said = printed(capsys, "guarantee", "--vault", url, "--run", name)
+    headline, own, unknown = said.rstrip().split("\n\n")
+    assert kind in headline
+    assert own == claim
+    assert unknown.splitlines()[1:] == [f"- {fact}" for fact in NOT_KNOWN[kind]]
+
+
+def test_the_guarantee_for_programs_is_the_same(
+    stored: tuple[str, str, str], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, name, _ = stored
+    told = json.loads(printed(capsys, "guarantee", "--vault", url, "--run", name, "--json"))
+    assert told["kind"] == kind
+    assert told["not_known"] == list(NOT_KNOWN[kind])
+    own = run_named(open_vault(url), url, name).guarantee.to_dict()
+    assert told["guarantee"] == json.loads(json.dumps(own))
+    assert told["guarantee"]["protected"] is True
+
+
+def test_looking_into_a_vault_changes_nothing_in_it(
+    stored: tuple[str, str, str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    _, name, _ = stored
+
+    def contents() -> list[str]:
+        with sqlite3.connect(tmp_path / "vault.db") as database:
+            return list(database.iterdump())
+
+    before = contents()
+    printed(capsys, "guarantee", "--vault", url)
+    printed(capsys, "guarantee", "--vault", url, "--run", name)
+    printed(capsys, "report", "--vault", url, "--run", name, "--out", str(tmp_path / "r.html"))
+    assert contents() == before
+
+
+def test_a_report_holds_the_claim_and_what_is_not_known(
+    stored: tuple[str, str, str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    kind, name, claim = stored
+    printed(capsys, "report", "--vault", url, "--run", name, "--out", str(tmp_path / "r.html"))
+    page = (tmp_path / "r.html").read_text()
+    assert claim.split(" (")[0] in page
+    assert "What this vault alone cannot know" in page
+    assert page.count("Plotly.newPlot(") >= 1
+    if kind == "records":
+        assert "<td>x</td>" in page
+
+
+def test_all_runs_of_a_vault_are_listed_with_their_claims(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = records(url), federation(url), table(url, **RANDOMISED)
+    ledger = rewards(url)
+    ledger.mark_unprotected("a reason")
+    AgentHistory("oslo", LINE, vault=url).append(0, np.array([0.25]), 0.48151623)
+    said = printed(capsys, "guarantee", "--vault", url)
+    lines = dict(line.split("  (", 1) for line in said.splitlines() if "  (" in line)
+    assert sorted(lines) == [
+        "agent:federation/oslo",
+        "federation:federation",
+        "optuna-ldp/1f2e",
+        "optuna/digits",
+        "outsourced:table",
+    ]
+    assert lines["optuna/digits"].startswith("records, dp-gibo; ")
+    assert lines["optuna-ldp/1f2e"].endswith("3 releases)  NOT PROTECTED: a reason")
+    assert "nothing to claim" in lines["agent:federation/oslo"]
+    assert "0.4815" not in said
+    told = json.loads(printed(capsys, "guarantee", "--vault", url, "--json"))
+    assert {run["run"]: run["protected"] for run in told["runs"]} == {
+        "agent:federation/oslo": None,
+        "federation:federation": True,
+        "optuna-ldp/1f2e": False,
+        "optuna/digits": True,
+        "outsourced:table": True,
+    }
+    assert held
+
+
+def test_a_name_that_fits_several_runs_or_none_is_refused_with_all_names(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = records(url), federation(url)
+    for more in ([], ["--run", "study"], ["--run", "optuna/digit"]):
+        said = refused(capsys, "report", "--vault", url, "--out", "r.html", *more)
+        assert "'federation:federation', 'optuna/digits'" in said
+    assert "names none or several" in refused(
+        capsys, "guarantee", "--vault", url, "--run", "ligits"
+    )
+    assert len(runs_of(open_vault(url), url)) == len(held)
+
+
+def test_an_agents_own_trials_are_nothing_to_claim_or_to_report(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    AgentHistory("oslo", LINE, vault=url).append(0, np.array([0.25]), 0.48151623)
+    for command in (["guarantee"], ["report", "--out", "r.html"]):
+        said = refused(capsys, *command, "--vault", url, "--run", "oslo")
+        assert "that agent's secret" in said
+        assert "0.4815" not in said
+
+
+def test_a_run_without_a_release_claims_nothing_and_has_no_report_yet(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Session.open(open_vault(url), "optuna/new", SHORT, maximize=False)
+    assert "in 0 releases" in printed(capsys, "guarantee", "--vault", url, "--run", "new")
+    assert "Nothing has been released" in refused(
+        capsys, "report", "--vault", url, "--out", "r.html"
+    )
+
+
+def test_a_run_of_an_algorithm_from_outside_says_that_it_is_not_known_here(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records(url)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
+        (settings,) = database.execute("SELECT settings FROM privbo_runs").fetchone()
+        other = json.dumps(json.loads(settings) | {"algorithm": "theirs"})
+        database.execute("UPDATE privbo_runs SET settings = ?", (other,))
+    assert "'theirs' is registered" in refused(
+        capsys, "guarantee", "--vault", url, "--run", "digits"
+    )
+    assert "'theirs' is registered" in printed(capsys, "guarantee", "--vault", url)
+
+
+def test_a_damaged_ledger_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    records(url)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
+        database.execute("UPDATE privbo_ledger SET mu = mu / 2")
+    assert "The vault is damaged" in refused(
+        capsys, "guarantee", "--vault", url, "--run", "digits"
+    )
+
+
+@pytest.mark.parametrize("command", [["guarantee"], ["report", "--out", "r.html"]])
+def test_a_vault_that_is_not_there_is_refused_and_none_is_made(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(capsys, *command, "--vault", f"sqlite:///{tmp_path}/none.db")
+    assert list(tmp_path.iterdir()) == []
+    assert "--vault must be a database" in refused(capsys, *command, "--vault", "memory")
+    said = refused(capsys, *command, "--vault", "postgresql://u:hunter22@@:bad/db")
+    assert "hunter22" not in said
+
+
+def test_a_report_is_html_and_nothing_else(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    records(url)
+    assert "got --out 'r.pdf'" in refused(capsys, "report", "--vault", url, "--out", "r.pdf")
+
+
+def test_an_empty_vault_holds_no_run_yet(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    open_vault(url).close()
+    assert printed(capsys, "guarantee", "--vault", url) == "The vault holds no run yet.\n"
+
+
+# A served federation ----------------------------------------------------------------------------
+
+
+def started(folder: Path, *more: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable, "-m", "privbo_plugins", "federation", "serve", "--agents", "2",
+        "--epsilon", "4", "--rounds", "2", "--vault", f"sqlite:///{folder}/server.db",
+        "--secret", str(folder / "key"), "--invitations", str(folder / "in"), *more,
+    ]  # fmt: skip
+    return subprocess.Popen(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def invitation(folder: Path, agent: int) -> str:
+    return (folder / "in" / f"agent-{agent}.invitation").read_text()
+
+
+def takes_part(text: str, rounds: int) -> None:
+    link = connect(text)
+    link.join(LINE.to_dict())
+    for _ in range(rounds):
+        t = link.submit(np.ones(link.config.message_length))
+        assert t is not None
+        assert link.collect(t) is not None
+    link.close()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
+    ending: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = started(tmp_path)
+    try:
+        assert served.stdout is not None
+        first = served.stdout.readline()
+        assert first.startswith("Listening on 127.0.0.1:")
+        agents = [
+            threading.Thread(target=takes_part, args=(invitation(tmp_path, n), 2)) for n in (0, 1)
+        ]
+        for agent in agents:
+            agent.start()
+        for agent in agents:
+            agent.join(60)
+        time.sleep(0.5)
+        served.send_signal(ending)
+        out, err = served.communicate(timeout=30)
+    finally:
+        served.kill()
+        served.wait()
+    assert (served.returncode, err) == (0, "")
+    assert "2 rounds released, 0 to come." in out
+    claim = out.rstrip().splitlines()[-1]
+    assert claim.startswith("Everything this federation broadcasts is user-level (epsilon = 4.00")
+    secrets = [invitation(tmp_path, n).partition("#")[2] for n in (0, 1)]
+    assert not any(secret in first + out for secret in secrets)
+    url = f"sqlite:///{tmp_path}/server.db"
+    assert claim in printed(capsys, "guarantee", "--vault", url, "--run", "federation")
+
+
+def test_invitations_are_for_their_owner_alone_and_outlive_the_server(tmp_path: Path) -> None:
+    texts = []
+    for _ in range(2):
+        served = started(tmp_path, "--socket", str(tmp_path / "s"))
+        try:
+            assert served.stdout is not None
+            assert served.stdout.readline().startswith(f"Listening on {tmp_path}/s.")
+            texts.append([invitation(tmp_path, agent) for agent in (0, 1)])
+            served.send_signal(signal.SIGTERM)
+            served.communicate(timeout=30)
+        finally:
+            served.kill()
+            served.wait()
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) == 2
+    assert stat.S_IMODE((tmp_path / "in").stat().st_mode) == 0o700
+    for path in [tmp_path / "key", *(tmp_path / "in").iterdir()]:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_federation_cannot_be_served_over_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["federation", "serve", "--agents", "2", "--epsilon", "4", "--secret",
+           str(tmp_path / "key"), "--invitations"]  # fmt: skip
+    there = [str(tmp_path / "in")]
+    assert "--vault must be" in refused(capsys, *own, *there, "--vault", "memory")
+    (tmp_path / "file").touch()
+    url = f"sqlite:///{tmp_path}/server.db"
+    assert "must be a folder" in refused(capsys, *own, str(tmp_path / "file"), "--vault", url)
+    assert "hold=True" in refused(capsys, *own, *there, "--vault", url, "--hold")
+    with pytest.raises(SystemExit, match="2"):
+        main([*own, *there, "--vault", url, "--listen", "7000"])
+    assert "'7000' must be host:port" in capsys.readouterr().err

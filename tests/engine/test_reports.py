@@ -1,0 +1,213 @@
+"""Pages for people: what stands where, and what does not stand there at all."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.plan import spent_by_round
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
+from privbo_plugins.federation import FederatedServer
+from privbo_plugins.federation.published import published
+from privbo_plugins.plots import Report, Section, Table, plot_releases
+from privbo_plugins.privacy.guarantee import FederationGuarantee, Guarantee, LocalGuarantee
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.subsampling import pld_epsilon
+from privbo_plugins.reports import (
+    federation_report,
+    reward_history,
+    reward_report,
+    row_history,
+    rows_report,
+)
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+
+pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+
+CENTRAL = Guarantee(True, "Gaussian mechanism", "replace-one", "records", 100, 1.0, 0.5, 3)
+LOCAL = LocalGuarantee(True, "randomised response", 1.0, 0.0, 3, 1, 1.0, 0.0, False)
+COIN = make_mechanism(1.0, bound=1.0)
+HOSTILE = "</script><script>alert(1)</script><b>"
+
+
+def text_of(page: str) -> str:
+    """What a reader sees outside of pictures."""
+    plain = re.sub(r"<(script|style).*?</\1>", " ", page, flags=re.DOTALL)
+    return re.sub(r"<[^>]+>", "|", plain)
+
+
+def test_the_guarantee_stands_before_everything_that_was_published() -> None:
+    page = Report("A run", CENTRAL, [Section("Facts", Table(("n",), [(7,)]))]).to_html()
+    assert text_of(page).index("1-GDP") < text_of(page).index("Facts")
+    assert "class='claim protected'" in page
+
+
+def test_an_unprotected_run_is_shown_as_such() -> None:
+    told = Guarantee(False, "none", "none", "records", 9, 1.0, 0.5, 3, reasons=("a reason",))
+    page = Report("A run", told, []).to_html()
+    assert "class='claim not-protected'" in page
+    assert "NOT PROTECTED. No privacy guarantee holds for this run: a reason" in page
+
+
+def test_a_page_needs_nothing_but_itself(tmp_path: Path) -> None:
+    """Plotly is brought along once, by the first picture, and no address is asked for anything."""
+    history = reward_history(None, [(None, 1.0), (None, -1.0)], COIN)
+    picture = plot_releases(history)
+    sections = [Section("Text", "first"), Section("One", picture), Section("Two", picture)]
+    path = Report("A run", LOCAL, sections).write(tmp_path / "report.html")
+    page = path.read_text()
+    assert page.count("plotly.js v") == 1
+    assert page.count("Plotly.newPlot(") == 2
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", page)
+    tables = Report("A run", LOCAL, [Section("T", Table((), [(1, 2)]))]).to_html()
+    assert "script" not in tables
+
+
+def test_the_same_facts_make_the_same_page() -> None:
+    history = reward_history(None, [(None, 1.0), (None, -1.0)], COIN)
+    one, two = (reward_report("R", LOCAL, history, {"x": 0.5}).to_html() for _ in range(2))
+    assert one == two
+
+
+def test_names_from_outside_cannot_put_markup_into_a_page() -> None:
+    space = Space({HOSTILE: Float(0.0, 1.0)})
+    history = reward_history(space, [(np.array([0.5]), 1.0), (np.array([0.5]), -1.0)], COIN)
+    page = reward_report(HOSTILE, LOCAL, history, {HOSTILE: HOSTILE}).to_html()
+    assert HOSTILE not in page
+    assert "<script>alert" not in page
+    assert page.count("&lt;/script&gt;&lt;script&gt;alert(1)") >= 4
+
+
+def test_without_plotly_a_report_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    original: Callable[..., Any] = builtins.__import__
+
+    def missing(name: str, *args: Any, **more: Any) -> Any:
+        if name.startswith("plotly"):
+            raise ModuleNotFoundError(name)
+        return original(name, *args, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ImportError, match=r"pip install 'privbo-plugins\[viz\]'"):
+        plot_releases(reward_history(None, [(None, 1.0)], COIN))
+
+
+# Rewards ----------------------------------------------------------------------------------------
+
+
+def test_without_a_mechanism_nothing_is_a_release_and_no_reward_is_shown() -> None:
+    history = reward_history(Space({"x": Float(0, 1)}), [(np.array([0.5]), 0.48151623)], None)
+    assert list(history.values) == []
+    told = LocalGuarantee(False, "none", math.inf, 0.0, 0, 0, math.inf, 0.0, False)
+    page = reward_report("A run", told, history, None).to_html()
+    assert "No privatised reward has been released" in page
+    assert "0.4815" not in page
+
+
+def test_settings_that_were_asked_often_are_listed_with_what_is_known_of_each() -> None:
+    """Four releases of one arm: the mean is known to 1.96 sd / 2, of a Duchi coin on [-1, 1]."""
+    space = Space({"arm": Int(0, 3), "kind": Categorical(("a", "b"))})
+    x = space.encode({"arm": 2, "kind": "b"})
+    told = [(x, value) for value in (2.0, 2.0, -2.0, 2.0)]
+    told.append((space.encode({"arm": 1, "kind": "a"}), 2.0))
+    page = text_of(reward_report("R", LOCAL, reward_history(space, told, COIN), None).to_html())
+    coin = (math.e + 1) / (math.e - 1)
+    rows = [row.strip("|").split("||") for row in page.split("|||")]
+    assert ["arm = 2, kind = b", "4", "1", f"±{1.96 * coin / 2:.2g}"] in rows
+    assert page.index("arm = 2") < page.index("arm = 1")
+
+
+def test_a_release_without_a_known_place_is_shown_and_placed_nowhere() -> None:
+    space = Space({"x": Float(0, 1)})
+    history = reward_history(space, [(None, 1.0), (np.array([0.25]), -1.0)], COIN)
+    assert list(history.values) == [1.0, -1.0]
+    assert history.points[0] is None
+    assert history.points[1] == {"x": 0.25}
+    assert np.isnan(history.path[0]).all()
+    assert "Settings that users were asked" in reward_report("R", LOCAL, history, None).to_html()
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+class Model:
+    """Thinks little of what was answered."""
+
+    def posterior(self, rows: Any) -> Any:
+        return -np.asarray(rows, dtype=float), np.full(len(rows), 0.5)
+
+
+@pytest.mark.parametrize("maximize", [True, False])
+def test_the_best_rows_are_those_that_the_model_thinks_best(maximize: bool) -> None:
+    answers = [(4, 9.0), (2, 1.0), (7, 5.0), (4, 9.0)]
+    history = row_history(answers, maximize=maximize, answer_variance=4.0, model=Model())
+    assert history.noise == 2.0
+    told = FederationGuarantee(True, 29, 3.997, 0.0246, 1.0, 3, 1)
+    page = text_of(
+        rows_report("R", told, history, {"mechanism": "gaussian"}, {"row": 2}).to_html()
+    )
+    after = page[page.index("Best rows") :]
+    order = re.findall(r"\|(\d)\|\|[\d.]+\|\|(-\d)", after)
+    expected = [("2", "-2"), ("4", "-4"), ("7", "-7")]
+    assert order == (expected if maximize else expected[::-1])
+    assert "gaussian" in page
+
+
+def test_rows_without_answers_or_certificate_are_told_as_such() -> None:
+    history = row_history([], maximize=True, answer_variance=0.0, model=Model())
+    page = rows_report("R", LOCAL, history, None, None).to_html()
+    assert "nothing is known of its origin" in page
+    assert "Answers told" not in page
+
+
+# Federations ------------------------------------------------------------------------------------
+
+
+def test_a_broadcast_becomes_two_numbers() -> None:
+    config = FederationConfig(n_agents=4, z=2.0, n_rounds=3)
+    broadcast = Broadcast(1, np.array([[3.0, -4.0]]), np.array([0.5]))
+    history = published(config, [broadcast])
+    (done,) = history.rounds
+    assert (done.number, done.size, done.noise) == (1, math.sqrt(12.5), 0.5)
+    expected = {t: pld_epsilon(1.0, 2.0, t, config.claimed_delta) for t in (1, 2, 3)}
+    assert dict(history.spent) == pytest.approx(expected)
+
+
+def test_epsilon_of_many_rounds_is_worked_out_for_some_and_for_the_released_ones() -> None:
+    config = FederationConfig(n_agents=4, z=20.0, n_rounds=60, population="explore")
+    counts = [t for t, _ in spent_by_round(config, 17)]
+    assert counts[0], counts[-1] == (1, 60)
+    assert 17 in counts
+    assert len(counts) <= 13
+    assert counts == sorted(set(counts))
+
+
+def test_a_servers_report_shows_rounds_and_budget_and_says_what_it_hides(tmp_path: Path) -> None:
+    server = FederatedServer(
+        FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2),
+        space=Space({"x": Float(0, 1)}),
+        agents=["oslo", "bergen"],
+    )
+    for agent in (0, 1):
+        server.connect(agent).submit(np.ones(server.config.message_length))
+    page = text_of(server.report(tmp_path / "r.html").read_text())
+    assert str(server.guarantee()).split(" (")[0] in page
+    assert "Who took part in which round is not shown" in page
+    assert re.search(r"\|1\|\|[\d.]+\|\|[\d.]+\|\|[\d.]+\|", page)
+    assert "oslo" not in page
+    assert "bergen" not in page
+
+
+def test_a_federation_without_noise_has_no_budget_to_show() -> None:
+    config = FederationConfig(n_agents=2, z=0.0, n_rounds=2)
+    server = FederatedServer(config)
+    page = federation_report("F", server.guarantee(), server.history()).to_html()
+    assert "NOT PROTECTED" in page
+    assert "Budget by round" not in page

@@ -1,0 +1,130 @@
+"""What the command line prints and writes of a vault: no secret that the vault holds, or held."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from optuna_samplers import LDPGPUCBSampler
+from privbo_plugins.cli import main
+from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.spaces import Float, Space
+from tests.systems import PRIVATE_ANSWERS, Rows, Secrets, objective_of, records_sampler
+
+pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+
+
+def records(url: str) -> Any:
+    """In the middle of a batch, so that the vault holds raw losses."""
+    own = Secrets(size=16)
+    sampler = records_sampler(batch_size=3, vault=url)
+    study = optuna.create_study(study_name="s", sampler=sampler)
+    study.optimize(sampler.private(objective_of(own, {})), n_trials=4)
+    return own, sampler
+
+
+def rewards(url: str) -> Any:
+    """Users with names."""
+    own = Secrets()
+    sampler = LDPGPUCBSampler(1.0, mechanism="laplace", bound=1.0, seed=0, vault=url)
+    private = sampler.private(objective_of(own, {}), user_id=lambda trial: own.user)
+    study = optuna.create_study(study_name="s", sampler=sampler)
+    study.optimize(private, n_trials=5)
+    return own, private
+
+
+def rows(url: str) -> Any:
+    """Rows, and outcomes that are randomised."""
+    own = Rows()
+    own.scanner.add_vector("y", own.y)
+    curator = own.curator(own.y, vault=url, **PRIVATE_ANSWERS)
+    own.scanner.allow(np.abs(curator.release().Z).ravel().tolist())
+    for row in (4, 7):
+        curator.evaluate(row)
+    return own, curator
+
+
+def agent(url: str) -> Any:
+    """An agent's own trials, which are in the vault as they are."""
+    own = Secrets()
+    history = AgentHistory("s", Space({"x": Float(0.0, 1.0)}), vault=url)
+    for number in range(3):
+        history.append(number, np.array([own.reward()]), own.reward())
+    return own, history
+
+
+HELD: dict[str, Callable[[str], Any]] = {
+    "records": records,
+    "rewards": rewards,
+    "rows": rows,
+    "agent": agent,
+}
+"""What a vault holds, and whose secrets it was made of."""
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_no_secret_of_a_vault_is_printed_or_written(
+    what: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/vault.db"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        own, host = HELD[what](url)
+    if what in ("records", "agent"):  # else there would be nothing to find
+        assert own.hits("vault", (tmp_path / "vault.db").read_bytes())
+    capfd.readouterr()
+    page = tmp_path / "report.html"
+    done = [main(["guarantee", "--vault", url, *more]) for more in ([], ["--json"])]
+    name = [line.split("  (")[0] for line in capfd.readouterr().out.splitlines() if "  (" in line]
+    for more in ([], ["--json"]):
+        done.append(main(["guarantee", "--vault", url, "--run", name[0], *more]))
+    done.append(main(["report", "--vault", url, "--run", name[0], "--out", str(page)]))
+    done.append(main(["report", "--vault", url, "--run", "none", "--out", str(page)]))
+    assert done == [0, 0, *[2 if what == "agent" else 0] * 3, 2]
+    said = capfd.readouterr()
+    assert page.exists() == (what != "agent")
+    assert own.hits("printed", f"{said.out}{said.err}".encode()) == []
+    assert not page.exists() or own.hits("written", page.read_bytes()) == []
+    assert host is not None
+
+
+def test_a_command_that_fails_inside_prints_nothing_of_what_it_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A curator's file, and a library that quotes it."""
+    own = Secrets()
+    y = own.reward()
+    (tmp_path / "people.csv").write_text(f"age,name\n{y},{own.token}\n")
+
+    def quotes(*_args: Any, **_more: Any) -> Any:
+        raise TypeError(f"{own.token}: {y!r}")
+
+    monkeypatch.setattr("privbo_plugins.sessions.rows.checked_rows", quotes)
+    url = f"sqlite:///{tmp_path}/vault.db"
+    code = main(
+        ["curator", "release", str(tmp_path / "people.csv"), "--columns", "age:0:1", "--epsilon",
+         "1", "--delta", "1e-6", "--vault", url, "--out", str(tmp_path / "t.npz")]
+    )  # fmt: skip
+    said = capfd.readouterr()
+    assert code == 1
+    assert said.err == (
+        "Failed inside (TypeError). What it says is withheld: it may quote data.\n"
+    )
+    assert own.hits("printed", f"{said.out}{said.err}".encode()) == []
+
+
+def test_control_a_command_that_quotes_is_found(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Secrets()
+    y = own.reward()
+    with monkeypatch.context() as patch:
+        patch.setattr("privbo_plugins.cli.outcome.said", lambda error: f"{error} {y!r}")
+        assert main(["guarantee", "--vault", f"sqlite:///{tmp_path}/none.db"]) == 2
+    assert own.hits("printed", capfd.readouterr().err.encode())

@@ -1,0 +1,94 @@
+"""What a vault alone says of a study is what its sampler says, until the study shows more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler, PrivateSampler
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.sessions.stored import run_named
+from privbo_plugins.store.vault import open_vault
+
+
+def losses(trial: Any) -> np.ndarray:
+    x = trial.suggest_float("x", 0, 1)
+    kind = trial.suggest_categorical("kind", ["a", "b"])
+    return np.linspace(0.1, 0.9, 20) * x + (kind == "b")
+
+
+def reward(trial: Any) -> float:
+    return 1 - abs(float(trial.suggest_float("x", 0, 1)) - 0.5)
+
+
+def alone(url: str) -> Any:
+    return run_named(open_vault(url), url, None)
+
+
+def test_of_records_it_is_the_samplers_guarantee_and_recommendation(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    sampler = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url, training_mu=0.5)
+    study = optuna.create_study(study_name="digits", sampler=sampler)
+    study.optimize(sampler.private(losses), n_trials=20)
+    run = alone(url)
+    assert str(run.guarantee) == str(sampler.guarantee(study))
+    (recommended,) = [s for s in run.report().sections if s.heading == "Recommendation"]
+    shown = {name: repr(value) for name, value in recommended.content.rows}
+    assert shown == {name: repr(value) for name, value in sampler.recommend(study).items()}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_of_rewards_it_is_the_objectives_guarantee(named: bool, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    sampler = LDPMoMAGPUCBSampler(1.0, bound=1.0, seed=0, replays=2, vault=url)
+    user = (lambda trial: f"Jane {trial.number % 2}") if named else None
+    private = sampler.private(reward, user_id=user)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(private, n_trials=6)
+    guarantee = private.guarantee(study)
+    assert guarantee.users_named == named
+    assert guarantee.most_plays == (3 if named else 1)
+    assert str(alone(url).guarantee) == str(guarantee)
+
+
+def test_what_only_the_study_shows_the_vault_does_not_know_until_it_was_compared(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    sampler = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url)
+    study = optuna.create_study(study_name="digits", sampler=sampler)
+    study.optimize(sampler.private(losses), n_trials=3)
+    study.add_trial(optuna.trial.create_trial(value=0.48151623))
+    assert alone(url).guarantee.protected
+    assert any("sampler.guarantee(study)" in fact for fact in alone(url).not_known)
+    assert not sampler.guarantee(study).protected
+    assert str(alone(url).guarantee) == str(sampler.guarantee(study))
+
+
+def test_a_run_of_plain_floats_is_told_as_unprotected(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    sampler = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url)
+    study = optuna.create_study(study_name="digits", sampler=sampler)
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        study.optimize(lambda trial: reward(trial) + 0.048151623, n_trials=3)
+    assert str(alone(url).guarantee) == str(sampler.guarantee(study))
+    page = alone(url).report().to_html()
+    assert "NOT PROTECTED" in page
+    assert not any(repr(trial.value) in page for trial in study.trials)
+    shown = sampler.report(study, tmp_path / "r.html").read_text()
+    assert not any(repr(trial.value) in shown for trial in study.trials)
+
+
+def test_a_run_whose_first_step_is_under_way_has_a_report_as_well(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    sampler = PrivateSampler(GIBOConfig.paper(1.0, n_steps=2, batch_size=3), vault=url)
+    study = optuna.create_study(study_name="digits", sampler=sampler)
+    study.optimize(sampler.private(losses), n_trials=2)
+    page = alone(url).report().to_html()
+    assert repr(sampler.recommend(study)["x"]) in page
+    assert alone(url).n_releases == 0

@@ -1,0 +1,1 @@
+"""Studies, vaults and experiments that released versions have left half-finished."""

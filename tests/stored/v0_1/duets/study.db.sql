@@ -1,0 +1,161 @@
+BEGIN TRANSACTION;
+CREATE TABLE alembic_version (
+	version_num VARCHAR(32) NOT NULL, 
+	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+);
+INSERT INTO "alembic_version" VALUES('v3.2.0.a');
+CREATE TABLE studies (
+	study_id INTEGER NOT NULL, 
+	study_name VARCHAR(512) NOT NULL, 
+	PRIMARY KEY (study_id)
+);
+INSERT INTO "studies" VALUES(1,'tuning');
+CREATE TABLE study_directions (
+	study_direction_id INTEGER NOT NULL, 
+	direction VARCHAR(8) NOT NULL, 
+	study_id INTEGER NOT NULL, 
+	objective INTEGER NOT NULL, 
+	PRIMARY KEY (study_direction_id), 
+	UNIQUE (study_id, objective), 
+	FOREIGN KEY(study_id) REFERENCES studies (study_id)
+);
+INSERT INTO "study_directions" VALUES(1,'MAXIMIZE',1,0);
+CREATE TABLE study_system_attributes (
+	study_system_attribute_id INTEGER NOT NULL, 
+	study_id INTEGER, 
+	"key" VARCHAR(512), 
+	value_json TEXT, 
+	PRIMARY KEY (study_system_attribute_id), 
+	UNIQUE (study_id, "key"), 
+	FOREIGN KEY(study_id) REFERENCES studies (study_id)
+);
+CREATE TABLE study_user_attributes (
+	study_user_attribute_id INTEGER NOT NULL, 
+	study_id INTEGER, 
+	"key" VARCHAR(512), 
+	value_json TEXT, 
+	PRIMARY KEY (study_user_attribute_id), 
+	UNIQUE (study_id, "key"), 
+	FOREIGN KEY(study_id) REFERENCES studies (study_id)
+);
+INSERT INTO "study_user_attributes" VALUES(1,1,'privbo:ldp','{"run": "d19e46a4e220451cbfe9f57e3d7b71d1", "vault": "b27b48d80b394e05992fea4a2b59f12d", "study": "tuning/1"}');
+INSERT INTO "study_user_attributes" VALUES(2,1,'privbo:guarantee','"Every reward that this run publishes is 2-LDP (local differential privacy): it was clipped and privatised in the process that evaluated it. Protected: each user, against everybody else, the tuner included. Neighbouring relation: any two rewards whatsoever of the same user in the same play. Mechanism: clipping to the public range, unbiased rounding to its ends, randomised response. Parameters: mechanism=duchi, epsilon=2, delta=0, low=0, high=1. Released so far: 4 plays. The user asked most often had 2 plays: epsilon = 4.00. Not covered: what the user was shown (the parameters of each trial), and that the user took part; whether a trial fails or is pruned, and run times; what the objective itself prints, logs, writes or sends before it returns the reward; the process and the machine on which the objective runs: the raw reward is there; training data and everything else the objective reads, unless one reward is all of it that the trial depends on; names, ranges, choices and constants of the search space, which are stored as they are; the same user''s rewards in other studies: their epsilons add up. Note: the objective declared what it gave to trial.report public. Note: the objective declared what it gave to trial.set_user_attr public."');
+CREATE TABLE trial_heartbeats (
+	trial_heartbeat_id INTEGER NOT NULL, 
+	trial_id INTEGER NOT NULL, 
+	heartbeat DATETIME NOT NULL, 
+	PRIMARY KEY (trial_heartbeat_id), 
+	UNIQUE (trial_id), 
+	FOREIGN KEY(trial_id) REFERENCES trials (trial_id)
+);
+CREATE TABLE trial_intermediate_values (
+	trial_intermediate_value_id INTEGER NOT NULL, 
+	trial_id INTEGER NOT NULL, 
+	step INTEGER NOT NULL, 
+	intermediate_value FLOAT, 
+	intermediate_value_type VARCHAR(7) NOT NULL, 
+	PRIMARY KEY (trial_intermediate_value_id), 
+	UNIQUE (trial_id, step), 
+	FOREIGN KEY(trial_id) REFERENCES trials (trial_id)
+);
+INSERT INTO "trial_intermediate_values" VALUES(1,1,1,0.5,'FINITE');
+INSERT INTO "trial_intermediate_values" VALUES(2,2,1,0.5,'FINITE');
+INSERT INTO "trial_intermediate_values" VALUES(3,3,1,0.5,'FINITE');
+INSERT INTO "trial_intermediate_values" VALUES(4,4,1,0.5,'FINITE');
+CREATE TABLE trial_params (
+	param_id INTEGER NOT NULL, 
+	trial_id INTEGER, 
+	param_name VARCHAR(512), 
+	param_value FLOAT, 
+	distribution_json TEXT, 
+	PRIMARY KEY (param_id), 
+	UNIQUE (trial_id, param_name), 
+	FOREIGN KEY(trial_id) REFERENCES trials (trial_id)
+);
+INSERT INTO "trial_params" VALUES(1,1,'x',5.16250532618602431256e-01,'{"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 1.0, "log": false}}');
+INSERT INTO "trial_params" VALUES(2,2,'x',7.30158730158730118198e-01,'{"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 1.0, "log": false}}');
+INSERT INTO "trial_params" VALUES(3,3,'x',3.96825396825396803368e-01,'{"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 1.0, "log": false}}');
+INSERT INTO "trial_params" VALUES(4,4,'x',1.26984126984126977077e-01,'{"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 1.0, "log": false}}');
+CREATE TABLE trial_system_attributes (
+	trial_system_attribute_id INTEGER NOT NULL, 
+	trial_id INTEGER, 
+	"key" VARCHAR(512), 
+	value_json TEXT, 
+	PRIMARY KEY (trial_system_attribute_id), 
+	UNIQUE (trial_id, "key"), 
+	FOREIGN KEY(trial_id) REFERENCES trials (trial_id)
+);
+INSERT INTO "trial_system_attributes" VALUES(1,2,'privbo:claim','[1, 0, 0]');
+INSERT INTO "trial_system_attributes" VALUES(2,2,'privbo:duets','{"settings": "f087b55f3f7a0626", "space": "bd274a9f2919aafb", "key": 1}');
+INSERT INTO "trial_system_attributes" VALUES(3,2,'privbo:draw','[1, 0, 0]');
+INSERT INTO "trial_system_attributes" VALUES(4,3,'privbo:claim','[1, 1, 0]');
+INSERT INTO "trial_system_attributes" VALUES(5,3,'privbo:duets','{"settings": "f087b55f3f7a0626", "space": "bd274a9f2919aafb", "key": 1}');
+INSERT INTO "trial_system_attributes" VALUES(6,3,'privbo:draw','[1, 1, 0]');
+INSERT INTO "trial_system_attributes" VALUES(7,4,'privbo:claim','[1, 0, 1]');
+INSERT INTO "trial_system_attributes" VALUES(8,4,'privbo:duets','{"settings": "f087b55f3f7a0626", "space": "bd274a9f2919aafb", "key": 1}');
+INSERT INTO "trial_system_attributes" VALUES(9,4,'privbo:draw','[1, 0, 1]');
+CREATE TABLE trial_user_attributes (
+	trial_user_attribute_id INTEGER NOT NULL, 
+	trial_id INTEGER, 
+	"key" VARCHAR(512), 
+	value_json TEXT, 
+	PRIMARY KEY (trial_user_attribute_id), 
+	UNIQUE (trial_id, "key"), 
+	FOREIGN KEY(trial_id) REFERENCES trials (trial_id)
+);
+INSERT INTO "trial_user_attributes" VALUES(1,1,'privbo:vouched','["report", "set_user_attr"]');
+INSERT INTO "trial_user_attributes" VALUES(2,1,'epochs','3');
+INSERT INTO "trial_user_attributes" VALUES(3,1,'privbo:play','{"mechanism": "duchi", "epsilon": 2.0, "delta": 0.0, "low": 0.0, "high": 1.0, "release": 1.156517642749995, "user_named": true, "test_noise": false}');
+INSERT INTO "trial_user_attributes" VALUES(4,2,'privbo:vouched','["report", "set_user_attr"]');
+INSERT INTO "trial_user_attributes" VALUES(5,2,'epochs','3');
+INSERT INTO "trial_user_attributes" VALUES(6,2,'privbo:agent','0');
+INSERT INTO "trial_user_attributes" VALUES(7,2,'privbo:epoch','1');
+INSERT INTO "trial_user_attributes" VALUES(8,2,'privbo:play','{"mechanism": "duchi", "epsilon": 2.0, "delta": 0.0, "low": 0.0, "high": 1.0, "release": -0.15651764274999513, "user_named": true, "test_noise": false}');
+INSERT INTO "trial_user_attributes" VALUES(9,3,'privbo:vouched','["report", "set_user_attr"]');
+INSERT INTO "trial_user_attributes" VALUES(10,3,'epochs','3');
+INSERT INTO "trial_user_attributes" VALUES(11,3,'privbo:agent','1');
+INSERT INTO "trial_user_attributes" VALUES(12,3,'privbo:epoch','1');
+INSERT INTO "trial_user_attributes" VALUES(13,3,'privbo:play','{"mechanism": "duchi", "epsilon": 2.0, "delta": 0.0, "low": 0.0, "high": 1.0, "release": 1.156517642749995, "user_named": true, "test_noise": false}');
+INSERT INTO "trial_user_attributes" VALUES(14,4,'privbo:vouched','["report", "set_user_attr"]');
+INSERT INTO "trial_user_attributes" VALUES(15,4,'epochs','3');
+INSERT INTO "trial_user_attributes" VALUES(16,4,'privbo:agent','0');
+INSERT INTO "trial_user_attributes" VALUES(17,4,'privbo:epoch','1');
+INSERT INTO "trial_user_attributes" VALUES(18,4,'privbo:play','{"mechanism": "duchi", "epsilon": 2.0, "delta": 0.0, "low": 0.0, "high": 1.0, "release": 1.156517642749995, "user_named": true, "test_noise": false}');
+CREATE TABLE trial_values (
+	trial_value_id INTEGER NOT NULL, 
+	trial_id INTEGER NOT NULL, 
+	objective INTEGER NOT NULL, 
+	value FLOAT, 
+	value_type VARCHAR(7) NOT NULL, 
+	PRIMARY KEY (trial_value_id), 
+	UNIQUE (trial_id, objective), 
+	FOREIGN KEY(trial_id) REFERENCES trials (trial_id)
+);
+INSERT INTO "trial_values" VALUES(1,1,0,1.15651764274999502291e+00,'FINITE');
+INSERT INTO "trial_values" VALUES(2,2,0,-1.56517642749995133932e-01,'FINITE');
+INSERT INTO "trial_values" VALUES(3,3,0,1.15651764274999502291e+00,'FINITE');
+CREATE TABLE trials (
+	trial_id INTEGER NOT NULL, 
+	number INTEGER, 
+	study_id INTEGER, 
+	state VARCHAR(8) NOT NULL, 
+	datetime_start DATETIME, 
+	datetime_complete DATETIME, 
+	PRIMARY KEY (trial_id), 
+	FOREIGN KEY(study_id) REFERENCES studies (study_id)
+);
+INSERT INTO "trials" VALUES(1,0,1,'COMPLETE','2026-11-22 12:24:25.217369','2026-11-22 12:24:25.832117');
+INSERT INTO "trials" VALUES(2,1,1,'COMPLETE','2026-11-22 12:24:25.841614','2026-11-22 12:24:25.970100');
+INSERT INTO "trials" VALUES(3,2,1,'COMPLETE','2026-11-22 12:24:26.048476','2026-11-22 12:24:26.205383');
+INSERT INTO "trials" VALUES(4,3,1,'RUNNING','2026-11-22 12:24:26.227441',NULL);
+CREATE TABLE version_info (
+	version_info_id INTEGER NOT NULL, 
+	schema_version INTEGER, 
+	library_version VARCHAR(256), 
+	PRIMARY KEY (version_info_id), 
+	CHECK (version_info_id=1)
+);
+INSERT INTO "version_info" VALUES(1,12,'5.0.0');
+CREATE UNIQUE INDEX ix_studies_study_name ON studies (study_name);
+CREATE INDEX ix_trials_study_id ON trials (study_id);
+COMMIT;
