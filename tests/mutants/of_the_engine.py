@@ -587,7 +587,7 @@ _STORED = (
         breaks="A federation goes on with the rounds that an older version has released.",
         file=f"{_ENGINE}/sessions/rounds.py",
         old='return begin_or_join(vault, f"federation:{run_name}", settings)',
-        new='return begin_or_join(vault, f"federation/{run}", settings)',
+        new='return begin_or_join(vault, f"federation/{run_name}", settings)',
         tests=(f"{_STORED_TESTS}::test_broadcasts_are_those_that_were_sent",),
     ),
     Mutant(
