@@ -88,12 +88,12 @@ def _run_round(
 
     Studies that catch up with others send nothing: a round of theirs alone would be wasted.
     """
-    open_ = [i for i, study in enumerate(studies) if next_number(study) <= number]
-    for i in open_:
-        samplers[i].quiet = len(open_) < len(studies)
+    due = [i for i, study in enumerate(studies) if next_number(study) <= number]
+    for i in due:
+        samplers[i].quiet = len(due) < len(studies)
         if not samplers[i].quiet:
             _send(samplers[i], studies[i])
-    for i in open_:
+    for i in due:
         studies[i].optimize(objectives[i], n_trials=1, catch=catch)
         bar.update()
 

@@ -331,8 +331,7 @@ class LocalObjective:
     def _reopened(self) -> Vault:
         """The vault after unpickling; one in memory starts anew where no user is named.
 
-        Every trial is then another user's evaluation, and no evaluation of one process is
-        another's.
+        Without names every trial counts as another user's, so a fresh vault forgets nobody.
         """
         try:
             return open_vault(self._vault_handle)
