@@ -105,8 +105,14 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     low = high / 2.0
     while gdp_delta(low, epsilon) > delta:
         low /= 2.0
-    root = scipy.optimize.brentq(
-        lambda m: gdp_delta(m, epsilon) - delta, low, high, xtol=min(1e-14, 1e-14 * low)
+    # Where epsilon is tiny, gdp_delta is a little rough: the best bracket so far is good enough.
+    root, _ = scipy.optimize.brentq(
+        lambda m: gdp_delta(m, epsilon) - delta,
+        low,
+        high,
+        xtol=min(1e-14, 1e-14 * low),
+        full_output=True,
+        disp=False,
     )
     found = float(root) * (1.0 - _STEP)
     while gdp_delta(found, epsilon) > delta:

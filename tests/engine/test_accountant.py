@@ -64,6 +64,8 @@ def exact_delta(mu: float, epsilon: float) -> Any:
 @settings(deadline=None, max_examples=300)
 @given(log_epsilon=st.floats(-15, 2), log_delta=st.floats(-18, -0.01))
 @example(log_epsilon=-6.0, log_delta=-15.0)
+@example(log_epsilon=-10.15625, log_delta=-18.0)
+@example(log_epsilon=-9.0, log_delta=-17.0)
 def test_mu_never_exceeds_its_delta(log_epsilon: float, log_delta: float) -> None:
     epsilon, delta = 10.0**log_epsilon, 10.0**log_delta
     mu = gdp_mu(epsilon, delta)
