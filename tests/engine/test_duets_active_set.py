@@ -487,7 +487,7 @@ def test_the_best_point_stays_with_the_theorems_width(trimming: str) -> None:
     """
     config = DUETSConfig(
         n_agents=6, horizon=400, first_epoch=8, constants="theorem", fit=False, B=1.0, lam=0.04,
-        delta=0.1, lengthscale=0.15, trimming=trimming, discretisation=120,
+        failure_probability=0.1, lengthscale=0.15, trimming=trimming, discretisation=120,
     )  # fmt: skip
     lost, share = failures(config, 30)
     assert lost <= 6
