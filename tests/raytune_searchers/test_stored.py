@@ -102,7 +102,7 @@ def test_a_search_whose_older_vault_is_put_back_is_refused(
     before = drawn(left.now())
     del search
     local_hosts.end_driver()
-    with pytest.raises(VaultError, match="set back"):
+    with pytest.raises(VaultError, match="restored from an older backup"):
         restored(left).suggest("three")
     assert drawn(left.now()) == before
 
