@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -129,7 +130,12 @@ def _place(folder: Path) -> Iterator[Path]:
 
 
 def left_by(run: Run, entry: Callable[[], Any], folder: Path) -> dict[str, bytes]:
-    """What a run leaves, by sink and name."""
+    """What a run leaves, by sink and name.
+
+    What earlier runs left in memory goes first: a pool that is collected later would say so in
+    this run's log.
+    """
+    gc.collect()
     with _place(folder) as place, sealed() as tape:
         seen = Seen(place, tape)
         run(seen, entry)
