@@ -31,10 +31,12 @@ Act = Callable[[argparse.Namespace], None]
 def carried_out(act: Act, given: argparse.Namespace) -> int:
     """Carries a command out; its exit code.
 
-    Warnings are printed in the end, each once. Of an error that is none of the engine's only the
-    kind is told: its text and its traceback may quote data.
+    The engine's warnings are printed in the end, each once; those of other libraries are not,
+    because whether one is given may depend on data. Of an error that is none of the engine's only
+    the kind is told: its text and its traceback may quote data.
     """
     with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
         for kind in (PrivacyWarning, UtilityWarning):
             warnings.simplefilter("always", kind)
         try:

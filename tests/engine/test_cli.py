@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import tomllib
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +28,8 @@ from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import make_plan
 from privbo_plugins.cli import main
 from privbo_plugins.cli import plan as plans
+from privbo_plugins.cli.outcome import carried_out
+from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.federation import FederatedServer, connect
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.accountant import gdp_delta
@@ -569,3 +573,16 @@ def test_a_federation_cannot_be_served_over_nothing(
     with pytest.raises(SystemExit, match="2"):
         main([*own, *there, "--vault", url, "--listen", "7000"])
     assert "'7000' must be host:port" in capsys.readouterr().err
+
+
+def test_only_the_engines_warnings_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether another library warns may depend on an entry."""
+
+    def act(_: object) -> None:
+        warnings.warn("overflow encountered in 4711", RuntimeWarning, stacklevel=1)
+        warnings.warn("4711 is odd", UserWarning, stacklevel=1)
+        warnings.warn("Nothing is protected.", PrivacyWarning, stacklevel=1)
+        warnings.warn("Nothing is protected.", PrivacyWarning, stacklevel=1)
+
+    assert carried_out(act, argparse.Namespace()) == 0
+    assert capsys.readouterr().err == "WARNING: Nothing is protected.\n"
