@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -118,6 +119,11 @@ class HostedSearch(TuneSearch):
     def _settings(self) -> Settings:
         """What the host must know of the run."""
 
+    @property
+    def _has_host(self) -> bool:
+        """Whether there is anything that needs one."""
+        return True
+
     # State ----------------------------------------------------------------------------------
 
     @property
@@ -150,16 +156,23 @@ class HostedSearch(TuneSearch):
                 pass
         super().save(checkpoint_path)
 
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
+        super().restore(checkpoint_path)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Has the host begin: trials that a restored experiment resumes ask for nothing."""
+        known = None not in (self._metric, self._mode, self._space)
+        if known and self._has_host and ray.is_initialized():
+            with suppress(VaultError):  # of one that is gone it is told where it is asked
+                self._open()
+
     # Tune's hooks ---------------------------------------------------------------------------
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        """Takes what the Tuner knows; False if it holds another space than the search's own."""
-        taken = super().set_search_properties(metric, mode, config, **spec)
-        if taken:
-            self._channel, self._suggesting = None, False
-        return taken
+    def _begin_fit(self) -> None:
+        super()._begin_fit()
+        self._channel, self._suggesting = None, False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next configuration, ``FINISHED``, or None while a batch or the limit is out.
@@ -177,8 +190,12 @@ class HostedSearch(TuneSearch):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Looks at what was reported: what nobody vouched for or released unprotects the run."""
         super().on_trial_result(trial_id, result)
-        if self._shows(result):
-            self._unless_broken(self._audit, trial_id, result)
+        if self._has_host and self._shows(result):
+            self._unless_broken(self._look, trial_id, result)
+
+    def _look(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Compares what a trial shows with what it may show."""
+        self._audit(trial_id, result)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -246,7 +263,7 @@ class HostedSearch(TuneSearch):
         return super()._ready()
 
     def _check_alive(self) -> None:
-        if self._handle is None:
+        if self._has_host and self._handle is None:
             check_alive(self._anchor)
 
     def _call(self, operation: str, *args: Any) -> Any:
@@ -314,6 +331,8 @@ class HostedSearch(TuneSearch):
 
         The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
         """
+        if not self._has_host:
+            return
         try:
             self._report()
         except VaultError:  # it has ended before

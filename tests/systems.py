@@ -275,7 +275,7 @@ def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
     private = sampler.private(wild(own, REWARD_WAYS), user_id=_who if vault else None)
     study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 8, n_jobs)
     _gather_rewards(evidence, own, study, private, sampler)
-    algorithm: Any = sampler._state(study).algorithm
+    algorithm: Any = sampler._state(study).transcript.algorithm
     heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
         heard=heard, states=[algorithm.state_dict(), algorithm.server.state_dict()]
@@ -552,7 +552,7 @@ def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any)
         sampler=sampler,
         trials=study.trials,
         recommendation=sampler.recommend(study),
-        algorithm=sampler._state(study).algorithm,
+        algorithm=sampler._state(study).transcript.algorithm,
     )
     Z = sampler._config.Z
     evidence.add_messages(table=[Z.tobytes(), Z.tolist()])
@@ -655,7 +655,7 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     evidence.add_report(partial(sampler.report, study))
     evidence.expect("report", f"call {first:03d}")
     # An agent with fewer rewards than a projection has numbers sends them as they are.
-    algorithm: Any = sampler._state(study).algorithm
+    algorithm: Any = sampler._state(study).transcript.algorithm
     for trial in study.trials:
         algorithm.tell(
             algorithm.evaluation_of(tuple(trial.system_attrs["privbo:draw"])), trial.value
