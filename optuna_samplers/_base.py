@@ -130,7 +130,7 @@ class PrivateSampler(StudySampler[_StudyState]):
     @takes(PrivateSamplerSettings)
     def __init__(self, given: PrivateSamplerSettings) -> None:
         entry_of(given.config)  # raises before a vault is opened
-        super().__init__(search_space=given.search_space, seed=given.seed)
+        super().__init__(given)
         self._config, self._seed, self._noise = given.config, given.seed, given.noise
         self._vault: Vault | None = open_vault(given.vault)
         self._vault_handle = self._vault.handle

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_evaluations, shows_release
 from optuna_samplers._local import RUN_ATTR as LEDGER_ATTR
 from optuna_samplers._sampler import constants_in, has_completed
+from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import (
     GUARANTEE_ATTR,
@@ -34,7 +35,6 @@ from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.plots import RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import local_guarantee
 from privbo_plugins.spaces import Space
@@ -55,11 +55,7 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         algorithm: The engine's.
         config: Its settings.
         mechanism: What ``private`` does to a reward; None leaves it as it is.
-        search_space: Optuna distributions by name, if known beforehand.
-        user_budget: The most epsilon one user may pay in all.
-        seed: Drives candidates, never noise.
-        vault: Where users' evaluations are counted.
-        noise: Test injection only.
+        given: What every sampler has that learns from privatised rewards.
     """
 
     def __init__(
@@ -67,17 +63,12 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         algorithm: Callable[..., SeededAlgorithm],
         config: RewardScale,
         mechanism: LocalMechanism | None,
-        *,
-        search_space: Mapping[str, BaseDistribution] | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        noise: NoiseSource | None = None,
+        given: RewardRunSettings,
     ) -> None:
         self.mechanism = mechanism
         self._algorithm, self._config = algorithm, config
-        self._user_budget, self._vault, self._noise = user_budget, vault, noise
-        super().__init__(search_space=search_space, seed=seed)
+        self._user_budget, self._vault, self._noise = given.user_budget, given.vault, given.noise
+        super().__init__(given)
         space = to_space(self._search_space or {})
         if space is not None:
             algorithm(config, space)  # what does not fit is refused here, not in a trial

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import optuna
@@ -20,6 +20,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import refuse_multi_objective, refuse_optuna_search, whole
 from privbo_plugins.errors import SpaceChangedError
@@ -41,8 +42,7 @@ class StudySampler(BaseSampler, Generic[S]):
     """Base of all samplers.
 
     Args:
-        search_space: Optuna distributions by name, if known beforehand.
-        seed: Drives independent draws, never noise.
+        given: What every sampler has; its seed drives independent draws, never noise.
 
     Raises:
         ValueError: If a search space holds nothing that varies.
@@ -51,13 +51,12 @@ class StudySampler(BaseSampler, Generic[S]):
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_lock", "_states")
     """What :meth:`_reset` makes anew and no pickle holds."""
 
-    def __init__(
-        self, *, search_space: Mapping[str, BaseDistribution] | None, seed: int | None
-    ) -> None:
-        self._search_space = None if search_space is None else dict(search_space)
+    def __init__(self, given: SpaceSettings) -> None:
+        declared = given.search_space
+        self._search_space = None if declared is None else dict(declared)
         if self._search_space is not None and to_space(self._search_space) is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        self._independent = RandomSampler(seed=seed)
+        self._independent = RandomSampler(seed=given.seed)
         self._reset()
 
     @abc.abstractmethod

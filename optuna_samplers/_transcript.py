@@ -9,14 +9,15 @@ from __future__ import annotations
 import abc
 import secrets
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._sampler import OfStudy, StudySampler
+from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import show_guarantee
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import PrivacyWarning
@@ -47,19 +48,14 @@ class TranscriptSampler(StudySampler[R], Generic[R]):
     """Base of the samplers that learn from a study's parameters and values.
 
     Args:
-        search_space: Optuna distributions by name, if known beforehand.
-        seed: Drives candidates, never noise.
+        given: What every sampler has; its seed drives candidates as well.
     """
 
     _STATE: ClassVar[type[Reading]] = Reading
 
-    def __init__(
-        self, *, search_space: Mapping[str, BaseDistribution] | None = None, seed: int | None
-    ) -> None:
-        self._seed = secrets.randbits(32) if seed is None else int(seed)
-        super().__init__(
-            search_space=search_space, seed=None if seed is None else _short(int(seed))
-        )
+    def __init__(self, given: SpaceSettings) -> None:
+        self._seed = secrets.randbits(32) if given.seed is None else int(given.seed)
+        super().__init__(given if given.seed is None else replace(given, seed=_short(self._seed)))
 
     def _new_state(self, study: Study) -> R:
         return cast(R, self._STATE())

@@ -100,7 +100,7 @@ class DPFTSDESampler(StudySampler[_Agent]):
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         self.link, seed = given.link, given.seed
-        super().__init__(search_space=given.search_space, seed=seed)
+        super().__init__(given)
         space = to_space(self._search_space or {})
         if space is not None:
             self.link.join(space.to_dict())

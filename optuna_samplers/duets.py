@@ -42,7 +42,7 @@ from privbo_plugins.sessions.transcript import (
     SharedTranscript,
     slot_of,
 )
-from privbo_plugins.settings import Published, named, setting, settings, takes
+from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
 
 CLAIM_ATTR = "privbo:claim"
@@ -148,7 +148,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         declared = to_space(given.search_space) if given.search_space else None
         described = None if declared is None else declared.to_dict()
         self._settings = _digest([config.to_dict(), described])
-        super().__init__(DUETS, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(DUETS, config, mechanism, given)
 
     # What people look at ---------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class LDPGPUCBSampler(RewardSampler[Reading]):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, GPUCBSettings), **scale)
-        super().__init__(GPUCB, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(GPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -82,7 +82,7 @@ class LDPTGPUCBSampler(Published, RewardSampler[Reading]):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, TGPUCBSettings), **scale)
-        super().__init__(TGPUCB, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(TGPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -112,7 +112,7 @@ class LDPATAGPUCBSampler(Published, RewardSampler[Reading]):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, ATAGPUCBSettings), **scale)
-        super().__init__(ATAGPUCB, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(ATAGPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -142,4 +142,4 @@ class LDPMoMAGPUCBSampler(Published, RewardSampler[Reading]):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, MoMAGPUCBSettings), **scale)
-        super().__init__(MoMAGPUCB, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(MoMAGPUCB, config, mechanism, given)

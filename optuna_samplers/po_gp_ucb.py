@@ -20,6 +20,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import refuse_multi_objective, show_guarantee, whole
 from optuna_samplers._transcript import Reading, TranscriptSampler, state_of, value_of
 from optuna_samplers._witness import StudyWitness
@@ -120,7 +121,7 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
         self._digest: str | None = None
         self._claim: OutsourcedGuarantee | None = None
         self._load()
-        super().__init__(seed=given.seed)
+        super().__init__(SpaceSettings(seed=given.seed))
 
     def _load(self) -> None:
         """Makes the settings, from the file again if there is one."""

@@ -20,7 +20,7 @@ from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.reports import records_report
-from privbo_plugins.settings import FormerProperty, named, setting, settings, takes
+from privbo_plugins.settings import FormerProperty, setting, settings, takes
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
@@ -107,7 +107,7 @@ class PrivateSearch(HostedSearch):
     @takes(PrivateSearchSettings)
     def __init__(self, given: PrivateSearchSettings) -> None:
         entry_of(given.config)  # raises before a vault is opened
-        super().__init__(**named(given, SearchSettings))
+        super().__init__(given)
         self._config, self._fill_idle = given.config, bool(given.fill_idle)
         self._num_samples = -1
 

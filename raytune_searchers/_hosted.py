@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from raytune_searchers._arguments import (
 from raytune_searchers._audit import complaints, flat, foreign, shown, stored_record
 from raytune_searchers._channel import Channel, TrialRecord
 from raytune_searchers._search import TuneSearch
+from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers.hosts.base import (
     Host,
@@ -48,15 +49,7 @@ class HostedSearch(TuneSearch):
     """Base of the searchers that keep a ledger in a host and compare every result with it.
 
     Args:
-        metric: Under which name trials report; None takes ``TuneConfig``'s.
-        mode: "min" or "max"; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; None for no limit.
-        seed: Drives candidates, never noise.
-        vault: None for the memory of an actor, or a database URL.
-        run_name: Name of the run in the vault.
-        noise: Test injection only; a run with it is reported as unprotected.
+        given: What every searcher has that keeps a ledger.
 
     Raises:
         ValueError: For an argument outside its range, or a vault URL with a password.
@@ -86,34 +79,15 @@ class HostedSearch(TuneSearch):
         "call the function itself with one config to see it."
     )
 
-    def __init__(
-        self,
-        *,
-        metric: str | None,
-        mode: str | None,
-        search_space: Mapping[str, Any] | None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
-        max_concurrent: int | None,
-        seed: int | None,
-        vault: str | None,
-        run_name: str | None,
-        noise: NoiseSource | None,
-    ) -> None:
-        super().__init__(
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            seed=seed,
-        )
-        self._handle = checked_handle(vault)
-        self._run = checked_run(run_name, self._handle)
+    def __init__(self, given: SearchSettings) -> None:
+        super().__init__(given, search_space=given.search_space)
+        self._handle = checked_handle(given.vault)
+        self._run = checked_run(given.run_name, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)
         self._unaudited = False
         self._exposed: set[str] = set()
         self._last: dict[str, Any] | None = None
-        self._attach(may_begin=True, noise=noise)
+        self._attach(may_begin=True, noise=given.noise)
 
     @abc.abstractmethod
     def _settings(self) -> Settings:

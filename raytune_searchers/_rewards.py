@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,6 @@ from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.plots import RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.sessions.transcript import Transcript
@@ -32,6 +31,7 @@ from raytune_searchers._audit import as_float, shown
 from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import OnTune
+from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.rewards import LedgerHost
@@ -62,17 +62,7 @@ class RewardSearch(HostedSearch):
         algorithm: The engine's.
         config: Its settings.
         mechanism: What ``private`` does to a reward; None leaves it as it is.
-        metric: Under which name trials report; None takes ``TuneConfig``'s.
-        mode: "min" or "max"; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; None for no limit.
-        user_budget: The most epsilon that one user may pay in all.
-        seed: Drives candidates, never noise.
-        vault: Where users' evaluations are counted: None for the memory of an actor, or a database
-            URL.
-        run_name: Name of the run in the vault.
-        noise: Test injection only; a run with it is reported as unprotected.
+        given: What every searcher has that learns from privatised rewards.
 
     Raises:
         ValueError: For an argument outside its range, or a vault URL with a password.
@@ -91,33 +81,15 @@ class RewardSearch(HostedSearch):
         algorithm: MakesAlgorithm,
         config: RewardScale,
         mechanism: LocalMechanism | None,
-        *,
-        metric: str | None = None,
-        mode: str | None = None,
-        search_space: Mapping[str, Any] | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        run_name: str | None = None,
-        noise: NoiseSource | None = None,
+        given: RewardSearchSettings,
     ) -> None:
         if mechanism is not None:
-            check_user_budget(mechanism, user_budget)
-        super().__init__(
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            seed=secrets.randbits(32) if seed is None else int(seed),
-            vault=vault,
-            run_name=run_name,
-            noise=noise,
-        )
+            check_user_budget(mechanism, given.user_budget)
+        seed = secrets.randbits(32) if given.seed is None else int(given.seed)
+        super().__init__(replace(given, seed=seed))
         self.mechanism = mechanism
-        self._algorithm, self._config, self._user_budget = algorithm, config, user_budget
+        self._algorithm, self._config = algorithm, config
+        self._user_budget = given.user_budget
         self._model: Transcript[Any] | None = None
         self._transcript: dict[str, Any] = {"plays": []}
         self._asked = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,6 +24,7 @@ from ray.tune.search import Searcher
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.sessions.transcript import HOPELESS, Patience
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
+from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
 
 Array = NDArray[np.float64]
@@ -49,12 +50,8 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     """Base of all searchers; a class of its own calls ``_attach`` once it is made.
 
     Args:
-        metric: Under which name trials report; None takes ``TuneConfig``'s.
-        mode: "min" or "max"; None takes ``TuneConfig``'s.
+        given: What every searcher has.
         search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; None for no limit.
-        seed: Drives candidates, never noise.
 
     Raises:
         ValueError: For an argument outside its range.
@@ -67,26 +64,19 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     """Where to look if trials fail."""
 
     def __init__(
-        self,
-        *,
-        metric: str | None,
-        mode: str | None,
-        search_space: Mapping[str, Any] | None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
-        max_concurrent: int | None,
-        seed: int | None,
+        self, given: TuneSettings, *, search_space: Mapping[str, Any] | None = None
     ) -> None:
-        check_target(type(self).__name__, metric, mode)
-        super().__init__(metric=metric, mode=mode)
-        self._metric: str | None = metric
-        self._mode: str | None = mode
-        self._seed = seed
+        check_target(type(self).__name__, given.metric, given.mode)
+        super().__init__(metric=given.metric, mode=given.mode)
+        self._metric: str | None = given.metric
+        self._mode: str | None = given.mode
+        self._seed = given.seed
         self._param_space: dict[str, Any] = dict(search_space or {})
         self._space: TuneSpace | None = to_space(self._param_space)
         if search_space is not None and self._space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        self._points = checked_points(points_to_evaluate)
-        self._limit = checked_limit(max_concurrent)
+        self._points = checked_points(given.points_to_evaluate)
+        self._limit = checked_limit(given.max_concurrent)
         self._live: dict[str, Array] = {}
 
     @abc.abstractmethod

@@ -32,6 +32,7 @@ from raytune_searchers._audit import flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import merged
+from raytune_searchers._settings import SearchSettings
 from raytune_searchers._shell import (
     AGENT,
     AGENTS,
@@ -245,15 +246,15 @@ class DPFTSDESearch(HostedSearch):
         self._lost: Lost[tuple[int, int]] = Lost()
         self._out: set[int] = set()
         super().__init__(
-            metric=RELEASED,
-            mode=given.mode,
-            search_space=given.search_space,
-            points_to_evaluate=None,
-            max_concurrent=None,
-            seed=secrets.randbits(32) if seed is None else int(seed),
-            vault=given.vault,
-            run_name=None if given.vault is None else run_name,
-            noise=given.noise,
+            SearchSettings(
+                metric=RELEASED,
+                mode=given.mode,
+                search_space=given.search_space,
+                seed=secrets.randbits(32) if seed is None else int(seed),
+                vault=given.vault,
+                run_name=None if given.vault is None else run_name,
+                noise=given.noise,
+            )
         )
         if run_name is not None and self._handle is None:
             self._run = checked_run(run_name, self._agent_vaults)

@@ -14,7 +14,7 @@ from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.transcript import DrawTranscript, Lost
-from privbo_plugins.settings import FormerProperty, Published, named, setting, settings, takes
+from privbo_plugins.settings import FormerProperty, Published, setting, settings, takes
 from raytune_searchers._channel import TrialRecord
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
@@ -95,7 +95,7 @@ class DUETSSearch(Published, RewardSearch):
         self._tagged: bool = bool(given.tags)
         self._tags: dict[str, dict[str, Any]] = {}
         self._lost: Lost[Slot] = Lost()
-        super().__init__(DUETS, config, mechanism, **named(given, RewardSearchSettings))
+        super().__init__(DUETS, config, mechanism, given)
         self._check_tag(self._param_space)
 
     def _check_tag(self, param_space: Mapping[str, Any]) -> None:

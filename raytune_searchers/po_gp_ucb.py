@@ -34,7 +34,7 @@ from privbo_plugins.plots import RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Lost
-from privbo_plugins.settings import Published, named, setting, settings, takes
+from privbo_plugins.settings import Published, setting, settings, takes
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import TuneSettings
@@ -178,8 +178,7 @@ class POGPUCBSearch(Published, TuneSearch):
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         seed = secrets.randbits(32) if given.seed is None else int(given.seed)
-        tuned = named(given, TuneSettings) | {"seed": seed}
-        super().__init__(search_space=None, **tuned)
+        super().__init__(replace(given, seed=seed))
         self._rows = _Rows(given.Z)
         self._settings: dict[str, Any] = given.of_the_model()
         self._repeats = bool(given.repeats)
