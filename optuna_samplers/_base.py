@@ -10,7 +10,6 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
@@ -52,7 +51,7 @@ from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
-from privbo_plugins.plots import History
+from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.redaction import retold
 from privbo_plugins.reports import records_report
@@ -587,23 +586,10 @@ class PrivateSampler(StudySampler[_StudyState]):
         """What the study has published, for :mod:`privbo_plugins.plots`."""
         return self._state(study).session.history()
 
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page with the guarantee, the recommendation and three pictures.
-
-        Args:
-            study: The study.
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, study: Study) -> Report:
         history = self.history(study)
         title = f"Private tuning report: {study.study_name}"
-        made = records_report(title, self.guarantee(study), history, self.recommend(study))
-        return made.write(path)
+        return records_report(title, self.guarantee(study), history, self.recommend(study))
 
     def purge(self, study: Study) -> None:
         """Deletes every raw loss of the study from the vault; ledger and releases stay."""

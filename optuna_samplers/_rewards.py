@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Generic, NoReturn
 
 import numpy as np
@@ -32,7 +31,7 @@ from optuna_samplers._transcript import EPOCH_ATTR, R, TranscriptSampler, params
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.plots import RewardHistory
+from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
@@ -244,28 +243,15 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         known = None if space is None else self._attempt(trial).evaluation(space)
         return None if known is None else known.x
 
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page: guarantee, recommendation, and what has been released.
-
-        Args:
-            study: The study.
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
-        study, history = whole(study), self.history(study)
-        made = reward_report(
+    def _page(self, study: Study) -> Report:
+        history = self.history(study)
+        return reward_report(
             f"Private tuning report: {study.study_name}",
             self.guarantee(study),
             history,
             self.recommend(study) if has_completed(study) else None,
             self._summary(study),
         )
-        return made.write(path)
 
     def _summary(self, _study: Study) -> Mapping[str, Any] | None:
         """Where agents that share the work stand; None where there are none."""

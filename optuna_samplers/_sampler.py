@@ -11,6 +11,7 @@ import abc
 import threading
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import optuna
@@ -24,6 +25,7 @@ from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import refuse_multi_objective, refuse_optuna_search, whole
 from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.plots import Report
 from privbo_plugins.spaces import Space
 
 
@@ -165,6 +167,30 @@ class StudySampler(BaseSampler, Generic[S]):
         values: Sequence[float] | None,
     ) -> None:
         """Nothing: what a trial has shown is read when the next one asks."""
+
+    # What people read -----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _page(self, study: Study) -> Report:
+        """What a report of a study says."""
+
+    def report(self, study: Study, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
+
+        Of a federation it tells rounds and budget; an agent's own trials are the agent's secret.
+
+        Args:
+            study: The study.
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+            FederationError: If a federation's server cannot be reached.
+        """
+        return self._page(whole(study)).write(path)
 
 
 def constants_in(study: Study) -> dict[str, Any]:

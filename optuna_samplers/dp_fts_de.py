@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import warnings
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from optuna_samplers._study import (
 from optuna_samplers._transcript import value_of
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
-from privbo_plugins.plots import FederationHistory
+from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.transcript import Attempt
@@ -224,26 +223,10 @@ class DPFTSDESampler(StudySampler[_Agent]):
 
         return published(self.link.config, self.link.broadcasts())
 
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page: guarantee, rounds and budget; anybody may see it.
-
-        Nothing of this agent's own trials is in it: they are the agent's secret, and the study
-        is where the agent sees them.
-
-        Args:
-            study: The agent's study, which shows the guarantee as well.
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            FederationError: If the server cannot be reached.
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, study: Study) -> Report:
         history = self.history()
         title = f"Federation report of agent {self.link.agent}"
-        return federation_report(title, self.guarantee(study), history).write(path)
+        return federation_report(title, self.guarantee(study), history)
 
 
 def _history(study: Study, space: Space) -> tuple[Array, Array]:

@@ -33,7 +33,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
-from privbo_plugins.plots import RowHistory
+from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Attempt, Lost
@@ -345,29 +345,15 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
                 model=cast(POGPUCB, model),
             )
 
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page: guarantee, the best rows, answers told, the table's certificate.
-
-        Args:
-            study: The study.
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
-        study, history = whole(study), self.history(study)
-        certificate = self._certificate
-        made = rows_report(
+    def _page(self, study: Study) -> Report:
+        history, certificate = self.history(study), self._certificate
+        return rows_report(
             f"Private tuning report: {study.study_name}",
             self.guarantee(study),
             history,
             None if certificate is None else certificate.to_dict(),
             self.recommend(study) if history.answers else None,
         )
-        return made.write(path)
 
     def _claimed(self) -> OutsourcedGuarantee:
         """What may be claimed of the table; composing it with answers takes a while, once."""

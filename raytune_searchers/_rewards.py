@@ -11,7 +11,6 @@ import secrets
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.plots import RewardHistory
+from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
@@ -349,28 +348,15 @@ class RewardSearch(HostedSearch):
             space, [(x, value) for x, value in told if value in published], self.mechanism
         )
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page: guarantee, recommendation, and what has been released.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)
-        made = reward_report(
+        return reward_report(
             f"Private tuning report: {self._run}",
             guarantee,
             self._released(),
             self.recommend() if self._shown_so_far()["plays"] else None,
             self._summary(),
         )
-        return made.write(path)
 
     def _summary(self) -> Mapping[str, Any] | None:
         """Where agents that share the work stand; None where there are none."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,6 +22,7 @@ from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search import Searcher
 
 from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.plots import Report
 from privbo_plugins.sessions.transcript import HOPELESS, Patience
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
 from raytune_searchers._settings import TuneSettings
@@ -271,6 +272,27 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
                 f"metric={self._metric!r} and mode={self._mode!r}."
             )
         return self._space
+
+    @abc.abstractmethod
+    def _page(self, results: Iterable[Any]) -> Report:
+        """What a report says."""
+
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
+
+        Of a federation it tells rounds and budget, and nothing of any agent's own trials.
+
+        Args:
+            path: Where to write.
+            results: As for :meth:`guarantee`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        return self._page(results).write(path)
 
     def _config_at(self, x: Array, param_space: Mapping[str, Any] | None) -> dict[str, Any]:
         """A config as a trial gets it, constants included."""

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
-from privbo_plugins.plots import FederationHistory
+from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
@@ -615,22 +614,10 @@ class DPFTSDESearch(HostedSearch):
         spent = spent_by_round(self._config, len(rounds))
         return FederationHistory(rounds, self._config.n_rounds, spent)
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page: guarantee, rounds and budget; nothing of any agent's own trials.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)
         title = f"Federation report: {self._run}"
-        return federation_report(title, guarantee, self.history()).write(path)
+        return federation_report(title, guarantee, self.history())
 
     def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
         known = super()._as_far_as_known(report)

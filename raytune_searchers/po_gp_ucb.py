@@ -30,7 +30,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.plots import RowHistory
+from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Lost
@@ -457,29 +457,16 @@ class POGPUCBSearch(Published, TuneSearch):
             model=self._learned(),
         )
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page: guarantee, the best rows, answers told, the table's certificate.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, results: Iterable[Any]) -> Report:
         guarantee, history = self.guarantee(results), self.history()
         certificate = self._rows.certificate
-        made = rows_report(
+        return rows_report(
             "Private tuning report",
             guarantee,
             history,
             None if certificate is None else certificate.to_dict(),
             self.recommend() if history.answers else None,
         )
-        return made.write(path)
 
     def _claim(self, n_answers: int) -> OutsourcedGuarantee:
         certificate = self._rows.certificate
