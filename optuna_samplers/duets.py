@@ -31,12 +31,11 @@ from optuna_samplers._transcript import Reading, params_at, state_of, value_of
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.coins import SECRET
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
-from privbo_plugins.algorithms.protocols import Evaluation, Slot
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.plots import plot_active_set, plot_communication
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.transcript import (
-    ATTEMPTS,
     Attempt,
     SharedDraws,
     SharedTranscript,

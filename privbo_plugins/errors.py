@@ -23,6 +23,13 @@ class PrivacyError(RuntimeError):
     """An operation was refused because the guarantee would not survive it."""
 
 
+class ForeignValueError(PrivacyError, NotImplementedError):
+    """A value from elsewhere was offered: it has neither noise nor a charge.
+
+    Also a ``NotImplementedError``, which hosts expect of a searcher that takes no such values.
+    """
+
+
 class BudgetExceededError(PrivacyError):
     """A release would have exceeded the declared budget; nothing was drawn."""
 

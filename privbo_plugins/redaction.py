@@ -7,6 +7,7 @@ code that touches records runs here: what it raises is dropped, and a fixed text
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -77,12 +78,47 @@ def public_name(error: BaseException) -> str:
 
 
 def withheld(name: str) -> ObjectiveFailedError:
-    """What is raised instead of an objective's own exception."""
-    return ObjectiveFailedError(
+    """What is raised instead of an objective's own exception.
+
+    Args:
+        name: Of its type, as :func:`public_name` gives it. The exception is of that type too, so
+            that a host's ``catch=(ValueError,)`` catches it.
+    """
+    return _kind_of(name)(
         f"The private objective raised {name}. Its message and traceback are withheld, because "
         "exception texts quote data and the host logs them; call the objective directly, outside "
         "the study or experiment, to see them."
     )
+
+
+@functools.cache
+def _kind_of(name: str) -> type[ObjectiveFailedError]:
+    """An :class:`ObjectiveFailedError` that is of a type that Python defines as well."""
+    kind = getattr(builtins, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)) or name in _UNFIT:
+        return ObjectiveFailedError
+    if issubclass(ObjectiveFailedError, kind):
+        return ObjectiveFailedError
+    told = {
+        "__module__": ObjectiveFailedError.__module__,
+        "__doc__": ObjectiveFailedError.__doc__,
+        "__str__": lambda error: error.args[0],
+        "__reduce__": lambda error: (_again, (name, error.args[0])),
+    }
+    try:
+        made = type("ObjectiveFailedError", (ObjectiveFailedError, kind), told)
+        return made if str(made("told")) == "told" else ObjectiveFailedError
+    except TypeError:  # one that is made of more than a text
+        return ObjectiveFailedError
+
+
+_UNFIT = frozenset({"StopIteration", "StopAsyncIteration"})
+"""What would end a loop of the host's in silence."""
+
+
+def _again(name: str, text: str) -> ObjectiveFailedError:
+    """A failure that has travelled to another process."""
+    return _kind_of(name)(text)
 
 
 def own_error(error: BaseException) -> tuple[str, str]:

@@ -97,6 +97,10 @@ class Publication:
     unusable: type[ValueError] = ValueError
 
 
+REPEATED = "__trial_index__"
+"""What ray.tune.search.Repeater puts into every config; importing it takes a trial a while."""
+
+
 class _Running:
     """The trial that this process is running: Tune runs one at a time in a worker."""
 
@@ -253,6 +257,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
 def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, Any]:
     try:
         _refuse_nesting()
+        _refuse_repeats(config)
         return begin(config)
     except Exception as error:
         return None, retold(error)
@@ -296,6 +301,16 @@ def _refuse_nesting() -> None:
         raise PrivacyError(
             "A private trainable runs inside another one: each trial has one vector to tell. Wrap "
             "the outer function only."
+        )
+
+
+def _refuse_repeats(config: Mapping[str, Any]) -> None:
+    if REPEATED in config:
+        raise PrivacyError(
+            "ray.tune.search.Repeater tells the search means of several releases, which are no "
+            "releases, and nothing could be claimed for the run. Leave it out: give the search "
+            "itself to TuneConfig. Noise is averaged by the algorithm; what a training's own "
+            "randomness adds is averaged inside the trainable."
         )
 
 

@@ -169,9 +169,9 @@ class DUETSSearch(Published, RewardSearch):
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> None:
+    ) -> bool:
         self._tags.pop(trial_id, None)
-        super()._complete(trial_id, x, result, error)
+        return super()._complete(trial_id, x, result, error)
 
     # What the ledger is compared with -------------------------------------------------------
 
