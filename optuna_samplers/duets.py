@@ -99,7 +99,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     the next of the agents' draws. An epoch closes when all of its draws have a value; then points
     that can no longer be the best are trimmed. A draw whose trial failed, or was
     given up by a heartbeat, is evaluated again at the same point, three times at most, and then
-    counts as the worst value that is known. While an epoch waits for its last
+    counts as the worst value of its epoch. While an epoch waits for its last
     draws, further workers evaluate the most promising points known.
 
     Only Optuna's heartbeat notices a lost worker, and it must be enabled in the storage

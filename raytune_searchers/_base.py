@@ -121,6 +121,11 @@ class PrivateSearch(HostedSearch):
             self._num_samples = int(spec.get("num_samples") or -1)
         return taken
 
+    def _begin(self) -> None:
+        """As of every search, once there is a run: its plan needs the Tuner's num_samples."""
+        if self._live or self._last is not None:
+            super()._begin()
+
     def _planned(self, space: TuneSpace) -> CentralConfig:
         """Settings that fit the number of trials that Tune will run, where none were given."""
         config, num_samples = self._config, self._num_samples

@@ -139,14 +139,14 @@ class HostedSearch(TuneSearch):
     def restore(self, checkpoint_path: str) -> None:
         """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
         super().restore(checkpoint_path)
-        self._begin()
+        with suppress(VaultError):  # of one that is gone it is told where it is asked
+            self._begin()
 
     def _begin(self) -> None:
         """Has the host begin: trials that a restored experiment resumes ask for nothing."""
         known = None not in (self._metric, self._mode, self._space)
         if known and self._has_host and ray.is_initialized():
-            with suppress(VaultError):  # of one that is gone it is told where it is asked
-                self._open()
+            self._open()
 
     # Tune's hooks ---------------------------------------------------------------------------
 

@@ -296,9 +296,8 @@ class DPFTSDESearch(HostedSearch):
     def _begin(self) -> None:
         """Has server and hosts begin: trials that a restored experiment resumes look for them."""
         super()._begin()
-        with suppress(VaultError):  # of what is gone it is told where it is asked
-            for host in self._agent_hosts if ray.is_initialized() else ():
-                self._actor(host)
+        for host in self._agent_hosts if ray.is_initialized() else ():
+            self._actor(host)
 
     # Tune's hooks ---------------------------------------------------------------------------
 
