@@ -24,7 +24,7 @@ from privbo_plugins.errors import PrivacyError, PrivacyWarning
 from privbo_plugins.privacy.guarantee import Guarantee, LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.redaction import attempt, retold
-from privbo_plugins.returned import NotARewardError, as_reward
+from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.spaces import Float, Int, Space
@@ -52,16 +52,11 @@ class _Loop:
 
     def tell(self, key: str, measured: Any) -> float:
         """What is released of a measurement, or was released under its key before."""
-        released, error = attempt(partial(self._publish, key, measured), _told)
+        released, error = attempt(partial(self._publish, key, measured), retold)
         del measured  # who logs this frame would show it
         if released is None:
             raise error or PrivacyError("Nothing was released.")
         return released
-
-
-def _told(error: BaseException) -> BaseException:
-    """In the engine's own words; a new exception, whose frames have seen no measurement."""
-    return NotARewardError(str(error)) if type(error) is NotARewardError else retold(error)
 
 
 class PrivateLoop(_Loop):

@@ -19,6 +19,17 @@ _RECORDS = (
         ),
     ),
     Mutant(
+        name="words_of_a_look_alike",
+        breaks="Only the engine's own classes are told in their own words, and no look-alike.",
+        file=f"{_ENGINE}/redaction.py",
+        old="if type(error) is kind), None)",
+        new="if isinstance(error, kind)), None)",
+        tests=(
+            f"{_TESTS}/test_redaction.py"
+            "::test_the_words_of_what_only_looks_like_an_own_error_are_not_told",
+        ),
+    ),
+    Mutant(
         name="root_of_t_forgotten",
         breaks="All T gradients together cost the declared mu, not each of them.",
         file=f"{_ENGINE}/algorithms/dp_gibo/plan.py",
