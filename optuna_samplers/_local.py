@@ -398,7 +398,9 @@ class LocalObjective:
         earlier = frozen.user_attrs[PLAY_ATTR] if _is_evaluation(frozen) else None
         if earlier is not None and self._same_mechanism(earlier):
             session.adopt(key, user, earlier["release"])
-        session.check(key, user)
+        _, error = attempt(functools.partial(session.check, key, user), retold)
+        if error is not None:
+            return float("nan"), error
         worst = self._worst(study)  # before there is a reward: storage may fail
         value, error = self._evaluation(session, guarded, key, user, worst)
         if error is None:

@@ -7,8 +7,9 @@ code that touches records runs here: what it raises is dropped, and a fixed text
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from privbo_plugins.errors import (
     BudgetExceededError,
@@ -22,6 +23,7 @@ from privbo_plugins.errors import (
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 OWN_ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -145,3 +147,31 @@ def retold(error: BaseException) -> BaseException:
         return type(error)(str(error))
     name, text = own_error(error)
     return OWN_ERRORS[name](text)
+
+
+def retelling(call: Callable[P, T]) -> Callable[P, T]:
+    """Lets a function of the engine raise nothing that has seen what it was given.
+
+    A traceback holds every frame on the way, and who prints local variables shows a reward or a
+    user's name. So the function's own exception is dropped with its frames, and one in the
+    engine's own words is raised, in a frame that has let go of the arguments. The callers' frames
+    are theirs.
+
+    Example:
+        >>> @retelling
+        ... def check(user: str) -> None:
+        ...     raise VaultError("The vault is gone.")
+        >>> check("Jane Doe")
+        Traceback (most recent call last):
+        privbo_plugins.errors.VaultError: The vault is gone.
+    """
+
+    @functools.wraps(call)
+    def retold_call(*args: P.args, **kwargs: P.kwargs) -> T:
+        result, error = attempt(functools.partial(call, *args, **kwargs), retold)
+        del args, kwargs
+        if error is not None:
+            raise error
+        return cast(T, result)
+
+    return retold_call

@@ -19,6 +19,7 @@ from privbo_plugins.privacy.accountant import Cost, plays_delta, plays_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.redaction import retelling
 from privbo_plugins.store.release import REWARDS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import (
     Head,
@@ -135,6 +136,7 @@ class RewardLedger:
         with self.run.transaction() as tx:
             return tx.evaluation(trial)
 
+    @retelling
     def check(self, trial: str, user: User | None) -> None:
         """Refuses a user whose budget is used up, before the reward is even evaluated.
 
@@ -169,6 +171,7 @@ class RewardLedger:
         for earlier in person.earlier:
             tx.rename_person(earlier, person)
 
+    @retelling
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
         """Charges a user for an evaluation that is drawn elsewhere: (its release if any, a token).
 
@@ -222,6 +225,7 @@ class RewardLedger:
         with self.run.transaction() as tx:
             return {trial: y for trial, _, _, _, y in tx.evaluations() if y is not None}
 
+    @retelling
     def adopt(self, trial: str, user: User | None, value: float) -> None:
         """Charges an evaluation that another vault released, so that it is paid for here too."""
         person = self._pseudonym(trial, user)
@@ -343,6 +347,7 @@ class RewardSession(RewardLedger):
         """Whether the noise is a test's."""
         return self._outlet.uses_test_noise
 
+    @retelling
     def release(self, trial: str, reward: float, user: User | None, worst: float) -> float:
         """Charges the user, privatises the reward and stores the release, in one transaction.
 

@@ -30,6 +30,17 @@ _RECORDS = (
         ),
     ),
     Mutant(
+        name="frames_that_know_a_user",
+        breaks="What a ledger raises holds no frame with a user's name or reward.",
+        file=f"{_ENGINE}/redaction.py",
+        old="        del args, kwargs\n",
+        new="",
+        tests=(
+            f"{_TESTS}/test_redaction.py"
+            "::test_frames_of_a_refused_user_hold_neither_name_nor_reward",
+        ),
+    ),
+    Mutant(
         name="root_of_t_forgotten",
         breaks="All T gradients together cost the declared mu, not each of them.",
         file=f"{_ENGINE}/algorithms/dp_gibo/plan.py",
