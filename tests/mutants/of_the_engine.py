@@ -620,6 +620,29 @@ _TOLD = (
         ),
     ),
     Mutant(
+        name="rewards_of_two_spaces",
+        breaks="Who joined before a run's space was known draws nothing for it after.",
+        file=f"{_ENGINE}/sessions/rewards.py",
+        old="        compare(tx, self._asked)\n",
+        new="",
+        tests=(
+            f"{_TESTS}/test_asked.py"
+            "::test_who_joined_before_the_space_was_known_draws_nothing_after[memory]",
+        ),
+    ),
+    Mutant(
+        name="an_algorithm_of_unknown_evaluations",
+        breaks="A vault names an algorithm only if all rewards of the run were asked for by it.",
+        file=f"{_ENGINE}/sessions/asked.py",
+        old="late = new if new and tx.evaluations() else []",
+        new="late = list[str]()",
+        tests=(
+            f"{_TESTS}/test_asked.py"
+            "::test_a_run_whose_first_evaluations_nobody_knows_says_so"
+            "_and_takes_one_space_from_then_on[memory]",
+        ),
+    ),
+    Mutant(
         name="a_vault_that_forgets_names",
         breaks="A vault alone knows that one user was asked several times.",
         file=f"{_ENGINE}/sessions/rewards.py",
