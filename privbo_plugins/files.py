@@ -79,6 +79,17 @@ def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bo
             with suppress(FileNotFoundError):
                 os.unlink(beside, dir_fd=folder)
             raise
+    _settle(target.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Writes a directory to the disk: a power loss would bring the older file back, or none."""
+    with suppress(OSError):  # one that cannot be read, or a system that has no such thing
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(held)
+        finally:
+            os.close(held)
 
 
 @contextmanager

@@ -279,6 +279,26 @@ def test_a_write_that_fails_leaves_the_old_file_and_publishes_nothing(
     assert len(opened(vault, file).evaluations()) == 2
 
 
+def test_a_head_is_on_the_disk_with_its_directory_before_it_counts_as_shown(
+    vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness, done = FileWitness(file, run_of(vault)), list[str]()
+    synced, replaced = os.fsync, os.replace
+
+    def sync(held: int) -> None:
+        done.append("directory" if stat.S_ISDIR(os.fstat(held).st_mode) else "file")
+        synced(held)
+
+    def rename(*names: Any, **more: Any) -> None:
+        done.append("renamed")
+        replaced(*names, **more)
+
+    monkeypatch.setattr(files.os, "fsync", sync)
+    monkeypatch.setattr(files.os, "replace", rename)
+    witness.show(Head(1, "a"))
+    assert done == ["file", "renamed", "directory"]
+
+
 def test_a_path_that_cannot_be_written_is_refused_before_anything_is_released(
     vault: Path, tmp_path: Path
 ) -> None:
