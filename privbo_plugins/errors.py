@@ -54,6 +54,10 @@ class SpaceChangedError(ValueError):
     """A trial was evaluated in another search space than the run's, or than was declared."""
 
 
+class NotARewardError(ValueError):
+    """An objective returned something else than one number; the text never quotes it."""
+
+
 SET_BACK = (
     "The vault shows less than it did: it was restored from an older backup, and what was "
     "released since that backup is missing from its ledger. Nothing more can be released for "
