@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -120,6 +121,24 @@ def _rank(path: Path) -> int:
 
 def _short(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_are_read_once() -> Iterator[None]:
+    """The newest schema that Optuna's files know; it reads them all whenever a study is opened."""
+    if "optuna" not in sys.modules:
+        yield
+        return
+    import optuna
+
+    storage = optuna.storages.RDBStorage("sqlite:///:memory:")
+    newest, manager = storage.get_head_version(), getattr(storage, "_version_manager", None)
+    storage.remove_session()
+    storage.engine.dispose()
+    with pytest.MonkeyPatch.context() as patch:
+        if manager is not None:
+            patch.setattr(type(manager), "get_head_version", lambda _: newest)
+        yield
 
 
 def _binaries() -> Path | None:

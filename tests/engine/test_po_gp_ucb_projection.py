@@ -150,9 +150,9 @@ def gaussian_releases(X: np.ndarray, runs: int, seed: int, **settings: float) ->
 
     A vault looks at all of its tables before it releases another, so few share one.
     """
-    noise, tables = InsecureNoise(seed), []
+    vault, noise, tables = open_vault(), InsecureNoise(seed), []
     for i in range(runs):
-        vault = open_vault() if i % 25 == 0 else vault
+        vault = vault if i % 25 else open_vault()
         curator = Curator(
             X, vault=vault.handle, run_name=f"{seed}/{i}", noise=noise, **settings
         )  # fmt: skip
