@@ -21,7 +21,17 @@ from tests.worker import PATIENCE, script
 
 pytestmark = pytest.mark.slow
 
-LIMITS = ("max_direct_call_object_size", "task_rpc_inlined_bytes_limit")
+LIMITS = DIRECT, INLINED = ("max_direct_call_object_size", "task_rpc_inlined_bytes_limit")
+
+
+def each_limit(first: str) -> pytest.MarkDecorator:
+    """One in every run of the suite and the other in a soak.
+
+    Each begins a Ray. What counts is what Ray stores, whichever limit made it so; what follows
+    from that is tested without a Ray in ``test_hosts.py``.
+    """
+    soak = [pytest.param(limit, marks=pytest.mark.soak) for limit in LIMITS if limit != first]
+    return pytest.mark.parametrize("limit", [first, *soak])
 
 
 @contextmanager
@@ -66,7 +76,7 @@ def in_the_store(folder: Path, ray_folder: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@each_limit(DIRECT)
 def test_a_ray_that_stores_small_arguments_is_refused_and_stores_no_losses(
     limit: str, tmp_path: Path
 ) -> None:
@@ -76,7 +86,7 @@ def test_a_ray_that_stores_small_arguments_is_refused_and_stores_no_losses(
     assert all(name in facts["refused"] for name in LIMITS)
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@each_limit(INLINED)
 def test_a_ray_with_lower_limits_gets_smaller_blocks_and_stores_no_losses(
     limit: str, tmp_path: Path
 ) -> None:
