@@ -517,7 +517,7 @@ class LocalObjective:
         guarantee = session.guarantee(
             stored.n,
             users_named=self._user_id is not None or stored.users_named,
-            unknown_plays=len(stored.releases - known),
+            unknown_evaluations=len(stored.releases - known),
             repeats=stored.repeats,
             reasons=stored.reasons,
             notes=stored.notes,
@@ -629,7 +629,7 @@ def ldp_objective(given: _Settings) -> LocalObjective:
         ... )
         >>> study = optuna.create_study(direction="maximize")
         >>> study.optimize(private, n_trials=3)
-        >>> private.guarantee(study).n_plays
+        >>> private.guarantee(study).n_evaluations
         3
     """
     return LocalObjective(

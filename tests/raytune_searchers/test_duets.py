@@ -734,7 +734,7 @@ class TestExperiments:
             assert any(hit.startswith("told") for hit in secret.hits())
         guarantee = search.guarantee(secret.results)
         assert guarantee.protected
-        assert guarantee.n_plays == 6
+        assert guarantee.n_evaluations == 6
         assert set(draws(search).values()) == {1}
         assert all(TAG in result.config for result in secret.results)
         search.close()
