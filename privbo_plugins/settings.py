@@ -285,14 +285,15 @@ class OlderName:
     def __init__(self, now: str) -> None:
         self.now = now
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._was = f"{name} of {owner.__name__}"
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._was = name
 
     def __get__(self, instance: object, owner: type) -> Any:
         if instance is None:
             return self
         warnings.warn(
-            f"{self._was} is called {self.now} now; the old name goes with the next release.",
+            f"{self._was} of {type(instance).__name__} is called {self.now} now; the old name "
+            "goes with the next release.",
             DeprecationWarning,
             stacklevel=2,
         )

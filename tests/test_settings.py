@@ -148,6 +148,7 @@ OLD: list[tuple[str, Any, dict[str, Any], str, Any]] = [
     ("LDPTGPUCBSampler", 1.0, {"bound": 1, "horizon": 9}, "n_trials", 9),
     ("LDPATAGPUCBSampler", 1.0, {"bound": 1, "failure": 0.2}, "failure_probability", 0.2),
     ("DUETSSampler", 2, {"failure": 0.2}, "failure_probability", 0.2),
+    ("DUETSSampler", 2, {"lam": 0.2}, "noise_ratio", 0.2),
     ("POGPUCBSampler", [[0.0], [1.0]], {"delta": 0.2}, "failure_probability", 0.2),
 ]
 """Class, first argument, others, the present name of the last, and its value."""

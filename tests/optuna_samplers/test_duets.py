@@ -768,7 +768,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"constants": "mine"}, "constants must be one of"),
     ({"failure_probability": 1.0}, "must lie in"),
     ({"B": 0}, "B must be"),
-    ({"lam": -0.1}, "lam must be"),
+    ({"noise_ratio": -0.1}, "noise_ratio must be"),
     ({"kernel": "linear"}, "kernel must be one of"),
     ({"lengthscale": 0}, "lengthscale must be"),
     ({"discretisation": 8}, "discretisation must be an integer >= 16"),
