@@ -81,7 +81,7 @@ def setting(
     return dataclasses.field(**given, kw_only=kw_only, repr=repr, metadata=metadata)
 
 
-def again(cls: type, name: str, *, default: Any, kw_only: bool = True) -> Any:
+def again(cls: type, name: str, *, default: Any, kw_only: bool = True, more: str = "") -> Any:
     """A setting of another class with another default, or another place.
 
     Args:
@@ -89,11 +89,21 @@ def again(cls: type, name: str, *, default: Any, kw_only: bool = True) -> Any:
         name: Of the setting.
         default: As for :func:`setting`.
         kw_only: As there.
+        more: What else it means here.
     """
     field = _fields_of(cls)[name]
     return setting(
-        field.metadata[_HELP], default=default, kw_only=kw_only, was=field.metadata[_WAS]
+        f"{field.metadata[_HELP]} {more}",
+        default=default,
+        kw_only=kw_only,
+        was=field.metadata[_WAS],
     )
+
+
+def declaration(cls: type, name: str) -> tuple[str, Any]:
+    """What a setting means, and its default; ``dataclasses.MISSING`` if it has none."""
+    field = _fields_of(cls)[name]
+    return field.metadata[_HELP], field.default
 
 
 @overload

@@ -23,9 +23,11 @@ from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.plots import FederationHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
-from privbo_plugins.settings import setting, settings, takes
+from privbo_plugins.sessions.settings import RoundSettings
+from privbo_plugins.settings import again, setting, settings, takes
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
@@ -148,15 +150,14 @@ class _Settings:
         "holds the CPU for them, and they are given no GPU.",
         default=2,
     )
-    deadline: float | None = setting(
-        "Seconds from the first vector of a round after which it closes without those that "
-        "have not sent; None waits for ever.",
-        default=60.0,
+    deadline: float | None = again(
+        RoundSettings, "deadline", default=60.0, more="None waits for ever."
     )
-    hold: bool = setting(
-        "Run rounds on the server's own clock, one every ``deadline`` seconds, whoever "
-        "sends. Tune hands out trials by who is behind, so who sends when stays public.",
+    hold: bool = again(
+        RoundSettings,
+        "hold",
         default=False,
+        more="Tune hands out trials by who is behind, so who sends when stays public.",
     )
     vault: str | None = setting(
         "Where ledger and broadcasts are kept: None for the memory of the server's actor, "
@@ -182,10 +183,7 @@ class _Settings:
         default=None,
         was="run",
     )
-    noise: NoiseSource | None = setting(
-        "For tests only; a run with it is reported as unprotected.",
-        default=None,
-    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 class DPFTSDESearch(HostedSearch):
