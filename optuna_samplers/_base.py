@@ -648,6 +648,10 @@ class PrivateSampler(BaseSampler):
         """What the study has published, for :mod:`privbo_plugins.plots`."""
         return self._state(study).session.history()
 
+    def summary(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        return self._state(study).session.standing(self.guarantee(study))
+
     def report(self, study: Study, path: str | Path) -> Path:
         """Writes an HTML page with the guarantee, the recommendation and three pictures.
 

@@ -39,6 +39,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import local_guarantee
 from privbo_plugins.spaces import Space
+from privbo_plugins.standing import of_rewards, planned_trials, used_up
 from privbo_plugins.store.vault import Vault, open_vault
 
 EPOCH_ATTR = "privbo:epoch"
@@ -305,6 +306,18 @@ class RewardSampler(TranscriptSampler):
         ]
         return reward_history(space, released, self.mechanism)
 
+    def finished(self, study: Study) -> bool:
+        """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
+        return used_up(_n_completed(whole(study)), planned_trials(self._config))
+
+    def summary(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        study = whole(study)
+        return of_rewards(
+            self.guarantee(study), self._config, _n_completed(study),
+            finished=self.finished(study), user_budget=self._user_budget,
+        )  # fmt: skip
+
     def report(self, study: Study, path: str | Path) -> Path:
         """Writes an HTML page: guarantee, recommendation, and what has been released.
 
@@ -372,7 +385,11 @@ class RewardSampler(TranscriptSampler):
 
 
 def _has_completed(study: Study) -> bool:
-    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    return _n_completed(study) > 0
+
+
+def _n_completed(study: Study) -> int:
+    return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
 
 
 def _point(trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:

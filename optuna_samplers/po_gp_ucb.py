@@ -31,6 +31,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     rows_config,
 )
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
+from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.plots import RowHistory
@@ -38,6 +39,7 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
+from privbo_plugins.standing import of_rows
 
 if TYPE_CHECKING:
     from privbo_plugins.sessions.rows import Curator
@@ -320,9 +322,7 @@ class POGPUCBSampler(Published, TranscriptSampler):
         """
         study = whole(study)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if self._claim is None:
-            self._claim = self._claimed()
-        guarantee = replace(self._claim, n_answers=len(completed))
+        guarantee = replace(self._claimed_once(), n_answers=len(completed))
         show_guarantee(study, guarantee)
         return guarantee
 
@@ -349,6 +349,22 @@ class POGPUCBSampler(Published, TranscriptSampler):
                 model=cast(POGPUCB, model),
             )
 
+    def plan(self) -> TablePlan:
+        """What the released table costs each row, and how well it keeps rows apart.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the rows.
+        """
+        made = make_table_plan(self._config, self._certificate, self._claimed_once())
+        made.warn_if_drowned()
+        return made
+
+    def summary(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        study = whole(study)
+        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return of_rows(self.guarantee(study), sum(map(_answered, trials)))
+
     def report(self, study: Study, path: str | Path) -> Path:
         """Writes an HTML page: guarantee, the best rows, answers told, the table's certificate.
 
@@ -372,6 +388,11 @@ class POGPUCBSampler(Published, TranscriptSampler):
             self.recommend(study) if history.answers else None,
         )
         return made.write(path)
+
+    def _claimed_once(self) -> OutsourcedGuarantee:
+        if self._claim is None:
+            self._claim = self._claimed()
+        return self._claim
 
     def _claimed(self) -> OutsourcedGuarantee:
         """What may be claimed of the table; composing it with answers takes a while, once."""

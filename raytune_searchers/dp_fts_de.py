@@ -19,6 +19,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
 from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.plots import FederationHistory
@@ -28,6 +29,7 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.settings import RoundSettings
 from privbo_plugins.settings import again, setting, settings, takes
+from privbo_plugins.standing import of_rounds, rounds_used_up
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
@@ -639,6 +641,27 @@ class DPFTSDESearch(HostedSearch):
         rounds = self._report().get("rounds", ())
         spent = spent_by_round(self._config, len(rounds))
         return FederationHistory(rounds, self._config.n_rounds, spent)
+
+    def plan(self) -> FederationPlan:
+        """What the federation releases and costs each agent, from its public settings.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        made = make_federation_plan(self._config)
+        made.warn_if_drowned()
+        return made
+
+    def finished(self) -> bool:
+        """Whether the server has released all its rounds: agents go on alone."""
+        return rounds_used_up(self.guarantee())
+
+    def summary(self) -> dict[str, Any]:
+        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.standing.standing`.
+
+        Nothing of any agent's own trials is in it.
+        """
+        return of_rounds(self.guarantee())
 
     def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
         """Writes an HTML page: guarantee, rounds and budget; nothing of any agent's own trials.

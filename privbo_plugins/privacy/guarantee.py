@@ -109,6 +109,29 @@ class PrivacyGuarantee:
         shown |= {name: getattr(self, name) for name in ("mechanism", "neighbours", "population")}
         return {name: _json_ready(value) for name, value in shown.items()}
 
+    _SPENDING: ClassVar[tuple[str, str, str | None, str, str | None]]
+    """Names: of the measure; of the fields of what was spent, the budget, releases and delta."""
+
+    def spending(self, budget: float | None = None) -> dict[str, Any]:
+        """JSON-ready: releases so far, and what they have cost out of which budget.
+
+        Args:
+            budget: Where the guarantee knows none: the most that one user may pay; None for no
+                limit.
+        """
+        measure, spent, total, releases, delta = self._SPENDING
+        known = budget if total is None else float(getattr(self, total))
+        told = (float(getattr(self, spent)), known) if self.protected else (math.inf, math.inf)
+        if not (self.protected or self.reasons or getattr(self, releases)):
+            told = 0.0, known  # nothing was published, and nothing stands against it
+        return {
+            "releases": int(getattr(self, releases)),
+            "measure": measure,
+            "delta": None if delta is None else float(getattr(self, delta)),
+            "spent": _json_ready(told[0]),
+            "budget": _json_ready(told[1]),
+        }
+
     def __str__(self) -> str:
         return self._protected_text() if self.protected else self._unprotected_text()
 
@@ -214,6 +237,7 @@ class Guarantee(PrivacyGuarantee):
     notes: tuple[str, ...] = ()
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
+    _SPENDING = ("mu", "_spent", "mu", "n_releases", None)
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this run",
         "no private release has been made",
@@ -324,6 +348,7 @@ class LocalGuarantee(PrivacyGuarantee):
     population: ClassVar[str] = "each user, against everybody else, the tuner included"
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon_evaluation", "epsilon_most")
+    _SPENDING = ("epsilon", "epsilon_most", None, "n_evaluations", "delta_most")
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this run",
         "no privatised reward has been released",
@@ -431,6 +456,7 @@ class FederationGuarantee(PrivacyGuarantee):
     held: bool = False
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
+    _SPENDING = ("epsilon", "epsilon_spent", "epsilon", "n_released", "delta")
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this federation",
         "no private broadcast has been made",
@@ -557,6 +583,8 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     not_covered: tuple[str, ...] = NOT_COVERED_OUTSOURCED
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    _SPENDING = ("epsilon", "epsilon", "epsilon", "n_answers", "delta")
 
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "differential privacy guarantee holds for this table",

@@ -41,6 +41,7 @@ from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import as_losses
 from privbo_plugins.spaces import Space
+from privbo_plugins.standing import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import Head, Run, Witness, begin_or_join
 from privbo_plugins.store.run import stored_settings as settings_in
@@ -735,6 +736,26 @@ class Session:
                 spent=np.sqrt(squares).tolist(),
                 budget=self.config.mu,
             )
+
+    def standing(self, guarantee: Guarantee) -> dict[str, Any]:
+        """Where the run stands, JSON-ready (:func:`privbo_plugins.standing.standing`).
+
+        Args:
+            guarantee: What the host allows to claim.
+        """
+        with self._lock:
+            self.refresh()
+            return of_records(
+                guarantee, self.plan, self.published(),
+                finished=self.finished, recommendation=self._recommends(),
+            )  # fmt: skip
+
+    def _recommends(self) -> bool:
+        try:
+            self._known_algorithm().recommendation()
+        except (PrivacyError, ValueError):  # nothing has been released yet
+            return False
+        return True
 
     def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:
         """What may be claimed for this run, from the ledger and the marks.

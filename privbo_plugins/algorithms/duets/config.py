@@ -263,6 +263,11 @@ class DUETSConfig(DUETSChoices):
         """
         return cls(n_agents=n_agents, horizon=horizon, **(PUBLISHED | changes))
 
+    @property
+    def planned_trials(self) -> int | None:
+        """N T, trials of all agents together; None without an end."""
+        return None if self.horizon is None else int(self.n_agents * self.horizon)
+
     def length(self, previous: int, evaluated: int) -> int:
         """T_j, from T_{j-1} (0 before the first) and the evaluations of an agent so far."""
         if self.epochs == "paper" and previous:
