@@ -56,11 +56,12 @@ from privbo_plugins.privacy.local import (
     RewardPrivacy,
     make_mechanism,
 )
+from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.returned import NotARewardError, as_reward
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
-from privbo_plugins.settings import called_with, named, setting, settings
+from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import NO_NAME, User, user_name
@@ -596,10 +597,7 @@ class _Settings(RewardPrivacy):
         "need one URL.",
         default=None,
     )
-    noise: NoiseSource | None = setting(
-        "For tests only; what was released with it is reported as unprotected.",
-        default=None,
-    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 @called_with(_Settings)

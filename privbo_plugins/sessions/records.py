@@ -439,13 +439,7 @@ class Session:
         with self._lock:
             began = self._mode is not None
             with self._transaction() as tx:
-                self._sync(tx)
-                self._check_space(space)
-                if self._mode is None and self._frozen(tx) is None:
-                    _check_first(y)
-                self._freeze(tx, space, PRIVATE, len(y))
-                self._freeze_constants(tx, constants)
-                self._check_private()
+                self._admit(tx, space, y, constants)
                 value, label, due = self._record(tx, trial, params, y)
             if due:
                 self._settle()
@@ -453,6 +447,18 @@ class Session:
             if not began and plan is not None:
                 plan.warn_if_drowned()
             return value, label
+
+    def _admit(
+        self, tx: Transaction, space: Space, y: Array, constants: Mapping[str, Any] | None
+    ) -> None:
+        """Refuses losses that do not fit the run; the first ones decide what it is."""
+        self._sync(tx)
+        self._check_space(space)
+        if self._mode is None and self._frozen(tx) is None:
+            _check_first(y)
+        self._freeze(tx, space, PRIVATE, len(y))
+        self._freeze_constants(tx, constants)
+        self._check_private()
 
     def tell_plain(
         self, trial: str, params: Mapping[str, Any], space: Space, value: float

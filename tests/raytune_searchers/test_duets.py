@@ -163,7 +163,7 @@ def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objectiv
         alone.tell(evaluation, value)
     assert search._duets().state_dict() == alone.state_dict()
     assert known(search)[1] == alone.public_state.active.digest
-    assert search.summary() == alone.summary()
+    assert alone.summary().items() <= search.summary().items()
     assert search.history() == alone.history
     assert json.loads(json.dumps(search.summary()))["agents"] == 4
     best = search.recommend()
