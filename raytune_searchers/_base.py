@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import UtilityWarning
-from privbo_plugins.plots import History
+from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.reports import records_report
-from privbo_plugins.settings import FormerProperty, named, setting, settings, takes
+from privbo_plugins.settings import FormerProperty, setting, settings, takes
 from privbo_plugins.standing import of_records
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
@@ -108,7 +107,7 @@ class PrivateSearch(HostedSearch):
     @takes(PrivateSearchSettings)
     def __init__(self, given: PrivateSearchSettings) -> None:
         entry_of(given.config)  # raises before a vault is opened
-        super().__init__(**named(given, SearchSettings))
+        super().__init__(given)
         self._config, self._fill_idle = given.config, bool(given.fill_idle)
         self._num_samples = -1
 
@@ -122,6 +121,11 @@ class PrivateSearch(HostedSearch):
         if taken:
             self._num_samples = int(spec.get("num_samples") or -1)
         return taken
+
+    def _begin(self) -> None:
+        """As of every search, once there is a run: its plan needs the Tuner's num_samples."""
+        if self._live or self._last is not None:
+            super()._begin()
 
     def _planned(self, space: TuneSpace) -> CentralConfig:
         """Settings that fit the number of trials that Tune will run, where none were given."""
@@ -155,26 +159,29 @@ class PrivateSearch(HostedSearch):
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> None:
+    ) -> bool:
         record = self._audit(trial_id, result)
-        value = shown(result, self._metric)
-        if record.published is None and not record.entered and isinstance(value, Real):
-            self._take_plain(trial_id, x, result, float(value))
-        elif record.published is None:
+        value, learnt = shown(result, self._metric), record.published is not None
+        if not learnt and not record.entered and isinstance(value, Real):
+            learnt = self._take_plain(trial_id, x, result, float(value))
+        elif not learnt:
             self._call("fail", trial_id)
         if error and record.entered:
             self._call("note", _FAILED_NOTE)
         self._issue_warnings()
+        return learnt
 
     def _take_plain(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], value: float
-    ) -> None:
+    ) -> bool:
         if x is None:
             x = self._told_point(result)
-        if x is None or not math.isfinite(value):
-            self._call("fail", trial_id)
-        else:
+        usable = x is not None and math.isfinite(value)
+        if usable:
             self._call("tell_plain", trial_id, x, value)
+        else:
+            self._call("fail", trial_id)
+        return usable
 
     # The vault ------------------------------------------------------------------------------
 
@@ -294,22 +301,10 @@ class PrivateSearch(HostedSearch):
             finished=report["finished"], recommendation=report["recommendation"] is not None,
         )  # fmt: skip
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page with the guarantee, the recommendation and three pictures.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)
         title = f"Private tuning report: {self._run}"
-        return records_report(title, guarantee, self.history(), self.recommend()).write(path)
+        return records_report(title, guarantee, self.history(), self.recommend())
 
     def purge(self) -> None:
         """Deletes every raw loss of the run from the vault; ledger and releases stay."""

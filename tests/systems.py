@@ -77,7 +77,7 @@ class Secrets:
 
     def reward(self) -> float:
         """In (0.11, 0.88): a double of full precision whose float32, too, has many digits."""
-        y = float(self.rng.uniform(0.12, 0.88))
+        y = float(_long(self.rng, 0.12, 0.88, 1)[0])
         self.values.append(y)
         name = f"call {self.calls:03d}"
         self.scanner.add_number(name, y)
@@ -88,7 +88,7 @@ class Secrets:
         return y
 
     def vector(self, size: int | None = None) -> np.ndarray:
-        vector = self.rng.uniform(0.11, 0.99, size or self.size or N_RECORDS)
+        vector = _long(self.rng, 0.11, 0.99, size or self.size or N_RECORDS)
         self.values.append(vector)
         self.scanner.add_vector(f"call {self.calls:03d}", vector[:40])
         return vector
@@ -102,6 +102,14 @@ class Secrets:
 
     def hits(self, name: str, blob: bytes) -> list[str]:
         return self.scanner.hits(blob)
+
+
+def _long(rng: np.random.Generator, low: float, high: float, size: int) -> np.ndarray:
+    """Uniform numbers whose six digits do not end in 0: shorter ones stand in any page."""
+    found = rng.uniform(low, high, size)
+    while (short := np.char.str_len([f"{value:.6g}" for value in found]) < len("0.123456")).any():
+        found[short] = rng.uniform(low, high, int(short.sum()))
+    return found
 
 
 def objective_of(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:
@@ -275,7 +283,7 @@ def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
     private = sampler.private(wild(own, REWARD_WAYS), user_id=_who if vault else None)
     study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 8, n_jobs)
     _gather_rewards(evidence, own, study, private, sampler)
-    algorithm: Any = sampler._state(study).algorithm
+    algorithm: Any = sampler._state(study).transcript.algorithm
     heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
         heard=heard, states=[algorithm.state_dict(), algorithm.server.state_dict()]
@@ -552,7 +560,7 @@ def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any)
         sampler=sampler,
         trials=study.trials,
         recommendation=sampler.recommend(study),
-        algorithm=sampler._state(study).algorithm,
+        algorithm=sampler._state(study).transcript.algorithm,
     )
     Z = sampler._config.Z
     evidence.add_messages(table=[Z.tobytes(), Z.tolist()])
@@ -655,7 +663,7 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     evidence.add_report(partial(sampler.report, study))
     evidence.expect("report", f"call {first:03d}")
     # An agent with fewer rewards than a projection has numbers sends them as they are.
-    algorithm: Any = sampler._state(study).algorithm
+    algorithm: Any = sampler._state(study).transcript.algorithm
     for trial in study.trials:
         algorithm.tell(
             algorithm.evaluation_of(tuple(trial.system_attrs["privbo:draw"])), trial.value

@@ -290,7 +290,7 @@ def test_enqueued_trials_are_private_and_learnt(kind: str) -> None:
     assert study.trials[1].params["x"] == 0.75
     check_protected(private, study, 6)
     sampler.recommend(study)
-    assert len(sampler._state(study).algorithm.evaluations) == 6
+    assert len(sampler._state(study).transcript.algorithm.evaluations) == 6
 
 
 # Coming back, and other processes -------------------------------------------------------------
@@ -308,10 +308,13 @@ def test_a_resumed_study_and_a_pickled_sampler_know_the_same(kind: str, tmp_path
     for copy in copies:
         resumed = optuna.load_study(study_name="s", storage=url, sampler=copy)
         assert copy.recommend(resumed) == sampler.recommend(study)
-        told = copy._state(resumed).algorithm.state_dict()
-        assert told == sampler._state(study).algorithm.state_dict()
+        told = copy._state(resumed).transcript.algorithm.state_dict()
+        assert told == sampler._state(study).transcript.algorithm.state_dict()
         assert copy.guarantee(resumed) == sampler.guarantee(study)
-    mine, other = sampler._state(study).algorithm, copies[1]._state(resumed).algorithm
+    mine, other = (
+        sampler._state(study).transcript.algorithm,
+        copies[1]._state(resumed).transcript.algorithm,
+    )
     assert mine.ask(99).x.tolist() == other.ask(99).x.tolist()
     again = pickle.loads(pickle.dumps(private))
     resumed.optimize(again, n_trials=2)
@@ -605,7 +608,7 @@ def test_moma_evaluates_each_epoch_k_times(k: int, declared: bool) -> None:
     assert [list(_points(epochs[e]).values()) for e in range(4)] == [[k]] * 4
     assert (EPOCH in study.trials[0].system_attrs) is declared
     sampler.recommend(study)
-    assert sampler._state(study).algorithm.n == 4
+    assert sampler._state(study).transcript.algorithm.n == 4
 
 
 @pytest.mark.parametrize("n_jobs", [2, 4])
@@ -614,7 +617,7 @@ def test_moma_shares_an_epoch_among_threads(n_jobs: int) -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(line), n_trials=24, n_jobs=n_jobs)
     sampler.recommend(study)
-    n, epochs = sampler._state(study).algorithm.n, _epochs(study)
+    n, epochs = sampler._state(study).transcript.algorithm.n, _epochs(study)
     assert n >= 1
     for e in range(n):
         assert max(_points(epochs[e]).values()) >= 3
@@ -795,7 +798,9 @@ def test_what_a_pruned_trial_reported_is_no_reward() -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(prunes), n_trials=5)
     sampler.recommend(study)
-    assert 1e6 not in [value for _, value in sampler._state(study).algorithm.evaluations]
+    assert 1e6 not in [
+        value for _, value in sampler._state(study).transcript.algorithm.evaluations
+    ]
 
 
 # Seeds ----------------------------------------------------------------------------------------

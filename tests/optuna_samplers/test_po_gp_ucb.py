@@ -471,7 +471,7 @@ def test_enqueued_and_added_rows_are_learnt_and_not_asked_again() -> None:
     assert asked(study)[:3] == [BEST, 3, 3]
     assert len(set(asked(study))) == 8
     sampler.recommend(study)
-    told = [value for _, value in sampler._state(study).algorithm.evaluations]
+    told = [value for _, value in sampler._state(study).transcript.algorithm.evaluations]
     assert told == [trial.value for trial in study.trials]
 
 
@@ -518,7 +518,9 @@ def test_a_row_without_an_answer_is_left_out_after_three_trials(ending: str) -> 
     assert {row for row, k in counts.items() if k > 1} <= bad
     assert len(counts.keys() - bad) >= 8
     assert sampler.recommend(study)["row"] not in bad
-    assert 1e6 not in [value for _, value in sampler._state(study).algorithm.evaluations]
+    assert 1e6 not in [
+        value for _, value in sampler._state(study).transcript.algorithm.evaluations
+    ]
 
 
 def test_a_row_that_was_left_out_can_be_asked_by_hand() -> None:

@@ -228,7 +228,7 @@ class TestSearches:
             0
         }  # one may be evaluated in two epochs
         assert search._model is not None
-        assert search._model.n == 3  # type: ignore[attr-defined]
+        assert search._model.algorithm.n == 3  # type: ignore[attr-defined]
         assert search.guarantee(trials).n_evaluations == 12
 
     @pytest.mark.parametrize("kind", [LDPTGPUCBSearch, LDPATAGPUCBSearch])
