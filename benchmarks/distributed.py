@@ -152,7 +152,7 @@ def run_baseline(world: World, kind: str, beta: float, seed: int) -> Communicati
 
 def ours(lengthscale: float, **more: Any) -> DUETSConfig:
     """The default, playing the best point in the last epoch, as regret asks for."""
-    settings: Row = {"n_agents": N, "horizon": T, "lam": NOISE**2, "final": "best"} | more
+    settings: Row = {"n_agents": N, "horizon": T, "noise_ratio": NOISE**2, "final": "best"} | more
     return DUETSConfig(lengthscale=lengthscale, **settings)
 
 
@@ -189,7 +189,7 @@ def run_figure(name: str, kind: str, beta: float | None, seed: int) -> Row:
 
 def _config(lengthscale: float, kind: str, beta: float | None) -> DUETSConfig:
     if kind == "DUETS":
-        return DUETSConfig.paper(N, T, lengthscale=lengthscale, beta=beta, lam=NOISE**2)
+        return DUETSConfig.paper(N, T, lengthscale=lengthscale, beta=beta, noise_ratio=NOISE**2)
     first = 1 if kind == "ours, T1=1" else 2
     return ours(lengthscale, first_epoch=first, beta=beta)
 
@@ -212,7 +212,9 @@ def run_communication(name: str, kind: str, agents: int, horizon: int, seed: int
     world = World(name, seed, whole=True)
     length = world.problem.lengthscale
     if kind == "DUETS":
-        config = DUETSConfig.paper(agents, horizon, lengthscale=length, beta=0.5, lam=NOISE**2)
+        config = DUETSConfig.paper(
+            agents, horizon, lengthscale=length, beta=0.5, noise_ratio=NOISE**2
+        )
     else:
         config = ours(length, n_agents=agents, horizon=horizon)
     sent, _ = run_duets(world, config, seed)

@@ -603,6 +603,10 @@ class PrivateSampler(StudySampler[_StudyState]):
         """What the study has published, for :mod:`privbo_plugins.plots`."""
         return self._state(study).session.history()
 
+    def summary(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        return self._state(study).session.standing(self.guarantee(study))
+
     def _page(self, study: Study) -> Report:
         history = self.history(study)
         title = f"Private tuning report: {study.study_name}"

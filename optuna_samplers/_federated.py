@@ -65,6 +65,18 @@ def run_federated(
     """
     samplers = _checked(studies, objectives, n_rounds)
     total = max((sampler.n_startup for sampler in samplers), default=0) + n_rounds
+    _run_rounds(total, studies, samplers, objectives, catch, show_progress_bar)
+
+
+def _run_rounds(
+    total: int,
+    studies: Sequence[Study],
+    samplers: Sequence[DPFTSDESampler],
+    objectives: Sequence[Objective],
+    catch: Iterable[type[Exception]] | type[Exception],
+    show_progress_bar: bool,
+) -> None:
+    """Every trial up to ``total`` that a study has not had."""
     done = [next_number(study) for study in studies]
     with tqdm(total=len(studies) * total, disable=not show_progress_bar, unit="trial") as bar:
         bar.update(sum(min(n, total) for n in done))

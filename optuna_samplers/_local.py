@@ -56,11 +56,12 @@ from privbo_plugins.privacy.local import (
     RewardPrivacy,
     make_mechanism,
 )
+from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt, own_words, retold
 from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
-from privbo_plugins.settings import called_with, named, setting, settings
+from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
 from privbo_plugins.users import NO_NAME, User, user_name
@@ -519,7 +520,7 @@ class LocalObjective:
         guarantee = session.guarantee(
             stored.n,
             users_named=self._user_id is not None or stored.users_named,
-            unknown_plays=len(stored.releases - known),
+            unknown_evaluations=len(stored.releases - known),
             repeats=stored.repeats,
             reasons=stored.reasons,
             notes=stored.notes,
@@ -593,10 +594,7 @@ class _Settings(RewardPrivacy):
         "need one URL.",
         default=None,
     )
-    noise: NoiseSource | None = setting(
-        "For tests only; what was released with it is reported as unprotected.",
-        default=None,
-    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 @called_with(_Settings)
@@ -626,7 +624,7 @@ def ldp_objective(given: _Settings) -> LocalObjective:
         ... )
         >>> study = optuna.create_study(direction="maximize")
         >>> study.optimize(private, n_trials=3)
-        >>> private.guarantee(study).n_plays
+        >>> private.guarantee(study).n_evaluations
         3
     """
     return LocalObjective(

@@ -37,6 +37,7 @@ from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import local_guarantee
 from privbo_plugins.spaces import Space
+from privbo_plugins.standing import of_rewards, planned_trials, used_up
 from privbo_plugins.store.vault import Vault, open_vault
 
 _WRAP = (
@@ -240,6 +241,18 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         ]
         return reward_history(space, released, self.mechanism)
 
+    def finished(self, study: Study) -> bool:
+        """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
+        return used_up(_n_completed(whole(study)), planned_trials(self._config))
+
+    def summary(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        study = whole(study)
+        return of_rewards(
+            self.guarantee(study), self._config, _n_completed(study),
+            finished=self.finished(study), user_budget=self._user_budget,
+        )  # fmt: skip
+
     def _point(self, trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:
         known = None if space is None else self._attempt(trial).evaluation(space)
         return None if known is None else known.x
@@ -295,6 +308,10 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         return LocalGuarantee(
             False, name, math.inf, 0.0, 0, 0, math.inf, 0.0, False, reasons=(reason,)
         )
+
+
+def _n_completed(study: Study) -> int:
+    return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
 
 
 def _nothing(_: object) -> NoReturn:

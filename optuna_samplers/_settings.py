@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from optuna.distributions import BaseDistribution
 
+from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.settings import setting, settings
+from privbo_plugins.settings import again, setting, settings
 
 
 @settings(eq=False)
@@ -31,10 +32,7 @@ class RunSettings(SpaceSettings):
         "processes and for resuming.",
         default=None,
     )
-    noise: NoiseSource | None = setting(
-        "For tests only; what was released with it is reported as unprotected.",
-        default=None,
-    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 @settings(eq=False)

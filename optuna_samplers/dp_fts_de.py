@@ -22,6 +22,7 @@ from optuna_samplers._study import (
     whole,
 )
 from optuna_samplers._transcript import value_of
+from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
 from privbo_plugins.plots import FederationHistory, Report
@@ -30,6 +31,7 @@ from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.transcript import Attempt
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
+from privbo_plugins.standing import of_rounds, rounds_used_up
 
 Array = NDArray[np.float64]
 
@@ -222,6 +224,40 @@ class DPFTSDESampler(StudySampler[_Agent]):
         from privbo_plugins.federation.published import published
 
         return published(self.link.config, self.link.broadcasts())
+
+    def plan(self) -> FederationPlan:
+        """What the federation releases and costs each agent, from its public settings.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        made = make_federation_plan(self.link.config)
+        made.warn_if_drowned()
+        return made
+
+    def finished(self, study: Study | None = None) -> bool:
+        """Whether the server has released all its rounds: agents go on alone.
+
+        Args:
+            study: Not needed: rounds are the same for all agents.
+
+        Raises:
+            FederationError: If the server cannot be reached.
+        """
+        return rounds_used_up(self.link.guarantee())
+
+    def summary(self, study: Study | None = None) -> dict[str, Any]:
+        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.standing.standing`.
+
+        Nothing of this agent's own trials is in it.
+
+        Args:
+            study: Shows the guarantee as well, if one is given.
+
+        Raises:
+            FederationError: If the server cannot be reached.
+        """
+        return of_rounds(self.guarantee(study))
 
     def _page(self, study: Study) -> Report:
         history = self.history()

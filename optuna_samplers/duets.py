@@ -152,19 +152,34 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     # What people look at ---------------------------------------------------------------------
 
     def summary(self, study: Study) -> dict[str, Any]:
-        """Numbers sent, and what each epoch has left; also the study's ``privbo:duets``.
+        """Where the run stands, numbers sent, and what each epoch has left.
+
+        The last two are also the study's ``privbo:duets``.
 
         Raises:
             ValueError: If the search space is not known yet.
         """
-        study, space = whole(study), self._known_space(study)
-        if space is None:
+        study = whole(study)
+        algorithm = self._known(study)
+        if algorithm is None:
             raise ValueError("There are no epochs yet: no trial has completed.")
+        return super().summary(study) | algorithm.summary()
+
+    def finished(self, study: Study) -> bool:
+        """Whether the last epoch has closed; never without ``n_trials=``."""
+        algorithm = self._known(whole(study))
+        return algorithm is not None and algorithm.finished
+
+    def _known(self, study: Study) -> DUETS | None:
+        """The algorithm after all that the study shows, shown in it; None without a space."""
+        space = self._known_space(study)
+        if space is None:
+            return None
         with self._lock:
             self._synchronised(study, space, None)
             algorithm = self._draws(study).algorithm
             self._show(study, algorithm)
-        return algorithm.summary()
+        return algorithm
 
     def _summary(self, study: Study) -> dict[str, Any] | None:
         return None if self._known_space(study) is None else self.summary(study)

@@ -31,6 +31,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     rows_config,
 )
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
+from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.plots import Report, RowHistory
@@ -39,6 +40,7 @@ from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Attempt, Lost
 from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
+from privbo_plugins.standing import of_rows
 
 if TYPE_CHECKING:
     from privbo_plugins.sessions.rows import Curator
@@ -319,9 +321,7 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
         """
         study = whole(study)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if self._claim is None:
-            self._claim = self._claimed()
-        guarantee = replace(self._claim, n_answers=len(completed))
+        guarantee = replace(self._claimed_once(), n_answers=len(completed))
         show_guarantee(study, guarantee)
         return guarantee
 
@@ -345,6 +345,22 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
                 model=cast(POGPUCB, model),
             )
 
+    def plan(self) -> TablePlan:
+        """What the released table costs each row, and how well it keeps rows apart.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the rows.
+        """
+        made = make_table_plan(self._config, self._certificate, self._claimed_once())
+        made.warn_if_drowned()
+        return made
+
+    def summary(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        study = whole(study)
+        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return of_rows(self.guarantee(study), sum(map(_answered, trials)))
+
     def _page(self, study: Study) -> Report:
         history, certificate = self.history(study), self._certificate
         return rows_report(
@@ -354,6 +370,11 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
             None if certificate is None else certificate.to_dict(),
             self.recommend(study) if history.answers else None,
         )
+
+    def _claimed_once(self) -> OutsourcedGuarantee:
+        if self._claim is None:
+            self._claim = self._claimed()
+        return self._claim
 
     def _claimed(self) -> OutsourcedGuarantee:
         """What may be claimed of the table; composing it with answers takes a while, once."""

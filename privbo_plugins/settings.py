@@ -81,7 +81,7 @@ def setting(
     return dataclasses.field(**given, kw_only=kw_only, repr=repr, metadata=metadata)
 
 
-def again(cls: type, name: str, *, default: Any, kw_only: bool = True) -> Any:
+def again(cls: type, name: str, *, default: Any, kw_only: bool = True, more: str = "") -> Any:
     """A setting of another class with another default, or another place.
 
     Args:
@@ -89,11 +89,21 @@ def again(cls: type, name: str, *, default: Any, kw_only: bool = True) -> Any:
         name: Of the setting.
         default: As for :func:`setting`.
         kw_only: As there.
+        more: What else it means here.
     """
     field = _fields_of(cls)[name]
     return setting(
-        field.metadata[_HELP], default=default, kw_only=kw_only, was=field.metadata[_WAS]
+        f"{field.metadata[_HELP]} {more}",
+        default=default,
+        kw_only=kw_only,
+        was=field.metadata[_WAS],
     )
+
+
+def declaration(cls: type, name: str) -> tuple[str, Any]:
+    """What a setting means, and its default; ``dataclasses.MISSING`` if it has none."""
+    field = _fields_of(cls)[name]
+    return field.metadata[_HELP], field.default
 
 
 @overload
@@ -118,9 +128,9 @@ def settings(cls: type[C] | None = None, *, eq: bool = True) -> Any:
         if _MARK in (made.__doc__ or ""):
             made.__doc__ = described(made.__doc__ or "", made)
         if former(made):
-            shown: Any = made
-            shown.__init__ = formerly(**former(made))(shown.__init__)
-            shown.__setstate__ = _restored
+            fields = _fields_of(made).items()
+            saved = {f.metadata[_SAVED]: name for name, f in fields if f.metadata.get(_SAVED)}
+            _takes_older_names(made, former(made), saved)
         return made
 
     return decorated if cls is None else decorated(cls)
@@ -257,14 +267,69 @@ def made(
     return declared(*args, **present)
 
 
-def _restored(self: Any, state: Mapping[str, Any]) -> None:
-    """Takes the state of a pickle, whose names may be older."""
-    present = dict(state)
-    for name, field in _fields_of(type(self)).items():
-        saved = field.metadata.get(_SAVED)
-        if saved in present and name not in present:
-            present[name] = present.pop(saved)
-    self.__dict__.update(present)
+def _takes_older_names(
+    cls: type, former: Mapping[str, str], saved: Mapping[str, str] | None = None
+) -> None:
+    """Lets a dataclass be called by older names, and be restored from pickles with such."""
+    older = former if saved is None else saved
+
+    def restored(self: Any, state: Mapping[str, Any]) -> None:
+        present = dict(state)
+        for was, now in older.items():
+            if was in present and now not in present:
+                present[now] = present.pop(was)
+        self.__dict__.update(present)
+
+    shown: Any = cls
+    shown.__init__ = formerly(**former)(shown.__init__)
+    shown.__setstate__ = restored
+
+
+class OlderName:
+    """What a field of a dataclass was called: reads as the field, with a warning.
+
+    Args:
+        now: The field's name.
+    """
+
+    def __init__(self, now: str) -> None:
+        self.now = now
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._was = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self
+        warnings.warn(
+            f"{self._was} of {type(instance).__name__} is called {self.now} now; the old name "
+            "goes with the next release.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(instance, self.now)
+
+
+def with_older_names(cls: type[C]) -> type[C]:
+    """Lets a dataclass be made, and restored from a pickle, by each :class:`OlderName` in it."""
+    _takes_older_names(cls, _older_names(cls))
+    return cls
+
+
+def by_older_names_too(given: object, described: Mapping[str, Any]) -> dict[str, Any]:
+    """What describes an object by its fields' names, by each :class:`OlderName` of them as well.
+
+    Args:
+        given: The object.
+        described: By the names of its fields.
+    """
+    older = _older_names(type(given)).items()
+    return {**described, **{was: described[now] for was, now in older}}
+
+
+def _older_names(cls: type) -> dict[str, str]:
+    members = inspect.getmembers_static(cls)
+    return {name: member.now for name, member in members if isinstance(member, OlderName)}
 
 
 def former(declared: type) -> dict[str, str]:

@@ -20,6 +20,7 @@ from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.reports import records_report
 from privbo_plugins.settings import FormerProperty, setting, settings, takes
+from privbo_plugins.standing import of_records
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
@@ -291,6 +292,14 @@ class PrivateSearch(HostedSearch):
     def history(self) -> History:
         """What the run has published, for :mod:`privbo_plugins.plots`."""
         return self._report()["history"]  # type: ignore[no-any-return]
+
+    def summary(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        report = self._report()
+        return of_records(
+            report["guarantee"], report["plan"], report["published"],
+            finished=report["finished"], recommendation=report["recommendation"] is not None,
+        )  # fmt: skip
 
     def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)

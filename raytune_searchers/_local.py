@@ -22,10 +22,11 @@ import ray
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
-from privbo_plugins.privacy.local import RewardPrivacy, make_mechanism
+from privbo_plugins.privacy.local import LocalMechanism, RewardPrivacy, make_mechanism
+from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
-from privbo_plugins.settings import called_with, named, setting, settings
+from privbo_plugins.settings import again, called_with, named, setting, settings
 from raytune_searchers._arguments import (
     check_target,
     checked_handle,
@@ -179,10 +180,7 @@ class _Settings(RewardPrivacy):
         default=None,
         was="run",
     )
-    noise: NoiseSource | None = setting(
-        "For tests only; what was released with it is reported as unprotected.",
-        default=None,
-    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 @called_with(_Settings)
@@ -222,7 +220,15 @@ def ldp_trainable(given: _Settings) -> Any:
     check_target("ldp_trainable", given.metric, given.mode)
     check_user_budget(mechanism, given.user_budget)
     handle = checked_handle(given.vault)
-    settled = LedgerSettings(
+    settled = _settled(given, mechanism, handle)
+    name = actor_name(LedgerHost, settled.vault_id, settled.run)
+    private = wrap(given.trainable, name, mechanism, given.user_id, given.user_budget)
+    private.guarantee = Ledger(settled, handle, given.noise).guarantee
+    return private
+
+
+def _settled(given: _Settings, mechanism: LocalMechanism, handle: str | None) -> LedgerSettings:
+    return LedgerSettings(
         checked_run(given.run_name, handle),
         mechanism,
         given.user_budget,
@@ -230,7 +236,3 @@ def ldp_trainable(given: _Settings) -> Any:
         given.mode == "max",
         None if handle is None else identify(handle),
     )
-    name = actor_name(LedgerHost, settled.vault_id, settled.run)
-    private = wrap(given.trainable, name, mechanism, given.user_id, given.user_budget)
-    private.guarantee = Ledger(settled, handle, given.noise).guarantee
-    return private

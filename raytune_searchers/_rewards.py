@@ -26,6 +26,7 @@ from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.sessions.transcript import Transcript
 from privbo_plugins.spaces import Space
+from privbo_plugins.standing import of_rewards, planned_trials, used_up
 from raytune_searchers._audit import as_float, shown
 from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
@@ -349,6 +350,17 @@ class RewardSearch(HostedSearch):
         return reward_history(
             space, [(x, value) for x, value in told if value in published], self.mechanism
         )
+
+    def finished(self) -> bool:
+        """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
+        return used_up(len(self._shown_so_far()["plays"]), planned_trials(self._config))
+
+    def summary(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        return of_rewards(
+            self.guarantee(), self._config, len(self._shown_so_far()["plays"]),
+            finished=self.finished(), user_budget=self._user_budget,
+        )  # fmt: skip
 
     def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)

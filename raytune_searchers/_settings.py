@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.settings import setting, settings
+from privbo_plugins.settings import again, setting, settings
 
 
 @settings(eq=False)
@@ -54,10 +55,7 @@ class SearchSettings(TuneSettings):
         default=None,
         was="run",
     )
-    noise: NoiseSource | None = setting(
-        "For tests only; what was released with it is reported as unprotected.",
-        default=None,
-    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 @settings(eq=False)

@@ -18,15 +18,19 @@ from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
 from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
+from privbo_plugins.sessions.settings import RoundSettings
 from privbo_plugins.sessions.transcript import HOPELESS, Lost
-from privbo_plugins.settings import setting, settings, takes
+from privbo_plugins.settings import again, setting, settings, takes
+from privbo_plugins.standing import of_rounds, rounds_used_up
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import each_of, flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
@@ -147,15 +151,14 @@ class _Settings:
         "holds the CPU for them, and they are given no GPU.",
         default=2,
     )
-    deadline: float | None = setting(
-        "Seconds from the first vector of a round after which it closes without those that "
-        "have not sent; None waits for ever.",
-        default=60.0,
+    deadline: float | None = again(
+        RoundSettings, "deadline", default=60.0, more="None waits for ever."
     )
-    hold: bool = setting(
-        "Run rounds on the server's own clock, one every ``deadline`` seconds, whoever "
-        "sends. Tune hands out trials by who is behind, so who sends when stays public.",
+    hold: bool = again(
+        RoundSettings,
+        "hold",
         default=False,
+        more="Tune hands out trials by who is behind, so who sends when stays public.",
     )
     vault: str | None = setting(
         "Where ledger and broadcasts are kept: None for the memory of the server's actor, "
@@ -181,10 +184,7 @@ class _Settings:
         default=None,
         was="run",
     )
-    noise: NoiseSource | None = setting(
-        "For tests only; a run with it is reported as unprotected.",
-        default=None,
-    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
 class DPFTSDESearch(HostedSearch):
@@ -614,6 +614,27 @@ class DPFTSDESearch(HostedSearch):
         rounds = self._report().get("rounds", ())
         spent = spent_by_round(self._config, len(rounds))
         return FederationHistory(rounds, self._config.n_rounds, spent)
+
+    def plan(self) -> FederationPlan:
+        """What the federation releases and costs each agent, from its public settings.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the signal.
+        """
+        made = make_federation_plan(self._config)
+        made.warn_if_drowned()
+        return made
+
+    def finished(self) -> bool:
+        """Whether the server has released all its rounds: agents go on alone."""
+        return rounds_used_up(self.guarantee())
+
+    def summary(self) -> dict[str, Any]:
+        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.standing.standing`.
+
+        Nothing of any agent's own trials is in it.
+        """
+        return of_rounds(self.guarantee())
 
     def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)

@@ -211,7 +211,12 @@ class DUETSSearch(Published, RewardSearch):
         Raises:
             ValueError: If the space is not known yet.
         """
-        return self._duets().summary()
+        duets = self._duets()
+        return super().summary() | duets.summary()
+
+    def finished(self) -> bool:
+        """Whether the last epoch has closed; never without ``n_trials=``."""
+        return self._space is not None and self._duets().finished
 
     def _summary(self) -> dict[str, Any] | None:
         return None if self._space is None else self.summary()

@@ -28,6 +28,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     rows_config,
 )
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
+from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.plots import Report, RowHistory
@@ -35,6 +36,7 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Lost
 from privbo_plugins.settings import Published, setting, settings, takes
+from privbo_plugins.standing import of_rows
 from raytune_searchers._audit import each_of, flat, foreign
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import TuneSettings
@@ -457,6 +459,20 @@ class POGPUCBSearch(Published, TuneSearch):
             answer_variance=self._rows_config().answer_variance,
             model=self._learned(),
         )
+
+    def plan(self) -> TablePlan:
+        """What the released table costs each row, and how well it keeps rows apart.
+
+        Warns:
+            UtilityWarning: If the noise is likely to drown the rows.
+        """
+        made = make_table_plan(self._rows_config(), self._rows.certificate, self._claim(0))
+        made.warn_if_drowned()
+        return made
+
+    def summary(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        return of_rows(self.guarantee(), len(self._told))
 
     def _page(self, results: Iterable[Any]) -> Report:
         guarantee, history = self.guarantee(results), self.history()

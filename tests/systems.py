@@ -224,7 +224,7 @@ def _gather_rewards(
     assert states.count("PRUNED") == 1
     assert own.calls == len(states) >= len(REWARD_WAYS)
     assert guarantee.protected
-    assert guarantee.n_plays == states.count("COMPLETE")
+    assert guarantee.n_evaluations == states.count("COMPLETE")
     values = {trial.value for trial in study.trials}
     assert values.isdisjoint(own.values)
     assert values.isdisjoint({0.0, 1.0})  # nor a reward that was clipped
@@ -249,7 +249,7 @@ def rewards(evidence: Evidence, *, build: Any, mechanism: str) -> None:
     study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 2)
     _gather_rewards(evidence, own, study, private, sampler)
     assert evidence.blobs["vault"]
-    assert private.guarantee(study).most_plays == private.guarantee(study).n_plays
+    assert private.guarantee(study).most_evaluations == private.guarantee(study).n_evaluations
 
 
 def any_sampler(evidence: Evidence, *, n_jobs: int) -> None:

@@ -185,7 +185,7 @@ def test_rewards_of_users_run_on_the_third_host(
     loop = ran("users", tmp_path, monkeypatch)["loop"]
     guarantee = loop.guarantee()
     assert guarantee.protected
-    assert (guarantee.n_plays, guarantee.most_plays) == (3, 1)
+    assert (guarantee.n_evaluations, guarantee.most_evaluations) == (3, 1)
     assert loop.recommend()["volume"] in range(11)
     assert "1-LDP" in capsys.readouterr().out
 
@@ -207,14 +207,14 @@ def test_a_reward_algorithm_runs_on_both_hosts_where_its_class_is_handed_to_them
         study = optuna.create_study(sampler=sampler, direction="maximize")
         study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=8)
         assert sampler.guarantee(study).protected
-        assert sampler.guarantee(study).n_plays == 8
+        assert sampler.guarantee(study).n_evaluations == 8
         assert set(sampler.recommend(study)) == {"x"}
         results = Tuner(
             search.private(lambda config: config["x"]),
             param_space={"x": tune.uniform(0, 1)},
             tune_config=tune.TuneConfig(search_alg=search, num_samples=8),
         ).fit()
-        assert search.guarantee(results).n_plays == 8
+        assert search.guarantee(results).n_evaluations == 8
         assert set(search.recommend()) == {"x"}
     with pytest.raises(TypeError, match="names no algorithm"):
         entry_of(run["config"])

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import math
 from typing import Any
 
 import pytest
 
 import optuna_samplers
+from optuna_samplers import FederatedServer
+from privbo_plugins import cli
+from privbo_plugins.algorithms import po_gp_ucb
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
+from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
+from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.sessions.settings import CuratorSettings
 from privbo_plugins.settings import (
     FormerProperty,
     again,
@@ -40,9 +47,15 @@ CLASSES = [
     *(getattr(optuna_samplers, f"{name}Sampler") for name in [*BOTH, "DPFTSDE", "Private"]),
     *(getattr(raytune_searchers, f"{name}Search") for name in [*BOTH, "DPFTSDE", "Private"]),
 ]
+HOLDERS = [Curator, FederatedServer]
+"""Who holds secrets, declared in the engine: both hosts use them."""
+
+DECLARED = [*CLASSES, *HOLDERS]
+
 FIRST = {
     "DPGIBO": "mu", "POGPUCB": "Z", "DUETS": "n_agents", "Private": "config",
     "DPFTSDESampler": "link", "DPFTSDESearch": "config",
+    "Curator": "X", "FederatedServer": "config",
 }  # fmt: skip
 """The only argument that may be given without its name; of the others it is ``epsilon``."""
 
@@ -67,7 +80,7 @@ def test_sampler_and_searcher_take_the_same_settings(name: str) -> None:
     assert {n: search[n] for n in sampler} == sampler
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", DECLARED, ids=lambda cls: cls.__name__)
 def test_everything_is_keyword_only_but_the_first(cls: type) -> None:
     first, *others = inspect.signature(cls).parameters.values()
     family = cls.__name__.removesuffix("Sampler").removesuffix("Search")
@@ -75,7 +88,7 @@ def test_everything_is_keyword_only_but_the_first(cls: type) -> None:
     assert {p.kind for p in others} == {inspect.Parameter.KEYWORD_ONLY}
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", DECLARED, ids=lambda cls: cls.__name__)
 def test_every_setting_is_explained_in_help(cls: type) -> None:
     text = inspect.getdoc(cls) or ""
     assert "{settings}" not in text
@@ -130,10 +143,13 @@ def test_what_privatises_a_reward_by_default(name: str, mechanism: str, epsilon:
 # Names ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", DECLARED, ids=lambda cls: cls.__name__)
 def test_a_setting_that_is_none_is_refused_and_the_nearest_is_named(cls: type) -> None:
-    with pytest.raises(TypeError, match=rf"{cls.__name__} has no setting 'seeed'.* mean 'seed'\?"):
-        cls(1, seeed=3)
+    nearest = "vault" if cls in HOLDERS else "seed"
+    wrong = nearest[:3] + nearest[2:]
+    said = rf"{cls.__name__} has no setting '{wrong}'.* mean '{nearest}'\?"
+    with pytest.raises(TypeError, match=said):
+        cls(1, **{wrong: 3})
 
 
 def test_what_is_missing_or_too_much_is_refused() -> None:
@@ -148,6 +164,7 @@ OLD: list[tuple[str, Any, dict[str, Any], str, Any]] = [
     ("LDPTGPUCBSampler", 1.0, {"bound": 1, "horizon": 9}, "n_trials", 9),
     ("LDPATAGPUCBSampler", 1.0, {"bound": 1, "failure": 0.2}, "failure_probability", 0.2),
     ("DUETSSampler", 2, {"failure": 0.2}, "failure_probability", 0.2),
+    ("DUETSSampler", 2, {"lam": 0.2}, "noise_ratio", 0.2),
     ("POGPUCBSampler", [[0.0], [1.0]], {"delta": 0.2}, "failure_probability", 0.2),
 ]
 """Class, first argument, others, the present name of the last, and its value."""
@@ -182,6 +199,70 @@ def test_older_names_of_functions_and_of_settings_work_too() -> None:
     ):
         config = FederationConfig(2, z=1.0, crowd="explore")  # type: ignore[call-arg]
     assert config == FederationConfig(2, z=1.0, population="explore")
+
+
+# Who holds secrets ----------------------------------------------------------------------------
+
+
+def meaning(cls: type, name: str) -> str:
+    """What ``help`` says of a setting, in one line."""
+    text = inspect.getdoc(cls) or ""
+    section = text.split("Args:\n")[1].split("\n\n")[0]
+    said = section.split(f"    {name}: ")[1].split("\n    ")
+    own = [said[0], *itertools.takewhile(lambda line: line.startswith("    "), said[1:])]
+    return " ".join(line.strip() for line in own)
+
+
+def test_what_means_the_same_is_said_once_for_all_who_take_it() -> None:
+    having = [cls for cls in DECLARED if "noise" in defaults(cls)]
+    assert set(HOLDERS) < set(having)
+    assert len({meaning(cls, "noise") for cls in having}) == 1
+    search = raytune_searchers.DPFTSDESearch
+    assert meaning(search, "deadline") == meaning(FederatedServer, "deadline")
+    sentence = (
+        "Run rounds on the server's own clock, one every ``deadline`` seconds, whoever sends."
+    )
+    for cls in (search, FederatedServer):
+        assert meaning(cls, "hold").startswith(f"{sentence} ")
+
+
+def test_options_of_the_command_line_have_the_defaults_of_the_settings() -> None:
+    release = cli.parser().parse_args(
+        "curator release x.csv --columns a:0:1 --epsilon 1 --delta 1e-6 --out t.npz "
+        "--vault sqlite:///v.db".split()
+    )
+    taken = defaults(Curator)
+    names = {
+        "mechanism", "on_excess", "r", "neighbor_distance", "outcome_epsilon", "outcome_range",
+        "outcome_mechanism", "outcome_delta",
+    }  # fmt: skip
+    assert {name: getattr(release, name) for name in names} == {n: taken[n] for n in names}
+    assert release.run == taken["run_name"]
+    serve = cli.parser().parse_args(
+        "federation serve --agents 2 --vault sqlite:///v.db --secret s --invitations i".split()
+    )
+    of_server = defaults(FederatedServer)
+    assert (serve.deadline, serve.hold) == (of_server["deadline"], of_server["hold"])
+    assert serve.run == of_server["run_name"]
+
+
+def test_settings_of_a_curator_show_neither_rows_nor_outcomes() -> None:
+    shown = repr(CuratorSettings([[123.25]], epsilon=1.0, delta=1e-6, outcomes=[678.5]))
+    assert "epsilon=1.0" in shown
+    assert "123.25" not in shown
+    assert "678.5" not in shown
+
+
+def test_warnings_of_who_holds_secrets_point_at_whoever_made_them() -> None:
+    rows = {"epsilon": 1.0, "delta": 1e-6, "bounds": [(0, 1)]}
+    with pytest.warns(DeprecationWarning, match="run= of Curator is called run_name=") as caught:
+        assert "run_name='a'" in repr(Curator([[0.5]], **rows, run="a"))
+    with pytest.warns(DeprecationWarning, match="run= of FederatedServer is called") as server:
+        FederatedServer(FederationConfig(2, epsilon=4.0), run="a")  # type: ignore[call-arg]
+    with pytest.warns(PrivacyWarning, match="Nothing is protected") as unprotected:
+        Curator([[0.5], [0.75]], **rows, mechanism="projection", r=1)
+    for records in (caught, server, unprotected):
+        assert [one.filename for one in records] == [__file__]
 
 
 # What the declarations rest on --------------------------------------------------------------
@@ -338,9 +419,14 @@ def test_what_was_a_property_still_reads_as_one_with_a_warning() -> None:
         ("raytune_searchers.DUETSSearch(4, first_", ["first_epoch="]),
         ("optuna_samplers.ldp_objective(abs, user_b", ["user_budget="]),
         ("raytune_searchers.LDPGPUCBSearch(1.0, reward_r", []),
+        ("optuna_samplers.FederatedServer(config, dead", ["deadline="]),
+        ("po_gp_ucb.Curator(X, outcome_m", ["outcome_mechanism="]),
     ],
 )
 def test_a_notebook_completes_present_settings(written: str, expected: list[str]) -> None:
     jedi = pytest.importorskip("jedi", reason="jedi is not installed (the dev extra)")
-    names = {"optuna_samplers": optuna_samplers, "raytune_searchers": raytune_searchers}
+    names = {
+        "optuna_samplers": optuna_samplers, "raytune_searchers": raytune_searchers,
+        "po_gp_ucb": po_gp_ucb,
+    }  # fmt: skip
     assert [c.name for c in jedi.Interpreter(written, [names]).complete()] == expected

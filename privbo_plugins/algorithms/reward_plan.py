@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.reward_noise import RewardNoise
+from privbo_plugins.settings import OlderName, by_older_names_too, with_older_names
 
 _DROWNED = 0.25
 """Fraction of the range below which settings cannot be told apart: then a run is likely lost."""
@@ -33,12 +34,13 @@ class RewardScale(Protocol):
         ...
 
 
+@with_older_names
 @dataclass(frozen=True)
 class RewardPlan:
     """How well a mean is known after a number of evaluations.
 
     Attributes:
-        n_plays: Number of evaluations, one user's reward each.
+        n_evaluations: Number of evaluations, one user's reward each.
         width: Width of the rewards' public range.
         sd: Largest standard deviation of one privatised reward.
 
@@ -49,9 +51,11 @@ class RewardPlan:
         ten settings, to ±0.34 each (95 %).
     """
 
-    n_plays: int
+    n_evaluations: int
     width: float
     sd: float
+
+    n_plays = OlderName("n_evaluations")
 
     def known_to(self, evaluations: float) -> float:
         """Half-width of a 95 % interval for the mean of so many evaluations, in reward units."""
@@ -60,21 +64,22 @@ class RewardPlan:
     @property
     def drowned(self) -> bool:
         """Whether a setting's mean stays unknown even if all evaluations go to it."""
-        return self.known_to(self.n_plays) > _DROWNED * self.width
+        return self.known_to(self.n_evaluations) > _DROWNED * self.width
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: the fields, and what the mean of one setting, or of ten, is known to."""
-        ten = self.known_to(self.n_plays / 10)
-        return asdict(self) | {"known_to": self.known_to(self.n_plays), "known_to_of_ten": ten}
+        all_of_them, ten = (self.known_to(self.n_evaluations / k) for k in (1, 10))
+        described = asdict(self) | {"known_to": all_of_them, "known_to_of_ten": ten}
+        return by_older_names_too(self, described)
 
     def warn_if_drowned(self) -> None:
         """Issues a :class:`UtilityWarning` if the noise is likely to drown the signal."""
         if self.drowned:
             needed = math.ceil((1.96 * self.sd / (_DROWNED * self.width)) ** 2)
             warnings.warn(
-                f"{self.n_plays} evaluations under this mechanism tell next to nothing: even if "
-                "all of them went to one setting, its mean would be known to "
-                f"±{self.known_to(self.n_plays):.2g} only, in a range "
+                f"{self.n_evaluations} evaluations under this mechanism tell next to nothing: "
+                "even if all of them went to one setting, its mean would be known to "
+                f"±{self.known_to(self.n_evaluations):.2g} only, in a range "
                 f"{self.width:.3g} wide. Ask at least {needed} users, take a larger epsilon, or a "
                 "narrower true range.",
                 UtilityWarning,
@@ -82,28 +87,32 @@ class RewardPlan:
             )
 
     def __str__(self) -> str:
+        one, each_of_ten = (
+            self.known_to(self.n_evaluations),
+            self.known_to(self.n_evaluations / 10),
+        )
         return (
-            f"{self.n_plays} evaluations: one privatised reward has a standard deviation of up to "
-            f"{self.sd:.2g} (the range is {self.width:.3g} wide). If all of them went to one "
-            f"setting, its mean would be known to ±{self.known_to(self.n_plays):.2g}; shared by "
-            f"ten settings, to ±{self.known_to(self.n_plays / 10):.2g} each (95 %)."
+            f"{self.n_evaluations} evaluations: one privatised reward has a standard deviation of "
+            f"up to {self.sd:.2g} (the range is {self.width:.3g} wide). If all of them went to "
+            f"one setting, its mean would be known to ±{one:.2g}; "
+            f"shared by ten settings, to ±{each_of_ten:.2g} each (95 %)."
         )
 
 
-def make_reward_plan(config: RewardScale, n_plays: int) -> RewardPlan:
+def make_reward_plan(config: RewardScale, n_evaluations: int) -> RewardPlan:
     """The plan of a run.
 
     Args:
         config: Settings, with a range.
-        n_plays: Number of evaluations, >= 1.
+        n_evaluations: Number of evaluations, >= 1.
 
     Raises:
         ValueError: If the number is not positive, or the settings hold no range.
     """
-    if not n_plays >= 1:
-        raise ValueError(f"A plan needs at least one evaluation, got {n_plays}.")
+    if not n_evaluations >= 1:
+        raise ValueError(f"A plan needs at least one evaluation, got {n_evaluations}.")
     if config.low is None or config.high is None:
         raise ValueError("A plan needs the rewards' range: give bound= or value_range=.")
     width = config.high - config.low
     variance = (width / 2) ** 2 if config.noise is None else config.noise.total_variance
-    return RewardPlan(int(n_plays), width, math.sqrt(variance))
+    return RewardPlan(int(n_evaluations), width, math.sqrt(variance))

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privbo_plugins.cli.outcome import add_json, add_vault, print_json, said
+from privbo_plugins.cli.outcome import add_json, add_vault, of_setting, print_json, said
 from privbo_plugins.errors import VaultError
+from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -376,7 +377,7 @@ def _vault_options(command: argparse.ArgumentParser, *, required: bool) -> None:
         "release",
         required=required,
     )
-    command.add_argument("--run", default="table", help="name of the release in the vault")
+    command.add_argument("--run", **of_setting(CuratorSettings, "run_name"))
 
 
 def _release_options(command: argparse.ArgumentParser) -> None:
@@ -387,8 +388,8 @@ def _release_options(command: argparse.ArgumentParser) -> None:
         help="columns to release with their public bounds (never taken from the data), or "
         "NAME=CHOICE,CHOICE for texts; all other columns stay out",
     )  # fmt: skip
-    command.add_argument("--epsilon", type=float, required=True)
-    command.add_argument("--delta", type=float, required=True)
+    command.add_argument("--epsilon", type=float, **of_setting(CuratorSettings, "epsilon"))
+    command.add_argument("--delta", type=float, **of_setting(CuratorSettings, "delta"))
     command.add_argument("--out", type=Path, required=True, help=".npz or .parquet")
     _vault_options(command, required=True)
     command.add_argument(
@@ -396,15 +397,19 @@ def _release_options(command: argparse.ArgumentParser) -> None:
         help="protect a row against changes of up to NU only, where 1 is one column's whole "
         "range; without it a row is protected whatever it holds",
     )  # fmt: skip
-    command.add_argument("--mechanism", choices=("gaussian", "projection"), default="gaussian")
-    command.add_argument("--on-excess", choices=("clip", "refuse"), default="clip")
-    command.add_argument("--r", type=int, help="columns of the released table, at most as many")
     command.add_argument(
-        "--outcome-epsilon", type=float, help="randomise outcomes too, each at this epsilon"
+        "--mechanism", choices=MECHANISMS, **of_setting(CuratorSettings, "mechanism")
     )
-    command.add_argument("--outcome-range", type=float, nargs=2, metavar=("LOW", "HIGH"))
-    command.add_argument("--outcome-mechanism", default="laplace")
-    command.add_argument("--outcome-delta", type=float)
+    command.add_argument(
+        "--on-excess", choices=ON_EXCESS, **of_setting(CuratorSettings, "on_excess")
+    )
+    command.add_argument("--r", type=int, help="columns of the released table, at most as many")
+    ends = {"nargs": 2, "metavar": ("LOW", "HIGH")}
+    numbers: dict[str, dict[str, Any]] = {"epsilon": {}, "range": ends, "delta": {}}
+    for name, how in numbers.items():
+        shared = of_setting(CuratorSettings, f"outcome_{name}")
+        command.add_argument(f"--outcome-{name}", type=float, **how, **shared)
+    command.add_argument("--outcome-mechanism", **of_setting(CuratorSettings, "outcome_mechanism"))
 
 
 def _answer_options(command: argparse.ArgumentParser) -> None:

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privbo_plugins.cli.outcome import add_vault, check_lasting
+from privbo_plugins.cli.outcome import add_vault, check_lasting, of_setting
 from privbo_plugins.cli.plan import add_federation_options, add_space, federation_config, space_of
 from privbo_plugins.errors import FederationError
+from privbo_plugins.sessions.settings import FederatedServerSettings, RoundSettings
 
 if TYPE_CHECKING:
     from privbo_plugins.federation import FederatedServer
@@ -144,7 +145,7 @@ def add_to(commands: Any) -> None:
     command.set_defaults(act=serve)
     add_federation_options(command)
     add_vault(command, "database of ledger and broadcasts, such as sqlite:///server.db")
-    command.add_argument("--run", default="federation", help="name of the federation in the vault")
+    command.add_argument("--run", **of_setting(FederatedServerSettings, "run_name"))
     place = command.add_mutually_exclusive_group()
     place.add_argument(
         "--listen", type=address, default=("127.0.0.1", 0), metavar="HOST:PORT",
@@ -164,11 +165,9 @@ def add_to(commands: Any) -> None:
         "--invitations", type=Path, required=True, help="folder for one file an agent"
     )
     command.add_argument(
-        "--deadline", type=float, default=60.0, metavar="SECONDS",
-        help="after the first message, a round closes without those that have not sent",
-    )  # fmt: skip
+        "--deadline", type=float, metavar="SECONDS", **of_setting(RoundSettings, "deadline")
+    )
     command.add_argument(
-        "--hold", action="store_true",
-        help="run rounds on the server's clock, whoever sends; needs --space",
-    )  # fmt: skip
+        "--hold", action="store_true", **of_setting(RoundSettings, "hold", "Needs --space.")
+    )
     add_space(command, required=False)

@@ -7,6 +7,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import MISSING
 from typing import Any
 
 from privbo_plugins.errors import (
@@ -18,6 +19,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.redaction import own_error, public_name
+from privbo_plugins.settings import declaration
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes beside 0."""
@@ -89,6 +91,22 @@ def add_json(command: argparse.ArgumentParser) -> None:
 def add_vault(command: argparse.ArgumentParser, text: str, *, required: bool = True) -> None:
     """Adds ``--vault``."""
     command.add_argument("--vault", required=required, metavar="URL", help=text)
+
+
+def of_setting(declared: type, name: str, more: str = "") -> dict[str, Any]:
+    """What an option shares with a setting that it gives: its meaning, and its default.
+
+    Args:
+        declared: The class of the settings.
+        name: Of the setting.
+        more: What else is to be said of the option.
+    """
+    meaning, default = declaration(declared, name)
+    text = f"{meaning} {more}".strip().rstrip(".").replace("``", "").replace("%", "%%")
+    shown = text[:1].lower() + text[1:]
+    if default is MISSING:
+        return {"help": shown, "required": True}
+    return {"help": shown, "default": default}
 
 
 def check_lasting(url: str) -> None:

@@ -264,7 +264,7 @@ _STEPS = 2**12
 """A grid of privacy losses has about so many steps up to what simple addition gives."""
 
 
-def plays_delta(evaluations: Mapping[Cost, int], least: float = 0.0) -> float:
+def evaluations_delta(evaluations: Mapping[Cost, int], least: float = 0.0) -> float:
     """A delta at which the evaluations of one user can be claimed: 0 if all of them are pure.
 
     ``least``, or the largest of the Gaussian ones, whose epsilon is finite at every delta, and the
@@ -283,7 +283,7 @@ def _leaked(evaluations: Mapping[Cost, int]) -> float:
     )
 
 
-def plays_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
+def evaluations_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
     """Epsilon at ``delta`` of one user's evaluations, the least of three bounds that each hold.
 
     Epsilons and deltas added up; Gaussian evaluations as a single one of mu² = Σ mu_i², and the
@@ -291,21 +291,22 @@ def plays_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
 
     Args:
         evaluations: How many of each.
-        delta: In [0, 1); no less than :func:`plays_delta` gives, or infinity may be the answer.
+        delta: In [0, 1); no less than :func:`evaluations_delta` gives, or infinity may be the
+            answer.
 
     Example:
-        >>> plays_epsilon({Cost(0.5): 2, Cost(0.25): 4}, 0.0)
+        >>> evaluations_epsilon({Cost(0.5): 2, Cost(0.25): 4}, 0.0)
         2.0
-        >>> round(plays_epsilon({Cost(1.0, 1e-5, gaussian=True): 4}, 1e-5), 2)
+        >>> round(evaluations_epsilon({Cost(1.0, 1e-5, gaussian=True): 4}, 1e-5), 2)
         2.15
     """
-    return _plays_epsilon(
+    return _evaluations_epsilon(
         frozenset((evaluation, k) for evaluation, k in evaluations.items() if k), delta
     )
 
 
 @lru_cache(maxsize=1024)
-def _plays_epsilon(counted: frozenset[tuple[Cost, int]], delta: float) -> float:
+def _evaluations_epsilon(counted: frozenset[tuple[Cost, int]], delta: float) -> float:
     evaluations = dict(counted)
     if delta >= 1:  # which everything satisfies, and so says nothing
         return math.inf

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
 from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
+from privbo_plugins.settings import OlderName, by_older_names_too, with_older_names
 
 
 class Epsilon(float):
@@ -107,6 +108,29 @@ class PrivacyGuarantee:
         shown = asdict(self) | {"not_covered": self.limits}  # type: ignore[call-overload]
         shown |= {name: getattr(self, name) for name in ("mechanism", "neighbours", "population")}
         return {name: _json_ready(value) for name, value in shown.items()}
+
+    _SPENDING: ClassVar[tuple[str, str, str | None, str, str | None]]
+    """Names: of the measure; of the fields of what was spent, the budget, releases and delta."""
+
+    def spending(self, budget: float | None = None) -> dict[str, Any]:
+        """JSON-ready: releases so far, and what they have cost out of which budget.
+
+        Args:
+            budget: Where the guarantee knows none: the most that one user may pay; None for no
+                limit.
+        """
+        measure, spent, total, releases, delta = self._SPENDING
+        known = budget if total is None else float(getattr(self, total))
+        told = (float(getattr(self, spent)), known) if self.protected else (math.inf, math.inf)
+        if not (self.protected or self.reasons or getattr(self, releases)):
+            told = 0.0, known  # nothing was published, and nothing stands against it
+        return {
+            "releases": int(getattr(self, releases)),
+            "measure": measure,
+            "delta": None if delta is None else float(getattr(self, delta)),
+            "spent": _json_ready(told[0]),
+            "budget": _json_ready(told[1]),
+        }
 
     def __str__(self) -> str:
         return self._protected_text() if self.protected else self._unprotected_text()
@@ -213,6 +237,7 @@ class Guarantee(PrivacyGuarantee):
     notes: tuple[str, ...] = ()
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
+    _SPENDING = ("mu", "_spent", "mu", "n_releases", None)
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this run",
         "no private release has been made",
@@ -277,6 +302,7 @@ NOT_COVERED_LOCAL = (
 """Limits of every guarantee for privatised rewards."""
 
 
+@with_older_names
 @dataclass(frozen=True)
 class LocalGuarantee(PrivacyGuarantee):
     """A local privacy guarantee: each reward is privatised before it leaves the user's process.
@@ -284,11 +310,10 @@ class LocalGuarantee(PrivacyGuarantee):
     Attributes:
         protected: False if nothing may be claimed; then ``reasons`` says why.
         mechanism: What happens to a reward.
-        epsilon_play: Epsilon of one evaluation; infinity where nothing is claimed.
-        delta_play: Delta of one evaluation; 0 for pure epsilon-LDP.
-        n_plays: Evaluations (privatised rewards) released so far; also ``n_evaluations``.
-        most_plays: The most evaluations of one user, as far as the ledger knows; also
-            ``most_evaluations``.
+        epsilon_evaluation: Epsilon of one evaluation; infinity where nothing is claimed.
+        delta_evaluation: Delta of one evaluation; 0 for pure epsilon-LDP.
+        n_evaluations: Evaluations (privatised rewards) released so far.
+        most_evaluations: The most evaluations of one user, as far as the ledger knows.
         epsilon_most: Epsilon for that user, at ``delta_most``.
         delta_most: 0 where epsilons simply add up.
         users_named: Whether the ledger knows which evaluations belong to one user.
@@ -305,10 +330,10 @@ class LocalGuarantee(PrivacyGuarantee):
 
     protected: bool
     mechanism: str
-    epsilon_play: float
-    delta_play: float
-    n_plays: int
-    most_plays: int
+    epsilon_evaluation: float
+    delta_evaluation: float
+    n_evaluations: int
+    most_evaluations: int
     epsilon_most: float
     delta_most: float
     users_named: bool
@@ -322,7 +347,8 @@ class LocalGuarantee(PrivacyGuarantee):
     )
     population: ClassVar[str] = "each user, against everybody else, the tuner included"
 
-    _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon_play", "epsilon_most")
+    _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon_evaluation", "epsilon_most")
+    _SPENDING = ("epsilon", "epsilon_most", None, "n_evaluations", "delta_most")
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this run",
         "no privatised reward has been released",
@@ -330,15 +356,14 @@ class LocalGuarantee(PrivacyGuarantee):
         "the users' rewards",
     )
 
-    @property
-    def n_evaluations(self) -> int:
-        """Evaluations released so far, one privatised reward each; the same as ``n_plays``."""
-        return self.n_plays
+    epsilon_play = OlderName("epsilon_evaluation")
+    delta_play = OlderName("delta_evaluation")
+    n_plays = OlderName("n_evaluations")
+    most_plays = OlderName("most_evaluations")
 
-    @property
-    def most_evaluations(self) -> int:
-        """The most evaluations of one user that the ledger knows; the same as ``most_plays``."""
-        return self.most_plays
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields, by their older names too; infinities as the string "inf"."""
+        return by_older_names_too(self, super().to_dict())
 
     @property
     def epsilon(self) -> Epsilon:
@@ -354,13 +379,13 @@ class LocalGuarantee(PrivacyGuarantee):
             f"privacy): it was clipped and privatised in the process that evaluated it. "
             f"Protected: {self.population}. Neighbouring relation: {self.neighbours}. "
             f"Mechanism: {self.mechanism}. Parameters: {self._settings()}. "
-            f"Released so far: {self.n_plays} evaluations. {self._users()} {self._ending()}"
+            f"Released so far: {self.n_evaluations} evaluations. {self._users()} {self._ending()}"
         )
 
     def _claim(self) -> str:
-        epsilon = not_below(self.epsilon_play, 4)
-        if self.delta_play:
-            return f"({epsilon}, {not_below(self.delta_play, 2)})-LDP"
+        epsilon = not_below(self.epsilon_evaluation, 4)
+        if self.delta_evaluation:
+            return f"({epsilon}, {not_below(self.delta_evaluation, 2)})-LDP"
         return f"{epsilon}-LDP"
 
     def _users(self) -> str:
@@ -371,7 +396,7 @@ class LocalGuarantee(PrivacyGuarantee):
             )
         at = f" at delta = {not_below(self.delta_most, 2)}" if self.delta_most else ""
         return (
-            f"The user asked most often had {self.most_plays} evaluations: epsilon = "
+            f"The user asked most often had {self.most_evaluations} evaluations: epsilon = "
             f"{two_decimals(self.epsilon_most)}{at}."
         )
 
@@ -431,6 +456,7 @@ class FederationGuarantee(PrivacyGuarantee):
     held: bool = False
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
+    _SPENDING = ("epsilon", "epsilon_spent", "epsilon", "n_released", "delta")
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "privacy guarantee holds for this federation",
         "no private broadcast has been made",
@@ -557,6 +583,8 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     not_covered: tuple[str, ...] = NOT_COVERED_OUTSOURCED
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    _SPENDING = ("epsilon", "epsilon", "epsilon", "n_answers", "delta")
 
     _UNPROTECTED: ClassVar[tuple[str, str, str, str]] = (
         "differential privacy guarantee holds for this table",

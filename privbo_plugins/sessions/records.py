@@ -42,6 +42,7 @@ from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import as_losses
 from privbo_plugins.spaces import Space
+from privbo_plugins.standing import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import Head, Run, Witness, begin_or_join
 from privbo_plugins.store.run import stored_settings as settings_in
@@ -454,13 +455,7 @@ class Session:
         with self._lock:
             began = self._mode is not None
             with self._transaction() as tx:
-                self._sync(tx)
-                self._check_space(space)
-                if self._mode is None and self._frozen(tx) is None:
-                    _check_first(y)
-                self._freeze(tx, space, PRIVATE, len(y))
-                self._freeze_constants(tx, constants)
-                self._check_private()
+                self._admit(tx, space, y, constants)
                 value, label, due = self._record(tx, trial, params, y)
             if due:
                 self._settle()
@@ -468,6 +463,18 @@ class Session:
             if not began and plan is not None:
                 plan.warn_if_drowned()
             return value, label
+
+    def _admit(
+        self, tx: Transaction, space: Space, y: Array, constants: Mapping[str, Any] | None
+    ) -> None:
+        """Refuses losses that do not fit the run; the first ones decide what it is."""
+        self._sync(tx)
+        self._check_space(space)
+        if self._mode is None and self._frozen(tx) is None:
+            _check_first(y)
+        self._freeze(tx, space, PRIVATE, len(y))
+        self._freeze_constants(tx, constants)
+        self._check_private()
 
     def tell_plain(
         self, trial: str, params: Mapping[str, Any], space: Space, value: float
@@ -764,6 +771,26 @@ class Session:
                 spent=np.sqrt(squares).tolist(),
                 budget=self.config.mu,
             )
+
+    def standing(self, guarantee: Guarantee) -> dict[str, Any]:
+        """Where the run stands, JSON-ready (:func:`privbo_plugins.standing.standing`).
+
+        Args:
+            guarantee: What the host allows to claim.
+        """
+        with self._lock:
+            self.refresh()
+            return of_records(
+                guarantee, self.plan, self.published(),
+                finished=self.finished, recommendation=self._recommends(),
+            )  # fmt: skip
+
+    def _recommends(self) -> bool:
+        try:
+            self._known_algorithm().recommendation()
+        except (PrivacyError, ValueError):  # nothing has been released yet
+            return False
+        return True
 
     def guarantee(self, reasons: Sequence[str] = (), *, failed: int = 0) -> Guarantee:
         """What may be claimed for this run, from the ledger and the marks.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
-from privbo_plugins.privacy.accountant import Cost, plays_delta, plays_epsilon
+from privbo_plugins.privacy.accountant import Cost, evaluations_delta, evaluations_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
@@ -160,8 +160,8 @@ class RewardLedger:
         evaluations = Counter([self.mechanism.evaluation])
         for _, mechanism, epsilon, delta, k in tx.evaluations_of(person):
             evaluations.update(_evaluations(mechanism, epsilon, delta, k))
-        claimed = plays_delta(evaluations, self.mechanism.delta)
-        total = plays_epsilon(evaluations, claimed)
+        claimed = evaluations_delta(evaluations, self.mechanism.delta)
+        total = evaluations_epsilon(evaluations, claimed)
         if total > self.user_budget * (1 + 1e-9):
             at = f" at delta={claimed:.6g}" if claimed else ""
             raise BudgetExceededError(
@@ -248,7 +248,7 @@ class RewardLedger:
             payers = [(trial, person) for trial, person, *_ in tx.evaluations()]
         return any(person != self._pseudonym(trial, None) for trial, person in payers)
 
-    def most_plays(self) -> int:
+    def most_evaluations(self) -> int:
         """How often the user who paid most was charged in this run."""
         return self.most()[0]
 
@@ -266,18 +266,21 @@ class RewardLedger:
                 mine |= {person} if run == self.run_id else set()
         more = Counter({self.mechanism.evaluation: unknown})
         everybody = [of[person] + more for person in mine] or [+more]
-        delta = max(plays_delta(evaluations, self.mechanism.delta) for evaluations in everybody)
+        delta = max(
+            evaluations_delta(evaluations, self.mechanism.delta) for evaluations in everybody
+        )
         epsilon, most = max(
-            (plays_epsilon(evaluations, delta), evaluations.total()) for evaluations in everybody
+            (evaluations_epsilon(evaluations, delta), evaluations.total())
+            for evaluations in everybody
         )
         return most, epsilon, delta
 
     def guarantee(
         self,
-        n_plays: int,
+        n_evaluations: int,
         *,
         users_named: bool,
-        unknown_plays: int = 0,
+        unknown_evaluations: int = 0,
         repeats: int = 1,
         reasons: Iterable[str] = (),
         notes: Iterable[str] = (),
@@ -285,22 +288,22 @@ class RewardLedger:
         """What may be claimed.
 
         Args:
-            n_plays: Releases that the host framework shows.
+            n_evaluations: Releases that the host framework shows.
             users_named: Whether evaluations were charged to named users.
-            unknown_plays: Of these, evaluations that this ledger does not know; they are taken to
-                be those of the user who paid most.
+            unknown_evaluations: Of these, those that this ledger does not know; they are taken to
+                be of the user who paid most.
             repeats: The most releases that one trial shows.
             reasons: Why nothing may be claimed.
             notes: What a reader should know.
         """
         with self.run.transaction() as tx:
             marks, noted = tx.marks(UNPROTECTED), tx.marks(NOTE)
-        evaluations, epsilon, delta = min(n_plays, repeats), None, None
+        evaluations, epsilon, delta = min(n_evaluations, repeats), None, None
         if users_named:
-            evaluations, epsilon, delta = self._most(unknown_plays)
+            evaluations, epsilon, delta = self._most(unknown_evaluations)
         return local_guarantee(
             self.mechanism,
-            n_plays,
+            n_evaluations,
             evaluations,
             epsilon_most=epsilon,
             delta_most=delta,
@@ -395,8 +398,8 @@ def _evaluations(mechanism: str | None, epsilon: float, delta: float, k: int) ->
 
 def local_guarantee(
     mechanism: LocalMechanism,
-    n_plays: int,
-    most_plays: int,
+    n_evaluations: int,
+    most_evaluations: int,
     *,
     users_named: bool,
     epsilon_most: float | None = None,
@@ -410,16 +413,16 @@ def local_guarantee(
     evaluations.
     """
     why = tuple(dict.fromkeys(reasons))
-    protected = not why and n_plays > 0
+    protected = not why and n_evaluations > 0
     delta = mechanism.delta
-    most = mechanism.epsilon_of(most_plays, delta)
+    most = mechanism.epsilon_of(most_evaluations, delta)
     return LocalGuarantee(
         protected=protected,
         mechanism=_WORDS[mechanism.name],
-        epsilon_play=mechanism.epsilon if protected else math.inf,
-        delta_play=delta,
-        n_plays=n_plays,
-        most_plays=most_plays,
+        epsilon_evaluation=mechanism.epsilon if protected else math.inf,
+        delta_evaluation=delta,
+        n_evaluations=n_evaluations,
+        most_evaluations=most_evaluations,
         epsilon_most=(most if epsilon_most is None else epsilon_most) if protected else math.inf,
         delta_most=delta if delta_most is None else delta_most,
         users_named=users_named,

@@ -36,7 +36,8 @@ from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import public_name
 from privbo_plugins.reports import federation_report
-from privbo_plugins.settings import formerly
+from privbo_plugins.sessions.settings import FederatedServerSettings
+from privbo_plugins.settings import takes
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import OtherSettingsError, Run, begin_or_join
@@ -78,19 +79,7 @@ class FederatedServer:
     The process that holds it is trusted: it sees every agent's vectors. Agents, and whoever reads
     what they received, are not.
 
-    Args:
-        config: Public settings.
-        space: What all agents tune; None takes the space of the first agent that joins.
-        agents: Names of the agents, as many as ``config.n_agents``; None for their numbers.
-        deadline: Seconds from the first message of a round after which it closes without those
-            that have not sent; None waits for ever.
-        hold: Run rounds on the server's own clock: one every ``deadline`` seconds from
-            construction, whoever sends. Then no agent's presence moves another's vector into
-            another round, and add/remove holds for the timing too. Needs ``space``.
-        vault: Where ledger and broadcasts are kept; None for memory. A server that is started
-            again over the same database and ``run_name`` goes on where it ended.
-        run_name: Name of the run in the vault.
-        noise: Test injection only; a run with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: If names or times make no sense, or the run was started with other settings.
@@ -107,32 +96,15 @@ class FederatedServer:
         True
     """
 
-    @formerly(run="run_name")
-    def __init__(
-        self,
-        config: FederationConfig,
-        *,
-        space: Space | None = None,
-        agents: Sequence[str] | None = None,
-        deadline: float | None = 60.0,
-        hold: bool = False,
-        vault: str | None = None,
-        run_name: str = "federation",
-        noise: NoiseSource | None = None,
-    ) -> None:
-        self.config = config
-        self._names = _checked_names(agents, config.n_agents)
-        if deadline is not None and not 0 < deadline < threading.TIMEOUT_MAX:
-            raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
-        if hold and (deadline is None or space is None):
-            raise ValueError(
-                "hold=True runs rounds on the server's clock, whoever joins: give deadline= and "
-                "space=."
-            )
-        self._deadline, self._hold = deadline, hold
-        self._invitations = hashlib.sha256(run_name.encode()).hexdigest()[:32]
-        self.run = _joined(open_vault(vault), run_name, config)
-        self._outlet = Outlet(self.run, noise)
+    @takes(FederatedServerSettings)
+    def __init__(self, given: FederatedServerSettings) -> None:
+        self.config = given.config
+        self._names = _checked_names(given.agents, self.config.n_agents)
+        _check_clock(given)
+        self._deadline, self._hold = given.deadline, given.hold
+        self._invitations = hashlib.sha256(given.run_name.encode()).hexdigest()[:32]
+        self.run = _joined(open_vault(given.vault), given.run_name, self.config)
+        self._outlet = Outlet(self.run, given.noise)
         self._lock = threading.Condition(threading.RLock())
         self._round: _Round | None = None
         self._left: set[int] = set()
@@ -140,8 +112,8 @@ class FederatedServer:
         self._space: dict[str, Any] | None = None
         self._shared: SharedModel | None = None
         self._listener: Listener | None = None
-        self._begin(None if space is None else space.to_dict())
-        if hold and not self._all_released:
+        self._begin(None if given.space is None else given.space.to_dict())
+        if self._hold and not self._all_released:
             self._round = self._open()
 
     def __reduce__(self) -> Any:
@@ -636,6 +608,17 @@ def _large_delta(delta: float) -> tuple[str, ...]:
         f"delta = {not_below(delta, 2)} is large, because the roster is short: epsilon alone says "
         "little. Give delta=, well below one over the number of agents",
     )
+
+
+def _check_clock(given: FederatedServerSettings) -> None:
+    deadline = given.deadline
+    if deadline is not None and not 0 < deadline < threading.TIMEOUT_MAX:
+        raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
+    if given.hold and (deadline is None or given.space is None):
+        raise ValueError(
+            "hold=True runs rounds on the server's clock, whoever joins: give deadline= and "
+            "space=."
+        )
 
 
 def _checked_names(agents: Sequence[str] | None, n_agents: int) -> tuple[str, ...]:

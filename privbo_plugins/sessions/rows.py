@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +61,8 @@ from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.rewards import RewardSession
-from privbo_plugins.settings import formerly
+from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
+from privbo_plugins.settings import formerly, takes
 from privbo_plugins.store.release import PAYLOADS, TEST_NOISE, Order, Outlet, Shelf
 from privbo_plugins.store.run import (
     OtherSettingsError,
@@ -233,41 +234,7 @@ _TABLES = _Tables()
 class Curator:
     """Holds the rows; releases a private table once, and answers what a row's outcome is.
 
-    Args:
-        X: One row per person (or whatever is protected), shape (n, d). A row's number is public,
-            and so is the order: shuffle first if the order reveals something.
-        epsilon: Privacy parameter of the table's release, finite and > 0.
-        delta: Privacy parameter of the table's release, in (0, 1).
-        neighbor_distance: nu: the claim compares tables of which a row differs by at most this,
-            in Euclidean norm over all columns together, in scaled units. None compares rows that
-            differ in any way; that needs ``bounds`` or ``norm_bound``.
-        mechanism: "gaussian" (sound), or "projection" (as published, with no privacy guarantee).
-        bounds: Public (low, high) of each column, shape (d, 2). Column j becomes
-            (x - middle) / (high - low), in [-1/2, 1/2]; missing entries become 0. None leaves
-            units as they are.
-        norm_bound: R: rows are moved into this norm. None for sqrt(d) / 2 with ``bounds``,
-            otherwise for 2^20 times ``neighbor_distance``.
-        on_excess: "clip", or "refuse" tables that clipping would change. A refusal reveals that
-            some row lies outside, and a release that none does: neither is covered.
-        r: Columns of the released table; None for d ("gaussian"), or for the largest that the
-            published theorem allows ("projection").
-        projection_seed: Seed of the public matrix for r < d.
-        columns: Names for the certificate, public.
-        outcomes: Outcomes by row, shape (n,), or a function of the row's number; None for a
-            curator that only releases.
-        outcome_column: Name of the column that outcomes come from, public. The first answer ties
-            the run to it. None ties nothing: outcomes are then whatever this program gives.
-        outcome_epsilon: Privacy parameter of one row's answer, which is then privatised. None
-            gives answers as they are.
-        outcome_range: (low, high) from public knowledge that outcomes are clipped to.
-        outcome_mechanism: "laplace", "duchi", "piecewise", "hybrid" or "gaussian".
-        outcome_delta: Delta of one row's answer, for "gaussian" only.
-        maximize: Whether large outcomes are wanted; NaN counts as the opposite end of the range.
-        vault: Where ledger, released table and answers are kept: None for this process's memory,
-            or a database URL such as ``sqlite:///curator.db``. Without a URL another process would
-            release the table a second time.
-        run_name: Name of the release in the vault.
-        noise: For tests only; what was released with it is reported as unprotected.
+    {settings}
 
     Raises:
         ValueError: For every argument outside its range; no text quotes an entry of the table.
@@ -288,65 +255,50 @@ class Curator:
         True
     """
 
-    @formerly(run="run_name")
-    def __init__(
-        self,
-        X: ArrayLike,
-        *,
-        epsilon: float,
-        delta: float,
-        neighbor_distance: float | None = None,
-        mechanism: Literal["gaussian", "projection"] = "gaussian",
-        bounds: ArrayLike | None = None,
-        norm_bound: float | None = None,
-        on_excess: Literal["clip", "refuse"] = "clip",
-        r: int | None = None,
-        projection_seed: int = 0,
-        columns: Sequence[str] | None = None,
-        outcomes: Outcomes | None = None,
-        outcome_epsilon: float | None = None,
-        outcome_range: tuple[float, float] | None = None,
-        outcome_mechanism: str = "laplace",
-        outcome_delta: float | None = None,
-        outcome_column: str | None = None,
-        maximize: bool = True,
-        vault: str | None = None,
-        run_name: str = "table",
-        noise: NoiseSource | None = None,
-    ) -> None:
-        self._X = checked_rows(X)
+    @takes(CuratorSettings)
+    def __init__(self, given: CuratorSettings) -> None:
+        self._X = checked_rows(given.X)
         self.n, self.d = self._X.shape
         self._has_rows = True
-        check_choice("mechanism", mechanism, ("gaussian", "projection"))
-        check_choice("on_excess", on_excess, ("clip", "refuse"))
-        self.mechanism, self.epsilon, self.delta = mechanism, float(epsilon), float(delta)
-        self.mu = gdp_mu(self.epsilon, self.delta)  # refuses what lies outside
-        self._scaling = checked_scaling(bounds, self.d)
-        self.neighbor_distance = checked_distance(neighbor_distance)
-        self.norm_bound = checked_bound(norm_bound, self._scaling, self.neighbor_distance)
-        self._columns = checked_columns(columns, self.d)
-        self._seed = int(projection_seed)
-        self._r = self._checked_r(r)
-        self._on_excess = on_excess
-        if on_excess == "refuse":
-            self._refuse_excess()
-        self._outcomes = checked_outcomes(outcomes, self.n)
-        self._outcome_column = _checked_column(outcome_column)
-        self._private_answers = answer_mechanism(
-            outcome_epsilon, outcome_range, outcome_mechanism, outcome_delta
-        )
-        if self._total_delta >= 1:
-            raise ValueError("delta and outcome_delta must add up to less than 1.")
-        self._worst = worst_outcome(self._private_answers, maximize)
-        self._vault: Vault = open_vault(vault)
-        self._name = run_name
+        self._take_mechanism(given)
+        self._take_outcomes(given)
+        self._vault: Vault = open_vault(given.vault)
+        self._name = given.run_name
         self._run = self._joined()
         with self._run.transaction() as tx:
             self._check_column(tx)
-        self._outlet = Outlet(self._run, noise)
-        self._answers = self._answering(noise)
-        if mechanism == "projection":
-            warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=2)
+        self._outlet = Outlet(self._run, given.noise)
+        self._answers = self._answering(given.noise)
+        if self.mechanism == "projection":
+            warnings.warn(f"Nothing is protected: {NOT_PRIVATE}.", PrivacyWarning, stacklevel=3)
+
+    def _take_mechanism(self, given: CuratorSettings) -> None:
+        """How the table is released."""
+        check_choice("mechanism", given.mechanism, MECHANISMS)
+        check_choice("on_excess", given.on_excess, ON_EXCESS)
+        self.mechanism, self._on_excess = given.mechanism, given.on_excess
+        self.epsilon, self.delta = float(given.epsilon), float(given.delta)
+        self.mu = gdp_mu(self.epsilon, self.delta)  # refuses what lies outside
+        self._scaling = checked_scaling(given.bounds, self.d)
+        self.neighbor_distance = checked_distance(given.neighbor_distance)
+        self.norm_bound = checked_bound(given.norm_bound, self._scaling, self.neighbor_distance)
+        self._columns = checked_columns(given.columns, self.d)
+        self._seed = int(given.projection_seed)
+        self._r = self._checked_r(given.r)
+        if self._on_excess == "refuse":
+            self._refuse_excess()
+
+    def _take_outcomes(self, given: CuratorSettings) -> None:
+        """What rows are asked for, and how it is answered."""
+        self._outcomes = checked_outcomes(given.outcomes, self.n)
+        self._outcome_column = _checked_column(given.outcome_column)
+        self._private_answers = answer_mechanism(
+            given.outcome_epsilon, given.outcome_range, given.outcome_mechanism,
+            given.outcome_delta,
+        )  # fmt: skip
+        if self._total_delta >= 1:
+            raise ValueError("delta and outcome_delta must add up to less than 1.")
+        self._worst = worst_outcome(self._private_answers, given.maximize)
 
     def __reduce__(self) -> Any:
         raise PrivacyError(

@@ -136,7 +136,7 @@ def test_who_joined_before_the_space_was_known_draws_nothing_after(vault: Vault)
         with pytest.raises(SpaceChangedError, match="Nothing was drawn"):
             asks()
     assert list(late.evaluations()) == ["0"]
-    assert late.most_plays() == 1
+    assert late.most_evaluations() == 1
     assert early.release("0", 0.75, "Jane", 0.0) == late.replay("0")  # a replay asks for nothing
 
 

@@ -19,7 +19,7 @@ from scipy import optimize
 from scipy.stats import norm
 
 from privbo_plugins.errors import BudgetExceededError
-from privbo_plugins.privacy.accountant import Cost, plays_delta, plays_epsilon
+from privbo_plugins.privacy.accountant import Cost, evaluations_delta, evaluations_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import SecureNoise
@@ -69,12 +69,12 @@ def test_pairs_of_which_nothing_else_is_known_compose_as_leaky_coins(
     evaluations: dict[Cost, int] = {}
     for cost in costs:
         evaluations[Cost(*cost)] = evaluations.get(Cost(*cost), 0) + 1
-    delta = plays_delta(evaluations)
+    delta = evaluations_delta(evaluations)
     assert delta == pytest.approx(sum(delta for _, delta in costs))
     for at in (delta, 0.3 + 0.7 * delta):
         if at >= 1:
             continue
-        epsilon = plays_epsilon(evaluations, at)
+        epsilon = evaluations_epsilon(evaluations, at)
         assert epsilon <= sum(epsilon for epsilon, _ in costs) + 1e-12
         coins = [leaky_coin(*cost) for cost in costs]
         assert delta_of(coins, epsilon) <= at * (1 + 1e-9) + 1e-12
@@ -84,12 +84,12 @@ def test_leaky_coins_cost_no_more_than_they_must() -> None:
     """Within a hundredth of the smallest epsilon that the written-out product allows."""
     coins = [leaky_coin(1.0, 0.01)] * 4
     least = optimize.brentq(lambda e: delta_of(coins, e) - 0.1, 0.0, 4.0)
-    assert least <= plays_epsilon({Cost(1.0, 0.01): 4}, 0.1) <= least + 0.01 < 3.9
+    assert least <= evaluations_epsilon({Cost(1.0, 0.01): 4}, 0.1) <= least + 0.01 < 3.9
 
 
 def test_a_delta_below_what_leaks_is_paid_for_by_no_epsilon() -> None:
-    assert plays_epsilon({Cost(1.0, 0.01): 4}, 0.02) == math.inf
-    assert plays_epsilon({Cost(1.0, 0.5): 4}, 2.0) == math.inf  # delta 2 says nothing
+    assert evaluations_epsilon({Cost(1.0, 0.01): 4}, 0.02) == math.inf
+    assert evaluations_epsilon({Cost(1.0, 0.5): 4}, 2.0) == math.inf  # delta 2 says nothing
 
 
 @pytest.mark.parametrize("counts", [(1, 0, 0), (0, 3, 0), (2, 3, 1), (1, 1, 7)])
@@ -99,8 +99,12 @@ def test_gaussian_evaluations_are_known_at_every_delta(counts: tuple[int, int, i
     mu = math.sqrt(sum(k * mu_of(*c) ** 2 for c, k in zip(costs, counts, strict=True)))
     for delta in (1e-6, 0.01):
         exact = epsilon_of(mu, delta)
-        assert exact * (1 - 1e-7) <= plays_epsilon(evaluations, delta) <= exact * (1 + 1e-6) + 1e-8
-    assert plays_delta(evaluations) == max(
+        assert (
+            exact * (1 - 1e-7)
+            <= evaluations_epsilon(evaluations, delta)
+            <= exact * (1 + 1e-6) + 1e-8
+        )
+    assert evaluations_delta(evaluations) == max(
         delta for _, delta in costs if Cost(_, delta, True) in evaluations
     )
 
@@ -117,7 +121,9 @@ def test_mixed_evaluations_against_loss_distributions_of_another_grid(
         common.DifferentialPrivacyParameters(0.25, 0), value_discretization_interval=1e-4
     ).self_compose(pure)
     bound = one.compose(other).get_epsilon_for_delta(delta)
-    found = plays_epsilon({Cost(1.0, 0.05, gaussian=True): gaussians, Cost(0.25): pure}, delta)
+    found = evaluations_epsilon(
+        {Cost(1.0, 0.05, gaussian=True): gaussians, Cost(0.25): pure}, delta
+    )
     assert bound - 2e-3 <= found <= bound + 0.01
 
 
@@ -127,8 +133,8 @@ def test_pure_evaluations_add_up_exactly_and_need_no_delta(epsilons: list[float]
     evaluations: dict[Cost, int] = {}
     for epsilon in epsilons:
         evaluations[Cost(epsilon)] = evaluations.get(Cost(epsilon), 0) + 1
-    assert plays_delta(evaluations) == 0.0
-    assert plays_epsilon(evaluations, 0.0) == pytest.approx(math.fsum(epsilons), rel=1e-15)
+    assert evaluations_delta(evaluations) == 0.0
+    assert evaluations_epsilon(evaluations, 0.0) == pytest.approx(math.fsum(epsilons), rel=1e-15)
     coins = [leaky_coin(epsilon, 0.0) for epsilon in epsilons]
     assert math.prod(p for _, _, (p, _), _ in coins) > 0  # the honest outcome attains it
 
@@ -173,7 +179,7 @@ def test_a_user_s_gaussian_evaluations_in_several_runs_are_claimed_at_a_true_pai
     assert epsilon_of(mu, 0.05) > 2.0
     assert guarantee.epsilon >= epsilon_of(mu, 0.05) * (1 - 1e-7)
     assert profile(mu, guarantee.epsilon) <= guarantee.delta_most * (1 + 1e-8)
-    assert guarantee.most_plays == 5
+    assert guarantee.most_evaluations == 5
 
 
 def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
@@ -200,7 +206,7 @@ def test_pure_evaluations_in_several_runs_add_up_without_a_delta() -> None:
     vault = open_vault()
     evaluated(vault, "one", make_mechanism(0.5, bound=1.0), 3)
     guarantee = claimed(evaluated(vault, "two", make_mechanism(0.25, bound=1.0), 2))
-    assert (guarantee.epsilon, guarantee.delta_most, guarantee.most_plays) == (2.0, 0.0, 5)
+    assert (guarantee.epsilon, guarantee.delta_most, guarantee.most_evaluations) == (2.0, 0.0, 5)
 
 
 def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
@@ -211,18 +217,18 @@ def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
     for trial in range(5):
         curator.release(str(trial), 0.25, "Joe", -1.0)
     guarantee = claimed(curator)
-    assert (guarantee.epsilon, guarantee.most_plays, guarantee.delta_most) == (2.5, 5, 0.01)
+    assert (guarantee.epsilon, guarantee.most_evaluations, guarantee.delta_most) == (2.5, 5, 0.01)
 
 
 def test_evaluations_that_no_ledger_knows_are_composed_with_their_delta() -> None:
     curator = evaluated(open_vault(), "run", gaussian(1.0, 0.05), 1)
-    guarantee = claimed(curator, unknown_plays=8)
+    guarantee = claimed(curator, unknown_evaluations=8)
     exact = epsilon_of(3 * mu_of(1.0, 0.05), 0.05)
     assert guarantee.delta_most == 0.05
     assert exact * (1 - 1e-7) <= guarantee.epsilon <= exact * (1 + 1e-6)
-    assert guarantee.most_plays == 9
+    assert guarantee.most_evaluations == 9
     unknown_only = RewardSession(gaussian(1.0, 0.05), open_vault(), "run")
-    assert claimed(unknown_only, unknown_plays=9).epsilon == pytest.approx(exact, rel=1e-6)
+    assert claimed(unknown_only, unknown_evaluations=9).epsilon == pytest.approx(exact, rel=1e-6)
 
 
 def test_unknown_evaluations_may_make_somebody_else_the_one_who_paid_most() -> None:
@@ -233,8 +239,8 @@ def test_unknown_evaluations_may_make_somebody_else_the_one_who_paid_most() -> N
     other.release("0", 0.25, "Jane", -1.0)
     curator = RewardSession(pure, vault, "run")
     curator.release("0", 0.25, "Jane", -1.0)
-    guarantee = claimed(curator, unknown_plays=3)
-    assert guarantee.epsilon >= plays_epsilon(
+    guarantee = claimed(curator, unknown_evaluations=3)
+    assert guarantee.epsilon >= evaluations_epsilon(
         {other.mechanism.evaluation: 1, pure.evaluation: 4}, 1e-6
     )
 

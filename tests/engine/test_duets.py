@@ -275,9 +275,10 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
         *({name: value} for name in ("n_agents", "first_epoch", "horizon")
           for value in (0, -1, 1.5, True, "2")),
         *({"discretisation": value} for value in (0, 15, 100.0, None)),
-        *({name: value} for name in ("p0", "beta", "beta_scale", "B", "lam", "lengthscale")
+        *({name: value} for name in ("p0", "beta", "beta_scale", "B", "noise_ratio", "lengthscale")
           for value in (0.0, -1.0, math.nan, math.inf, "1", True)),
-        *({name: None} for name in ("n_agents", "first_epoch", "p0", "beta_scale", "B", "lam")),
+        *({name: None} for name in ("n_agents", "first_epoch", "p0", "beta_scale", "B",
+                                    "noise_ratio")),
         *({"failure_probability": value} for value in (0.0, 1.0, -0.1, math.nan)),
         *({name: "other"} for name in ("kernel", "epochs", "trimming", "inducing", "coins",
                                        "final", "constants")),
@@ -300,7 +301,30 @@ def test_settings_travel_in_json() -> None:
     assert config.noise is not None
     assert described.pop("noise")["variance"] == config.noise.variance
     described["failure_probability"] = described.pop("delta")
+    described["noise_ratio"] = described.pop("lam")
     assert DUETSConfig(**described | {"noise": config.noise}) == config
+
+
+def test_a_stored_study_s_digest_of_the_settings_is_what_it_was() -> None:
+    """As code before the renaming wrote it: ``noise_ratio`` was ``lam`` there."""
+    described = DUETSConfig(n_agents=3, noise_ratio=0.3).to_dict()
+    assert "noise_ratio" not in described
+    text = json.dumps({name: described[name] for name in sorted(described)})
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "b4fa18e154384dd1"
+
+
+def test_the_ratio_of_variances_has_its_older_name_in_calls_and_pickles() -> None:
+    config = DUETSConfig(noise_ratio=0.3)
+    with pytest.warns(DeprecationWarning, match="lam= of DUETSConfig is called noise_ratio= now"):
+        assert DUETSConfig(lam=0.3) == config  # type: ignore[call-arg]
+    with pytest.warns(DeprecationWarning, match="lam of DUETSConfig is called noise_ratio now"):
+        assert config.lam == 0.3
+    state = vars(config).copy()
+    state["lam"] = state.pop("noise_ratio")
+    again = DUETSConfig.__new__(DUETSConfig)
+    again.__setstate__(state)  # type: ignore[attr-defined]
+    assert again == config
+    assert vars(again) == vars(config)
 
 
 def test_the_scale_of_unfitted_rewards_comes_from_their_range() -> None:

@@ -421,7 +421,9 @@ def norm_one(seed: int, kernel: Any) -> np.ndarray:
 @pytest.mark.parametrize("key", range(5))
 def test_equation_9_by_brute_force(key: int) -> None:
     """All points inducing, so that mu and sigma are dense: every point of the domain is asked."""
-    config = DUETSConfig.paper(5, 60, first_epoch=4, p0=1e9, beta=0.4, lam=0.05, lengthscale=0.15)
+    config = DUETSConfig.paper(
+        5, 60, first_epoch=4, p0=1e9, beta=0.4, noise_ratio=0.05, lengthscale=0.15
+    )
     f = norm_one(key, RBF(0.15))
     server, evaluations = one_epoch(config, f, key, 0.2)
     D, Y = LINE[evaluations[:, 0].astype(int)], evaluations[:, 1]
@@ -439,7 +441,7 @@ def test_equation_9_by_brute_force(key: int) -> None:
 @pytest.mark.parametrize("key", range(6))
 def test_point_by_point_keeps_a_part_of_what_equation_9_keeps(key: int) -> None:
     """For the same evaluations and width: mu + b s >= max(mu - b s) >= max mu - b max s."""
-    more = {"beta": 0.4, "lam": 0.05, "lengthscale": 0.15, "first_epoch": 4, "fit": False}
+    more = {"beta": 0.4, "noise_ratio": 0.05, "lengthscale": 0.15, "first_epoch": 4, "fit": False}
     f, kept = norm_one(key, RBF(0.15)), []
     for trimming in ("pointwise", "paper"):
         config = DUETSConfig(n_agents=5, horizon=60, trimming=trimming, **more)  # type: ignore[arg-type]
@@ -486,8 +488,9 @@ def test_the_best_point_stays_with_the_theorems_width(trimming: str) -> None:
     it far smaller. With a hundredth of the width the best point is lost.
     """
     config = DUETSConfig(
-        n_agents=6, horizon=400, first_epoch=8, constants="theorem", fit=False, B=1.0, lam=0.04,
-        failure_probability=0.1, lengthscale=0.15, trimming=trimming, discretisation=120,
+        n_agents=6, horizon=400, first_epoch=8, constants="theorem", fit=False, B=1.0,
+        noise_ratio=0.04, failure_probability=0.1, lengthscale=0.15, trimming=trimming,
+        discretisation=120,
     )  # fmt: skip
     lost, share = failures(config, 30)
     assert lost <= 6

@@ -100,7 +100,7 @@ def test_what_is_broadcast_is_the_posterior_of_all_agents_rewards(config: DUETSC
         lam, c = (
             (broadcast.scale[0], server.public_state.level or 0.0)
             if config.fit
-            else (config.lam, 0)
+            else (config.noise_ratio, 0)
         )
         X = np.linspace(0, 1, 23)[:, None]
         expected = c + projected_process(
@@ -217,7 +217,7 @@ def test_a_larger_p0_keeps_more_points_and_one_is_always_kept() -> None:
 
 def test_points_are_kept_with_p0_times_the_largest_variance() -> None:
     """Seeded: five standard deviations of a count over 60 keys; the variance is the dense one."""
-    config = DUETSConfig.paper(10, 50, p0=1.5, discretisation=64, lam=0.5, lengthscale=0.3)
+    config = DUETSConfig.paper(10, 50, p0=1.5, discretisation=64, noise_ratio=0.5, lengthscale=0.3)
     expected, spread, kept = 0.0, 0.0, 0
     for key in range(60):
         server, agents = make_agents(config, SpaceDomain(cube(1)), key=key)
@@ -352,7 +352,7 @@ def test_a_lost_agent_counts_for_nothing_and_may_come_back(config: DUETSConfig) 
         lam, c = (
             (broadcast.scale[0], server.public_state.level or 0.0)
             if config.fit
-            else (config.lam, 0)
+            else (config.noise_ratio, 0)
         )
         kernel, X = server.public_state.kernel, np.linspace(0, 1, 23)[:, None]
         expected = c + projected_process(kernel, np.unique(S, axis=0), D, Y - c, X, lam)

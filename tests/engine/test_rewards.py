@@ -204,7 +204,7 @@ def test_threads_that_tell_the_same_trials_get_one_release_each(url: str, shared
     assert all(answers == seen[0] for answers in seen)
     assert len(set(seen[0].values())) == 10
     assert sum(noise.draws for noise in noises) == 10
-    assert len(ledger(curators[0])) == curators[0].most_plays() == 10
+    assert len(ledger(curators[0])) == curators[0].most_evaluations() == 10
     for vault in {id(v): v for v in (first, *(c.vault for c in curators))}.values():
         vault.close()
 
@@ -229,7 +229,7 @@ def test_two_processes_draw_a_trial_once(path: Path, tmp_path: Path) -> None:
     vault = open_vault(url)
     curator = curator_of(vault, budget=5.0)
     assert curator.evaluations() == {str(t): value for t, value in enumerate(answers[0])}
-    assert curator.most_plays() == 10
+    assert curator.most_evaluations() == 10
     with pytest.raises(BudgetExceededError):
         curator.release("10", 0.0, "Jane", 0.0)
     vault.close()
@@ -265,7 +265,7 @@ def test_a_draw_that_fails_leaves_neither_charge_nor_release(
         curator.release("0", 0.3, "Jane", 0.0)
     assert ledger(curator) == []
     assert curator.replay("0") is None
-    assert curator.most_plays() == 0
+    assert curator.most_evaluations() == 0
     curator.check("0", "Jane")  # the budget of one evaluation is still there
     value = curator.release("0", 0.3, "Jane", 0.0)
     assert curator.evaluations() == {"0": value}
@@ -343,7 +343,7 @@ def test_an_evaluation_drawn_elsewhere_is_charged_once_and_stored_once(vault: Va
     assert known is None
     assert ledger_of.replay("0") is None
     assert ledger_of.evaluations() == {}
-    assert ledger_of.most_plays() == 1  # what may have been drawn counts
+    assert ledger_of.most_evaluations() == 1  # what may have been drawn counts
     ledger_of.check("0", "Jane")  # her own evaluation is hers
     known, token = ledger_of.charge("0", "Jane")  # its process died: she is not charged again
     assert known is None
@@ -358,7 +358,7 @@ def test_an_evaluation_drawn_elsewhere_is_charged_once_and_stored_once(vault: Va
     assert ledger_of.store("0", dead, 7.0) == -2.5
     assert ledger_of.charge("0", "Jane") == (ledger_of.replay("0"), "") == (-2.5, "")
     assert ledger_of.evaluations() == {"0": -2.5}
-    assert ledger_of.most_plays() == 1
+    assert ledger_of.most_evaluations() == 1
 
 
 def test_a_release_without_a_charge_is_refused(vault: Vault) -> None:
@@ -375,7 +375,7 @@ def test_a_charge_without_a_release_is_drawn_by_whoever_comes_next(vault: Vault)
     curator = curator_of(vault, noise)
     value = curator.release("0", 0.3, "Jane", 0.0)
     assert curator.release("0", 1.9, "Jane", 0.0) == value
-    assert (noise.draws, curator.most_plays()) == (1, 1)
+    assert (noise.draws, curator.most_evaluations()) == (1, 1)
 
 
 def test_threads_that_draw_the_same_evaluation_agree_on_one(url: str) -> None:
@@ -397,7 +397,7 @@ def test_threads_that_draw_the_same_evaluation_agree_on_one(url: str) -> None:
     assert len(released) == 10
     for answers in seen:
         assert answers == {trial: released[str(trial)] for trial in answers}
-    assert ledgers[0].most_plays() == 10
+    assert ledgers[0].most_evaluations() == 10
     for vault in vaults:
         vault.close()
 
@@ -463,9 +463,9 @@ def test_pure_evaluations_of_a_user_add_up(vault: Vault) -> None:
     curator = curator_of(vault)
     for trial in range(7):
         curator.release(str(trial), 0.3, "Jane" if trial < 4 else f"user {trial}", 0.0)
-    assert curator.most_plays() == 4
+    assert curator.most_evaluations() == 4
     guarantee = curator.guarantee(7, users_named=True)
-    assert (guarantee.most_plays, guarantee.n_plays) == (4, 7)
+    assert (guarantee.most_evaluations, guarantee.n_evaluations) == (4, 7)
     assert (guarantee.most_evaluations, guarantee.n_evaluations) == (4, 7)
     assert local_guarantee(mechanism_of(), 7, 4, users_named=True).epsilon == pytest.approx(2.0)
 
@@ -578,9 +578,9 @@ def test_evaluations_without_a_name_are_other_users_each(vault: Vault) -> None:
     curator = curator_of(vault, budget=0.5)
     for trial in range(5):
         curator.release(str(trial), 0.3, None, 0.0)
-    assert curator.most_plays() == 1
+    assert curator.most_evaluations() == 1
     guarantee = curator.guarantee(5, users_named=False)
-    assert (guarantee.most_plays, guarantee.users_named) == (1, False)
+    assert (guarantee.most_evaluations, guarantee.users_named) == (1, False)
 
 
 @pytest.mark.parametrize("user", [True, 1.5, ("Jane", "Doe"), ["Jane Doe"], {"Jane": 1}, object()])
@@ -657,7 +657,7 @@ def test_threads_cannot_spend_a_budget_twice(url: str) -> None:
     curators = [curator_of(vault, noise, budget=1.5) for noise in noises]
     errors = in_threads(6, lambda i: curators[i].release(str(i), 0.3, "Jane", 0.0) and None)
     assert [type(error) for error in errors] == [BudgetExceededError] * 3
-    assert sum(noise.draws for noise in noises) == curators[0].most_plays() == 3
+    assert sum(noise.draws for noise in noises) == curators[0].most_evaluations() == 3
     vault.close()
 
 
@@ -1081,7 +1081,7 @@ def test_a_guarantee_says_who_is_protected_against_whom_and_what_is_not(name: st
     else:
         assert "at delta = 1e-06" in text
         assert 0.5 < guarantee.epsilon < 1.5
-    assert (guarantee.epsilon_play, guarantee.n_plays) == (0.5, 12)
+    assert (guarantee.epsilon_evaluation, guarantee.n_evaluations) == (0.5, 12)
 
 
 def test_every_mechanism_is_described() -> None:
@@ -1130,7 +1130,7 @@ def test_an_unprotected_run_says_so_and_names_no_figure(
         mechanism_of(), evaluations, evaluations, users_named=True, reasons=reasons
     )
     assert not guarantee.protected
-    assert guarantee.epsilon == guarantee.epsilon_play == guarantee.epsilon_most == math.inf
+    assert guarantee.epsilon == guarantee.epsilon_evaluation == guarantee.epsilon_most == math.inf
     text = str(guarantee)
     assert text.startswith("NOT PROTECTED. No privacy guarantee holds for this run: ")
     assert words in text
@@ -1153,7 +1153,7 @@ def test_a_guarantee_goes_through_json(name: str, reasons: list[str]) -> None:
     assert fields["neighbours"] == LocalGuarantee.neighbours
     assert fields["population"] == LocalGuarantee.population
     assert fields["parameters"] == mechanism_of(name).parameters()
-    for key in ("epsilon_play", "epsilon_most"):
+    for key in ("epsilon_evaluation", "epsilon_most"):
         value = getattr(guarantee, key)
         assert fields[key] == ("inf" if reasons else value)
     assert guarantee.protected is not bool(reasons)
@@ -1166,6 +1166,6 @@ def test_the_guarantee_of_a_curator_counts_what_its_host_shows(vault: Vault) -> 
         curator.release(str(trial), 0.3, "Jane", 0.0)
     guarantee = curator.guarantee(3, users_named=True, notes=["n"])
     assert guarantee.protected
-    assert (guarantee.n_plays, guarantee.most_plays, guarantee.epsilon) == (3, 3, 1.5)
+    assert (guarantee.n_evaluations, guarantee.most_evaluations, guarantee.epsilon) == (3, 3, 1.5)
     assert guarantee.notes == ("n",)
     assert not curator.guarantee(3, users_named=True, reasons=["r"]).protected

@@ -213,7 +213,7 @@ def test_the_guarantee_counts_how_often_one_user_was_asked() -> None:
         rewards.tell(key, params["x"])
     guarantee = rewards.guarantee()
     assert guarantee.protected
-    assert (guarantee.n_plays, guarantee.most_plays) == (4, 3)
+    assert (guarantee.n_evaluations, guarantee.most_evaluations) == (4, 3)
     assert guarantee.epsilon_most == pytest.approx(3.0)
 
 
@@ -254,7 +254,7 @@ def test_what_was_told_once_is_replayed_whatever_is_told_now() -> None:
     key, params = rewards.ask("Ann")
     first = rewards.tell(key, 0.25)
     assert rewards.tell(key, 0.75) == first == rewards.tell(key, "nonsense")
-    assert rewards.guarantee().n_plays == 1
+    assert rewards.guarantee().n_evaluations == 1
 
 
 def test_a_key_that_nobody_was_handed_is_refused() -> None:
@@ -322,13 +322,13 @@ def test_a_release_that_a_crash_kept_from_its_loop_is_replayed(kind: str, tmp_pa
         assert before.n_releases == 3
     else:
         assert loop._ledger.evaluations()[turns[2][0]] == replayed
-        assert (before.n_plays, before.most_plays) == (3, 3)
+        assert (before.n_evaluations, before.most_evaluations) == (3, 3)
 
 
 def test_an_evaluation_that_a_crash_left_open_costs_its_user_nothing(tmp_path: Path) -> None:
     turns = crashed(tmp_path, "rewards", "before it is told")
     rewards = rewards_of(tmp_path, seed=3)
-    assert (rewards.guarantee().n_plays, rewards.guarantee().most_plays) == (2, 2)
+    assert (rewards.guarantee().n_evaluations, rewards.guarantee().most_evaluations) == (2, 2)
     with pytest.raises(ValueError, match="This process has handed out no such key"):
         rewards.tell(turns[2][0], 0.5)
     key, params = rewards.ask("Bob")
@@ -338,7 +338,7 @@ def test_an_evaluation_that_a_crash_left_open_costs_its_user_nothing(tmp_path: P
         [turns[1][1]["x"]],
         [params["x"]],
     ]
-    assert (rewards.guarantee().n_plays, rewards.guarantee().most_plays) == (3, 2)
+    assert (rewards.guarantee().n_evaluations, rewards.guarantee().most_evaluations) == (3, 2)
 
 
 @pytest.mark.parametrize("kind", ["records", "rewards"])
@@ -541,7 +541,7 @@ def test_no_reward_and_no_users_name_gets_out_however_it_is_told(tmp_path: Path)
         rewards.ask(own.told())  # type: ignore[arg-type]
     shown.append(repr(refused.value))
     assert sum("Error" in str(text) for text in shown) > 5
-    assert 0 < rewards.guarantee().n_plays < len(ways)
+    assert 0 < rewards.guarantee().n_evaluations < len(ways)
     scanned(
         tmp_path, own, shown, rewards.recommend(), rewards.guarantee(), str(rewards.guarantee())
     )

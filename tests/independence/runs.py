@@ -95,7 +95,7 @@ def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: An
     private = seen.telling(sampler.private(objective))
     study = seen.optimize(sampler, private, 12)
     seen.add_guarantee(sampler.guarantee(study))
-    for question in (sampler.recommend, sampler.history):
+    for question in (sampler.recommend, sampler.history, sampler.summary):
         seen.add_objects(**{question.__name__: _asked(seen, question, study)})
     _add_report(seen, functools.partial(sampler.report, study))
     seen.add_vault()
@@ -190,6 +190,7 @@ def rewards(
     seen.add_objects(objective=private)
     if hasattr(sampler, "recommend"):
         seen.add_objects(recommendation=_asked(seen, sampler.recommend, study))
+        seen.add_objects(summary=_asked(seen, sampler.summary, study))
         _add_report(seen, functools.partial(sampler.report, study))
     seen.add_vault()
 
@@ -266,6 +267,7 @@ def agents(seen: Seen, entry: Any) -> None:
                 _at_home(study, _agents_objective(n))
     seen.blobs["console"].clear()  # in one process an agent's own study speaks there too
     seen.add_objects(trials=studies[1].trials)
+    seen.add_objects(summary=_asked(seen, studies[1].sampler.summary))
     _gather_server(seen, server)
 
 
@@ -329,12 +331,17 @@ def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
             study.ask().suggest_int("row", 0, N_ROWS - 1)
             with contextlib.suppress(ValueError):
                 seen.telling(answer_trials)(study, curator)
+        plan = _asked(seen, sampler.plan)
     seen.add_files()
     seen.add_guarantee(sampler.guarantee(study))
     seen.add_guarantee(curator.guarantee(), "curator ")
     seen.add("texts", "curator", f"{curator}{curator!r}")
     seen.add_objects(
-        sampler=sampler, trials=study.trials, best=_asked(seen, sampler.recommend, study)
+        sampler=sampler,
+        trials=study.trials,
+        best=_asked(seen, sampler.recommend, study),
+        summary=_asked(seen, sampler.summary, study),
+        plan=str(plan),
     )
     _add_report(seen, functools.partial(sampler.report, study))
     seen.add_vault()

@@ -335,7 +335,7 @@ class Runs:
             if hasattr(search, "report"):
                 search.report(place / "report.html", results)
             self.facts[name]["protected"] = told.protected
-            self.facts[name]["plays"] = getattr(told, "n_plays", None)
+            self.facts[name]["plays"] = getattr(told, "n_evaluations", None)
 
     def records(self) -> None:
         from raytune_searchers import DPGIBOSearch, PrivateSearch

@@ -100,11 +100,11 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="unknown_plays_are_free",
+        name="unknown_evaluations_are_free",
         breaks="Evaluations unknown to the ledger count as those of the user who paid most.",
         file=f"{_HOST}/_local.py",
-        old="unknown_plays=len(stored.releases - known),",
-        new="unknown_plays=len(known - stored.releases),",
+        old="unknown_evaluations=len(stored.releases - known),",
+        new="unknown_evaluations=len(known - stored.releases),",
         tests=(
             f"{_TESTS}/test_ldp_lifecycle.py"
             "::test_a_copied_study_is_not_claimed_to_be_less_than_it_is",

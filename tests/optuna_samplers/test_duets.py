@@ -678,7 +678,7 @@ def test_privatised_rewards() -> None:
     study.optimize(private, n_trials=14)
     for guarantee in (private.guarantee(study), sampler.guarantee(study)):
         assert guarantee.protected, str(guarantee)
-        assert guarantee.n_plays == 14
+        assert guarantee.n_evaluations == 14
         assert guarantee.epsilon == 1.0
         assert study.user_attrs[GUARANTEE] == str(guarantee)
     assert draw_of(study.trials[12]) == (3, 0, 0)
@@ -718,7 +718,7 @@ def test_infinite_epsilon_says_that_it_protects_nothing() -> None:
 
 def test_the_plan() -> None:
     plan = make(epsilon=1.0, bound=1.0).plan(1000)
-    assert plan.n_plays == 1000
+    assert plan.n_evaluations == 1000
     assert plan.width == 2.0
     with pytest.raises(ValueError, match="needs the rewards' range"):
         make().plan(10)
@@ -750,7 +750,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"constants": "mine"}, "constants must be one of"),
     ({"failure_probability": 1.0}, "must lie in"),
     ({"B": 0}, "B must be"),
-    ({"lam": -0.1}, "lam must be"),
+    ({"noise_ratio": -0.1}, "noise_ratio must be"),
     ({"kernel": "linear"}, "kernel must be one of"),
     ({"lengthscale": 0}, "lengthscale must be"),
     ({"discretisation": 8}, "discretisation must be an integer >= 16"),

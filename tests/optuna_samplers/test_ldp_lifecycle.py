@@ -105,12 +105,12 @@ def wrapped(objective: Callable[[Any], Any] = line, **settings: Any) -> Any:
     return ldp_objective(objective, **(known | settings))
 
 
-def check_protected(private: Any, study: optuna.Study, n_plays: int) -> None:
+def check_protected(private: Any, study: optuna.Study, n_evaluations: int) -> None:
     """That the guarantee holds, here and in the study, and that all values are releases."""
     guarantee = private.guarantee(study)
     assert guarantee.protected, str(guarantee)
-    assert guarantee.n_plays == n_plays
-    assert guarantee.epsilon_play == 1.0
+    assert guarantee.n_evaluations == n_evaluations
+    assert guarantee.epsilon_evaluation == 1.0
     assert study.user_attrs[GUARANTEE] == str(guarantee)
     assert json.loads(json.dumps(guarantee.to_dict()))["protected"] is True
     for trial in study.get_trials(states=(TrialState.COMPLETE,)):
@@ -119,7 +119,7 @@ def check_protected(private: Any, study: optuna.Study, n_plays: int) -> None:
 
 def check_exposed(guarantee: Any, study: optuna.Study | None = None) -> None:
     assert not guarantee.protected
-    assert guarantee.epsilon == guarantee.epsilon_play == math.inf
+    assert guarantee.epsilon == guarantee.epsilon_evaluation == math.inf
     assert str(guarantee).startswith("NOT PROTECTED")
     if study is not None:
         assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
@@ -189,7 +189,7 @@ def test_every_mechanism(mechanism: str) -> None:
     study.optimize(private, n_trials=3)
     check_protected(private, study, 3)
     guarantee = private.guarantee(study)
-    assert guarantee.most_plays == 3
+    assert guarantee.most_evaluations == 3
     assert guarantee.delta_most == (delta or 0.0)
     assert 1.0 < guarantee.epsilon <= 3.0 if delta else guarantee.epsilon == 3.0
 
@@ -236,7 +236,7 @@ def test_what_is_no_reward_fails_the_trial_and_charges_nothing(returned: Any) ->
     study.optimize(private, n_trials=1, catch=(ValueError,))
     assert study.trials[0].state == TrialState.FAIL
     assert PLAY not in study.trials[0].user_attrs
-    assert private.guarantee(study).most_plays == 0
+    assert private.guarantee(study).most_evaluations == 0
     check_exposed(private.guarantee(study))  # nothing has been released
 
 
@@ -275,7 +275,7 @@ def test_a_sampler_with_a_user_budget_says_what_its_ledger_says(kind: str) -> No
     study = optuna.create_study(sampler=sampler, direction="maximize")
     study.optimize(private, n_trials=6)
     assert sampler.guarantee(study) == private.guarantee(study)
-    assert sampler.guarantee(study).most_plays == 6
+    assert sampler.guarantee(study).most_evaluations == 6
 
 
 @FAMILY
@@ -329,7 +329,7 @@ def test_a_pickled_objective_replays_what_its_living_vault_holds() -> None:
     copy = pickle.loads(pickle.dumps(private))
     assert copy(trial) == release
     study.tell(trial, release)
-    assert copy.guarantee(study).most_plays == 1
+    assert copy.guarantee(study).most_evaluations == 1
 
 
 def test_a_pickled_objective_whose_vault_has_ended_counts_no_named_users() -> None:
@@ -372,7 +372,7 @@ def _check_processes(url: str, vault: str, settings: dict[str, Any]) -> None:
     states = Counter(trial.state for trial in study.get_trials())
     assert states == {TrialState.COMPLETE: 4, TrialState.FAIL: 2}
     check_protected(private, study, 4)
-    assert private.guarantee(study).most_plays == 4
+    assert private.guarantee(study).most_evaluations == 4
     assert private.guarantee(study).epsilon == 4.0
     assert 0 <= sampler.recommend(study)["x"] <= 1
 
@@ -530,7 +530,7 @@ def test_a_second_call_shows_the_same_release(user: str | None, tmp_path: Path) 
     assert other(trial) == release
     study.tell(trial, release)
     check_protected(private, study, 1)
-    assert private.guarantee(study).most_plays == 1
+    assert private.guarantee(study).most_evaluations == 1
 
 
 def test_threads_on_one_trial_get_one_release() -> None:
@@ -545,7 +545,7 @@ def test_threads_on_one_trial_get_one_release() -> None:
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(call, range(6)))) == 1
-    assert private.guarantee(study).most_plays == 1
+    assert private.guarantee(study).most_evaluations == 1
 
 
 @pytest.mark.parametrize("died", ["before the release", "after the release"])
@@ -561,7 +561,7 @@ def test_a_retry_shows_the_same_release(died: str) -> None:
     assert study.trials[1].params == study.trials[0].params
     assert release is None or study.trials[1].value == release
     check_protected(private, study, 2)
-    assert private.guarantee(study).most_plays == 2
+    assert private.guarantee(study).most_evaluations == 2
     assert "trials failed" in str(private.guarantee(study))
 
 
@@ -965,7 +965,7 @@ def test_evaluations_are_counted_by_user(user_id: Any, most: int) -> None:
     study.optimize(private, n_trials=6)
     check_protected(private, study, 6)
     guarantee = private.guarantee(study)
-    assert guarantee.most_plays == most
+    assert guarantee.most_evaluations == most
     assert guarantee.epsilon == float(most)
     assert guarantee.users_named is (user_id is not None)
 
@@ -1105,7 +1105,7 @@ def test_evaluations_taken_over_from_another_study_are_not_free() -> None:
     study = optuna.create_study()
     study.add_trials(first.trials)
     private = wrapped(user_id="Jane")
-    assert private.guarantee(study).n_plays == 4
+    assert private.guarantee(study).n_evaluations == 4
     assert private.guarantee(study).epsilon >= 4.0
     study.optimize(private, n_trials=1)
     assert private.guarantee(study).epsilon >= 5.0

@@ -52,7 +52,7 @@ def test_of_rewards_it_is_the_objectives_guarantee(named: bool, tmp_path: Path) 
     study.optimize(private, n_trials=6)
     guarantee = private.guarantee(study)
     assert guarantee.users_named == named
-    assert guarantee.most_plays == (3 if named else 1)
+    assert guarantee.most_evaluations == (3 if named else 1)
     assert str(alone(url).guarantee) == str(guarantee)
 
 

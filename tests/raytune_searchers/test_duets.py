@@ -164,7 +164,7 @@ def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objectiv
         alone.tell(evaluation, value)
     assert search._duets().state_dict() == alone.state_dict()
     assert known(search)[1] == alone.public_state.active.digest
-    assert search.summary() == alone.summary()
+    assert alone.summary().items() <= search.summary().items()
     assert search.history() == alone.history
     assert json.loads(json.dumps(search.summary()))["agents"] == 4
     best = search.recommend()
@@ -753,7 +753,7 @@ class TestExperiments:
             assert any(hit.startswith("told") for hit in secret.hits())
         guarantee = search.guarantee(secret.results)
         assert guarantee.protected
-        assert guarantee.n_plays == 6
+        assert guarantee.n_evaluations == 6
         assert set(draws(search).values()) == {1}
         assert all(TAG in result.config for result in secret.results)
         search.close()

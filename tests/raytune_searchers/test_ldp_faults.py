@@ -89,7 +89,7 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
     assert sorted(drawn) == pytest.approx(sorted(released.values()))
     guarantee = private.guarantee(results)
     assert not guarantee.protected  # the noise was a test's
-    assert (guarantee.n_plays, guarantee.most_plays) == (4, 4)
+    assert (guarantee.n_evaluations, guarantee.most_evaluations) == (4, 4)
 
 
 @pytest.mark.usefixtures("local_hosts")
@@ -162,7 +162,7 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
     guarantee = search.guarantee()
     assert guarantee.protected == (since == 0)
     assert guarantee.epsilon_most == (math.inf if since else 2.0)
-    assert guarantee.epsilon_play == (math.inf if since else 1.0)
+    assert guarantee.epsilon_evaluation == (math.inf if since else 1.0)
     assert guarantee.epsilon == guarantee.epsilon_most
     assert any("more had been released" in why for why in guarantee.reasons) == (since > 0)
 
@@ -186,8 +186,8 @@ def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(
     assert Counter(lines(tmp_path / "played")) == dict.fromkeys(range(len(after)), 1)
     guarantee = search.guarantee(results)
     assert guarantee.protected
-    assert guarantee.n_plays == len(after)
-    assert json.loads(json.dumps(guarantee.to_dict()))["n_plays"] == len(after)
+    assert guarantee.n_evaluations == len(after)
+    assert json.loads(json.dumps(guarantee.to_dict()))["n_evaluations"] == len(after)
     anew = search_of(tmp_path)  # made again under the same name
     anew.set_search_properties(None, None, {"x": tune.uniform(0, 1)})
     assert anew._report()["published"] == after

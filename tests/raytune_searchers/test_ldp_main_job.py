@@ -122,7 +122,7 @@ def test_arms_with_a_kernel_matrix_are_all_that_is_evaluated(job: Job) -> None:
     assert search.recommend()["scale"] == 10
     guarantee = search.guarantee(results)
     assert guarantee.protected
-    assert (guarantee.n_plays, guarantee.epsilon) == (8, 200.0)
+    assert (guarantee.n_evaluations, guarantee.epsilon) == (8, 200.0)
     assert "200-LDP" in str(guarantee)
 
 
@@ -175,7 +175,7 @@ def test_random_search_with_declared_reports_and_a_budget_that_holds_across_work
                for v in values(good).values())  # fmt: skip
     guarantee = private.guarantee(results)
     assert guarantee.protected
-    assert (guarantee.n_plays, guarantee.most_plays, guarantee.epsilon) == (2, 1, 1.0)
+    assert (guarantee.n_evaluations, guarantee.most_evaluations, guarantee.epsilon) == (2, 1, 1.0)
     assert "report_public(epoch) public" in str(guarantee)
     assert "not compared" in str(private.guarantee())
     again = cloudpickle.loads(cloudpickle.dumps(private))
@@ -216,7 +216,7 @@ class TestSearches:
         assert values(trials, "score") == shown(search)
         assert abs(search.recommend()["arm"] - 6) <= 2
         search.close()
-        assert search.guarantee().n_plays == 14
+        assert search.guarantee().n_evaluations == 14
 
     def test_replays_of_a_point_run_at_the_same_time(self) -> None:
         search = LDPMoMAGPUCBSearch(5.0, value_range=(0, 1), replays=4, beta_scale=0.1, seed=1)
@@ -229,7 +229,7 @@ class TestSearches:
         }  # one may be evaluated in two epochs
         assert search._model is not None
         assert search._model.algorithm.n == 3  # type: ignore[attr-defined]
-        assert search.guarantee(trials).n_plays == 12
+        assert search.guarantee(trials).n_evaluations == 12
 
     @pytest.mark.parametrize("kind", [LDPTGPUCBSearch, LDPATAGPUCBSearch])
     def test_costs_are_minimised_over_a_nested_space(self, kind: Any) -> None:
@@ -388,7 +388,7 @@ def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(
     again.on_trial_complete("c", {"reward": 0.75})
     assert len(again._shown_so_far()["plays"]) == 3
     guarantee = again.guarantee()
-    assert (guarantee.n_plays, guarantee.most_plays) == (3, 2)
+    assert (guarantee.n_evaluations, guarantee.most_evaluations) == (3, 2)
     assert guarantee.protected
     with pytest.warns(PrivacyWarning, match="another value than was released"):
         again.on_trial_complete("b", {"reward": 0.3})

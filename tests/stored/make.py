@@ -33,8 +33,8 @@ from tests.stored.files import keep
 
 FIGURES = (
     "mu", "mu_spent", "n_releases", "n_records", "epsilon", "delta", "epsilon_spent", "n_released",
-    "epsilon_play", "delta_play", "epsilon_most", "delta_most", "n_plays", "most_plays",
-    "neighbor_distance", "n_answers",
+    "epsilon_evaluation", "delta_evaluation", "epsilon_most", "delta_most", "n_evaluations",
+    "most_evaluations", "neighbor_distance", "n_answers",
 )  # fmt: skip
 """Of all guarantees; none may ever say less than it did."""
 

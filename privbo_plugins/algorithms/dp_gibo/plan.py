@@ -269,11 +269,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
     T = plan_steps(config, d, b, K)
     private = not math.isinf(config.mu)
     M = K + T * b + 1 + config.extra_values if config.value_share > 0 else 0
-    norm_share = config.norm_share if config.adaptive and T > 0 else 0.0
-    value_share = config.value_share if T > 0 else 1.0
-    mu_value = config.mu * math.sqrt(value_share / M) if M else 0.0
-    mu_norm = config.mu * math.sqrt(norm_share / T) if norm_share else 0.0
-    mu_gradient = config.mu * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
+    mu_gradient, mu_value, mu_norm = _shares(config, T, M)
     B = 1.0 if isinstance(config.clipping_norm, str) else float(config.clipping_norm)
     low, high = config.value_range
     return Plan(
@@ -294,6 +290,16 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         average=config.average,
         training_mu=config.training_mu,
     )
+
+
+def _shares(config: GIBOConfig, T: int, M: int) -> tuple[float, float, float]:
+    """Mu of each gradient, value and update of the norm; squares of all add up to the budget's."""
+    norm_share = config.norm_share if config.adaptive and T > 0 else 0.0
+    value_share = config.value_share if T > 0 else 1.0
+    mu_gradient = config.mu * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
+    mu_value = config.mu * math.sqrt(value_share / M) if M else 0.0
+    mu_norm = config.mu * math.sqrt(norm_share / T) if norm_share else 0.0
+    return mu_gradient, mu_value, mu_norm
 
 
 def _default_step_size(config: GIBOConfig, T: int) -> float:

@@ -161,6 +161,11 @@ class DUETS:
         """Real numbers sent so far, as between agents and server that are apart."""
         return self.server.communication
 
+    @property
+    def finished(self) -> bool:
+        """Whether the last epoch has closed; never without a horizon."""
+        return self.config.horizon is not None and self.public_state.T_j == 0
+
     def slots(self) -> list[Slot]:
         """Draws of the open epoch (epoch, agent, draw), the agents' draws alternating."""
         j, T_j, N = self.public_state.j, self.public_state.T_j, self.config.n_agents

@@ -9,7 +9,7 @@ Notation:
     T       evaluations (plays in the paper) of one agent                          integer
     T_j     evaluations of one agent in epoch j                                    integer
     U_T     discretisation of the domain                                           (M, D)
-    lam     noise variance over signal variance (eq. 3)                            scalar
+    lam     noise variance over signal variance (eq. 3); ``noise_ratio``           scalar
     beta    width of the confidence interval, in posterior standard deviations     scalar
     B       bound on the norm of f, in units of the signal's standard deviation    scalar
     ======  =====================================================================  =======
@@ -50,7 +50,7 @@ import numpy as np
 
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.privacy.reward_noise import RewardNoise
-from privbo_plugins.settings import part, setting, settings
+from privbo_plugins.settings import OlderName, part, setting, settings
 
 WIDTH = 0.1
 """What constants="order" multiplies the theorem's width by: see the benchmark's figure."""
@@ -77,6 +77,10 @@ _CHOICES = {
     "final": ("top", "best", "uniform"),
     "constants": ("order", "theorem"),
 }
+
+
+_STORED = {"failure_probability": "delta", "noise_ratio": "lam"}
+"""Names by which version 0.1 stored settings, in studies whose marks are digests of them."""
 
 
 @settings
@@ -135,9 +139,10 @@ class DUETSChoices:
         saved_as="delta",
     )
     B: float = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
-    lam: float = setting(
-        "Ratio of noise variance to signal variance, where they are not fitted.",
+    noise_ratio: float = setting(
+        "lambda, noise variance over signal variance, where they are not fitted.",
         default=0.04,
+        was="lam",
     )
     kernel: str = setting('"rbf" or "matern52", on the unit cube.', default="rbf")
     lengthscale: float | None = setting(
@@ -148,6 +153,8 @@ class DUETSChoices:
         "Number of points that stand for the space, >= 16.",
         default=2048,
     )
+
+    lam = OlderName("noise_ratio")
 
 
 @settings
@@ -219,7 +226,7 @@ class DUETSConfig(DUETSChoices):
             _check_whole(name, getattr(self, name), 16 if name == "discretisation" else 1)
         if self.horizon is not None:
             _check_whole("horizon", self.horizon, 1)
-        for name in ("p0", "beta", "beta_scale", "B", "lam", "lengthscale"):
+        for name in ("p0", "beta", "beta_scale", "B", "noise_ratio", "lengthscale"):
             _check_positive(name, getattr(self, name), optional=name in ("beta", "lengthscale"))
         if not (isinstance(self.failure_probability, Real) and 0 < self.failure_probability < 1):
             raise ValueError(
@@ -256,6 +263,11 @@ class DUETSConfig(DUETSChoices):
         """
         return cls(n_agents=n_agents, horizon=horizon, **(PUBLISHED | changes))
 
+    @property
+    def planned_trials(self) -> int | None:
+        """N T, trials of all agents together; None without an end."""
+        return None if self.horizon is None else int(self.n_agents * self.horizon)
+
     def length(self, previous: int, evaluated: int) -> int:
         """T_j, from T_{j-1} (0 before the first) and the evaluations of an agent so far."""
         if self.epochs == "paper" and previous:
@@ -287,7 +299,8 @@ class DUETSConfig(DUETSChoices):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         described = {field.name: getattr(self, field.name) for field in fields(self)}
-        described["delta"] = described.pop("failure_probability")  # as version 0.1 stored it
+        for name, stored in _STORED.items():
+            described[stored] = described.pop(name)
         if self.noise is not None:
             described["noise"] = {
                 "variance": self.noise.variance,

@@ -236,9 +236,10 @@ class PublicState:
         """The scale where nothing is fitted: from the rewards' range, if there is one."""
         low, high, noise = self.config.low, self.config.high, self.config.noise
         if low is None or high is None:
-            return Scale(self.config.lam)
+            return Scale(self.config.noise_ratio)
         half = (high - low) / 2
-        lam = self.config.lam if noise is None else noise.total_variance / half**2
+        prior = self.config.noise_ratio
+        lam = prior if noise is None else noise.total_variance / half**2
         return Scale(lam, half, low + half)
 
     def _forget(self) -> None:

@@ -203,6 +203,11 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
             )
 
     @property
+    def planned_trials(self) -> int | None:
+        """How many trials are expected; None if nobody said so."""
+        return None if self.n_trials is None else int(self.n_trials)
+
+    @property
     def T(self) -> int:
         """The horizon."""
         return 1000 if self.n_trials is None else self.n_trials

@@ -134,27 +134,28 @@ def fit(
     units = {"lengthscale": prior.scale, "s2": unit**2, "s2_n": unit**2}
     free = [name for name, value in given.items() if value is None]
     kept = {name: value for name, value in given.items() if value is not None}
+    last = Z[-_MOST:], rows[-_MOST:], y[-_MOST:]
 
-    def at(logs: Array) -> dict[str, float]:
+    def at(logs: Array) -> Hyperparameters:
         found = {name: units[name] * math.exp(u) for name, u in zip(free, logs, strict=True)}
-        return {**kept, **found}
+        lengthscale, s2, s2_n = ({**kept, **found}[name] for name in units)
+        return Hyperparameters(lengthscale, s2, s2_n + answer_variance, mean)
 
     def loss(logs: Array) -> float:
-        values = at(logs)
-        kernel = prior.kernel(values["lengthscale"], values["s2"])
-        noise = values["s2_n"] + answer_variance
-        off = [(u - _PRIOR[name][0]) / _PRIOR[name][1] for name, u in zip(free, logs, strict=True)]
-        return -log_likelihood(kernel, noise, Z[-_MOST:], rows[-_MOST:], y[-_MOST:]) + 0.5 * float(
-            np.dot(off, off)
-        )
+        known = at(logs)
+        kernel = prior.kernel(known.lengthscale, known.s2)
+        return _unlikely(free, logs) - log_likelihood(kernel, known.s2_n, *last)
 
     logs = np.array([_PRIOR[name][0] for name in free])
     if free and len(y) >= _FEWEST:
         logs = _best(loss, free, logs)
-    values = at(logs)
-    return Hyperparameters(
-        values["lengthscale"], values["s2"], values["s2_n"] + answer_variance, mean
-    )
+    return at(logs)
+
+
+def _unlikely(free: Sequence[str], logs: Array) -> float:
+    """-ln of the prior's density, up to a constant."""
+    off = [(u - _PRIOR[name][0]) / _PRIOR[name][1] for name, u in zip(free, logs, strict=True)]
+    return 0.5 * float(np.dot(off, off))
 
 
 def _best(loss: Callable[[Array], float], free: Sequence[str], middle: Array) -> Array:

@@ -1,0 +1,144 @@
+"""Where a run stands, for programs: the same few public facts of every system, JSON-ready.
+
+Hosts count what their studies and experiments show; everything about privacy is the guarantee's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+from privbo_plugins.algorithms.protocols import CentralPlan
+from privbo_plugins.privacy.guarantee import (
+    FederationGuarantee,
+    Guarantee,
+    LocalGuarantee,
+    OutsourcedGuarantee,
+    PrivacyGuarantee,
+)
+
+TRIALS, ROUNDS, ANSWERS = "trials", "rounds", "answers"
+"""What is counted."""
+
+
+def used_up(done: int, planned: int | None) -> bool:
+    """Whether a plan is used up; one that says no number never is."""
+    return planned is not None and done >= planned
+
+
+def standing(
+    guarantee: PrivacyGuarantee,
+    counted: str,
+    done: int,
+    planned: int | None = None,
+    *,
+    finished: bool | None = None,
+    budget: float | None = None,
+    recommendation: bool | None = None,
+) -> dict[str, Any]:
+    """Where a run stands.
+
+    Args:
+        guarantee: What may be claimed now.
+        counted: In what the run is counted.
+        done: How many of these there have been.
+        planned: How many there will be; None where no plan says so.
+        finished: Whether the plan is used up; None for what the two numbers say.
+        budget: Where the guarantee knows none: the most that one user may pay; None for no limit.
+        recommendation: Whether there is a recommendation; None where there is none to be had.
+
+    Returns:
+        ``protected``, ``counted``, ``done``, ``planned``, ``finished`` (None without a plan),
+        ``recommendation``, and of the guarantee ``releases``, ``measure`` ("mu" or "epsilon"),
+        ``delta`` (of an epsilon), ``spent`` and ``budget``: "inf" where nothing can be claimed.
+
+    Example:
+        >>> told = FederationGuarantee(True, 29, 3.997, 0.0246, 1.0, 3, 1)
+        >>> shown = standing(told, ROUNDS, 1, 3)
+        >>> shown["done"], shown["planned"], shown["finished"], shown["spent"], shown["budget"]
+        (1, 3, False, 1.0, 3.997)
+    """
+    if finished is None and planned is not None:
+        finished = used_up(done, planned)
+    return {
+        "protected": guarantee.protected,
+        "counted": counted,
+        "done": int(done),
+        "planned": None if planned is None else int(planned),
+        "finished": finished,
+        "recommendation": recommendation,
+        **guarantee.spending(budget),
+    }
+
+
+def of_records(
+    guarantee: Guarantee,
+    plan: CentralPlan | None,
+    published: Sized,
+    *,
+    finished: bool,
+    recommendation: bool,
+) -> dict[str, Any]:
+    """Of a run on per-record losses.
+
+    Args:
+        guarantee: What may be claimed now.
+        plan: None before the number of records is known.
+        published: What trials have published, one entry a trial.
+        finished: Whether the plan is used up.
+        recommendation: Whether there is one.
+    """
+    planned = None if plan is None else plan.n_trials
+    return standing(
+        guarantee, TRIALS, len(published), planned,
+        finished=finished, recommendation=recommendation,
+    )  # fmt: skip
+
+
+def of_rewards(
+    guarantee: LocalGuarantee,
+    config: object,
+    done: int,
+    *,
+    finished: bool,
+    user_budget: float | None,
+) -> dict[str, Any]:
+    """Of a run on one reward a trial.
+
+    Args:
+        guarantee: What may be claimed now.
+        config: Settings of the algorithm.
+        done: Trials with a value.
+        finished: Whether the plan is used up, if there is one.
+        user_budget: The most epsilon that one user may pay; None for no limit.
+    """
+    planned = planned_trials(config)
+    return standing(
+        guarantee, TRIALS, done, planned, finished=None if planned is None else finished,
+        budget=user_budget, recommendation=done > 0,
+    )  # fmt: skip
+
+
+def planned_trials(config: object) -> int | None:
+    """Trials that settings expect; None where they do not say, as those of others may not."""
+    return getattr(config, "planned_trials", None)
+
+
+def of_rows(guarantee: OutsourcedGuarantee, answered: int) -> dict[str, Any]:
+    """Of a modeler's run: no plan says how many rows it asks for.
+
+    Args:
+        guarantee: What may be claimed now.
+        answered: Answers that the model has learnt from.
+    """
+    return standing(guarantee, ANSWERS, answered, recommendation=answered > 0)
+
+
+def of_rounds(guarantee: FederationGuarantee) -> dict[str, Any]:
+    """Of a federation; what an agent would recommend is that agent's secret."""
+    return standing(guarantee, ROUNDS, guarantee.n_released, guarantee.n_rounds)
+
+
+def rounds_used_up(guarantee: FederationGuarantee) -> bool:
+    """Whether a federation has released all its rounds."""
+    return used_up(guarantee.n_released, guarantee.n_rounds)

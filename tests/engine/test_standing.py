@@ -1,0 +1,106 @@
+"""Where a run stands: the same public facts of every system, never less than what was spent."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
+from privbo_plugins.privacy.guarantee import (
+    FederationGuarantee,
+    Guarantee,
+    LocalGuarantee,
+    OutsourcedGuarantee,
+)
+from privbo_plugins.spaces import Float, Space
+from privbo_plugins.standing import ANSWERS, ROUNDS, TRIALS, planned_trials, standing, used_up
+
+RECORDS = Guarantee(True, "m", "n", "p", 100, 1.0, 0.75, 5)
+REWARDS = LocalGuarantee(True, "m", 1.0, 0.0, 4, 3, 3.0, 0.0, True)
+ROWS = OutsourcedGuarantee(True, "gaussian", 2.5, 1e-6, 0.5, 100, n_answers=2)
+AGENTS = FederationGuarantee(True, 29, 4.0, 0.02, 1.5, 3, 1)
+
+EACH: list[tuple[Any, dict[str, Any]]] = [
+    (RECORDS, {"releases": 5, "measure": "mu", "delta": None, "spent": 0.75, "budget": 1.0}),
+    (REWARDS, {"releases": 4, "measure": "epsilon", "delta": 0.0, "spent": 3.0, "budget": None}),
+    (ROWS, {"releases": 2, "measure": "epsilon", "delta": 1e-6, "spent": 2.5, "budget": 2.5}),
+    (AGENTS, {"releases": 1, "measure": "epsilon", "delta": 0.02, "spent": 1.5, "budget": 4.0}),
+]
+each = pytest.mark.parametrize(("guarantee", "expected"), EACH, ids=["mu", "ldp", "rows", "user"])
+
+
+@each
+def test_what_was_spent_and_of_which_budget(guarantee: Any, expected: dict[str, Any]) -> None:
+    assert guarantee.spending() == expected
+    shown = standing(guarantee, TRIALS, 5, 8, recommendation=True)
+    assert {name: shown[name] for name in expected} == expected
+    assert (shown["counted"], shown["done"], shown["planned"]) == ("trials", 5, 8)
+    assert (shown["finished"], shown["recommendation"], shown["protected"]) == (False, True, True)
+
+
+@each
+def test_a_withdrawn_claim_spends_everything(guarantee: Any, expected: dict[str, Any]) -> None:
+    withdrawn = replace(guarantee, protected=False, reasons=("it was withdrawn",))
+    told = withdrawn.spending(3.0)
+    assert (told["spent"], told["budget"]) == ("inf", "inf")
+    assert told["releases"] == expected["releases"]
+    assert standing(withdrawn, TRIALS, 5)["protected"] is False
+
+
+def test_releases_that_no_reason_explains_are_not_called_free() -> None:
+    assert replace(REWARDS, protected=False).spending()["spent"] == "inf"
+
+
+def test_before_the_first_release_nothing_is_spent() -> None:
+    none = LocalGuarantee(False, "m", 1.0, 0.0, 0, 0, math.inf, 0.0, False)
+    assert none.spending(2.0) == {
+        "releases": 0, "measure": "epsilon", "delta": 0.0, "spent": 0.0, "budget": 2.0,
+    }  # fmt: skip
+
+
+def test_a_user_s_budget_is_shown_where_there_is_one() -> None:
+    assert REWARDS.spending(5.0)["budget"] == 5.0
+    assert AGENTS.spending(5.0)["budget"] == 4.0  # which knows its own
+
+
+@each
+def test_it_goes_through_json_without_infinities(guarantee: Any, expected: dict[str, Any]) -> None:
+    for told in (guarantee, replace(guarantee, protected=False, reasons=("r",))):
+        shown = standing(told, ROUNDS, 1, 3, budget=expected["budget"])
+        assert json.loads(json.dumps(shown, allow_nan=False)) == shown
+        assert all(type(value) in (str, int, float, bool, type(None)) for value in shown.values())
+
+
+@pytest.mark.parametrize(
+    ("done", "planned", "finished"),
+    [(0, None, None), (7, None, None), (2, 3, False), (3, 3, True), (4, 3, True), (0, 0, True)],
+)
+def test_a_plan_is_used_up_once_as_many_were_done(
+    done: int, planned: int | None, finished: bool | None
+) -> None:
+    assert standing(ROWS, ANSWERS, done, planned)["finished"] is finished
+    assert used_up(done, planned) is bool(finished)
+
+
+def test_settings_that_do_not_say_have_no_planned_trials() -> None:
+    assert planned_trials(object()) is None
+    assert planned_trials(DUETSConfig(n_agents=3)) is None
+    assert planned_trials(DUETSConfig(n_agents=3, horizon=5)) == 15
+
+
+@pytest.mark.parametrize("horizon", [1, 5, 8])
+def test_duets_is_finished_when_its_last_epoch_has_closed(horizon: int) -> None:
+    space = Space({"x": Float(0.0, 1.0)})
+    duets = DUETS(DUETSConfig(n_agents=2, horizon=horizon, discretisation=32), space)
+    for key in range(2 * horizon):
+        assert not duets.finished
+        evaluation = duets.ask(key)
+        assert evaluation is not None
+        duets.tell(evaluation, -abs(evaluation.x[0] - 0.3))
+    assert duets.finished
+    endless = DUETS(DUETSConfig(n_agents=2, discretisation=32), space)
+    assert not endless.finished
