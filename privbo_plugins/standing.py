@@ -90,9 +90,13 @@ def of_records(
     """
     planned = None if plan is None else plan.n_trials
     return standing(
-        guarantee, TRIALS, len(published), planned,
-        finished=finished, recommendation=recommendation,
-    )  # fmt: skip
+        guarantee,
+        TRIALS,
+        len(published),
+        planned,
+        finished=finished,
+        recommendation=recommendation,
+    )
 
 
 def of_rewards(
@@ -114,9 +118,14 @@ def of_rewards(
     """
     planned = planned_trials(config)
     return standing(
-        guarantee, TRIALS, done, planned, finished=None if planned is None else finished,
-        budget=user_budget, recommendation=done > 0,
-    )  # fmt: skip
+        guarantee,
+        TRIALS,
+        done,
+        planned,
+        finished=None if planned is None else finished,
+        budget=user_budget,
+        recommendation=done > 0,
+    )
 
 
 def planned_trials(config: object) -> int | None:
