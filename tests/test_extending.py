@@ -99,7 +99,7 @@ def test_the_module_of_the_page_is_the_one_that_all_other_tests_run() -> None:
 def test_what_is_said_to_stand_in_a_file_stands_there() -> None:
     quoted = [block for block in blocks() if block.what == "in"]
     assert {block.name for block in quoted} >= {
-        "tests/engine/test_contract.py",
+        "tests/contracts/test_algorithm.py",
         "tests/systems.py",
         "tests/optuna_samplers/scenes/crashes.py",
         "tests/engine/test_audit.py",

@@ -16,8 +16,8 @@ import ray
 
 from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import PrivateSearch
-from tests.raytune_searchers import conformance
-from tests.raytune_searchers.conformance import CHECKS, Check, Subject, evaluate_privately
+from tests.contracts import conformance
+from tests.contracts.conformance import CHECKS, Check, Subject, evaluate_privately
 from tests.raytune_searchers.hosts import crash, evaluation
 from tests.raytune_searchers.runs import LINE, RECORDS, assert_sound, begun, fit, ledger, squares
 from tests.raytune_searchers.scenes import (

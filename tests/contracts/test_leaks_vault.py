@@ -16,9 +16,9 @@ import pytest
 from optuna_samplers import ldp_objective
 from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.store.vault import open_vault
+from tests.contracts.test_leaks_exceptions import OTHER, raised
 from tests.leaks import exception_leaks
 from tests.leaks.evidence import Evidence
-from tests.leaks.test_exceptions import OTHER, raised
 from tests.optuna_samplers.scenes.federations import invited, serve_loudly
 from tests.systems import (
     N_AGENTS,

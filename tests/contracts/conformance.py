@@ -2,7 +2,7 @@
 
 A check drives a searcher through its hooks, as Tune does, with plain floats under the metric; it
 needs no trials. Where a searcher differs, the check raises :class:`Differs` with the reason in a
-few words. ``python -m tests.raytune_searchers.conformance`` prints the table of
+few words. ``python -m tests.contracts.conformance`` prints the table of
 ``docs/conformance.md``.
 """
 
