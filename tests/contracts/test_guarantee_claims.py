@@ -19,6 +19,7 @@ from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, 
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
+from tests.systems import ON_STUDIES, Hosted
 
 GUARANTEE = "privbo:guarantee"
 SECRET = float(RECORDS[0])
@@ -47,17 +48,14 @@ def raw_mean(trial: Any) -> float:
     return float(squares(trial).mean())
 
 
-def _line(trial: Any) -> float:
-    return float(trial.suggest_float("x", 0, 1))
+Make = Callable[..., Hosted]
+
+EVERY_SYSTEM = pytest.mark.parametrize("make", ON_STUDIES.values(), ids=ON_STUDIES)
 
 
-def rewards(objective: Callable[[Any], Any] = _line) -> Any:
-    return ldp_objective(
-        objective,
-        epsilon=1.0,
-        value_range=(0, 1),
-        mechanism="laplace",
-    )
+def rewards() -> Any:
+    hosted = ON_STUDIES["ldp_objective"](mechanism="laplace")
+    return hosted.private(hosted.objective)
 
 
 # Records ----------------------------------------------------------------------------------------
@@ -184,13 +182,11 @@ def test_every_failed_trial_of_the_study_is_counted() -> None:
     assert any(note.startswith("3 trial(s) failed or were pruned") for note in guarantee.notes)
 
 
-@pytest.mark.parametrize("system", ["records", "rewards"])
-def test_attributes_of_the_study_are_noted_by_name(system: str) -> None:
-    sampler, study = begun()
-    owner, private = sampler, sampler.private(squares)
-    if system == "rewards":
-        owner, study = (private := rewards()), optuna.create_study()
-    study.optimize(private, n_trials=1)
+@EVERY_SYSTEM
+def test_attributes_of_the_study_are_noted_by_name(make: Make) -> None:
+    hosted = make()
+    private, study = hosted.begun(1)
+    owner = hosted.owner(private)
     assert not any("did not write" in note for note in owner.guarantee(study).notes)
     study.set_user_attr("team", "vision")
     study.set_user_attr("mean", SECRET)
@@ -245,21 +241,17 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__[:8])
-@pytest.mark.parametrize("system", ["records", "rewards"])
+@EVERY_SYSTEM
 def test_errors_of_other_classes_are_told_by_a_public_name_alone(
-    error: Exception, system: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         raise error
 
     monkeypatch.setattr(Session, "tell", fails)
     monkeypatch.setattr(RewardSession, "release", fails)
-    sampler, study = begun()
-    private = sampler.private(squares)
-    if system == "rewards":
-        private, study = rewards(), optuna.create_study()
     with pytest.raises(PrivacyError, match="failed inside the engine") as raised:
-        study.optimize(private, n_trials=1)
+        make().begun(1)
     assert type(raised.value) is PrivacyError
     assert "Jane" not in str(raised.value)
     assert raised.value.__context__ is None
@@ -305,15 +297,13 @@ OWN_NAMES = ["privbo:play", "privbo:role", "privbo:vouched", "privbo:agent", "pr
 @pytest.mark.parametrize("state", [TrialState.COMPLETE, TrialState.FAIL])
 @pytest.mark.parametrize("value", [[SECRET, 0.5], SECRET, f"{SECRET}"], ids=["list", "one", "str"])
 @pytest.mark.parametrize("name", OWN_NAMES)
-@pytest.mark.parametrize("system", ["records", "rewards"])
+@EVERY_SYSTEM
 def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
-    system: str, name: str, value: Any, state: TrialState
+    make: Make, name: str, value: Any, state: TrialState
 ) -> None:
-    sampler, study = begun()
-    owner, private = sampler, sampler.private(squares)
-    if system == "rewards":
-        owner, study = (private := rewards()), optuna.create_study()
-    study.optimize(private, n_trials=2)
+    hosted = make()
+    private, study = hosted.begun(2)
+    owner = hosted.owner(private)
     assert owner.guarantee(study).protected
     trial = study.ask()
     if state == TrialState.COMPLETE:
@@ -341,15 +331,13 @@ def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
     ],
     ids=lambda attrs: next(iter(attrs)),
 )
-@pytest.mark.parametrize("system", ["records", "rewards"])
+@EVERY_SYSTEM
 def test_system_attributes_of_the_plugin_s_own_have_its_form(
-    system: str, system_attrs: dict[str, Any]
+    make: Make, system_attrs: dict[str, Any]
 ) -> None:
-    sampler, study = begun()
-    owner, private = sampler, sampler.private(squares)
-    if system == "rewards":
-        owner, study = (private := rewards()), optuna.create_study()
-    study.optimize(private, n_trials=1)
+    hosted = make()
+    private, study = hosted.begun(1)
+    owner = hosted.owner(private)
     _added(TrialState.FAIL, system_attrs={"privbo:epoch": 3, "privbo:draw": [0, 1, 2]})(study)
     assert owner.guarantee(study).protected
     _added(TrialState.FAIL, system_attrs=system_attrs)(study)
@@ -542,18 +530,15 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-@pytest.mark.parametrize("system", ["records", "rewards"])
-def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(system: str, name: Any) -> None:
-    sampler, study = begun()
-
+@EVERY_SYSTEM
+def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(make: Make, name: Any) -> None:
     def objective(trial: Any) -> Any:
         x = trial.suggest_float("x", 0, 1)
         trial.suggest_float(name, 1.0, 0.0)
         return x
 
-    private: Any = sampler.private(objective)
-    if system == "rewards":
-        private, study = rewards(objective), optuna.create_study()
+    study = (hosted := make()).study()
+    private = hosted.private(objective)
     with pytest.raises(ValueError, match="was refused") as raised:
         study.optimize(private, n_trials=1)
     assert "Jane" not in str(raised.value)

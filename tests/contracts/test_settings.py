@@ -29,6 +29,7 @@ from privbo_plugins.settings import (
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import raytune_searchers
+from tests import verbs
 
 OF_TUNE = {
     "metric", "mode", "points_to_evaluate", "max_concurrent", "fill_idle", "run_name", "tags",
@@ -37,8 +38,9 @@ OF_TUNE = {
 
 BOTH = ["DPGIBO", "LDPGPUCB", "LDPTGPUCB", "LDPATAGPUCB", "LDPMoMAGPUCB", "POGPUCB", "DUETS"]
 CLASSES = [
-    *(getattr(optuna_samplers, f"{name}Sampler") for name in [*BOTH, "DPFTSDE", "Private"]),
-    *(getattr(raytune_searchers, f"{name}Search") for name in [*BOTH, "DPFTSDE", "Private"]),
+    *(cls for members in verbs.classes().values() for _, cls in members),
+    optuna_samplers.PrivateSampler,
+    raytune_searchers.PrivateSearch,
 ]
 FIRST = {
     "DPGIBO": "mu", "POGPUCB": "Z", "DUETS": "n_agents", "Private": "config",
