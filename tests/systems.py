@@ -40,6 +40,7 @@ from privbo_plugins.plots import Round
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions.rows import Curator
+from tests.inside import algorithm_of, settings_of
 from tests.leaks import hostile
 from tests.leaks.hostile import Told, Way
 from tests.leaks.scanner import Scanner
@@ -262,7 +263,7 @@ def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
     private = sampler.private(wild(own, REWARD_WAYS), user_id=_who if vault else None)
     study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 8, n_jobs)
     _gather_rewards(evidence, own, study, private, sampler)
-    algorithm: Any = sampler._state(study).algorithm
+    algorithm: Any = algorithm_of(sampler, study)
     heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
         heard=heard, states=[algorithm.state_dict(), algorithm.server.state_dict()]
@@ -539,9 +540,9 @@ def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any)
         sampler=sampler,
         trials=study.trials,
         recommendation=sampler.recommend(study),
-        algorithm=sampler._state(study).algorithm,
+        algorithm=algorithm_of(sampler, study),
     )
-    Z = sampler._config.Z
+    Z = settings_of(sampler).Z
     evidence.add_messages(table=[Z.tobytes(), Z.tolist()])
     for own in evidence.secrets:
         own.scanner.allow(np.abs(Z).ravel().tolist())
@@ -642,7 +643,7 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     evidence.add_report(partial(sampler.report, study))
     evidence.expect("report", f"call {first:03d}")
     # An agent with fewer rewards than a projection has numbers sends them as they are.
-    algorithm: Any = sampler._state(study).algorithm
+    algorithm: Any = algorithm_of(sampler, study)
     for trial in study.trials:
         algorithm.tell(
             algorithm.evaluation_of(tuple(trial.system_attrs["privbo:draw"])), trial.value

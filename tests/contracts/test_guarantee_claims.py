@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
+from tests.inside import looked_at, session_of, storage_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 from tests.systems import ON_STUDIES, Hosted
 
@@ -41,7 +43,9 @@ def begun() -> tuple[DPGIBOSampler, Study]:
 def another_worker(study: Study, sampler: Any = None) -> Study:
     """The same study, loaded by somebody who knows nothing of privacy."""
     sampler = RandomSampler(seed=0) if sampler is None else sampler
-    return optuna.load_study(study_name=study.study_name, storage=study._storage, sampler=sampler)
+    return optuna.load_study(
+        study_name=study.study_name, storage=storage_of(study), sampler=sampler
+    )
 
 
 def raw_mean(trial: Any) -> float:
@@ -208,7 +212,7 @@ def test_trials_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "vouched", lambda _: pytest.fail("reads all declarations"))
     study.optimize(sampler.private(squares), n_trials=2)
     assert sampler.guarantee(study).protected
-    assert sampler._state(study).audited == set(range(5))
+    assert looked_at(sampler, study) == set(range(5))
 
 
 # Errors of others -------------------------------------------------------------------------------
@@ -345,12 +349,13 @@ def test_system_attributes_of_the_plugin_s_own_have_its_form(
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_a_role_is_that_of_the_trial() -> None:
-    sampler, study = begun()
+def test_a_role_is_that_of_the_trial(tmp_path: Path) -> None:
+    vault = f"sqlite:///{tmp_path}/vault.db"
+    sampler = make_sampler(vault=vault)
+    study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=4)
     roles = [trial.user_attrs["privbo:role"] for trial in study.trials]
-    fresh = make_sampler()  # only the vault knows the roles then
-    fresh._vault = sampler._vault
+    fresh = make_sampler(vault=vault)  # only the vault knows the roles then
     assert fresh.guarantee(study).protected
     trial = study.ask()
     released = sampler.private(squares)(trial)
@@ -460,7 +465,7 @@ def test_declarations_of_older_versions_still_count() -> None:
     sampler, study = begun()
     study.optimize(sampler.private(squares), n_trials=1)
     trial = study.ask()
-    session = sampler._state(study).session
+    session = session_of(sampler, study)
     session.vouch("trial.report", str(trial.number))
     session.vouch("trial.set_user_attr", str(trial.number))
     trial.report(0.5, 3)
