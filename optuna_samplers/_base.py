@@ -1,31 +1,25 @@
 """Lifecycle of a private sampler: Optuna's hooks on one side, an engine session on the other.
 
-Order of Optuna's calls for one trial: ``before_trial``, then lazily (at the first suggest that is
-neither fixed nor single-valued) ``infer_relative_search_space`` and ``sample_relative``, then the
-objective, then ``after_trial``. Enqueued trials may skip the middle; ``add_trial`` calls nothing.
 Samplers of several processes share nothing but the study and the vault.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._guard import GuardedTrial, attempt_trial
+from optuna_samplers._sampler import OfStudy, StudySampler, constants_in
 from optuna_samplers._settings import RunSettings
 from optuna_samplers._space import (
     ANOTHER_CONSTANT,
@@ -48,7 +42,6 @@ from optuna_samplers._study import (
     must_be_released,
     outputs_of,
     refuse_multi_objective,
-    refuse_optuna_search,
     refuse_shared_database,
     same,
     show_guarantee,
@@ -58,7 +51,7 @@ from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
-from privbo_plugins.plots import History
+from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.redaction import retold
 from privbo_plugins.reports import records_report
@@ -84,12 +77,12 @@ _CARRIED = ", carried"
 Objective = Callable[[Any], Any]
 
 
-class _StudyState:
+class _StudyState(OfStudy):
     """What one sampler object keeps of one study; everything else is in the vault."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__()
         self.session = session
-        self.intersection = IntersectionSearchSpace()
         self.relative: dict[str, BaseDistribution] | None = None
         self.entered: set[str] = set()
         self.prepaid: set[int] = set()
@@ -100,7 +93,6 @@ class _StudyState:
         self.first_open = 0
         self.found: list[str] = []
         self.shown: set[str] = set()
-        self.warned = False
         self._distributions: dict[str, BaseDistribution] = {}
         self._space: Space | None = None
 
@@ -121,7 +113,7 @@ class PrivateSamplerSettings(RunSettings):
     )
 
 
-class PrivateSampler(BaseSampler):
+class PrivateSampler(StudySampler[_StudyState]):
     """Base of the samplers that tune on per-record losses under central privacy.
 
     It runs any algorithm of that kind in the registry: ``PrivateSampler(config)`` is a sampler.
@@ -136,47 +128,20 @@ class PrivateSampler(BaseSampler):
 
     @takes(PrivateSamplerSettings)
     def __init__(self, given: PrivateSamplerSettings) -> None:
-        config, search_space = given.config, given.search_space
-        entry_of(config)  # raises before a vault is opened
-        self._config = config
-        self._search_space = None if search_space is None else dict(search_space)
-        if self._search_space is not None and to_space(self._search_space) is None:
-            raise ValueError("search_space must hold at least one parameter that varies.")
-        self._seed = given.seed
-        self._independent = RandomSampler(seed=given.seed)
+        entry_of(given.config)  # raises before a vault is opened
+        super().__init__(given)
+        self._config, self._seed, self._noise = given.config, given.seed, given.noise
         self._vault: Vault | None = open_vault(given.vault)
         self._vault_handle = self._vault.handle
-        self._noise = given.noise
-        self._reset()
-
-    def _reset(self) -> None:
-        self._lock = threading.RLock()
-        self._states: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], _StudyState]] = (
-            weakref.WeakKeyDictionary()
-        )
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle and public settings: no vault contents and no noise source."""
-        state = self.__dict__.copy()
-        state["_vault"] = state["_noise"] = None
-        for name in ("_lock", "_states"):
-            del state[name]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
+        return super().__getstate__() | {"_vault": None, "_noise": None}
 
     # Sessions -------------------------------------------------------------------------------
 
-    def _state(self, study: Study) -> _StudyState:
-        key = study.study_name, study._study_id
-        with self._lock:
-            of_storage = self._states.setdefault(study._storage, {})
-            state = of_storage.get(key)
-            if state is None:
-                state = of_storage[key] = _StudyState(self._open(study))
-            return state
+    def _new_state(self, study: Study) -> _StudyState:
+        return _StudyState(self._open(study))
 
     def _current(self, study: Study) -> _StudyState:
         """The state, after making sure that the study still belongs to this run.
@@ -188,8 +153,7 @@ class PrivateSampler(BaseSampler):
         own = self._state(study)
         remembered = study.user_attrs.get(RUN_ATTR)
         if remembered is None:
-            with self._lock:
-                self._states[study._storage].pop((study.study_name, study._study_id), None)
+            self._forget(study)
             return self._state(study)
         if remembered["run"] != own.session.run_id:
             own.session.mark_unprotected("another sampler with another vault works on this study")
@@ -261,16 +225,10 @@ class PrivateSampler(BaseSampler):
 
     # Optuna's hooks -------------------------------------------------------------------------
 
-    def reseed_rng(self) -> None:
-        """Reseeds independent draws; designs are handed out by the vault and need none."""
-        self._independent.reseed_rng()
-
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Charges the training that the trial is about to do, if a cost was declared."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
-        refuse_optuna_search(type(self).__name__)
-        own = self._current(study)
+        super().before_trial(study, trial)
+        own = self._current(whole(study))
         self._charge_training(own, trial.number)
         own.prepaid.add(trial.number)
 
@@ -290,22 +248,17 @@ class PrivateSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """The declared space, or what all completed trials have in common."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
-        if self._search_space is not None:
-            return {n: d for n, d in self._search_space.items() if not d.single()}
+        study = self._tunable(study)
         state = self._state(study)
         if state.relative is None or state.session.plan is None:
-            common = state.intersection.calculate(study)
-            state.relative = {n: d for n, d in common.items() if not d.single()} or None
+            state.relative = self._common(study) or None
         return dict(state.relative or {})
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The next point of the plan, restricted to the names that Optuna asks for."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
+        study = self._tunable(study)
         if not search_space:
             return {}
         session = self._state(study).session
@@ -318,18 +271,6 @@ class PrivateSampler(BaseSampler):
             return {}
         params = space.decode(session.ask(key_of(trial)).x)
         return {name: params[name] for name in search_space}
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """A random draw, before the space is known."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
         self,
@@ -567,14 +508,11 @@ class PrivateSampler(BaseSampler):
         """
         own = self._state(study)
         if own.session.space is None:
-            common = to_space(self.infer_relative_search_space(study, _no_trial()))
+            common = self._known_space(study)
             if common is None:
                 raise ValueError("There is nothing to recommend yet: no trial has completed.")
             own.session.set_space(common)
-        constants: dict[str, Any] = {}
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-            constants |= {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
-        return constants | own.session.recommendation()
+        return constants_in(study) | own.session.recommendation()
 
     def finished(self, study: Study) -> bool:
         """Whether the plan is used up; for ask/tell loops, which nothing stops."""
@@ -648,23 +586,10 @@ class PrivateSampler(BaseSampler):
         """What the study has published, for :mod:`privbo_plugins.plots`."""
         return self._state(study).session.history()
 
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page with the guarantee, the recommendation and three pictures.
-
-        Args:
-            study: The study.
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, study: Study) -> Report:
         history = self.history(study)
         title = f"Private tuning report: {study.study_name}"
-        made = records_report(title, self.guarantee(study), history, self.recommend(study))
-        return made.write(path)
+        return records_report(title, self.guarantee(study), history, self.recommend(study))
 
     def purge(self, study: Study) -> None:
         """Deletes every raw loss of the study from the vault; ledger and releases stay."""
@@ -768,7 +693,3 @@ def _shows_something(trial: FrozenTrial) -> bool:
 def _shows(trial: FrozenTrial, released: float | None) -> bool:
     """Whether a trial's value is the one that was released."""
     return released is not None and trial.value is not None and same(trial.value, released)
-
-
-def _no_trial() -> FrozenTrial:
-    return optuna.trial.create_trial(state=TrialState.RUNNING)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 import numpy as np
 import optuna
@@ -20,29 +19,25 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_evaluations, shows_release
 from optuna_samplers._local import RUN_ATTR as LEDGER_ATTR
-from optuna_samplers._space import shown_name, to_space
+from optuna_samplers._sampler import constants_in, has_completed
+from optuna_samplers._settings import RewardRunSettings
+from optuna_samplers._space import to_space
 from optuna_samplers._study import (
     GUARANTEE_ATTR,
-    refuse_multi_objective,
-    refuse_optuna_search,
     show_guarantee,
     whole,
 )
-from optuna_samplers._transcript import Learner, TranscriptSampler
-from privbo_plugins.algorithms.protocols import Evaluation
+from optuna_samplers._transcript import EPOCH_ATTR, R, TranscriptSampler, params_at
+from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
-from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
-from privbo_plugins.plots import RewardHistory
+from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import local_guarantee
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
-
-EPOCH_ATTR = "privbo:epoch"
-"""System attribute of a trial: which group of replays it belongs to."""
 
 _WRAP = (
     "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
@@ -52,42 +47,30 @@ _WRAP = (
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 
-class RewardSampler(TranscriptSampler):
+class RewardSampler(TranscriptSampler[R], Generic[R]):
     """Base of the samplers that learn from one privatised number a trial.
 
     Args:
         algorithm: The engine's.
         config: Its settings.
         mechanism: What ``private`` does to a reward; None leaves it as it is.
-        search_space: Optuna distributions by name, if known beforehand.
-        user_budget: The most epsilon one user may pay in all.
-        seed: Drives candidates, never noise.
-        vault: Where users' evaluations are counted.
-        noise: Test injection only.
+        given: What every sampler has that learns from privatised rewards.
     """
 
     def __init__(
         self,
-        algorithm: Callable[..., Learner],
+        algorithm: Callable[..., SeededAlgorithm],
         config: RewardScale,
         mechanism: LocalMechanism | None,
-        *,
-        search_space: Mapping[str, BaseDistribution] | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        noise: NoiseSource | None = None,
+        given: RewardRunSettings,
     ) -> None:
         self.mechanism = mechanism
         self._algorithm, self._config = algorithm, config
-        self._search_space = None if search_space is None else dict(search_space)
-        if self._search_space is not None:
-            space = to_space(self._search_space)
-            if space is None:
-                raise ValueError("search_space must hold at least one parameter that varies.")
+        self._user_budget, self._vault, self._noise = given.user_budget, given.vault, given.noise
+        super().__init__(given)
+        space = to_space(self._search_space or {})
+        if space is not None:
             algorithm(config, space)  # what does not fit is refused here, not in a trial
-        self._user_budget, self._vault, self._noise = user_budget, vault, noise
-        super().__init__(seed=seed)
 
     def _reset(self) -> None:
         super()._reset()
@@ -103,33 +86,17 @@ class RewardSampler(TranscriptSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Refuses what cannot be tuned; warns if nothing is privatised."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
-        refuse_optuna_search(type(self).__name__)
+        super().before_trial(study, trial)
         if self.mechanism is None:
-            self._warn(study, NOT_PRIVATE)
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """The declared space, or what all completed trials have in common."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
-        found = self._search_space
-        if found is None:
-            found = self._state(study).intersection.calculate(study)
-        return {name: dist for name, dist in found.items() if not dist.single()}
+            self._warn(whole(study), NOT_PRIVATE)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The next evaluation."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
+        study = self._tunable(study)
         space = to_space(search_space) if search_space else None
-        if space is None:
-            return {}
-        return self._next(study, trial, space)
+        return {} if space is None else self._next(study, trial, space)
 
     def _next(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
         """The parameters of the next evaluation; {} for a random draw."""
@@ -144,33 +111,8 @@ class RewardSampler(TranscriptSampler):
         study._storage.set_trial_system_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
         return _first_params(study, evaluation, space) or space.decode(evaluation.x)
 
-    def _new_algorithm(self, space: Space, maximize: bool) -> Learner:
+    def _new_algorithm(self, space: Space, maximize: bool) -> SeededAlgorithm:
         return self._algorithm(self._config, space, maximize=maximize, seed=self._seed)
-
-    def _evaluated(self, trial: FrozenTrial, space: Space) -> Evaluation | None:
-        return _evaluation(trial, space)
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """A random draw, before the space is known.
-
-        Raises:
-            SpaceChangedError: If the parameter was declared with another range.
-        """
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
-        declared = (self._search_space or {}).get(param_name)
-        if declared is not None and declared != param_distribution and not declared.single():
-            raise SpaceChangedError(
-                f"The objective suggests {shown_name(param_name)} with another range, "
-                "scale or step than search_space= declares."
-            )
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
         self,
@@ -251,24 +193,18 @@ class RewardSampler(TranscriptSampler):
         Raises:
             ValueError: If no trial has completed.
         """
-        study = whole(study)
-        relative = self.infer_relative_search_space(study, _no_trial())
-        space = to_space(relative) if relative else None
-        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if not completed:
+        study, space = whole(study), self._known_space(study)
+        if not has_completed(study):
             raise ValueError("There is nothing to recommend yet: no trial has completed.")
-        constants: dict[str, Any] = {}
-        for trial in completed:
-            constants |= {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
         if space is None:
-            return constants
+            return constants_in(study)
         with self._lock:
-            return constants | space.decode(self._recommendation(study, space))
+            return constants_in(study) | space.decode(self._recommendation(study, space))
 
     def _recommendation(self, study: Study, space: Space) -> NDArray[np.float64]:
         """The point that the algorithm recommends after all that the study shows."""
         algorithm, _ = self._synchronised(study, space, None)
-        return algorithm.recommendation()
+        return np.asarray(algorithm.recommendation())
 
     def guarantee(self, study: Study) -> LocalGuarantee:
         """What may be claimed for this study, after comparing its values with their releases.
@@ -294,39 +230,28 @@ class RewardSampler(TranscriptSampler):
 
         Values that are no releases are not among them, and none is with ``epsilon=math.inf``.
         """
-        study = whole(study)
-        relative = self.infer_relative_search_space(study, _no_trial())
-        space = to_space(relative) if relative else None
+        study, space = whole(study), self._known_space(study)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         released = [
-            (_point(trial, space), trial.value)
+            (self._point(trial, space), trial.value)
             for trial in completed
             if trial.value is not None and shows_release(trial)
         ]
         return reward_history(space, released, self.mechanism)
 
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page: guarantee, recommendation, and what has been released.
+    def _point(self, trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:
+        known = None if space is None else self._attempt(trial).evaluation(space)
+        return None if known is None else known.x
 
-        Args:
-            study: The study.
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
-        study, history = whole(study), self.history(study)
-        made = reward_report(
+    def _page(self, study: Study) -> Report:
+        history = self.history(study)
+        return reward_report(
             f"Private tuning report: {study.study_name}",
             self.guarantee(study),
             history,
-            self.recommend(study) if _has_completed(study) else None,
+            self.recommend(study) if has_completed(study) else None,
             self._summary(study),
         )
-        return made.write(path)
 
     def _summary(self, _study: Study) -> Mapping[str, Any] | None:
         """Where agents that share the work stand; None where there are none."""
@@ -371,41 +296,16 @@ class RewardSampler(TranscriptSampler):
         )
 
 
-def _has_completed(study: Study) -> bool:
-    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-
-
-def _point(trial: FrozenTrial, space: Space | None) -> NDArray[np.float64] | None:
-    known = None if space is None else _evaluation(trial, space)
-    return None if known is None else known.x
-
-
 def _nothing(_: object) -> NoReturn:
     raise PrivacyError("This objective reads a ledger and evaluates nothing.")
 
 
-def _evaluation(trial: FrozenTrial, space: Space) -> Evaluation | None:
-    """What a trial evaluated; None if it lies in another space."""
-    if not set(space) <= set(trial.params):
-        return None
-    try:
-        x = space.encode(trial.params)
-    except ValueError:  # a choice that the space does not know
-        return None
-    return Evaluation(space.snap(x), trial.system_attrs.get(EPOCH_ATTR))
-
-
 def _first_params(study: Study, evaluation: Evaluation, space: Space) -> dict[str, Any] | None:
     """Parameters of an earlier trial that an evaluation repeats, without any rounding error."""
+    same = []
     for trial in reversed(study.get_trials(deepcopy=False)):
         epoch = trial.system_attrs.get(EPOCH_ATTR)
         if epoch is not None and epoch < evaluation.epoch:
-            return None
-        known = _evaluation(trial, space) if epoch == evaluation.epoch else None
-        if known is not None and np.allclose(known.x, evaluation.x, rtol=0.0, atol=1e-9):
-            return {name: trial.params[name] for name in space}
-    return None
-
-
-def _no_trial() -> FrozenTrial:
-    return optuna.trial.create_trial(state=TrialState.RUNNING)
+            break
+        same += [trial] if epoch == evaluation.epoch else []
+    return params_at(same, evaluation, space)

@@ -1,4 +1,4 @@
-"""What samplers share that learn from nothing but the study: parameters and values.
+"""Samplers that learn from nothing but the study: its trials, as attempts at evaluations.
 
 Everything they know is in the study, so a sampler keeps no store of its own; a new process, or a
 resumed study, reads the trials again.
@@ -7,23 +7,25 @@ resumed study, reads the trials again.
 from __future__ import annotations
 
 import abc
-import math
 import secrets
-import threading
 import warnings
-import weakref
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from optuna.samplers import BaseSampler, RandomSampler
-from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._sampler import OfStudy, StudySampler
+from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import show_guarantee
-from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
+from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.sessions.transcript import Attempt, SharedTranscript, finite, is_at
 from privbo_plugins.spaces import Space
+
+EPOCH_ATTR = "privbo:epoch"
+"""System attribute of a trial: which group of replays it belongs to."""
 
 
 def _short(seed: int) -> int:
@@ -31,121 +33,77 @@ def _short(seed: int) -> int:
     return seed if seed < 2**32 else seed % 2**32
 
 
-class Learner(RewardAlgorithm, Protocol):
-    """An algorithm over one space, whose candidates a seed drives."""
-
-    space: Space
-    seed: int
-
-
-class StudyState:
-    """What one sampler object keeps of one study; all of it can be read again."""
+class Reading(OfStudy):
+    """What one sampler object has read of one study."""
 
     def __init__(self) -> None:
-        self.intersection = IntersectionSearchSpace()
-        self.algorithm: Learner | None = None
-        self.told: set[int] = set()
-        self.first_open = 0
-        self.warned = False
-        self.shown: dict[str, Any] | None = None
-        self.mark: dict[str, Any] | None = None
-        self.at: dict[int, bool] = {}
-        self.lost: dict[tuple[int, int, int], set[int]] = {}
-        self.stray: int | None = None
-        self.said: set[str] = set()
-
-    def unread(self, study: Study) -> list[FrozenTrial]:
-        """Trials that were not finished when they were last looked at."""
-        return self.unread_of(study.get_trials(deepcopy=False))
-
-    def unread_of(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-        """Those of all trials of the study that :meth:`unread` returns."""
-        return [trial for trial in trials[self.first_open :] if trial.number not in self.told]
-
-    def read(self, trials: Sequence[FrozenTrial]) -> None:
-        """Remembers finished trials; those before the first open one need no list."""
-        self.told |= {trial.number for trial in trials}
-        while self.first_open in self.told:
-            self.told.discard(self.first_open)
-            self.first_open += 1
+        super().__init__()
+        self.transcript: SharedTranscript[Any] | None = None
 
 
-class TranscriptSampler(BaseSampler):
+R = TypeVar("R", bound=Reading)
+
+
+class TranscriptSampler(StudySampler[R], Generic[R]):
     """Base of the samplers that learn from a study's parameters and values.
 
     Args:
-        seed: Drives candidates, never noise.
+        given: What every sampler has; its seed drives candidates as well.
     """
 
-    def __init__(self, *, seed: int | None) -> None:
-        self._seed = secrets.randbits(32) if seed is None else int(seed)
-        self._independent = RandomSampler(seed=None if seed is None else _short(seed))
-        self._reset()
+    _STATE: ClassVar[type[Reading]] = Reading
 
-    def _reset(self) -> None:
-        self._lock = threading.RLock()
-        self._states: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], StudyState]] = (
-            weakref.WeakKeyDictionary()
-        )
+    def __init__(self, given: SpaceSettings) -> None:
+        self._seed = secrets.randbits(32) if given.seed is None else int(given.seed)
+        super().__init__(given if given.seed is None else replace(given, seed=_short(self._seed)))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Public settings; the rest is read from the study again."""
-        state = self.__dict__.copy()
-        for name in ("_lock", "_states"):
-            del state[name]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
-
-    def _state(self, study: Study) -> StudyState:
-        key = study.study_name, study._study_id
-        with self._lock:
-            return self._states.setdefault(study._storage, {}).setdefault(key, StudyState())
+    def _new_state(self, study: Study) -> R:
+        return cast(R, self._STATE())
 
     def reseed_rng(self) -> None:
         """New seeds for candidates and independent draws."""
         self._seed = secrets.randbits(32)
-        self._independent.reseed_rng()
+        super().reseed_rng()
 
     # What the algorithm knows -----------------------------------------------------------------
 
     @abc.abstractmethod
-    def _new_algorithm(self, space: Space, maximize: bool) -> Learner:
+    def _new_algorithm(self, space: Space, maximize: bool) -> SeededAlgorithm:
         """The engine's algorithm, which has been told nothing."""
 
-    @abc.abstractmethod
-    def _evaluated(self, trial: FrozenTrial, space: Space) -> Evaluation | None:
-        """What a trial evaluated; None if it has no part in this space."""
+    def _attempt(self, trial: FrozenTrial) -> Attempt:
+        """What a trial shows of what it evaluates."""
+        return Attempt(
+            trial.number,
+            trial.params,
+            state_of(trial),
+            value_of(trial),
+            trial.system_attrs.get(EPOCH_ATTR),
+        )
+
+    def _attempts(self, study: Study, trials: Iterable[FrozenTrial]) -> list[Attempt]:
+        return [self._attempt(trial) for trial in trials]
+
+    def _fresh(self, study: Study, space: Space) -> SharedTranscript[Any]:
+        """A transcript of nothing."""
+        maximize = study.direction == StudyDirection.MAXIMIZE
+        return SharedTranscript(self._new_algorithm(space, maximize), space)
+
+    def _transcript(self, study: Study, space: Space) -> SharedTranscript[Any]:
+        """The transcript of a study's trials over a space, not brought up to date."""
+        own = self._state(study)
+        if own.transcript is None or own.transcript.space != space:
+            own.transcript = self._fresh(study, space)
+        return own.transcript
 
     def _synchronised(
         self, study: Study, space: Space, asking: int | None
-    ) -> tuple[Learner, list[Evaluation]]:
+    ) -> tuple[Any, list[Evaluation]]:
         """The algorithm after all values that the study shows, and the pending evaluations."""
-        own = self._state(study)
-        if own.algorithm is None or own.algorithm.space != space:
-            own.algorithm = self._new_algorithm(space, study.direction == StudyDirection.MAXIMIZE)
-            own.told, own.first_open = set(), 0
-        open_now = [t for t in own.unread(study) if t.number != asking]
-        finished = [t for t in open_now if t.state.is_finished()]
-        for evaluation, value in self._values(finished, space):
-            own.algorithm.tell(evaluation, value)
-        own.read(finished)
-        running = [self._evaluated(t, space) for t in open_now if t.state == TrialState.RUNNING]
-        return own.algorithm, [evaluation for evaluation in running if evaluation is not None]
-
-    def _values(
-        self, trials: Sequence[FrozenTrial], space: Space
-    ) -> list[tuple[Evaluation, float]]:
-        """Evaluations and their finite values; all are read before the first is told."""
-        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        evaluations = [(self._evaluated(trial, space), trial.value) for trial in complete]
-        return [
-            (evaluation, value)
-            for evaluation, value in evaluations
-            if evaluation is not None and value is not None and math.isfinite(value)
-        ]
+        transcript = self._transcript(study, space)
+        unread = transcript.unread(study.get_trials(deepcopy=False))
+        pending = transcript.read(self._attempts(study, unread), asking)
+        return transcript.algorithm, pending
 
     # What a reader is told ----------------------------------------------------------------------
 
@@ -156,3 +114,25 @@ class TranscriptSampler(BaseSampler):
             own.warned = True
             show_guarantee(study, guarantee)
             warnings.warn(text, PrivacyWarning, stacklevel=4)
+
+
+def state_of(trial: FrozenTrial) -> str:
+    """How far a trial is, in the engine's words."""
+    if trial.state.is_finished():
+        return "ended"
+    return "running" if trial.state == TrialState.RUNNING else "waiting"
+
+
+def value_of(trial: FrozenTrial) -> float | None:
+    """The finite value of a completed trial."""
+    return finite(trial.value) if trial.state == TrialState.COMPLETE else None
+
+
+def params_at(
+    trials: Iterable[FrozenTrial], evaluation: Evaluation, space: Space
+) -> dict[str, Any] | None:
+    """Parameters of the first of some trials that is at an evaluation, as it has them."""
+    for trial in trials:
+        if set(space) <= set(trial.params) and is_at(trial.params, evaluation, space):
+            return {name: trial.params[name] for name in space}
+    return None

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import warnings
-import weakref
-from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
-from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._settings import SpaceSettings
-from optuna_samplers._space import shown_name, to_space
+from optuna_samplers._space import to_space
 from optuna_samplers._study import (
     next_number,
-    refuse_multi_objective,
-    refuse_optuna_search,
     show_guarantee,
     whole,
 )
+from optuna_samplers._transcript import value_of
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
-from privbo_plugins.plots import FederationHistory
+from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.reports import federation_report
+from privbo_plugins.sessions.transcript import Attempt
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
 
@@ -49,6 +43,14 @@ _ANOTHER_SPACE = (
 )
 
 
+class _Agent(OfStudy):
+    """What one sampler object keeps of one study."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.participant: Participant | None = None
+
+
 @settings(eq=False)
 class _Settings(SpaceSettings):
     """Keywords of :class:`DPFTSDESampler`."""
@@ -60,7 +62,7 @@ class _Settings(SpaceSettings):
     )
 
 
-class DPFTSDESampler(BaseSampler):
+class DPFTSDESampler(StudySampler[_Agent]):
     """One agent of a federation: learns from its own study and from the server's broadcasts.
 
     The study is this agent's secret: its points and exact values are stored as Optuna always
@@ -96,36 +98,17 @@ class DPFTSDESampler(BaseSampler):
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
-        self.link, search_space, seed = given.link, given.search_space, given.seed
-        self._search_space = None if search_space is None else dict(search_space)
-        if self._search_space is not None:
-            space = to_space(self._search_space)
-            if space is None:
-                raise ValueError("search_space must hold at least one parameter that varies.")
+        self.link, seed = given.link, given.seed
+        super().__init__(given)
+        space = to_space(self._search_space or {})
+        if space is not None:
             self.link.join(space.to_dict())
         self._seed = secrets.randbits(32) if seed is None else int(seed)
-        self._independent = RandomSampler(seed=seed)
         self.quiet = False
         """Whether trials use what was received without sending anything."""
-        self._reset()
 
-    def _reset(self) -> None:
-        self._lock = threading.RLock()
-        self._intersection = IntersectionSearchSpace()
-        self._participants: weakref.WeakKeyDictionary[Any, dict[int, Participant]] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Public settings and the link; the rest is read from the study again."""
-        state = self.__dict__.copy()
-        for name in ("_lock", "_intersection", "_participants"):
-            del state[name]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
+    def _new_state(self, study: Study) -> _Agent:
+        return _Agent()
 
     @property
     def n_startup(self) -> int:
@@ -137,35 +120,18 @@ class DPFTSDESampler(BaseSampler):
     def reseed_rng(self) -> None:
         """New seeds for points and draws."""
         self._seed = secrets.randbits(32)
-        self._independent.reseed_rng()
+        super().reseed_rng()
         with self._lock:
-            for of_storage in self._participants.values():
-                for participant in of_storage.values():
-                    participant.reseed(self._seed)
-
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Refuses what cannot be tuned."""
-        refuse_multi_objective(whole(study), type(self).__name__)
-        refuse_optuna_search(type(self).__name__)
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """The declared space, or what all completed trials have in common."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
-        found = self._search_space
-        if found is None:
-            with self._lock:
-                found = self._intersection.calculate(study)
-        return {name: dist for name, dist in found.items() if not dist.single()}
+            for of_storage in self._states.values():
+                for own in of_storage.values():
+                    if own.participant is not None:
+                        own.participant.reseed(self._seed)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The next point, once the server has released the round."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
+        study = self._tunable(study)
         space = to_space(search_space) if search_space else None
         if space is None:
             return {}
@@ -176,12 +142,12 @@ class DPFTSDESampler(BaseSampler):
 
     def _participant(self, study: Study, space: Space) -> Participant:
         with self._lock:
-            own = self._participants.setdefault(study._storage, {})
-            known = own.get(study._study_id)
+            own = self._state(study)
+            known = own.participant
             if known is None or known.space != space:
                 known = self._joined(study, space)
                 if not isinstance(known.link, Alone) or known.link.for_good:
-                    own[study._study_id] = known
+                    own.participant = known
             return known
 
     def _joined(self, study: Study, space: Space) -> Participant:
@@ -205,37 +171,6 @@ class DPFTSDESampler(BaseSampler):
         maximize = study.direction == StudyDirection.MAXIMIZE
         return Participant(link, space, maximize=maximize, seed=self._seed)
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """A random draw, before the space is known.
-
-        Raises:
-            SpaceChangedError: If the parameter was declared with another range.
-        """
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
-        declared = (self._search_space or {}).get(param_name)
-        if declared is not None and declared != param_distribution and not declared.single():
-            raise SpaceChangedError(
-                f"The objective suggests {shown_name(param_name)} with another range, "
-                "scale or step than search_space= declares."
-            )
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
-
-    def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        """Nothing: what a trial found is sent with the next one."""
-
     # What the user writes and reads ---------------------------------------------------------
 
     def send(self, study: Study) -> None:
@@ -247,9 +182,7 @@ class DPFTSDESampler(BaseSampler):
         Raises:
             FederationError: If the server cannot be reached or does not go on.
         """
-        study = whole(study)
-        relative = self.infer_relative_search_space(study, _no_trial())
-        space = to_space(relative) if relative else None
+        study, space = whole(study), self._known_space(study)
         if space is not None:
             self._participant(study, space).send(*_history(study, space), next_number(study))
 
@@ -290,47 +223,19 @@ class DPFTSDESampler(BaseSampler):
 
         return published(self.link.config, self.link.broadcasts())
 
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page: guarantee, rounds and budget; anybody may see it.
-
-        Nothing of this agent's own trials is in it: they are the agent's secret, and the study
-        is where the agent sees them.
-
-        Args:
-            study: The agent's study, which shows the guarantee as well.
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            FederationError: If the server cannot be reached.
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, study: Study) -> Report:
         history = self.history()
         title = f"Federation report of agent {self.link.agent}"
-        return federation_report(title, self.guarantee(study), history).write(path)
+        return federation_report(title, self.guarantee(study), history)
 
 
 def _history(study: Study, space: Space) -> tuple[Array, Array]:
     """Points (n, D) and values (n,) of the study's completed trials in this space."""
     points, values = [], []
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        x = _point(trial, space)
-        if x is not None and trial.value is not None and np.isfinite(trial.value):
-            points.append(x)
-            values.append(trial.value)
+        value = value_of(trial)
+        shown = Attempt(trial.number, trial.params, "ended", value).evaluation(space)
+        if shown is not None and value is not None:
+            points.append(shown.x)
+            values.append(value)
     return np.array(points).reshape(-1, len(space)), np.array(values, dtype=float)
-
-
-def _point(trial: FrozenTrial, space: Space) -> Array | None:
-    if not set(space) <= set(trial.params):
-        return None
-    try:
-        return space.snap(space.encode(trial.params))
-    except ValueError:  # a choice that the space does not know
-        return None
-
-
-def _no_trial() -> FrozenTrial:
-    return optuna.trial.create_trial(state=TrialState.RUNNING)

@@ -1,29 +1,20 @@
 """DUETS in Optuna: the workers of one study are the agents, and they share its storage.
 
 Every process derives the same run from the study's trials, whoever reads them when:
-
-* A trial *claims* a draw, looks whether another one has it too, and *holds* it if not. Of trials
-  that claim a draw at once, at most one comes to hold it; the others take another draw.
-* A draw belongs to the lowest-numbered of the first ``ATTEMPTS`` trials that hold it, of those
-  that have not ended without its value (a retry holds what the trial that it repeats held). If
-  all of these have, the draw is given up for good, whatever trials hold it later.
-* Rewards of an epoch are told, in the order of its draws, once each has an owner that is complete
-  or is given up.
-* A draw counts only for those who have the settings, the space and the coins that it was drawn
-  with; they are stored beside it.
-* Every other trial with a value informs the recommendation only.
+:class:`privbo_plugins.sessions.transcript.SharedDraws` says whose a draw is. A draw counts only
+for those who have the settings, the space and the coins that it was drawn with; they are stored
+beside it.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,20 +23,26 @@ from optuna.samplers import RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._rewards import RewardSampler, _no_trial
+from optuna_samplers._rewards import RewardSampler
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
-from optuna_samplers._transcript import StudyState
-from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS
-from privbo_plugins.algorithms.duets.algorithm import Slot
+from optuna_samplers._transcript import Reading, params_at, state_of, value_of
+from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.coins import SECRET
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
-from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.plots import plot_active_set, plot_communication
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.settings import Published, named, setting, settings, takes
+from privbo_plugins.sessions.transcript import (
+    ATTEMPTS,
+    Attempt,
+    SharedDraws,
+    SharedTranscript,
+    slot_of,
+)
+from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
 
 CLAIM_ATTR = "privbo:claim"
@@ -74,8 +71,15 @@ _PLOTS = {"privbo-communication": plot_communication, "privbo-active-set": plot_
 _ATTEMPTS = 4
 """Draws that a trial claims before it is content with a spare evaluation."""
 
-_LOOKS = 5
-"""Times that a claim is looked at again until a later trial has given way."""
+
+class _Epochs(Reading):
+    """What one sampler object has read of one study."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mark: dict[str, Any] | None = None
+        self.shown: dict[str, Any] | None = None
+        self.said: set[str] = set()
 
 
 @settings(eq=False)
@@ -89,7 +93,7 @@ class _Settings(RewardRunSettings, OptionalRewardPrivacy, DUETSSettings):
     )
 
 
-class DUETSSampler(Published, RewardSampler):
+class DUETSSampler(Published, RewardSampler[_Epochs]):
     """Distributed tuning: N agents share one objective and send few numbers.
 
     One study serves all agents: a free worker (a thread, or a process on the same storage) takes
@@ -132,6 +136,7 @@ class DUETSSampler(Published, RewardSampler):
     """
 
     _PUBLISHED = PUBLISHED
+    _STATE = _Epochs
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
@@ -143,7 +148,7 @@ class DUETSSampler(Published, RewardSampler):
         declared = to_space(given.search_space) if given.search_space else None
         described = None if declared is None else declared.to_dict()
         self._settings = _digest([config.to_dict(), described])
-        super().__init__(DUETS, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(DUETS, config, mechanism, given)
 
     # What people look at ---------------------------------------------------------------------
 
@@ -153,19 +158,17 @@ class DUETSSampler(Published, RewardSampler):
         Raises:
             ValueError: If the search space is not known yet.
         """
-        study = whole(study)
-        relative = self.infer_relative_search_space(study, _no_trial())
-        space = to_space(relative) if relative else None
+        study, space = whole(study), self._known_space(study)
         if space is None:
             raise ValueError("There are no epochs yet: no trial has completed.")
         with self._lock:
-            algorithm, _ = self._synchronised(study, space, None)
+            self._synchronised(study, space, None)
+            algorithm = self._draws(study).algorithm
             self._show(study, algorithm)
         return algorithm.summary()
 
     def _summary(self, study: Study) -> dict[str, Any] | None:
-        known = self.infer_relative_search_space(study, _no_trial())
-        return self.summary(study) if known else None
+        return None if self._known_space(study) is None else self.summary(study)
 
     def show_plots(self, study: Study) -> None:
         """Puts the communication and the active set into optuna-dashboard as pictures.
@@ -186,19 +189,21 @@ class DUETSSampler(Published, RewardSampler):
         with self._lock:
             algorithm, evaluation = self._taken(study, trial, space)
             self._show(study, algorithm)
-            slot = _slot_of(evaluation)
-            notices = self._notices(study, algorithm, spare=slot is None)
+            slot = slot_of(evaluation)
+            notices = self._notices(study, spare=slot is None)
         for text in notices:
             warnings.warn(text, UtilityWarning, stacklevel=2)
         if slot is None:
             return space.decode(evaluation.x)
         study._storage.set_trial_user_attr(trial._trial_id, AGENT_ATTR, evaluation.agent)
         study._storage.set_trial_user_attr(trial._trial_id, EPOCH_ATTR, evaluation.epoch)
-        return _first_params(study, slot, evaluation, space) or space.decode(evaluation.x)
+        of_draw = _of_draw(study.get_trials(deepcopy=False), slot)
+        return params_at(of_draw, evaluation, space) or space.decode(evaluation.x)
 
     def _taken(self, study: Study, trial: FrozenTrial, space: Space) -> tuple[DUETS, Evaluation]:
         """A draw that the trial holds from now on, or a spare evaluation."""
         storage, trial_id = study._storage, trial._trial_id
+        look = functools.partial(self._unread, study)
         self._refuse_other_settings(study)
         for attempt in range(_ATTEMPTS + 1):
             algorithm, pending = self._synchronised(study, space, trial.number)
@@ -208,34 +213,16 @@ class DUETSSampler(Published, RewardSampler):
             evaluation = algorithm.ask(trial.number, pending) or Evaluation(
                 algorithm.public_state.ranked[0]
             )
-            slot = _slot_of(evaluation)
+            slot = slot_of(evaluation)
             if slot is None:
                 break
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, list(slot))
-            if self._comes_first(study, trial.number, slot, algorithm):
+            if self._draws(study).comes_first(trial.number, slot, look):
                 storage.set_trial_system_attr(trial_id, MARK_ATTR, self._state(study).mark)
                 storage.set_trial_system_attr(trial_id, DRAW_ATTR, list(slot))
                 return algorithm, evaluation
             storage.set_trial_system_attr(trial_id, CLAIM_ATTR, None)
         return algorithm, evaluation
-
-    def _comes_first(self, study: Study, number: int, slot: Slot, algorithm: DUETS) -> bool:
-        """Whether a trial may hold the draw that it has claimed.
-
-        Not if it is given up, or somebody else has it or wants it. Of two trials that claimed it,
-        the one that looks last sees the other; it gives way unless the other does.
-        """
-        own = self._state(study)
-        for _ in range(_LOOKS):
-            others = [t for t in own.unread(study) if t.number != number]
-            wanted = [t.number for t in others if _wants(t) == slot]
-            held = _holders(own, algorithm, others)
-            taken = slot in held.owners or slot in held.given_up
-            if taken or min(wanted, default=number) < number:
-                return False
-            if not wanted:
-                return True
-        return False
 
     def _refuse_other_settings(self, study: Study) -> None:
         """All draws of a study come from one run.
@@ -260,21 +247,22 @@ class DUETSSampler(Published, RewardSampler):
                 f"with {first['key']}: give it no seed=, or use a new study."
             )
 
-    def _notices(self, study: Study, algorithm: DUETS, *, spare: bool) -> list[str]:
+    def _notices(self, study: Study, *, spare: bool) -> list[str]:
         """What the user should know and has not been told yet."""
-        own, found = self._state(study), {}
-        if own.stray is not None:
+        own, found, draws = self._state(study), {}, self._draws(study)
+        if draws.stray is not None:
             found["stray"] = (
-                f"Trial {own.stray} did not evaluate the point that it was given: the objective "
+                f"Trial {draws.stray} did not evaluate the point that it was given: the objective "
                 "did not suggest every parameter of search_space=, or another value was used. "
                 f"Such a draw is asked for {ATTEMPTS} times in all and then counts as the worst "
                 "value. Declare, and suggest, the same parameters in every trial."
             )
         if spare and "late" not in own.said:
-            late = _holding_up(study, own, algorithm)
+            late = self._holding_up(study, draws)
             if late:
+                waited_for = ", ".join(map(str, late))
                 found["late"] = (
-                    f"Epoch {algorithm.epoch} waits for trials {', '.join(map(str, late))}, which "
+                    f"Epoch {draws.algorithm.epoch} waits for trials {waited_for}, which "
                     "are still running; nothing is trimmed until they end. If their workers are "
                     "lost: give RDBStorage heartbeat_interval=, so that Optuna notices, or tell "
                     "them as failed with study.tell(number, state=TrialState.FAIL)."
@@ -300,36 +288,42 @@ class DUETSSampler(Published, RewardSampler):
 
     # What the study shows -------------------------------------------------------------------
 
-    def _synchronised(
-        self, study: Study, space: Space, asking: int | None
-    ) -> tuple[DUETS, list[Evaluation]]:
-        """The algorithm after all epochs that the study shows as done, and pending evaluations.
+    def _draws(self, study: Study) -> SharedDraws[DUETS]:
+        """Whose the study's draws are, as it was derived last."""
+        return cast("SharedDraws[DUETS]", self._state(study).transcript)
 
-        Draws of the open epoch that are done count as out: they are told with the last of it.
-        """
+    def _transcript(self, study: Study, space: Space) -> SharedTranscript[Any]:
         own, trials = self._state(study), study.get_trials(deepcopy=False)
         mark = self._mark(study, space, trials)
-        algorithm = own.algorithm
-        if not isinstance(algorithm, DUETS) or algorithm.space != space or own.mark != mark:
+        if own.transcript is None or own.transcript.space != space or own.mark != mark:
             maximize = study.direction == StudyDirection.MAXIMIZE
             old = mark["settings"] != self._now
             algorithm = DUETS(
                 self._duets, space, maximize=maximize, seed=mark["key"], old_coins=old
             )
-            own.algorithm, own.mark, own.told, own.first_open = algorithm, mark, set(), 0
-            own.at.clear()
-            own.lost.clear()
-        unread, held = _close_epochs(own, algorithm, own.unread_of(trials))
-        done = [t for t in unread if t.state.is_finished() and not _waits(t, own, algorithm, held)]
-        for evaluation, value in self._values(done, space):
-            algorithm.tell(Evaluation(evaluation.x), value)
-        own.read(done)
-        running = [t for t in unread if not t.state.is_finished() and t.number != asking]
-        out = {slot for slot, owner in held.owners.items() if owner.number != asking}
-        out |= {slot for slot in map(_wants, running) if slot is not None} | held.given_up
-        draws = [algorithm.evaluation_of(slot) for slot in algorithm.slots() if slot in out]
-        spare = [self._evaluated(t, space) for t in running if t.state == TrialState.RUNNING]
-        return algorithm, draws + [evaluation for evaluation in spare if evaluation is not None]
+            own.transcript, own.mark = SharedDraws(algorithm, space), mark
+        return own.transcript
+
+    def _attempt_of(self, trial: FrozenTrial, mark: Mapping[str, Any] | None) -> Attempt:
+        """What a trial shows to those whose draws have a mark."""
+        held = _draw_of(trial, mark)
+        return Attempt(
+            trial.number,
+            trial.params,
+            state_of(trial),
+            value_of(trial),
+            held=held,
+            wanted=_wants(trial),
+        )
+
+    def _attempts(self, study: Study, trials: Iterable[FrozenTrial]) -> list[Attempt]:
+        mark = self._state(study).mark
+        return [self._attempt_of(trial, mark) for trial in trials]
+
+    def _unread(self, study: Study) -> list[Attempt]:
+        """Trials that no epoch has been told of."""
+        trials = study.get_trials(deepcopy=False)
+        return self._attempts(study, self._draws(study).unread(trials))
 
     def _mark(self, study: Study, space: Space, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
         """What this sampler's draws come from: settings, space, the number behind the coins."""
@@ -356,11 +350,29 @@ class DUETSSampler(Published, RewardSampler):
 
     def _recommendation(self, study: Study, space: Space) -> NDArray[np.float64]:
         """From all values, those of the open epoch too, in the order of trials."""
-        algorithm, _ = self._synchronised(study, space, None)
+        self._synchronised(study, space, None)
+        algorithm = self._draws(study).algorithm
         self._show(study, algorithm)
         view = copy.copy(algorithm)
-        view.evaluations = self._values(study.get_trials(deepcopy=False), space)
+        attempts = self._attempts(study, study.get_trials(deepcopy=False))
+        view.evaluations = self._draws(study).values(attempts)
         return view.recommendation()
+
+    def _holding_up(self, study: Study, draws: SharedDraws[DUETS]) -> list[int]:
+        """Running trials that all of an epoch's other workers have been waiting for long."""
+        late = draws.late(self._unread(study))
+        trials = self._attempts(study, study.get_trials(deepcopy=False))
+        epochs = [0 if trial.held is None else trial.held[0] for trial in trials]
+        now = draws.algorithm.epoch
+        opened = epochs.index(now) if now in epochs else len(epochs)
+        spare = [
+            trial
+            for trial, epoch in zip(trials[opened:], epochs[opened:], strict=True)
+            if trial.value is not None and epoch != now
+        ]
+        waited = all(trial.running for trial in late)
+        long = len(spare) > len(draws.algorithm.slots())
+        return [trial.number for trial in late] if waited and long else []
 
     def _show(self, study: Study, algorithm: DUETS) -> None:
         """Writes what the epochs so far have led to into the study, if it has changed."""
@@ -369,12 +381,6 @@ class DUETSSampler(Published, RewardSampler):
             own.shown = summary
             if study.user_attrs.get(SUMMARY_ATTR) != summary:
                 study.set_user_attr(SUMMARY_ATTR, summary)
-
-
-def _slot_of(evaluation: Evaluation) -> Slot | None:
-    if evaluation.epoch is None or evaluation.agent is None or evaluation.draw is None:
-        return None
-    return evaluation.epoch, evaluation.agent, evaluation.draw
 
 
 def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:
@@ -402,7 +408,7 @@ def _founder(trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
     return next((mark for mark in marks if mark is not None), None)
 
 
-def _draw_of(trial: FrozenTrial, mark: dict[str, Any] | None) -> Slot | None:
+def _draw_of(trial: FrozenTrial, mark: Mapping[str, Any] | None) -> Slot | None:
     """The draw that a trial holds or held, if it is one of this run."""
     found = _mark_of(trial)
     return _read_slot(trial, DRAW_ATTR) if found is None or found == mark else None
@@ -414,159 +420,6 @@ def _wants(trial: FrozenTrial) -> Slot | None:
         return None
     claim = _read_slot(trial, CLAIM_ATTR)
     return None if claim == _read_slot(trial, DRAW_ATTR) else claim
-
-
-def _has_value(trial: FrozenTrial) -> bool:
-    complete = trial.state == TrialState.COMPLETE
-    return complete and trial.value is not None and math.isfinite(trial.value)
-
-
-@dataclass(frozen=True)
-class _Holders:
-    """Who holds the draws of the open epoch.
-
-    Attributes:
-        owners: Draws that have an owner, and whom.
-        given_up: Draws that have been tried often enough.
-        candidates: Trials that are an owner, or become one if those before them fail.
-    """
-
-    owners: dict[Slot, FrozenTrial]
-    given_up: set[Slot]
-    candidates: set[int]
-
-
-def _holders(own: StudyState, algorithm: DUETS, trials: Sequence[FrozenTrial]) -> _Holders:
-    """Who holds what, from the trials that are not read yet and what was lost by those that are.
-
-    Given up is for good: trials never take a value back, and none comes to hold such a draw.
-    """
-    holding = _sorted_out(own, algorithm, trials)
-    found = _Holders({}, set(), set())
-    for slot in algorithm.slots():
-        held, lost = holding.get(slot, {}), own.lost.get(slot, set())
-        first = sorted(set(held) | lost)[:ATTEMPTS]
-        good = [number for number in first if number not in lost]
-        found.candidates.update(good)
-        if good:
-            found.owners[slot] = held[good[0]]
-        elif len(first) == ATTEMPTS:
-            found.given_up.add(slot)
-    return found
-
-
-def _sorted_out(
-    own: StudyState, algorithm: DUETS, trials: Sequence[FrozenTrial]
-) -> dict[Slot, dict[int, FrozenTrial]]:
-    """Trials by the draws of the open epoch that they hold; who lost a draw is remembered."""
-    holding: dict[Slot, dict[int, FrozenTrial]] = {}
-    for trial in trials:
-        slot = _draw_of(trial, own.mark)
-        if slot is None:
-            continue
-        if trial.state.is_finished() and not _has_value(trial):
-            own.lost.setdefault(slot, set()).add(trial.number)
-        elif _is_open(slot, algorithm) and _evaluations(own, trial, slot, algorithm):
-            holding.setdefault(slot, {})[trial.number] = trial
-        elif _is_open(slot, algorithm):
-            own.lost.setdefault(slot, set()).add(trial.number)
-            own.stray = trial.number if own.stray is None else own.stray
-    return holding
-
-
-def _is_open(slot: Slot, algorithm: DUETS) -> bool:
-    """Whether a slot is a draw of the open epoch."""
-    (epoch, agent, draw), public_state = slot, algorithm.public_state
-    return (
-        epoch == public_state.j
-        and 0 <= agent < public_state.config.n_agents
-        and 0 <= draw < public_state.T_j
-    )
-
-
-def _evaluations(own: StudyState, trial: FrozenTrial, slot: Slot, algorithm: DUETS) -> bool:
-    """Whether a trial evaluates its draw of the open epoch; suggestions may still be missing."""
-    if not set(algorithm.space) <= set(trial.params):
-        return not trial.state.is_finished()
-    if trial.number not in own.at or not trial.state.is_finished():
-        own.at[trial.number] = _at(trial, algorithm.evaluation_of(slot), algorithm.space)
-    return own.at[trial.number]
-
-
-def _at(trial: FrozenTrial, evaluation: Evaluation, space: Space) -> bool:
-    """Whether a trial's parameters are those of an evaluation."""
-    params = {name: trial.params[name] for name in space}
-    if params == space.decode(evaluation.x):
-        return True
-    try:
-        x = space.encode(params)
-    except ValueError:  # a choice that the space does not know
-        return False
-    return bool(np.allclose(space.snap(x), evaluation.x, rtol=0.0, atol=1e-9))
-
-
-def _close_epochs(
-    own: StudyState, algorithm: DUETS, unread: list[FrozenTrial]
-) -> tuple[list[FrozenTrial], _Holders]:
-    """Tells the owners of every epoch that is complete; the trials that are left, who holds what.
-
-    A draw that somebody has claimed is not given up before he has seen that he must not.
-    """
-    while True:
-        held = _holders(own, algorithm, unread)
-        slots = algorithm.slots()
-        done = {s: t for s, t in held.owners.items() if t.state.is_finished()}
-        lost = held.given_up - {_wants(trial) for trial in unread}
-        worst = algorithm.worst(_known(algorithm, done.values()))
-        if not slots or not set(slots) <= set(done) | lost or (lost and worst is None):
-            return unread, held
-        evaluations = [algorithm.evaluation_of(slot) for slot in slots]
-        for slot, evaluation in zip(slots, evaluations, strict=True):
-            if slot in done:
-                algorithm.tell(evaluation, float(done[slot].value or 0.0))
-            elif worst is not None:
-                algorithm.give_up(evaluation, worst)
-        told = {trial.number for trial in done.values()}
-        own.read(list(done.values()))
-        own.at.clear()
-        own.lost = {slot: gone for slot, gone in own.lost.items() if slot[0] >= algorithm.epoch}
-        unread = [trial for trial in unread if trial.number not in told]
-
-
-def _known(algorithm: DUETS, owners: Iterable[FrozenTrial]) -> list[float]:
-    """Values that the worst one is taken of: of this epoch's draws, or of those before."""
-    now = [float(trial.value or 0.0) for trial in owners]
-    return now or [
-        value for evaluation, value in algorithm.evaluations if evaluation.epoch is not None
-    ]
-
-
-def _waits(trial: FrozenTrial, own: StudyState, algorithm: DUETS, held: _Holders) -> bool:
-    """Whether a finished trial's value has to wait for its epoch to be done."""
-    slot = _draw_of(trial, own.mark)
-    if slot is None or not _has_value(trial) or algorithm.public_state.finished:
-        return False
-    return trial.number in held.candidates or slot[0] > algorithm.epoch
-
-
-def _holding_up(study: Study, own: StudyState, algorithm: DUETS) -> list[int]:
-    """Running trials that all of an epoch's other workers have been waiting for long."""
-    slots = algorithm.slots()
-    trials = study.get_trials(deepcopy=False)
-    held = _holders(own, algorithm, own.unread_of(trials))
-    left = [s for s in slots if s not in held.given_up]
-    if not set(left) <= set(held.owners):
-        return []
-    late = sorted(t.number for t in held.owners.values() if not t.state.is_finished())
-    running = all(trials[number].state == TrialState.RUNNING for number in late)
-    epochs = [(_draw_of(trial, own.mark) or (0, 0, 0))[0] for trial in trials]
-    opened = next((i for i, epoch in enumerate(epochs) if epoch == algorithm.epoch), len(trials))
-    spare = [
-        trial
-        for trial, epoch in zip(trials[opened:], epochs[opened:], strict=True)
-        if trial.state == TrialState.COMPLETE and epoch != algorithm.epoch
-    ]
-    return late if running and len(spare) > len(slots) else []
 
 
 def _digest(described: Any) -> str:
@@ -588,16 +441,6 @@ def _plain(described: Any) -> Any:
 def _is_fixed(trial: FrozenTrial, space: Space) -> bool:
     """Whether some of a trial's parameters are fixed by others, so that it cannot take a draw."""
     return bool(set(trial.system_attrs.get("fixed_params", ())) & set(space))
-
-
-def _first_params(
-    study: Study, slot: Slot, evaluation: Evaluation, space: Space
-) -> dict[str, Any] | None:
-    """Parameters of an earlier trial of a draw, without any rounding error."""
-    for trial in _of_draw(study.get_trials(deepcopy=False), slot):
-        if set(space) <= set(trial.params) and _at(trial, evaluation, space):
-            return {name: trial.params[name] for name in space}
-    return None
 
 
 def _of_draw(trials: Iterable[FrozenTrial], slot: Slot) -> Iterable[FrozenTrial]:

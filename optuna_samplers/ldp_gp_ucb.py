@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optuna_samplers._rewards import RewardSampler
 from optuna_samplers._settings import RewardRunSettings
+from optuna_samplers._transcript import Reading
 from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     PUBLISHED,
     PUBLISHED_NYSTROM,
@@ -22,7 +23,7 @@ class _GPUCBSettings(RewardRunSettings, GPUCBSettings, RewardPrivacy):
     """Keywords of :class:`LDPGPUCBSampler`."""
 
 
-class LDPGPUCBSampler(RewardSampler):
+class LDPGPUCBSampler(RewardSampler[Reading]):
     """Learns from one privatised reward per trial; the default of this family.
 
     Each trial is one user's reward, privatised in the process that evaluates it. The sampler
@@ -51,7 +52,7 @@ class LDPGPUCBSampler(RewardSampler):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, GPUCBSettings), **scale)
-        super().__init__(GPUCB, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(GPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -59,7 +60,7 @@ class _TGPUCBSettings(RewardRunSettings, TGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPTGPUCBSampler`."""
 
 
-class LDPTGPUCBSampler(Published, RewardSampler):
+class LDPTGPUCBSampler(Published, RewardSampler[Reading]):
     """Truncates each privatised reward once, at a point that grows with ln t.
 
     The simplest of the three published algorithms, faithful to the paper.
@@ -81,7 +82,7 @@ class LDPTGPUCBSampler(Published, RewardSampler):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, TGPUCBSettings), **scale)
-        super().__init__(TGPUCB, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(TGPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -89,7 +90,7 @@ class _ATAGPUCBSettings(RewardRunSettings, ATAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPATAGPUCBSampler`."""
 
 
-class LDPATAGPUCBSampler(Published, RewardSampler):
+class LDPATAGPUCBSampler(Published, RewardSampler[Reading]):
     """Truncates all privatised rewards anew in the space of Nyström features.
 
     Faithful to the paper with ``dictionary="paper"``, and the slowest of the three.
@@ -111,7 +112,7 @@ class LDPATAGPUCBSampler(Published, RewardSampler):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, ATAGPUCBSettings), **scale)
-        super().__init__(ATAGPUCB, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(ATAGPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -119,7 +120,7 @@ class _MoMAGPUCBSettings(RewardRunSettings, MoMAGPUCBSettings, AsPublished):
     """Keywords of :class:`LDPMoMAGPUCBSampler`."""
 
 
-class LDPMoMAGPUCBSampler(Published, RewardSampler):
+class LDPMoMAGPUCBSampler(Published, RewardSampler[Reading]):
     """Evaluates each point k times and takes the median of k estimates.
 
     The replays of a point are k trials of the same parameters, which parallel workers share.
@@ -141,4 +142,4 @@ class LDPMoMAGPUCBSampler(Published, RewardSampler):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, MoMAGPUCBSettings), **scale)
-        super().__init__(MoMAGPUCB, config, mechanism, **named(given, RewardRunSettings))
+        super().__init__(MoMAGPUCB, config, mechanism, given)

@@ -9,7 +9,6 @@ modeler asks, and the curator calls :func:`answer_trials` now and then.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +20,9 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import refuse_multi_objective, show_guarantee, whole
-from optuna_samplers._transcript import Learner, TranscriptSampler
+from optuna_samplers._transcript import Reading, TranscriptSampler, state_of, value_of
 from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
@@ -31,11 +31,12 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     rows_config,
 )
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
-from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
-from privbo_plugins.plots import RowHistory
+from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
+from privbo_plugins.sessions.transcript import Attempt, Lost
 from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
 
@@ -50,9 +51,6 @@ BARE = "the sampler was given a bare matrix without a certificate"
 
 UNSEEN = "that answers in this study were randomised by the curator as stated is not checked here"
 """What is noted where the certificate claims something of answers too."""
-
-ATTEMPTS = 3
-"""Trials of one row that end without an answer, after which it is left out."""
 
 _TURNS = 8
 """How often a worker takes another row because a second one took the same at the same moment."""
@@ -75,7 +73,7 @@ class _Settings(RowsSettings):
     )
 
 
-class POGPUCBSampler(Published, TranscriptSampler):
+class POGPUCBSampler(Published, TranscriptSampler[Reading]):
     """GP-UCB over the rows of a table that a curator has released.
 
     The objective suggests one parameter that matters, the number of a row:
@@ -123,7 +121,7 @@ class POGPUCBSampler(Published, TranscriptSampler):
         self._digest: str | None = None
         self._claim: OutsourcedGuarantee | None = None
         self._load()
-        super().__init__(seed=given.seed)
+        super().__init__(SpaceSettings(seed=given.seed))
 
     def _load(self) -> None:
         """Makes the settings, from the file again if there is one."""
@@ -159,8 +157,7 @@ class POGPUCBSampler(Published, TranscriptSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Refuses what cannot be tuned; shows what may be claimed, and warns if it is nothing."""
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
+        study = self._tunable(study)
         guarantee = self.guarantee(study)
         if not guarantee.protected:
             self._warn(study, guarantee)
@@ -175,14 +172,14 @@ class POGPUCBSampler(Published, TranscriptSampler):
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """Nothing: :meth:`sample_independent` sees the range that the objective really uses."""
-        refuse_multi_objective(whole(study), type(self).__name__)
+        self._tunable(study)
         return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Each parameter by :meth:`sample_independent`."""
-        refuse_multi_objective(whole(study), type(self).__name__)
+        self._tunable(study)
         return {
             name: self.sample_independent(study, trial, name, distribution)
             for name, distribution in search_space.items()
@@ -201,8 +198,7 @@ class POGPUCBSampler(Published, TranscriptSampler):
             SpaceChangedError: If the parameter does not number this table's rows from 0, or a
                 completed trial did not.
         """
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
+        study = self._tunable(study)
         if param_name != self._parameter:
             return self._independent.sample_independent(
                 study, trial, param_name, param_distribution
@@ -274,22 +270,26 @@ class POGPUCBSampler(Published, TranscriptSampler):
 
     def _lost(self, trials: Sequence[FrozenTrial]) -> list[Evaluation]:
         """Rows whose trials ended without an answer, too often."""
-        failed = [self._row_of(t) for t in trials if t.state.is_finished() and not _answered(t)]
-        lost = {row for row, n in Counter(failed).items() if row is not None and n >= ATTEMPTS}
-        return [self._evaluation(row) for row in sorted(lost - self._told(trials))]
+        lost: Lost[int] = Lost()
+        for trial in trials:
+            row = self._row_of(trial)
+            if row is not None and trial.state.is_finished() and not _answered(trial):
+                lost.add(row, trial.number)
+        return [self._evaluation(row) for row in sorted(lost.given_up() - self._told(trials))]
 
-    def _new_algorithm(self, space: Space, maximize: bool) -> Learner:
+    def _new_algorithm(self, space: Space, maximize: bool) -> SeededAlgorithm:
         return POGPUCB(self._config, space, maximize=maximize, seed=self._seed)
 
-    def _evaluated(self, trial: FrozenTrial, space: Space) -> Evaluation | None:
+    def _attempt(self, trial: FrozenTrial) -> Attempt:
         row = self._row_of(trial)
-        if row is not None:
-            return self._evaluation(row)
-        if self._parameter in trial.params and trial.state == TrialState.COMPLETE:
-            raise SpaceChangedError(
-                f"Trial {trial.number} of this study names a row of another table. {self._rule}"
-            )
-        return None
+        if row is None and self._parameter in trial.params:
+            if trial.state == TrialState.COMPLETE:
+                raise SpaceChangedError(
+                    f"Trial {trial.number} of this study names a row of another table. "
+                    f"{self._rule}"
+                )
+        params = {} if row is None else {self._parameter: row}
+        return Attempt(trial.number, params, state_of(trial), value_of(trial))
 
     # What the user reads ------------------------------------------------------------------------
 
@@ -303,8 +303,7 @@ class POGPUCBSampler(Published, TranscriptSampler):
             ValueError: If no trial has completed, or the study has several objectives.
             SpaceChangedError: If a completed trial names a row of another table.
         """
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
+        study = self._tunable(study)
         with self._lock:
             model, _ = self._synchronised(study, self._space, None)
             return {self._parameter: self._row_at(Evaluation(model.recommendation()))}
@@ -333,15 +332,12 @@ class POGPUCBSampler(Published, TranscriptSampler):
             ValueError: If the study has several objectives.
             SpaceChangedError: If a completed trial names a row of another table.
         """
-        study = whole(study)
-        refuse_multi_objective(study, type(self).__name__)
+        study = self._tunable(study)
         with self._lock:
             model, _ = self._synchronised(study, self._space, None)
-            completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            answers = [
-                (self._row_at(evaluation), value)
-                for evaluation, value in self._values(completed, self._space)
-            ]
+            attempts = self._attempts(study, study.get_trials(deepcopy=False))
+            told = self._transcript(study, self._space).values(attempts)
+            answers = [(self._row_at(evaluation), value) for evaluation, value in told]
             return row_history(
                 answers,
                 maximize=study.direction == StudyDirection.MAXIMIZE,
@@ -349,29 +345,15 @@ class POGPUCBSampler(Published, TranscriptSampler):
                 model=cast(POGPUCB, model),
             )
 
-    def report(self, study: Study, path: str | Path) -> Path:
-        """Writes an HTML page: guarantee, the best rows, answers told, the table's certificate.
-
-        Args:
-            study: The study.
-            path: Where to write.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
-        study, history = whole(study), self.history(study)
-        certificate = self._certificate
-        made = rows_report(
+    def _page(self, study: Study) -> Report:
+        history, certificate = self.history(study), self._certificate
+        return rows_report(
             f"Private tuning report: {study.study_name}",
             self.guarantee(study),
             history,
             None if certificate is None else certificate.to_dict(),
             self.recommend(study) if history.answers else None,
         )
-        return made.write(path)
 
     def _claimed(self) -> OutsourcedGuarantee:
         """What may be claimed of the table; composing it with answers takes a while, once."""
@@ -383,8 +365,7 @@ class POGPUCBSampler(Published, TranscriptSampler):
 
 
 def _answered(trial: FrozenTrial) -> bool:
-    value = trial.value if trial.state == TrialState.COMPLETE else None
-    return value is not None and math.isfinite(value)
+    return value_of(trial) is not None
 
 
 # The curator's side -----------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import UtilityWarning
-from privbo_plugins.plots import History
+from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.reports import records_report
-from privbo_plugins.settings import FormerProperty, named, setting, settings, takes
+from privbo_plugins.settings import FormerProperty, setting, settings, takes
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
@@ -107,7 +106,7 @@ class PrivateSearch(HostedSearch):
     @takes(PrivateSearchSettings)
     def __init__(self, given: PrivateSearchSettings) -> None:
         entry_of(given.config)  # raises before a vault is opened
-        super().__init__(**named(given, SearchSettings))
+        super().__init__(given)
         self._config, self._fill_idle = given.config, bool(given.fill_idle)
         self._num_samples = -1
 
@@ -285,22 +284,10 @@ class PrivateSearch(HostedSearch):
         """What the run has published, for :mod:`privbo_plugins.plots`."""
         return self._report()["history"]  # type: ignore[no-any-return]
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page with the guarantee, the recommendation and three pictures.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)
         title = f"Private tuning report: {self._run}"
-        return records_report(title, guarantee, self.history(), self.recommend()).write(path)
+        return records_report(title, guarantee, self.history(), self.recommend())
 
     def purge(self) -> None:
         """Deletes every raw loss of the run from the vault; ledger and releases stay."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from raytune_searchers._arguments import (
 from raytune_searchers._audit import complaints, flat, foreign, shown, stored_record
 from raytune_searchers._channel import Channel, TrialRecord
 from raytune_searchers._search import TuneSearch
+from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers.hosts.base import (
     Host,
@@ -47,15 +49,7 @@ class HostedSearch(TuneSearch):
     """Base of the searchers that keep a ledger in a host and compare every result with it.
 
     Args:
-        metric: Under which name trials report; None takes ``TuneConfig``'s.
-        mode: "min" or "max"; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; None for no limit.
-        seed: Drives candidates, never noise.
-        vault: None for the memory of an actor, or a database URL.
-        run_name: Name of the run in the vault.
-        noise: Test injection only; a run with it is reported as unprotected.
+        given: What every searcher has that keeps a ledger.
 
     Raises:
         ValueError: For an argument outside its range, or a vault URL with a password.
@@ -85,38 +79,24 @@ class HostedSearch(TuneSearch):
         "call the function itself with one config to see it."
     )
 
-    def __init__(
-        self,
-        *,
-        metric: str | None,
-        mode: str | None,
-        search_space: Mapping[str, Any] | None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
-        max_concurrent: int | None,
-        seed: int | None,
-        vault: str | None,
-        run_name: str | None,
-        noise: NoiseSource | None,
-    ) -> None:
-        super().__init__(
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            seed=seed,
-        )
-        self._handle = checked_handle(vault)
-        self._run = checked_run(run_name, self._handle)
+    def __init__(self, given: SearchSettings) -> None:
+        super().__init__(given, search_space=given.search_space)
+        self._handle = checked_handle(given.vault)
+        self._run = checked_run(given.run_name, self._handle)
         self._vault_id = None if self._handle is None else identify(self._handle)
         self._unaudited = False
         self._exposed: set[str] = set()
         self._last: dict[str, Any] | None = None
-        self._attach(may_begin=True, noise=noise)
+        self._attach(may_begin=True, noise=given.noise)
 
     @abc.abstractmethod
     def _settings(self) -> Settings:
         """What the host must know of the run."""
+
+    @property
+    def _has_host(self) -> bool:
+        """Whether there is anything that needs one."""
+        return True
 
     # State ----------------------------------------------------------------------------------
 
@@ -150,16 +130,23 @@ class HostedSearch(TuneSearch):
                 pass
         super().save(checkpoint_path)
 
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
+        super().restore(checkpoint_path)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Has the host begin: trials that a restored experiment resumes ask for nothing."""
+        known = None not in (self._metric, self._mode, self._space)
+        if known and self._has_host and ray.is_initialized():
+            with suppress(VaultError):  # of one that is gone it is told where it is asked
+                self._open()
+
     # Tune's hooks ---------------------------------------------------------------------------
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        """Takes what the Tuner knows; False if it holds another space than the search's own."""
-        taken = super().set_search_properties(metric, mode, config, **spec)
-        if taken:
-            self._channel, self._suggesting = None, False
-        return taken
+    def _begin_fit(self) -> None:
+        super()._begin_fit()
+        self._channel, self._suggesting = None, False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next configuration, ``FINISHED``, or None while a batch or the limit is out.
@@ -177,8 +164,12 @@ class HostedSearch(TuneSearch):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Looks at what was reported: what nobody vouched for or released unprotects the run."""
         super().on_trial_result(trial_id, result)
-        if self._shows(result):
-            self._unless_broken(self._audit, trial_id, result)
+        if self._has_host and self._shows(result):
+            self._unless_broken(self._look, trial_id, result)
+
+    def _look(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Compares what a trial shows with what it may show."""
+        self._audit(trial_id, result)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -246,7 +237,7 @@ class HostedSearch(TuneSearch):
         return super()._ready()
 
     def _check_alive(self) -> None:
-        if self._handle is None:
+        if self._has_host and self._handle is None:
             check_alive(self._anchor)
 
     def _call(self, operation: str, *args: Any) -> Any:
@@ -314,6 +305,8 @@ class HostedSearch(TuneSearch):
 
         The last report is kept, so that ``guarantee``, ``recommend`` and ``report`` still work.
         """
+        if not self._has_host:
+            return
         try:
             self._report()
         except VaultError:  # it has ended before

@@ -9,30 +9,28 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import ray
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Evaluation, RewardAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
-from privbo_plugins.errors import PrivacyWarning, VaultError
-from privbo_plugins.plots import RewardHistory
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
+from privbo_plugins.sessions.transcript import Transcript
 from privbo_plugins.spaces import Space
 from raytune_searchers._audit import as_float, shown
 from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import OnTune
+from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.rewards import LedgerHost
@@ -63,17 +61,7 @@ class RewardSearch(HostedSearch):
         algorithm: The engine's.
         config: Its settings.
         mechanism: What ``private`` does to a reward; None leaves it as it is.
-        metric: Under which name trials report; None takes ``TuneConfig``'s.
-        mode: "min" or "max"; None takes ``TuneConfig``'s.
-        search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; None for no limit.
-        user_budget: The most epsilon that one user may pay in all.
-        seed: Drives candidates, never noise.
-        vault: Where users' evaluations are counted: None for the memory of an actor, or a database
-            URL.
-        run_name: Name of the run in the vault.
-        noise: Test injection only; a run with it is reported as unprotected.
+        given: What every searcher has that learns from privatised rewards.
 
     Raises:
         ValueError: For an argument outside its range, or a vault URL with a password.
@@ -92,34 +80,16 @@ class RewardSearch(HostedSearch):
         algorithm: MakesAlgorithm,
         config: RewardScale,
         mechanism: LocalMechanism | None,
-        *,
-        metric: str | None = None,
-        mode: str | None = None,
-        search_space: Mapping[str, Any] | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        max_concurrent: int | None = None,
-        user_budget: float | None = None,
-        seed: int | None = None,
-        vault: str | None = None,
-        run_name: str | None = None,
-        noise: NoiseSource | None = None,
+        given: RewardSearchSettings,
     ) -> None:
         if mechanism is not None:
-            check_user_budget(mechanism, user_budget)
-        super().__init__(
-            metric=metric,
-            mode=mode,
-            search_space=search_space,
-            points_to_evaluate=points_to_evaluate,
-            max_concurrent=max_concurrent,
-            seed=secrets.randbits(32) if seed is None else int(seed),
-            vault=vault,
-            run_name=run_name,
-            noise=noise,
-        )
+            check_user_budget(mechanism, given.user_budget)
+        seed = secrets.randbits(32) if given.seed is None else int(given.seed)
+        super().__init__(replace(given, seed=seed))
         self.mechanism = mechanism
-        self._algorithm, self._config, self._user_budget = algorithm, config, user_budget
-        self._model: RewardAlgorithm | None = None
+        self._algorithm, self._config = algorithm, config
+        self._user_budget = given.user_budget
+        self._model: Transcript[Any] | None = None
         self._transcript: dict[str, Any] = {"plays": []}
         self._asked = 0
         self._evaluations: dict[str, Evaluation] = {}  # of trials that have not shown anything yet
@@ -138,16 +108,25 @@ class RewardSearch(HostedSearch):
         return state
 
     def _shown_so_far(self) -> dict[str, Any]:
-        return self._transcript if self._model is None else self._model.state_dict()
+        """What the trials have shown, as the algorithm keeps it."""
+        return self._transcript if self._model is None else self._model.algorithm.state_dict()
 
-    def _learned(self, space: TuneSpace) -> RewardAlgorithm:
+    def _learned(self, space: TuneSpace) -> Transcript[Any]:
         """The algorithm after everything that trials have shown."""
         if self._model is None:
-            self._model = self._algorithm(
+            algorithm = self._algorithm(
                 self._config, space.space, maximize=self._mode == "max", seed=int(self._seed or 0)
             )
-            self._model.load_state_dict(self._transcript)
+            algorithm.load_state_dict(self._transcript)
+            self._model = self._of(algorithm)
         return self._model
+
+    def _of(self, algorithm: Any) -> Transcript[Any]:
+        return Transcript(algorithm)
+
+    @property
+    def _has_host(self) -> bool:
+        return self.mechanism is not None
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -159,21 +138,9 @@ class RewardSearch(HostedSearch):
         self._evaluations.clear()
         taken = super().set_search_properties(metric, mode, config, **spec)
         if taken and self._space is not None:
-            self._algorithm(self._config, self._space.space)
+            self._algorithm(self._config, self._space.space)  # what does not fit is refused here
             self._begin()
         return taken
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Reads what ``save`` wrote; what the ledger knows beyond it always wins."""
-        super().restore(checkpoint_path)
-        with suppress(VaultError):  # one that is gone is told of where something is asked of it
-            self._begin()
-
-    def _begin(self) -> None:
-        """Has the ledger begin: trials that a restored experiment resumes ask for nothing."""
-        known = None not in (self._metric, self._mode, self._space)
-        if known and self.mechanism is not None and ray.is_initialized():
-            self._open()
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next configuration, or None while the limit, or all replays of a point, are out.
@@ -202,7 +169,7 @@ class RewardSearch(HostedSearch):
         """What the next trial evaluates, or None to wait."""
         # Of the trials that are out, a restore may have dropped those that have not reported yet.
         may_wait = bool(self._here)
-        evaluation = self._learned(space).ask(
+        evaluation = self._learned(space).next(
             self._asked, self._out(self._live), may_wait=may_wait
         )
         return (
@@ -235,7 +202,7 @@ class RewardSearch(HostedSearch):
     def _complete(
         self,
         trial_id: str,
-        x: Array | None,  # noqa: ARG002
+        x: Array | None,
         result: Mapping[str, Any],
         error: bool,
     ) -> None:
@@ -243,20 +210,21 @@ class RewardSearch(HostedSearch):
         evaluation = (
             self._evaluations.get(trial_id) if error else self._evaluations.pop(trial_id, None)
         )
-        if self.mechanism is not None:
-            record = self._audit(trial_id, result)
-            if error and record.entered:
-                self._call("failed")
+        ran = self._see_end(trial_id, result, error)
         value = as_float(shown(result, self._metric))
         if not error and value is not None and math.isfinite(value):
             self._learn(trial_id, evaluation, result, value)
+        elif ran and x is not None and evaluation is not None and trial_id not in self._learnt:
+            self._learned(self._ready()).fail(trial_id, evaluation)
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Looks at what was reported, if anything is promised of it."""
-        if self.mechanism is not None:
-            super().on_trial_result(trial_id, result)
-        elif trial_id in self._live:
-            self._here.add(trial_id)
+    def _see_end(self, trial_id: str, result: Mapping[str, Any], error: bool) -> bool:
+        """Whether a trial has run: one that the ledger refused says nothing of its point."""
+        if self.mechanism is None:
+            return True
+        record = self._audit(trial_id, result)
+        if error and record.entered:
+            self._call("failed")
+        return record.entered
 
     def _learn(
         self, trial_id: str, evaluation: Evaluation | None, result: Mapping[str, Any], value: float
@@ -270,13 +238,9 @@ class RewardSearch(HostedSearch):
                 return
             evaluation = Evaluation(x)
         self._learnt.add(trial_id)
-        self._learned(self._ready()).tell(evaluation, value)
+        self._learned(self._ready()).tell(trial_id, evaluation, value)
 
     # The ledger -----------------------------------------------------------------------------
-
-    def _check_alive(self) -> None:
-        if self.mechanism is not None:
-            super()._check_alive()
 
     def _settings(self) -> LedgerSettings:
         if self.mechanism is None:
@@ -353,7 +317,7 @@ class RewardSearch(HostedSearch):
         """
         if self._space is None or not self._shown_so_far()["plays"]:
             raise ValueError("There is nothing to recommend yet: no trial has completed.")
-        return self._config_at(self._learned(self._space).recommendation(), param_space)
+        return self._config_at(self._learned(self._space).algorithm.recommendation(), param_space)
 
     def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
         """What may be claimed for this run.
@@ -384,37 +348,16 @@ class RewardSearch(HostedSearch):
             space, [(x, value) for x, value in told if value in published], self.mechanism
         )
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page: guarantee, recommendation, and what has been released.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)
-        made = reward_report(
+        return reward_report(
             f"Private tuning report: {self._run}",
             guarantee,
             self._released(),
             self.recommend() if self._shown_so_far()["plays"] else None,
             self._summary(),
         )
-        return made.write(path)
 
     def _summary(self) -> Mapping[str, Any] | None:
         """Where agents that share the work stand; None where there are none."""
         return None
-
-    def close(self) -> None:
-        """Ends the ledger's actor; a ledger in memory is gone then, one in a database is not.
-
-        The last report is kept, so that ``guarantee`` and ``recommend`` still work.
-        """
-        if self.mechanism is not None:
-            super().close()

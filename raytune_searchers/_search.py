@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,15 +22,15 @@ from ray.tune.result import DEFAULT_METRIC
 from ray.tune.search import Searcher
 
 from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.plots import Report
+from privbo_plugins.sessions.transcript import HOPELESS, Patience
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
+from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
 
 Array = NDArray[np.float64]
 
 FINISHED = str(Searcher.FINISHED)
-
-HOPELESS = 10
-"""So many failures in a row end the search: without num_samples nothing else would."""
 
 _SAVED_AS = {"_plays": "_evaluations"}
 """Present names of attributes by those that searches of version 0.1 were saved with."""
@@ -51,44 +51,33 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     """Base of all searchers; a class of its own calls ``_attach`` once it is made.
 
     Args:
-        metric: Under which name trials report; None takes ``TuneConfig``'s.
-        mode: "min" or "max"; None takes ``TuneConfig``'s.
+        given: What every searcher has.
         search_space: Tune domains, nested or not; None takes the Tuner's ``param_space``.
-        points_to_evaluate: Configurations to evaluate first.
-        max_concurrent: The most trials that may be out at once; None for no limit.
-        seed: Drives candidates, never noise.
 
     Raises:
         ValueError: For an argument outside its range.
     """
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_here", "_failed_in_a_row")
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_here", "_patience")
     """What :meth:`_attach` makes anew and no pickle holds."""
 
     _SEE_WHY: ClassVar[str] = "Ray shows how in error.txt of each."
     """Where to look if trials fail."""
 
     def __init__(
-        self,
-        *,
-        metric: str | None,
-        mode: str | None,
-        search_space: Mapping[str, Any] | None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None,
-        max_concurrent: int | None,
-        seed: int | None,
+        self, given: TuneSettings, *, search_space: Mapping[str, Any] | None = None
     ) -> None:
-        check_target(type(self).__name__, metric, mode)
-        super().__init__(metric=metric, mode=mode)
-        self._metric: str | None = metric
-        self._mode: str | None = mode
-        self._seed = seed
+        check_target(type(self).__name__, given.metric, given.mode)
+        super().__init__(metric=given.metric, mode=given.mode)
+        self._metric: str | None = given.metric
+        self._mode: str | None = given.mode
+        self._seed = given.seed
         self._param_space: dict[str, Any] = dict(search_space or {})
         self._space: TuneSpace | None = to_space(self._param_space)
         if search_space is not None and self._space is None:
             raise ValueError("search_space must hold at least one parameter that varies.")
-        self._points = checked_points(points_to_evaluate)
-        self._limit = checked_limit(max_concurrent)
+        self._points = checked_points(given.points_to_evaluate)
+        self._limit = checked_limit(given.max_concurrent)
         self._live: dict[str, Array] = {}
 
     @abc.abstractmethod
@@ -106,7 +95,12 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     def _attach(self) -> None:
         """What belongs to this process and is never pickled."""
         self._here: set[str] = set()
-        self._failed_in_a_row = 0
+        self._patience = Patience(self._most_failures)
+
+    @property
+    def _most_failures(self) -> int:
+        """So many failures in a row end the search: without num_samples nothing else would."""
+        return HOPELESS
 
     def __getstate__(self) -> dict[str, Any]:
         """Public settings and what was released: nothing that a host holds, no noise source."""
@@ -116,8 +110,12 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({_SAVED_AS.get(name, name): value for name, value in state.items()})
+        self.__dict__.update(self._restored(state))
         self._attach()
+
+    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state under the present names, also of a search that an older version has saved."""
+        return {_SAVED_AS.get(name, name): value for name, value in state.items()}
 
     def get_state(self) -> dict[str, Any]:
         """As :meth:`__getstate__`."""
@@ -184,9 +182,13 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             self._metric = DEFAULT_METRIC
         self._param_space = {**self._param_space, **config}
         self._space = space or self._space
-        self._live.clear()  # of an earlier fit, which may have dropped them; restore knows better
-        self._here.clear()
+        self._begin_fit()
         return True
+
+    def _begin_fit(self) -> None:
+        """Forgets trials of an earlier fit, which may have dropped them; restore knows better."""
+        self._live.clear()
+        self._here.clear()
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
@@ -201,17 +203,24 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """
         space = self._ready()
         if trial_id in self._live:
-            return space.suggestion(self._live[trial_id])
-        if self._failed_in_a_row >= HOPELESS:
+            return self._suggestion(trial_id)
+        if self._patience.over:
             return FINISHED
-        if self._limit is not None and len(self._here) >= self._limit:
+        if self._limit is not None and self._n_running() >= self._limit:
             return None
         answer, x = self._next(trial_id, space)
         if x is None:
             return FINISHED if answer == "finished" else None
         self._live[trial_id] = x
         self._here.add(trial_id)
-        return space.suggestion(x)
+        return self._suggestion(trial_id)
+
+    def _suggestion(self, trial_id: str) -> dict[str, Any]:
+        """What Tune is told of a trial that is out."""
+        return self._ready().suggestion(self._live[trial_id])
+
+    def _n_running(self) -> int:
+        return len(self._here)
 
     def on_trial_result(
         self,
@@ -228,17 +237,14 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Looks at what a trial has shown at its end."""
         x = self._live.pop(trial_id, None)
         self._here.discard(trial_id)
-        self._count_failure(error)
-        self._complete(trial_id, x, result or {}, error)
-
-    def _count_failure(self, error: bool) -> None:
-        self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
-        if self._failed_in_a_row == HOPELESS:
+        if self._patience.count(error):
             warnings.warn(
-                f"{HOPELESS} trials failed one after another, so the search ends. {self._SEE_WHY}",
+                f"{self._patience.limit} trials failed one after another, so the search ends. "
+                f"{self._SEE_WHY}",
                 UtilityWarning,
                 stacklevel=2,
             )
+        self._complete(trial_id, x, result or {}, error)
 
     def _told_point(self, result: Mapping[str, Any]) -> Array | None:
         """Where a trial was that this search did not suggest: one that Tune made anew."""
@@ -266,6 +272,27 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
                 f"metric={self._metric!r} and mode={self._mode!r}."
             )
         return self._space
+
+    @abc.abstractmethod
+    def _page(self, results: Iterable[Any]) -> Report:
+        """What a report says."""
+
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
+
+        Of a federation it tells rounds and budget, and nothing of any agent's own trials.
+
+        Args:
+            path: Where to write.
+            results: As for :meth:`guarantee`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+        """
+        return self._page(results).write(path)
 
     def _config_at(self, x: Array, param_space: Mapping[str, Any] | None) -> dict[str, Any]:
         """A config as a trial gets it, constants included."""

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,16 +20,18 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
-from privbo_plugins.plots import FederationHistory
+from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
+from privbo_plugins.sessions.transcript import ATTEMPTS, HOPELESS, Lost
 from privbo_plugins.settings import setting, settings, takes
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
 from raytune_searchers._hosted import HostedSearch
-from raytune_searchers._search import FINISHED, HOPELESS, merged
+from raytune_searchers._search import merged
+from raytune_searchers._settings import SearchSettings
 from raytune_searchers._shell import (
     AGENT,
     AGENTS,
@@ -46,9 +47,6 @@ from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
 from raytune_searchers.hosts.base import Anchor, _found_actor, anchor
 from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
-
-_ATTEMPTS = 3
-"""Trials of one round of one agent, after which it counts as done without a value."""
 
 _IDLE, _BUSY, _PAUSE, _AGAIN = 1.0, 0.05, 0.05, 5.0
 """Seconds: a suggestion waits for hosts while no trial runs, while some do, and between asking the
@@ -229,6 +227,10 @@ class DPFTSDESearch(HostedSearch):
     _HOST = ServerHost
     _PLAIN = _MORE
     _WRAP = _OUTSIDE
+    _SEE_WHY = (
+        "What an objective raises is withheld: give log_to= to keep it for the agents' owners, or "
+        "call the function itself with one agent and one config to see it."
+    )
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
@@ -240,18 +242,18 @@ class DPFTSDESearch(HostedSearch):
         self._deadline, self._hold = given.deadline, given.hold
         self._agent_vaults = checked_template(given.agent_vaults)
         self._log_to = _checked_log(given.log_to, self._n_hosts, config.n_agents)
-        self._attempts: dict[tuple[int, int], int] = {}
+        self._lost: Lost[tuple[int, int]] = Lost()
         self._out: set[int] = set()
         super().__init__(
-            metric=RELEASED,
-            mode=given.mode,
-            search_space=given.search_space,
-            points_to_evaluate=None,
-            max_concurrent=None,
-            seed=secrets.randbits(32) if seed is None else int(seed),
-            vault=given.vault,
-            run_name=None if given.vault is None else run_name,
-            noise=given.noise,
+            SearchSettings(
+                metric=RELEASED,
+                mode=given.mode,
+                search_space=given.search_space,
+                seed=secrets.randbits(32) if seed is None else int(seed),
+                vault=given.vault,
+                run_name=None if given.vault is None else run_name,
+                noise=given.noise,
+            )
         )
         if run_name is not None and self._handle is None:
             self._run = checked_run(run_name, self._agent_vaults)
@@ -285,17 +287,17 @@ class DPFTSDESearch(HostedSearch):
             del state[name]
         return state
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Reads what ``save`` wrote, and has server and hosts begin.
+    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        own = super()._restored(state)
+        failed = own.pop("_attempts", None)  # of version 0.1
+        return own if failed is None else own | {"_lost": Lost.counted(failed)}
 
-        Trials that a restored experiment resumes look for their hosts before it asks for more.
-        """
-        super().restore(checkpoint_path)
-        with suppress(VaultError):  # what is gone is told of where something is asked of it
-            if ray.is_initialized():
-                self._open()
-                for host in self._agent_hosts:
-                    self._actor(host)
+    def _begin(self) -> None:
+        """Has server and hosts begin: trials that a restored experiment resumes look for them."""
+        super()._begin()
+        with suppress(VaultError):  # of what is gone it is told where it is asked
+            for host in self._agent_hosts if ray.is_initialized() else ():
+                self._actor(host)
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -319,34 +321,22 @@ class DPFTSDESearch(HostedSearch):
                 f"and mode={mode!r}: an agent's values are its secret. Leave both out of "
                 "TuneConfig; mode= of the search says which values are good."
             )
-        self._live.clear()
-        self._here.clear()
-        self._channel, self._suggesting = None, False
+        self._begin_fit()
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The tags of the next trial, ``FINISHED``, or None while all wait for a round.
-
-        Raises:
-            VaultError: If what the run needs is gone.
-        """
-        if self._broken is not None:
-            raise VaultError(self._broken)
-        self._ready()
+    def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Any]:  # noqa: ARG002
         self._open()
-        if trial_id in self._live:
-            return self._tags(trial_id)
-        if self._failed_in_a_row >= self._hopeless:
-            return FINISHED
-        if self._limit is not None and len(self._running()) >= self._limit:
-            return None
         found = self._found()
         if found is None:
-            return FINISHED if self._over() else None
-        self._live[trial_id] = found  # type: ignore[assignment]
-        self._here.add(trial_id)
+            return ("finished" if self._over() else "wait"), None
         self._since[trial_id] = time.monotonic()
+        return "ask", found
+
+    def _suggestion(self, trial_id: str) -> dict[str, Any]:
         return self._tags(trial_id)
+
+    def _n_running(self) -> int:
+        return len(self._running())
 
     def _tags(self, trial_id: str) -> dict[str, Any]:
         agent, number = self._live[trial_id]
@@ -403,15 +393,12 @@ class DPFTSDESearch(HostedSearch):
         }
         return len(done | self._out) == len(self._names)
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Looks at what was reported: more than tags unprotects the run."""
-        if trial_id in self._live:
-            self._here.add(trial_id)
-        self._unless_broken(self._check, result)
+    def _look(self, trial_id: str, result: Mapping[str, Any]) -> None:  # noqa: ARG002
+        self._check(result)
 
     def _complete(
         self,
-        trial_id: str,  # noqa: ARG002
+        trial_id: str,
         x: Any,
         result: Mapping[str, Any],
         error: bool,
@@ -419,8 +406,7 @@ class DPFTSDESearch(HostedSearch):
         if x is not None:
             self._host_of(int(x[0])).change()
         if x is not None and error:
-            place = int(x[0]), int(x[1])
-            self._attempts[place] = self._attempts.get(place, 0) + 1
+            self._lost.add((int(x[0]), int(x[1])), trial_id)
         if error:
             self._call("note", _FAILED_NOTE)
         self._check(result)
@@ -429,20 +415,9 @@ class DPFTSDESearch(HostedSearch):
         return self._is_more(result)
 
     @property
-    def _hopeless(self) -> int:
+    def _most_failures(self) -> int:
         """So many failures in a row end the search: every round of every agent failed."""
-        return max(HOPELESS, _ATTEMPTS * len(self._names))
-
-    def _count_failure(self, error: bool) -> None:
-        self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
-        if self._failed_in_a_row == self._hopeless:
-            warnings.warn(
-                f"{self._hopeless} trials failed one after another, so the search ends. What an "
-                "objective raises is withheld: give log_to= to keep it for the agents' owners, or "
-                "call the function itself with one agent and one config to see it.",
-                UtilityWarning,
-                stacklevel=2,
-            )
+        return max(HOPELESS, ATTEMPTS * len(self._names))
 
     def _check(self, result: Mapping[str, Any]) -> None:
         if self._is_more(result):
@@ -504,8 +479,8 @@ class DPFTSDESearch(HostedSearch):
                 self._hear(futures[future])
 
     def _skipped(self, host: _AgentHost) -> dict[int, int]:
-        spent = [place for place, n in self._attempts.items() if n >= _ATTEMPTS]
-        return {agent: number for agent, number in sorted(spent) if agent in host.members}
+        spent = sorted(self._lost.given_up())
+        return {agent: number for agent, number in spent if agent in host.members}
 
     def _hear(self, host: _AgentHost) -> None:
         try:
@@ -548,10 +523,10 @@ class DPFTSDESearch(HostedSearch):
                 return _found_actor(own)
             if own.actor is None:
                 own.may_begin = False
-                own.actor = self._begin(host)
+                own.actor = self._started(host)
             return own.actor
 
-    def _begin(self, host: _AgentHost) -> Any:
+    def _started(self, host: _AgentHost) -> Any:
         durable = self._agent_vaults is not None
         remote = ray.remote(HostActor).options(
             name=host.own.name,
@@ -582,9 +557,6 @@ class DPFTSDESearch(HostedSearch):
             self._trials,
             None if log_to is None else log_to.replace("{agent}", str(first)),
         )
-
-    def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Any]:
-        raise NotImplementedError("suggest does without it")
 
     # What the user writes and reads ---------------------------------------------------------
 
@@ -642,22 +614,10 @@ class DPFTSDESearch(HostedSearch):
         spent = spent_by_round(self._config, len(rounds))
         return FederationHistory(rounds, self._config.n_rounds, spent)
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page: guarantee, rounds and budget; nothing of any agent's own trials.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, results: Iterable[Any]) -> Report:
         guarantee = self.guarantee(results)
         title = f"Federation report: {self._run}"
-        return federation_report(title, guarantee, self.history()).write(path)
+        return federation_report(title, guarantee, self.history())
 
     def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
         known = super()._as_far_as_known(report)

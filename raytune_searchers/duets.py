@@ -8,19 +8,19 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS
+from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.algorithm import Epoch
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
-from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.settings import FormerProperty, Published, named, setting, settings, takes
+from privbo_plugins.sessions.transcript import DrawTranscript, Lost
+from privbo_plugins.settings import FormerProperty, Published, setting, settings, takes
 from raytune_searchers._channel import TrialRecord
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
-Draw = tuple[int | None, int | None, int | None]
 
 TAG = "duets"
 """The config entry that says what a trial is."""
@@ -94,10 +94,8 @@ class DUETSSearch(Published, RewardSearch):
             raise ValueError(f"seed must be an integer >= 0 or None, got {given.seed!r}.")
         self._tagged: bool = bool(given.tags)
         self._tags: dict[str, dict[str, Any]] = {}
-        self._failed: dict[Draw, set[str]] = {}
-        self._ran: bool = True
-        self._hopeless: list[Evaluation] = []
-        super().__init__(DUETS, config, mechanism, **named(given, RewardSearchSettings))
+        self._lost: Lost[Slot] = Lost()
+        super().__init__(DUETS, config, mechanism, given)
         self._check_tag(self._param_space)
 
     def _check_tag(self, param_space: Mapping[str, Any]) -> None:
@@ -123,9 +121,17 @@ class DUETSSearch(Published, RewardSearch):
         if self._mode != before:  # what counted as the worst would count as the best
             self._transcript = {**self._transcript, "lost": []}
         self._tags.clear()
-        self._failed.clear()
-        self._hopeless.clear()
+        self._lost.clear()
         return taken
+
+    def _of(self, algorithm: DUETS) -> DrawTranscript[DUETS]:
+        return DrawTranscript(algorithm, self._lost)
+
+    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        own = super()._restored(state)
+        own.pop("_ran", None), own.pop("_hopeless", None)
+        failed = own.pop("_failed", None)  # of version 0.1
+        return own if failed is None else own | {"_lost": Lost(failed)}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next configuration, or None while the limit is out.
@@ -153,57 +159,19 @@ class DUETSSearch(Published, RewardSearch):
         """A listed point, a draw that nobody has, one that a restore has dropped, or a spare."""
         if self._points:
             return Evaluation(self._listed(space))
-        duets, left_out = self._duets(), self._hopeless
-        evaluation = duets.ask(self._asked, [*self._out(self._live), *left_out])
+        draws = self._learned(space)
+        evaluation = draws.next(self._asked, self._out(self._live))
         if evaluation is None or evaluation.draw is not None:
             return evaluation
         # Of the trials that are out, a restore may have dropped those that have not reported yet.
-        dropped = duets.ask(self._asked, [*self._out(self._here), *left_out])
+        dropped = draws.next(self._asked, self._out(self._here))
         return evaluation if dropped is None or dropped.draw is None else dropped
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
     ) -> None:
         self._tags.pop(trial_id, None)
-        evaluation = self._evaluations.get(trial_id)
         super()._complete(trial_id, x, result, error)
-        if x is not None and evaluation is not None and trial_id not in self._learnt:
-            self._count_attempt(trial_id, evaluation)
-        if self._hopeless:
-            self._give_up()
-
-    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
-        record = super()._audit(trial_id, result)
-        self._ran = record.entered
-        return record
-
-    def _count_attempt(self, trial_id: str, evaluation: Evaluation) -> None:
-        """Notes that a trial of a draw has ended without a number, once a trial.
-
-        One that the ledger knows to have been refused says nothing of the draw's point.
-        """
-        refused = self.mechanism is not None and not self._ran
-        if evaluation.draw is None or refused:
-            return
-        failed = self._failed.setdefault(_draw_of(evaluation), set())
-        if trial_id not in failed:
-            failed.add(trial_id)
-            if len(failed) == ATTEMPTS:
-                self._hopeless.append(evaluation)
-
-    def _give_up(self) -> None:
-        """Draws that keep failing count as the worst: their epoch would never end.
-
-        Nobody has observed that, so no recommendation rests on it.
-        """
-        duets = self._duets()
-        worst = duets.worst([value for _, value in duets.evaluations])
-        if worst is None:
-            return
-        for evaluation in self._hopeless:
-            if _draw_of(evaluation) in duets.open_slots():
-                duets.give_up(evaluation, worst)
-        self._hopeless.clear()
 
     # What the ledger is compared with -------------------------------------------------------
 
@@ -229,7 +197,7 @@ class DUETSSearch(Published, RewardSearch):
         """
         if self._space is None:
             raise ValueError("There is nothing to show yet: the search knows no space.")
-        return cast(DUETS, self._learned(self._space))
+        return cast(DUETS, self._learned(self._space).algorithm)
 
     @property
     def history(self) -> FormerProperty[list[Epoch]]:  # type: ignore[override]
@@ -247,10 +215,6 @@ class DUETSSearch(Published, RewardSearch):
 
     def _summary(self) -> dict[str, Any] | None:
         return None if self._space is None else self.summary()
-
-
-def _draw_of(evaluation: Evaluation) -> Draw:
-    return evaluation.epoch, evaluation.agent, evaluation.draw
 
 
 def _is_whole(value: Any, least: int) -> bool:

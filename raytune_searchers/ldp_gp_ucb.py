@@ -53,7 +53,7 @@ class LDPGPUCBSearch(RewardSearch):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, GPUCBSettings), **scale)
-        super().__init__(GPUCB, config, mechanism, **named(given, RewardSearchSettings))
+        super().__init__(GPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -84,7 +84,7 @@ class LDPTGPUCBSearch(Published, RewardSearch):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, TGPUCBSettings), **scale)
-        super().__init__(TGPUCB, config, mechanism, **named(given, RewardSearchSettings))
+        super().__init__(TGPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -115,7 +115,7 @@ class LDPATAGPUCBSearch(Published, RewardSearch):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, ATAGPUCBSettings), **scale)
-        super().__init__(ATAGPUCB, config, mechanism, **named(given, RewardSearchSettings))
+        super().__init__(ATAGPUCB, config, mechanism, given)
 
 
 @settings(eq=False)
@@ -146,4 +146,4 @@ class LDPMoMAGPUCBSearch(Published, RewardSearch):
 
         mechanism, scale = given.made()
         config = UCBConfig(**named(given, MoMAGPUCBSettings), **scale)
-        super().__init__(MoMAGPUCB, config, mechanism, **named(given, RewardSearchSettings))
+        super().__init__(MoMAGPUCB, config, mechanism, given)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -31,10 +30,11 @@ from privbo_plugins.algorithms.po_gp_ucb import (
 from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.plots import RowHistory
+from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
-from privbo_plugins.settings import Published, named, setting, settings, takes
+from privbo_plugins.sessions.transcript import Lost
+from privbo_plugins.settings import Published, setting, settings, takes
 from raytune_searchers._audit import flat, foreign
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import TuneSettings
@@ -43,9 +43,6 @@ from raytune_searchers._space import TuneSpace, domains_of
 Array = NDArray[np.float64]
 
 UNCERTIFIED = "the search was given a bare matrix without a certificate"
-
-ATTEMPTS = 3
-"""Trials of one row that end without a number, after which it is left out."""
 
 _BESIDE = "what trials report beside the answer"
 
@@ -181,8 +178,7 @@ class POGPUCBSearch(Published, TuneSearch):
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         seed = secrets.randbits(32) if given.seed is None else int(given.seed)
-        tuned = named(given, TuneSettings) | {"seed": seed}
-        super().__init__(search_space=None, **tuned)
+        super().__init__(replace(given, seed=seed))
         self._rows = _Rows(given.Z)
         self._settings: dict[str, Any] = given.of_the_model()
         self._repeats = bool(given.repeats)
@@ -192,7 +188,7 @@ class POGPUCBSearch(Published, TuneSearch):
         self._space: TuneSpace = TuneSpace(row_space(self._n, self._parameter), {})
         self._told: list[tuple[int, float]] = []
         self._learnt: set[str] = set()
-        self._failed: Counter[int] = Counter()
+        self._lost: Lost[int] = Lost()
         self._asked = 0
         self._beside = False
         self._check_points()
@@ -230,6 +226,11 @@ class POGPUCBSearch(Published, TuneSearch):
         if self._config is None:
             self._config = rows_config(self._rows.table(), **settled(self._settings))
         return self._config
+
+    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        own = super()._restored(state)
+        failed = own.pop("_failed", None)  # of version 0.1
+        return own if failed is None else own | {"_lost": Lost.counted(failed)}
 
     def restore(self, checkpoint_path: str) -> None:
         """Reads what ``save`` wrote, and the table's file.
@@ -325,7 +326,7 @@ class POGPUCBSearch(Published, TuneSearch):
 
     @property
     def _left_out(self) -> set[int]:
-        return {row for row, failed in self._failed.items() if failed >= ATTEMPTS}
+        return self._lost.given_up()
 
     def _forgotten(self, out: Mapping[str, int], done: set[int]) -> tuple[str, Array | None]:
         """At the end: a row of a trial that a restore may have dropped, if there is one."""
@@ -351,7 +352,7 @@ class POGPUCBSearch(Published, TuneSearch):
             self._learnt.add(trial_id)
             self._tell(row, value)
         elif x is not None:
-            self._failed[row] += 1
+            self._lost.add(row, trial_id)
 
     def _see(self, result: Mapping[str, Any]) -> None:
         self._beside |= bool(foreign(result, self._metric, {*self._param_space, self._parameter}))
@@ -456,29 +457,16 @@ class POGPUCBSearch(Published, TuneSearch):
             model=self._learned(),
         )
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
-        """Writes an HTML page: guarantee, the best rows, answers told, the table's certificate.
-
-        Args:
-            path: Where to write.
-            results: As for :meth:`guarantee`.
-
-        Returns:
-            The path written.
-
-        Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
-        """
+    def _page(self, results: Iterable[Any]) -> Report:
         guarantee, history = self.guarantee(results), self.history()
         certificate = self._rows.certificate
-        made = rows_report(
+        return rows_report(
             "Private tuning report",
             guarantee,
             history,
             None if certificate is None else certificate.to_dict(),
             self.recommend() if history.answers else None,
         )
-        return made.write(path)
 
     def _claim(self, n_answers: int) -> OutsourcedGuarantee:
         certificate = self._rows.certificate

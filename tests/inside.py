@@ -38,7 +38,7 @@ def session_of(sampler: Any, study: Any) -> Session:
 
 def algorithm_of(sampler: Any, study: Any) -> Any:
     """What a sampler on rewards or rows has learnt of a study."""
-    return sampler._state(study).algorithm
+    return sampler._state(study).transcript.algorithm
 
 
 def looked_at(sampler: Any, study: Any) -> set[int]:
@@ -192,7 +192,7 @@ def space_of(search: Any) -> Any:
 def model_of(search: Any) -> Any:
     """What a search on rewards has learnt so far."""
     assert search._model is not None
-    return search._model
+    return search._model.algorithm
 
 
 def converted(returned: Any) -> tuple[Any, Any]:

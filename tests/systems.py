@@ -78,7 +78,7 @@ class Secrets:
 
     def reward(self) -> float:
         """In (0.11, 0.88): a double of full precision whose float32, too, has many digits."""
-        y = float(self.rng.uniform(0.12, 0.88))
+        y = float(_long(self.rng, 0.12, 0.88, 1)[0])
         self.values.append(y)
         name = f"call {self.calls:03d}"
         self.scanner.add_number(name, y)
@@ -89,7 +89,7 @@ class Secrets:
         return y
 
     def vector(self, size: int | None = None) -> np.ndarray:
-        vector = self.rng.uniform(0.11, 0.99, size or self.size or N_RECORDS)
+        vector = _long(self.rng, 0.11, 0.99, size or self.size or N_RECORDS)
         self.values.append(vector)
         self.scanner.add_vector(f"call {self.calls:03d}", vector[:40])
         return vector
@@ -103,6 +103,14 @@ class Secrets:
 
     def hits(self, name: str, blob: bytes) -> list[str]:
         return self.scanner.hits(blob)
+
+
+def _long(rng: np.random.Generator, low: float, high: float, size: int) -> np.ndarray:
+    """Uniform numbers whose six digits do not end in 0: shorter ones stand in any page."""
+    found = rng.uniform(low, high, size)
+    while (short := np.char.str_len([f"{value:.6g}" for value in found]) < len("0.123456")).any():
+        found[short] = rng.uniform(low, high, int(short.sum()))
+    return found
 
 
 def objective_of(own: Secrets, ways: Mapping[str, Way]) -> Callable[[Any], Any]:

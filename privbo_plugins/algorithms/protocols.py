@@ -18,7 +18,10 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.spaces import Space
+
 Array = NDArray[np.float64]
+Slot = tuple[int, int, int]
 
 START, STEP, FINAL, OUTSIDE = "start", "step", "final", "outside"
 """Roles of a trial: chooses the start, informs a step, evaluates the recommendation, or was not
@@ -215,6 +218,45 @@ class RewardAlgorithm(Algorithm, Protocol):
 
     def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns one value."""
+        ...
+
+
+class SeededAlgorithm(RewardAlgorithm, Protocol):
+    """Over one space, with candidates that a seed drives, which a host may change."""
+
+    space: Space
+    seed: int
+
+
+class DrawAlgorithm(RewardAlgorithm, Protocol):
+    """Goes on once it knows an epoch's draws: :class:`privbo_plugins.algorithms.duets.DUETS`."""
+
+    evaluations: list[tuple[Evaluation, float]]
+    """What it was told, in order."""
+
+    @property
+    def epoch(self) -> int:
+        """The open epoch."""
+        ...
+
+    def slots(self) -> list[Slot]:
+        """Draws of the open epoch (epoch, agent, draw); none once the last one is over."""
+        ...
+
+    def open_slots(self) -> list[Slot]:
+        """Those of :meth:`slots` that have no number yet, in that order."""
+        ...
+
+    def evaluation_of(self, slot: Slot) -> Evaluation:
+        """What a draw of the open epoch evaluates."""
+        ...
+
+    def give_up(self, evaluation: Evaluation, value: float) -> None:
+        """Counts a draw of the open epoch as a value that nobody has observed."""
+        ...
+
+    def worst(self, known: Sequence[float]) -> float | None:
+        """What a draw without a number counts as, given others; None if nobody can say."""
         ...
 
 

@@ -175,14 +175,12 @@ class Evidence:
         self.add("texts", f"{home}guarantee", text)
 
     def add_report(self, write: Callable[[Path], Path], name: str = "report") -> None:
-        """The page that a report writes, without the library that each brings along."""
-        from plotly.offline import get_plotlyjs
-
+        """The page that a report writes."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             page = write(self.folder.parent / "report.html").read_bytes()
         assert page.startswith(b"<!doctype html>")
-        self.add("report", name, page.replace(get_plotlyjs().encode(), b""))
+        self.add("report", name, own_part(page))
 
     def _callback(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if trial.number % 16 == 3:
@@ -282,3 +280,10 @@ class Evidence:
         """Where the bits of a NaN are."""
         payload = struct.pack("<d", PAYLOAD)
         return [n for n, b in self.blobs[sink].items() if payload in b or payload[::-1] in b]
+
+
+def own_part(page: bytes) -> bytes:
+    """A report without the library that each brings along, which is full of short numbers."""
+    from plotly.offline import get_plotlyjs
+
+    return page.replace(get_plotlyjs().encode(), b"")

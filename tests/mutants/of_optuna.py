@@ -53,8 +53,8 @@ MUTANTS = (
         name="pickled_noise",
         breaks="A pickled sampler holds no source of noise, which could be replayed.",
         file=f"{_HOST}/_base.py",
-        old='state["_vault"] = state["_noise"] = None',
-        new='state["_vault"] = None',
+        old='super().__getstate__() | {"_vault": None, "_noise": None}',
+        new='super().__getstate__() | {"_vault": None}',
         tests=(f"{_TESTS}/test_lifecycle.py::test_a_pickle_holds_neither_noise_nor_vault",),
     ),
     Mutant(

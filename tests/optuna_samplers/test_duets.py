@@ -26,8 +26,9 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import DUETSSampler
-from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
+from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning
+from privbo_plugins.sessions.transcript import ATTEMPTS
 from tests.worker import children
 
 pytestmark = [
@@ -89,7 +90,7 @@ def draw_of(trial: FrozenTrial | optuna.Trial) -> tuple[int, ...] | None:
 def known(sampler: DUETSSampler, study: optuna.Study) -> DUETS:
     """What a sampler has made of a study, after reading all of it."""
     sampler.recommend(study)
-    algorithm = sampler._state(study).algorithm
+    algorithm = sampler._state(study).transcript.algorithm
     assert isinstance(algorithm, DUETS)
     return algorithm
 
@@ -285,7 +286,7 @@ def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
     sampler = make(first_epoch=16)
     study = make_study(sampler)
     study.optimize(peak, n_trials=12)
-    assert sampler._state(study).algorithm is not None
+    assert sampler._state(study).transcript is not None
     assert abs(sampler.recommend(study)["x"] - 0.3) < 0.1
     assert not known(sampler, study).evaluations
 
@@ -431,29 +432,10 @@ def test_of_two_that_race_for_a_draw_one_holds_it(created_first: bool, tells: bo
     agreed(study, slow, fast)
 
 
-def test_of_two_claims_the_earlier_trial_waits_until_the_later_one_gives_way() -> None:
-    slow, fast = make(), make()
-    study = make_study(slow, optuna.storages.InMemoryStorage())
-    algorithm, _ = fast._synchronised(study, *_space_of(slow), None)
-    first, second = study.ask(), study.ask()
-    for trial in (first, second):
-        study._storage.set_trial_system_attr(trial._trial_id, CLAIM, [1, 0, 0])
-    assert not fast._comes_first(study, second.number, (1, 0, 0), algorithm)
-    assert not fast._comes_first(study, first.number, (1, 0, 0), algorithm)  # it looks on
-    study._storage.set_trial_system_attr(second._trial_id, CLAIM, None)
-    assert fast._comes_first(study, first.number, (1, 0, 0), algorithm)
-
-
 def test_a_draw_that_another_trial_has_claimed_is_out() -> None:
     study = make_study(make(), optuna.storages.InMemoryStorage())
     study._storage.set_trial_system_attr(study.ask()._trial_id, CLAIM, [1, 0, 0])
     assert draw_of(_asked(study)) == (1, 1, 0)
-
-
-def _space_of(sampler: DUETSSampler) -> tuple[Any, ...]:
-    from optuna_samplers._space import to_space
-
-    return (to_space(sampler._search_space or {}),)
 
 
 def test_a_draw_evaluated_twice_counts_once() -> None:
@@ -851,7 +833,7 @@ def test_a_draw_that_always_fails_counts_as_the_worst_after_three_trials() -> No
     assert sampler.summary(study)["epoch"] == 2
     again = make()
     assert again.summary(study) == sampler.summary(study)
-    algorithm = again._state(study).algorithm
+    algorithm = again._state(study).transcript.algorithm
     assert isinstance(algorithm, DUETS)
     told = {
         (evaluation.agent, evaluation.draw): value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray.cloudpickle as cloudpickle
 from ray import tune
 
-from privbo_plugins.algorithms.duets import ATTEMPTS, DUETS, DUETSConfig
+from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
+from privbo_plugins.sessions.transcript import ATTEMPTS, HOPELESS
 from raytune_searchers import DUETSSearch
 from raytune_searchers._channel import TrialRecord
-from raytune_searchers._search import FINISHED, HOPELESS
+from raytune_searchers._search import FINISHED
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
 from tests.leaks import Scanner
@@ -292,14 +293,16 @@ def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
     assert search.summary()["epoch"] >= 3
     assert max(failed.values()) == ATTEMPTS
     assert set(draws(search).values()) == {1}
-    told = [sign * value for _, value in search._duets().evaluations]
     assert min(evaluation.x[0] for evaluation, _ in search._duets().evaluations) >= 0.2
+    drawn: dict[Any, list[float]] = defaultdict(list)
+    for known, value in search._duets().evaluations:
+        drawn[known.epoch].append(sign * value)
     given_up = search._duets().lost
     assert given_up
-    for after, lost, value in given_up:
+    for _, lost, value in given_up:
         assert lost.x[0] < 0.2 or draw_of_evaluation(lost) == (1, 0, 0)
         end = -3.0 if mode == "max" else -1.0
-        assert sign * value == (end if settings else min(told[:after]))
+        assert sign * value == (end if settings else min(drawn[lost.epoch]))
     assert search.recommend()["x"] >= 0.2
 
 
@@ -336,15 +339,31 @@ def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
     search.recommend()
 
 
-def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
+def next_draw(search: DUETSSearch) -> Any:
+    """The draw that a further trial would get."""
+    probe = cloudpickle.loads(cloudpickle.dumps(search))
+    config_of(probe, "probe")
+    return draw_of(probe, "probe")
+
+
+def test_what_was_given_up_is_tried_again_by_another_fit() -> None:
     search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(ATTEMPTS):
         fail(search, f"t{i}")
-    assert search._duets().open_slots() == [(1, 0, 1)]
+    assert next_draw(search) == (1, 0, 1)
     search.set_search_properties(None, "max", dict(SPACE))
-    assert search._duets().open_slots() == [(1, 0, 1)]
+    assert next_draw(search) == (1, 0, 0)
+
+
+def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
+    search = search_of(1, value_range=(-3.0, 1.0))
+    for i in range(2 * ATTEMPTS):
+        fail(search, f"t{i}")
+    assert search.summary()["epoch"] == 2
+    search.set_search_properties(None, "max", dict(SPACE))
+    assert search.summary()["epoch"] == 2
     search.set_search_properties(None, "min", dict(SPACE))
-    assert search._duets().open_slots() == [(1, 0, 0), (1, 0, 1)]
+    assert search.summary()["epoch"] == 1
 
 
 def test_a_failed_trial_counts_once() -> None:
@@ -354,9 +373,9 @@ def test_a_failed_trial_counts_once() -> None:
         search.on_trial_complete("same", error=True)
     for i in range(ATTEMPTS - 2):
         fail(search, f"t{i}")
-    assert search._duets().open_slots() == [(1, 0, 0), (1, 0, 1)]
+    assert next_draw(search) == (1, 0, 0)
     fail(search, "one more")
-    assert search._duets().open_slots() == [(1, 0, 1)]
+    assert next_draw(search) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("entered", [True, False])
@@ -372,7 +391,7 @@ def test_a_trial_that_the_ledger_has_refused_says_nothing_of_its_point(
     monkeypatch.setattr(search, "_call", answer)
     for i in range(ATTEMPTS):
         fail(search, f"t{i}")
-    assert [value for _, _, value in search._duets().lost] == [-3.0] * entered
+    assert next_draw(search) == ((1, 0, 1) if entered else (1, 0, 0))
 
 
 def test_a_search_whose_trials_all_fail_ends() -> None:

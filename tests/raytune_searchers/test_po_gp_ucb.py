@@ -24,10 +24,11 @@ from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.sessions.transcript import ATTEMPTS, HOPELESS
 from raytune_searchers import POGPUCBSearch, answering
-from raytune_searchers._search import FINISHED, HOPELESS
+from raytune_searchers._search import FINISHED
 from raytune_searchers.hosts.curator import AnswerHost, AnswerSettings
-from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, ATTEMPTS, UNCERTIFIED
+from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, UNCERTIFIED
 from tests.inside import settings_of
 from tests.leaks import Scanner
 from tests.raytune_searchers.runs import tuner

@@ -6,7 +6,7 @@ Uniform Sampling with Shared Randomness*. :class:`Server` and :class:`Agent` are
 """
 
 from privbo_plugins.algorithms.duets.agent import Agent
-from privbo_plugins.algorithms.duets.algorithm import ATTEMPTS, DUETS, Epoch, make_agents
+from privbo_plugins.algorithms.duets.algorithm import DUETS, Epoch, make_agents
 from privbo_plugins.algorithms.duets.coins import Coins
 from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.config import DUETSConfig
@@ -15,7 +15,6 @@ from privbo_plugins.algorithms.duets.messages import Broadcast, InducingSet, Upl
 from privbo_plugins.algorithms.duets.server import Server
 
 __all__ = [
-    "ATTEMPTS",
     "DUETS",
     "Agent",
     "Broadcast",

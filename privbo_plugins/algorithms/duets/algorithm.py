@@ -24,15 +24,10 @@ from privbo_plugins.algorithms.duets.domain import Domain, SpaceDomain
 from privbo_plugins.algorithms.duets.posterior import posterior_of
 from privbo_plugins.algorithms.duets.public_state import PublicState
 from privbo_plugins.algorithms.duets.server import Server
-from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
-Slot = tuple[int, int, int]
-
-ATTEMPTS = 3
-"""So many trials of one draw may end without a number; then it counts as the worst value known,
-because its epoch would never end."""
 
 _SAME = 1e-9
 """Points closer than this, in every coordinate, are one."""

@@ -1,0 +1,211 @@
+"""The one base of all samplers: what Optuna asks of a sampler, whatever it learns from.
+
+Order of Optuna's calls for one trial: ``before_trial``, then lazily (at the first suggest that is
+neither fixed nor single-valued) ``infer_relative_search_space`` and ``sample_relative``, then the
+objective, then ``after_trial``. Enqueued trials may skip the middle; ``add_trial`` calls nothing.
+"""
+
+from __future__ import annotations
+
+import abc
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.search_space import IntersectionSearchSpace
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from optuna_samplers._settings import SpaceSettings
+from optuna_samplers._space import shown_name, to_space
+from optuna_samplers._study import refuse_multi_objective, refuse_optuna_search, whole
+from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.plots import Report
+from privbo_plugins.spaces import Space
+
+
+class OfStudy:
+    """What one sampler object keeps of one study; all of it can be found out again."""
+
+    def __init__(self) -> None:
+        self.intersection = IntersectionSearchSpace()
+        self.warned = False
+
+
+S = TypeVar("S", bound=OfStudy)
+
+
+class StudySampler(BaseSampler, Generic[S]):
+    """Base of all samplers.
+
+    Args:
+        given: What every sampler has; its seed drives independent draws, never noise.
+
+    Raises:
+        ValueError: If a search space holds nothing that varies.
+    """
+
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_lock", "_states")
+    """What :meth:`_reset` makes anew and no pickle holds."""
+
+    def __init__(self, given: SpaceSettings) -> None:
+        declared = given.search_space
+        self._search_space = None if declared is None else dict(declared)
+        if self._search_space is not None and to_space(self._search_space) is None:
+            raise ValueError("search_space must hold at least one parameter that varies.")
+        self._independent = RandomSampler(seed=given.seed)
+        self._reset()
+
+    @abc.abstractmethod
+    def _new_state(self, study: Study) -> S:
+        """What there is to keep of a study that this object has not seen yet."""
+
+    # State ----------------------------------------------------------------------------------
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._states: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], S]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Handles and public settings: nothing of a vault, no noise source."""
+        state = self.__dict__.copy()
+        for name in self._OF_THIS_PROCESS:
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def _state(self, study: Study) -> S:
+        key = study.study_name, study._study_id
+        with self._lock:
+            of_storage = self._states.setdefault(study._storage, {})
+            if key not in of_storage:
+                of_storage[key] = self._new_state(study)
+            return of_storage[key]
+
+    def _forget(self, study: Study) -> None:
+        with self._lock:
+            self._states.get(study._storage, {}).pop((study.study_name, study._study_id), None)
+
+    def _tunable(self, study: Study) -> Study:
+        """The whole study, whatever view of it Optuna has passed.
+
+        Raises:
+            ValueError: If it has several objectives.
+        """
+        study = whole(study)
+        refuse_multi_objective(study, type(self).__name__)
+        return study
+
+    # Optuna's hooks -------------------------------------------------------------------------
+
+    def reseed_rng(self) -> None:
+        """A new seed for independent draws."""
+        self._independent.reseed_rng()
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Refuses what cannot be tuned."""
+        self._tunable(study)
+        refuse_optuna_search(type(self).__name__)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """The declared space, or what all completed trials have in common."""
+        return self._common(self._tunable(study))
+
+    def _common(self, study: Study) -> dict[str, BaseDistribution]:
+        found = self._search_space
+        if found is None:
+            with self._lock:
+                found = self._state(study).intersection.calculate(study)
+        return {name: dist for name, dist in found.items() if not dist.single()}
+
+    def _known_space(self, study: Study) -> Space | None:
+        """The space of a study, once one is known."""
+        relative = self.infer_relative_search_space(study, no_trial())
+        return to_space(relative) if relative else None
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """A random draw, before the space is known.
+
+        Raises:
+            SpaceChangedError: If the parameter was declared with another range.
+        """
+        study = self._tunable(study)
+        self._check_declared(param_name, param_distribution)
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def _check_declared(self, name: str, distribution: BaseDistribution) -> None:
+        declared = (self._search_space or {}).get(name)
+        if declared is not None and declared != distribution and not declared.single():
+            raise SpaceChangedError(
+                f"The objective suggests {shown_name(name)} with another range, "
+                "scale or step than search_space= declares."
+            )
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Nothing: what a trial has shown is read when the next one asks."""
+
+    # What people read -----------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _page(self, study: Study) -> Report:
+        """What a report of a study says."""
+
+    def report(self, study: Study, path: str | Path) -> Path:
+        """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
+
+        Of a federation it tells rounds and budget; an agent's own trials are the agent's secret.
+
+        Args:
+            study: The study.
+            path: Where to write.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ImportError: If plotly is not installed (the ``viz`` extra).
+            FederationError: If a federation's server cannot be reached.
+        """
+        return self._page(whole(study)).write(path)
+
+
+def constants_in(study: Study) -> dict[str, Any]:
+    """Parameters with a single value, as completed trials have them."""
+    constants: dict[str, Any] = {}
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        constants |= {n: trial.params[n] for n, d in trial.distributions.items() if d.single()}
+    return constants
+
+
+def has_completed(study: Study) -> bool:
+    """Whether any trial has completed."""
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+
+
+def no_trial() -> FrozenTrial:
+    """A trial for hooks that are asked outside one."""
+    return optuna.trial.create_trial(state=TrialState.RUNNING)

@@ -1,0 +1,491 @@
+"""Who evaluates what, for every host: owners, retries, and what is given up.
+
+An algorithm that learns from one number a trial waits for nobody, or for *draws*: evaluations that
+it needs before it goes on (:class:`DrawAlgorithm`). What becomes of a trial is decided here:
+
+* A draw whose trial ended without a number is evaluated again, at the same point. After
+  :data:`ATTEMPTS` trials it is given up: once everything else of its epoch is known, it counts as
+  the worst value of the epoch's draws, because the epoch would never end. Nobody has observed
+  that value, so no recommendation rests on it.
+* A trial that evaluated another point than it was given has lost its draw.
+* Every other number informs the recommendation only.
+* So many trials in a row without a number end a run (:class:`Patience`).
+
+A host that hands out all draws itself tells numbers as they come (:class:`Transcript`). Where
+several processes share a storage (:class:`SharedDraws`), each derives the same from its trials,
+whoever reads them when:
+
+* A trial *claims* a draw, looks whether another one has it too, and *holds* it if not. Of trials
+  that claim a draw at once, at most one comes to hold it; the others take another draw.
+* A draw belongs to the lowest-numbered of the first :data:`ATTEMPTS` trials that hold it, of those
+  that have not ended without its value. If all of these have, it is given up for good, whatever
+  trials hold it later.
+* Values of an epoch are told, in the order of its draws, once each has an owner that has ended or
+  is given up.
+
+Runs on per-record losses keep their places in the vault, which all workers share:
+:mod:`privbo_plugins.sessions.records`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from privbo_plugins.algorithms.protocols import DrawAlgorithm, Evaluation, RewardAlgorithm, Slot
+from privbo_plugins.spaces import Space
+
+ATTEMPTS = 3
+"""So many trials at one place (a draw, a row, an agent's round) may end without a number."""
+
+HOPELESS = 10
+"""So many failures in a row end a run that nothing else would end."""
+
+_LOOKS = 5
+"""Times that a claim is looked at again until a later trial has given way."""
+
+_SAME = 1e-9
+"""Points closer than this, in every coordinate, are one."""
+
+A = TypeVar("A", bound=RewardAlgorithm)
+D = TypeVar("D", bound=DrawAlgorithm)
+P = TypeVar("P", bound=Hashable)
+T = TypeVar("T")
+
+
+class Lost(Generic[P]):
+    """Trials that ended without a number, by the place that they held.
+
+    Args:
+        trials: What is known already.
+    """
+
+    def __init__(self, trials: Mapping[P, Iterable[Hashable]] | None = None) -> None:
+        self._trials = {place: set(lost) for place, lost in (trials or {}).items()}
+
+    @classmethod
+    def counted(cls, times: Mapping[P, int]) -> Lost[P]:
+        """Of a place only how often its trial ended so, as versions before 0.2 kept it."""
+        return cls({place: [("", i) for i in range(n)] for place, n in times.items()})
+
+    def add(self, place: P, trial: Hashable) -> None:
+        """Notes a trial, once."""
+        self._trials.setdefault(place, set()).add(trial)
+
+    def take_back(self, place: P, trial: Hashable) -> None:
+        """A trial that the host has run again, under its name, has ended with a number."""
+        self._trials.get(place, set()).discard(trial)
+
+    def of(self, place: P) -> set[Any]:
+        """Trials that ended so at a place."""
+        return set(self._trials.get(place, ()))
+
+    def given_up(self) -> set[P]:
+        """Places that nobody need try again."""
+        return {place for place, trials in self._trials.items() if len(trials) >= ATTEMPTS}
+
+    def keep(self, wanted: Callable[[P], bool]) -> None:
+        """Forgets places that are no longer of interest."""
+        self._trials = {place: lost for place, lost in self._trials.items() if wanted(place)}
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._trials.clear()
+
+
+class Patience:
+    """How many trials in a row ended without a number.
+
+    Args:
+        limit: So many are hopeless.
+    """
+
+    def __init__(self, limit: int = HOPELESS) -> None:
+        self.limit = limit
+        self._in_a_row = 0
+
+    def count(self, failed: bool) -> bool:
+        """Counts a trial; True where it is the one that makes the run hopeless."""
+        self._in_a_row = self._in_a_row + 1 if failed else 0
+        return self._in_a_row == self.limit
+
+    @property
+    def over(self) -> bool:
+        """Whether the run should end."""
+        return self._in_a_row >= self.limit
+
+
+class Transcript(Generic[A]):
+    """An algorithm, and what it has been told of trials that one process hands out.
+
+    Args:
+        algorithm: Knows nothing yet, or what it was restored with.
+    """
+
+    def __init__(self, algorithm: A) -> None:
+        self.algorithm = algorithm
+
+    def next(
+        self, key: int, out: Sequence[Evaluation] = (), *, may_wait: bool = False
+    ) -> Evaluation | None:
+        """What the next trial evaluates, or None to wait.
+
+        Args:
+            key: Distinguishes this ask from others where nothing is known yet.
+            out: What trials evaluate that have not ended.
+            may_wait: Whether the host can wait.
+        """
+        return self.algorithm.ask(key, out, may_wait=may_wait)
+
+    def tell(self, trial: Hashable, evaluation: Evaluation, value: float) -> None:  # noqa: ARG002
+        """A trial has ended with a finite number."""
+        self.algorithm.tell(evaluation, value)
+
+    def fail(self, trial: Hashable, evaluation: Evaluation) -> None:
+        """A trial has ended without one."""
+
+
+class DrawTranscript(Transcript[D]):
+    """As :class:`Transcript`, for an algorithm that waits for draws.
+
+    Args:
+        algorithm: Knows nothing yet, or what it was restored with.
+        lost: Trials that have ended without a number, as restored.
+    """
+
+    def __init__(self, algorithm: D, lost: Lost[Slot] | None = None) -> None:
+        super().__init__(algorithm)
+        self.lost: Lost[Slot] = Lost() if lost is None else lost
+
+    def next(
+        self, key: int, out: Sequence[Evaluation] = (), *, may_wait: bool = False
+    ) -> Evaluation | None:
+        """A draw that nobody has and that is not given up, or what the algorithm has besides."""
+        gone = [self.algorithm.evaluation_of(slot) for slot in self._given_up()]
+        return super().next(key, [*out, *gone], may_wait=may_wait)
+
+    def tell(self, trial: Hashable, evaluation: Evaluation, value: float) -> None:
+        """A trial has ended with a finite number."""
+        slot = slot_of(evaluation)
+        if slot is not None:
+            self.lost.take_back(slot, trial)
+        super().tell(trial, evaluation, value)
+        self._go_on()
+
+    def fail(self, trial: Hashable, evaluation: Evaluation) -> None:
+        """A trial has ended without one; its draw is open again, or given up."""
+        slot = slot_of(evaluation)
+        if slot is not None:
+            self.lost.add(slot, trial)
+            self._go_on()
+
+    def _given_up(self) -> list[Slot]:
+        gone = self.lost.given_up()
+        return [slot for slot in self.algorithm.open_slots() if slot in gone]
+
+    def _go_on(self) -> None:
+        """Gives draws up where their epoch waits for nothing else."""
+        algorithm = self.algorithm
+        gone = self._given_up()
+        if not gone or len(gone) < len(algorithm.open_slots()):
+            return
+        known = known_of(algorithm, ()) or [value for _, value in algorithm.evaluations]
+        worst = algorithm.worst(known)
+        if worst is None:
+            return
+        for evaluation in [algorithm.evaluation_of(slot) for slot in gone]:
+            algorithm.give_up(evaluation, worst)
+        self.lost.keep(lambda slot: slot[0] >= algorithm.epoch)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a storage shows of one trial.
+
+    Attributes:
+        number: Its place in the order of trials.
+        params: What it evaluates, as far as it is known.
+        state: "waiting" (not started), "running" or "ended".
+        value: Its number, if it has ended with a finite one.
+        epoch: The group of evaluations that it belongs to, where there are no draws.
+        held: The draw that it holds, or held.
+        wanted: The draw that it has claimed and does not hold yet.
+    """
+
+    number: int
+    params: Mapping[str, Any]
+    state: str
+    value: float | None = None
+    epoch: int | None = None
+    held: Slot | None = None
+    wanted: Slot | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self.state == "ended"
+
+    @property
+    def running(self) -> bool:
+        """Whether it has started and not ended."""
+        return self.state == "running"
+
+    def evaluation(self, space: Space) -> Evaluation | None:
+        """What it evaluates, as no draw; None if it lies in another space."""
+        if not set(space) <= set(self.params):
+            return None
+        try:
+            x = space.encode(self.params)
+        except ValueError:  # a choice that the space does not know
+            return None
+        return Evaluation(space.snap(x), self.epoch)
+
+
+class SharedTranscript(Transcript[A]):
+    """What an algorithm has been told of a storage's trials, which several processes share.
+
+    Args:
+        algorithm: Knows nothing yet.
+        space: Where it looks.
+    """
+
+    def __init__(self, algorithm: A, space: Space) -> None:
+        super().__init__(algorithm)
+        self.space = space
+        self._told: set[int] = set()
+        self._first_open = 0
+
+    def unread(self, trials: Sequence[T]) -> list[T]:
+        """Trials, given in the order of their numbers, that had not been dealt with yet."""
+        first = self._first_open
+        later = enumerate(trials[first:], first)
+        return [trial for number, trial in later if number not in self._told]
+
+    def _read(self, attempts: Iterable[Attempt]) -> None:
+        """Remembers ended trials; those before the first open one need no list."""
+        self._told |= {attempt.number for attempt in attempts}
+        while self._first_open in self._told:
+            self._told.discard(self._first_open)
+            self._first_open += 1
+
+    def evaluated(self, attempt: Attempt) -> Evaluation | None:
+        """What a trial evaluated; None if it has no part in this space."""
+        return attempt.evaluation(self.space)
+
+    def read(self, attempts: Sequence[Attempt], asking: int | None) -> list[Evaluation]:
+        """Tells what has ended; what the others evaluate.
+
+        Args:
+            attempts: Those that :meth:`unread` has named.
+            asking: A trial that is about to ask, and evaluates nothing yet.
+        """
+        ended = [attempt for attempt in attempts if attempt.ended]
+        for evaluation, value in self.values(ended):
+            self.algorithm.tell(evaluation, value)
+        self._read(ended)
+        return self._out(attempts, asking)
+
+    def _out(self, attempts: Iterable[Attempt], asking: int | None) -> list[Evaluation]:
+        out = [self.evaluated(a) for a in attempts if a.running and a.number != asking]
+        return [evaluation for evaluation in out if evaluation is not None]
+
+    def values(self, attempts: Iterable[Attempt]) -> list[tuple[Evaluation, float]]:
+        """Evaluations and their numbers; all are read before the first is told."""
+        ended = [(self.evaluated(a), a.value) for a in attempts if a.value is not None]
+        return [(e, value) for e, value in ended if e is not None and value is not None]
+
+
+@dataclass(frozen=True)
+class Holders:
+    """Who holds the draws of the open epoch.
+
+    Attributes:
+        owners: Draws that have an owner, and whom.
+        given_up: Draws that have been tried often enough.
+        candidates: Trials that are an owner, or become one if those before them fail.
+    """
+
+    owners: dict[Slot, Attempt] = field(default_factory=dict)
+    given_up: set[Slot] = field(default_factory=set)
+    candidates: set[int] = field(default_factory=set)
+
+
+class SharedDraws(SharedTranscript[D]):
+    """As :class:`SharedTranscript`, for an algorithm that waits for draws.
+
+    Args:
+        algorithm: Knows nothing yet.
+        space: Where it looks.
+
+    Attributes:
+        stray: The first trial found to have evaluated another point than its draw's.
+    """
+
+    def __init__(self, algorithm: D, space: Space) -> None:
+        super().__init__(algorithm, space)
+        self.lost: Lost[Slot] = Lost()
+        self.stray: int | None = None
+        self._at: dict[int, bool] = {}
+
+    def read(self, attempts: Sequence[Attempt], asking: int | None) -> list[Evaluation]:
+        """Tells epochs that are complete, and what else has ended; what the others evaluate.
+
+        Draws of the open epoch that are done count as out: they are told with the last of it.
+        """
+        left, held = self._close_epochs(attempts)
+        ended = [a for a in left if a.ended and not self._waits(a, held)]
+        for evaluation, value in self.values(ended):
+            self.algorithm.tell(Evaluation(evaluation.x), value)
+        self._read(ended)
+        open_now = [a for a in left if not a.ended and a.number != asking]
+        out = {slot for slot, owner in held.owners.items() if owner.number != asking}
+        out |= {a.wanted for a in open_now if a.wanted is not None} | held.given_up
+        draws = [self.algorithm.evaluation_of(s) for s in self.algorithm.slots() if s in out]
+        return draws + self._out(open_now, asking)
+
+    def comes_first(self, number: int, slot: Slot, look: Callable[[], Sequence[Attempt]]) -> bool:
+        """Whether a trial may hold the draw that it has claimed.
+
+        Not if it is given up, or somebody else has it or wants it. Of two trials that claimed it,
+        the one that looks last sees the other; it gives way unless the other does.
+
+        Args:
+            number: The trial.
+            slot: The draw.
+            look: Reads the trials of the storage that are not dealt with yet.
+        """
+        for _ in range(_LOOKS):
+            others = [attempt for attempt in look() if attempt.number != number]
+            wanted = [attempt.number for attempt in others if attempt.wanted == slot]
+            held = self._holders(others)
+            taken = slot in held.owners or slot in held.given_up
+            if taken or min(wanted, default=number) < number:
+                return False
+            if not wanted:
+                return True
+        return False
+
+    def late(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Trials that an epoch waits for while everything else of it is known."""
+        held = self._holders(attempts)
+        left = [slot for slot in self.algorithm.slots() if slot not in held.given_up]
+        if not set(left) <= set(held.owners):
+            return []
+        waited_for = [owner for owner in held.owners.values() if not owner.ended]
+        return sorted(waited_for, key=lambda attempt: attempt.number)
+
+    def _close_epochs(self, attempts: Sequence[Attempt]) -> tuple[list[Attempt], Holders]:
+        """Tells every epoch that is complete; the trials that are left, and who holds what.
+
+        A draw that somebody has claimed is not given up before he has seen that he must not.
+        """
+        algorithm, left = self.algorithm, list(attempts)
+        while True:
+            held = self._holders(left)
+            slots = algorithm.slots()
+            done = {slot: owner for slot, owner in held.owners.items() if owner.ended}
+            gone = held.given_up - {attempt.wanted for attempt in left}
+            worst = algorithm.worst(known_of(algorithm, done.values()))
+            if not slots or not set(slots) <= set(done) | gone or (gone and worst is None):
+                return left, held
+            self._tell_epoch(done, worst)
+            told = {owner.number for owner in done.values()}
+            self._read(done.values())
+            self._at.clear()
+            self.lost.keep(lambda slot: slot[0] >= algorithm.epoch)
+            left = [attempt for attempt in left if attempt.number not in told]
+
+    def _tell_epoch(self, done: Mapping[Slot, Attempt], worst: float | None) -> None:
+        slots = self.algorithm.slots()
+        evaluations = [self.algorithm.evaluation_of(slot) for slot in slots]
+        for slot, evaluation in zip(slots, evaluations, strict=True):
+            if slot in done:
+                self.algorithm.tell(evaluation, float(done[slot].value or 0.0))
+            elif worst is not None:
+                self.algorithm.give_up(evaluation, worst)
+
+    def _holders(self, attempts: Iterable[Attempt]) -> Holders:
+        """Who holds what, from trials not dealt with yet and what was lost by those that are.
+
+        Given up is for good: trials never take a value back, and none comes to hold such a draw.
+        """
+        holding = self._holding(attempts)
+        found = Holders()
+        for slot in self.algorithm.slots():
+            held, lost = holding.get(slot, {}), self.lost.of(slot)
+            first = sorted(set(held) | lost)[:ATTEMPTS]
+            good = [number for number in first if number not in lost]
+            found.candidates.update(good)
+            if good:
+                found.owners[slot] = held[good[0]]
+            elif len(first) == ATTEMPTS:
+                found.given_up.add(slot)
+        return found
+
+    def _holding(self, attempts: Iterable[Attempt]) -> dict[Slot, dict[int, Attempt]]:
+        """Trials by the draws of the open epoch that they hold; who lost one is remembered."""
+        holding: dict[Slot, dict[int, Attempt]] = {}
+        now = set(self.algorithm.slots())
+        for attempt in attempts:
+            slot = attempt.held
+            if slot is None:
+                continue
+            if attempt.ended and attempt.value is None:
+                self.lost.add(slot, attempt.number)
+            elif slot in now and self._is_there(attempt, slot):
+                holding.setdefault(slot, {})[attempt.number] = attempt
+            elif slot in now:
+                self.lost.add(slot, attempt.number)
+                self.stray = attempt.number if self.stray is None else self.stray
+        return holding
+
+    def _is_there(self, attempt: Attempt, slot: Slot) -> bool:
+        """Whether a trial evaluates its draw; parameters may still be missing."""
+        if not set(self.space) <= set(attempt.params):
+            return not attempt.ended
+        if attempt.number not in self._at or not attempt.ended:
+            evaluation = self.algorithm.evaluation_of(slot)
+            self._at[attempt.number] = is_at(attempt.params, evaluation, self.space)
+        return self._at[attempt.number]
+
+    def _waits(self, attempt: Attempt, held: Holders) -> bool:
+        """Whether an ended trial's number has to wait for its epoch to be done."""
+        if attempt.held is None or attempt.value is None or not self.algorithm.slots():
+            return False
+        return attempt.number in held.candidates or attempt.held[0] > self.algorithm.epoch
+
+
+def known_of(algorithm: DrawAlgorithm, owners: Iterable[Attempt]) -> list[float]:
+    """Numbers that the worst one is taken of: of this epoch's draws, or of those before."""
+    now = [owner.value for owner in owners if owner.value is not None]
+    told = [(evaluation.epoch, value) for evaluation, value in algorithm.evaluations]
+    now += [value for epoch, value in told if epoch == algorithm.epoch]
+    return now or [value for epoch, value in told if epoch is not None]
+
+
+def slot_of(evaluation: Evaluation) -> Slot | None:
+    """The draw that an evaluation is, if it is one."""
+    if evaluation.epoch is None or evaluation.agent is None or evaluation.draw is None:
+        return None
+    return evaluation.epoch, evaluation.agent, evaluation.draw
+
+
+def is_at(params: Mapping[str, Any], evaluation: Evaluation, space: Space) -> bool:
+    """Whether parameters are those of an evaluation."""
+    own = {name: params[name] for name in space}
+    if own == space.decode(evaluation.x):
+        return True
+    try:
+        x = space.encode(own)
+    except ValueError:  # a choice that the space does not know
+        return False
+    return bool(np.allclose(space.snap(x), evaluation.x, rtol=0.0, atol=_SAME))
+
+
+def finite(value: Any) -> float | None:
+    """A finite number, or None."""
+    return value if value is not None and math.isfinite(value) else None

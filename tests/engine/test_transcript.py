@@ -1,0 +1,316 @@
+"""Owners, retries and give-ups, against a derivation from scratch and against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
+from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
+from privbo_plugins.algorithms.protocols import Evaluation, Slot
+from privbo_plugins.sessions.transcript import (
+    ATTEMPTS,
+    HOPELESS,
+    Attempt,
+    DrawTranscript,
+    Lost,
+    Patience,
+    SharedDraws,
+    SharedTranscript,
+    finite,
+    is_at,
+    slot_of,
+)
+from privbo_plugins.spaces import Categorical, Float, Space
+
+SPACE = Space({"x": Float(0.0, 1.0)})
+MIXED = Space({"x": Float(1e-3, 10.0, log=True), "kind": Categorical(("a", "b"))})
+
+
+def duets(n_agents: int = 2, **more: Any) -> DUETS:
+    config = DUETSConfig(n_agents=n_agents, horizon=20, discretisation=64, **more)
+    return DUETS(config, SPACE, seed=1)
+
+
+def at(evaluation: Evaluation | None) -> dict[str, Any]:
+    assert evaluation is not None
+    return SPACE.decode(evaluation.x)
+
+
+# One process hands out all draws ----------------------------------------------------------------
+
+
+def test_a_draw_is_tried_three_times_and_then_counts_as_the_worst_of_its_epoch() -> None:
+    transcript = DrawTranscript(duets())
+    slots = transcript.algorithm.slots()
+    for trial in range(ATTEMPTS):
+        evaluation = transcript.next(trial)
+        assert evaluation is not None
+        assert slot_of(evaluation) == slots[0]
+        transcript.fail(trial, evaluation)
+    values = iter([0.5, -0.25, 0.75])
+    for slot in slots[1:]:
+        evaluation = transcript.next(99)
+        assert evaluation is not None
+        assert slot_of(evaluation) == slot
+        assert transcript.algorithm.epoch == 1
+        transcript.tell(slot, evaluation, next(values))
+    assert transcript.algorithm.epoch == 2
+    assert [(slot_of(e), v) for _, e, v in transcript.algorithm.lost] == [(slots[0], -0.25)]
+    assert len(transcript.algorithm.evaluations) == 3  # nobody has observed the fourth
+
+
+def test_a_trial_that_is_run_again_takes_its_draw_back() -> None:
+    transcript = DrawTranscript(duets())
+    first = transcript.next(0)
+    assert first is not None
+    for trial in range(ATTEMPTS):
+        transcript.fail(trial, first)
+    second = transcript.next(5)
+    assert second is not None
+    assert slot_of(second) == transcript.algorithm.slots()[1]
+    transcript.tell(0, first, 0.5)
+    assert slot_of(first) not in transcript.algorithm.open_slots()
+
+
+def test_an_epoch_that_nobody_has_a_number_for_waits_for_one() -> None:
+    transcript = DrawTranscript(duets(1))
+    for i in range(2 * ATTEMPTS):
+        evaluation = transcript.next(i)
+        assert evaluation is not None
+        assert evaluation.draw is not None
+        transcript.fail(i, evaluation)
+    spare = transcript.next(99)
+    assert spare is not None
+    assert spare.draw is None
+    assert transcript.algorithm.epoch == 1
+    transcript.tell(99, spare, 0.5)
+    assert transcript.algorithm.epoch == 2
+    assert [value for *_, value in transcript.algorithm.lost] == [0.5, 0.5]
+
+
+def test_with_a_public_range_the_end_that_nobody_wants_counts() -> None:
+    transcript = DrawTranscript(duets(1, low=-3.0, high=2.0))
+    for i in range(2 * ATTEMPTS):
+        evaluation = transcript.next(i)
+        assert evaluation is not None
+        transcript.fail(i, evaluation)
+    assert [value for *_, value in transcript.algorithm.lost] == [-3.0, -3.0]
+
+
+# What is counted --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.booleans()), max_size=40))
+def test_places_are_given_up_after_as_many_different_trials(
+    ends: list[tuple[int, int, bool]],
+) -> None:
+    lost: Lost[int] = Lost()
+    known: dict[int, set[int]] = {}
+    for place, trial, failed in ends:
+        (lost.add if failed else lost.take_back)(place, trial)
+        (known.setdefault(place, set()).add if failed else known.get(place, set()).discard)(trial)
+    assert lost.given_up() == {place for place, trials in known.items() if len(trials) >= ATTEMPTS}
+    assert all(lost.of(place) == trials for place, trials in known.items())
+    lost.keep(lambda place: place > 1)
+    assert lost.given_up() <= {2, 3}
+
+
+def test_of_older_versions_only_how_often_is_known() -> None:
+    lost = Lost.counted({7: ATTEMPTS - 1, 8: ATTEMPTS})
+    assert lost.given_up() == {8}
+    lost.add(7, "trial")
+    assert lost.given_up() == {7, 8}
+
+
+def test_failures_in_a_row_end_a_run_and_one_number_is_enough_to_go_on() -> None:
+    patience = Patience()
+    said = [patience.count(failed) for failed in [True] * (HOPELESS - 1) + [False]]
+    assert not any(said)
+    said = [patience.count(True) for _ in range(HOPELESS + 2)]
+    assert said == [False] * (HOPELESS - 1) + [True, False, False]  # it is said once
+    assert patience.over
+
+
+# Several processes share a storage --------------------------------------------------------------
+
+
+@dataclass
+class Storage:
+    """Trials that several workers share, each with a reader of its own."""
+
+    trials: list[Attempt]
+    readers: list[SharedDraws[DUETS]]
+
+    @classmethod
+    def of(cls, n_readers: int) -> Storage:
+        return cls([], [SharedDraws(duets(), SPACE) for _ in range(n_readers)])
+
+    def read(self, reader: int) -> tuple[SharedDraws[DUETS], list[Evaluation]]:
+        draws = self.readers[reader]
+        return draws, draws.read(draws.unread(self.trials), None)
+
+    def change(self, number: int, **changes: Any) -> None:
+        self.trials[number] = replace(self.trials[number], **changes)
+
+    def ask(self, reader: int) -> int:
+        """A trial begins; it claims and holds a draw, or evaluates something else."""
+        draws, pending = self.read(reader)
+        number = len(self.trials)
+        evaluation = draws.algorithm.ask(number, pending)
+        assert evaluation is not None
+        slot = slot_of(evaluation)
+        self.trials.append(Attempt(number, {}, "running", wanted=slot))
+        if slot is not None and not draws.comes_first(
+            number, slot, lambda: draws.unread(self.trials)
+        ):
+            slot = None
+        self.change(number, params=at(evaluation), held=slot, wanted=None)
+        return number
+
+
+def outcome(draws: SharedDraws[DUETS]) -> Any:
+    """What the epochs were told, and what was given up."""
+    algorithm = draws.algorithm
+    drawn = [(slot_of(e), v) for e, v in algorithm.evaluations if e.draw is not None]
+    lost = [(slot_of(e), v) for _, e, v in algorithm.lost]
+    return algorithm.epoch, drawn, lost, algorithm.public_state.active.share
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["ask", "ask", "end", "end", "fail", "look"]),
+            st.integers(0, 2),
+            st.integers(0, 10**6),
+        ),
+        min_size=10,
+        max_size=70,
+    )
+)
+def test_whoever_reads_when_derives_the_same(moves: list[tuple[str, int, int]]) -> None:
+    storage = Storage.of(3)
+    for move, reader, choice in moves:
+        running = [t.number for t in storage.trials if not t.ended]
+        if move == "ask":
+            storage.ask(reader)
+        elif move == "look":
+            storage.read(reader)
+        elif running:
+            number = running[choice % len(running)]
+            value = None if move == "fail" else float(np.sin(choice))
+            storage.change(number, state="ended", value=value)
+    late = SharedDraws(duets(), SPACE)
+    late.read(late.unread(storage.trials), None)
+    for reader in range(3):
+        storage.read(reader)
+        assert outcome(storage.readers[reader]) == outcome(late)
+    owned = [trial.held for trial in storage.trials if trial.held is not None and not trial.ended]
+    assert len(owned) == len(set(owned))  # no draw is evaluated by two running trials
+
+
+def test_workers_that_take_turns_derive_what_one_process_does() -> None:
+    storage, alone = Storage.of(2), DrawTranscript(duets())
+    rng = np.random.default_rng(3)
+    for i in range(40):
+        number = storage.ask(i % 2)
+        evaluation = alone.next(number)
+        assert evaluation is not None
+        assert at(evaluation) == storage.trials[number].params
+        value = None if rng.random() < 0.6 else float(rng.normal())
+        storage.change(number, state="ended", value=value)
+        if value is None:
+            alone.fail(number, evaluation)
+        else:
+            alone.tell(number, evaluation, value)
+    draws, _ = storage.read(0)
+    epoch, drawn, lost, share = outcome(draws)
+    told = [(slot_of(e), v) for e, v in alone.algorithm.evaluations if e.draw is not None]
+    assert sorted(told)[: len(drawn)] == sorted(drawn)
+    assert (epoch, share) == (alone.algorithm.epoch, alone.algorithm.public_state.active.share)
+    assert lost == [(slot_of(e), v) for _, e, v in alone.algorithm.lost]
+    assert lost  # some were
+
+
+def test_of_two_claims_the_earlier_trial_waits_until_the_later_one_gives_way() -> None:
+    draws = SharedDraws(duets(), SPACE)
+    slot: Slot = draws.algorithm.slots()[0]
+    both = [Attempt(0, {}, "running", wanted=slot), Attempt(1, {}, "running", wanted=slot)]
+    assert not draws.comes_first(1, slot, lambda: both)
+    assert not draws.comes_first(0, slot, lambda: both)  # it looks on
+    looks = iter([both, [both[0], replace(both[1], wanted=None)]])
+    assert draws.comes_first(0, slot, lambda: next(looks))
+
+
+def test_a_draw_that_is_held_or_given_up_goes_to_nobody() -> None:
+    draws = SharedDraws(duets(), SPACE)
+    slot = draws.algorithm.slots()[0]
+    params = at(draws.algorithm.evaluation_of(slot))
+    held = Attempt(0, params, "running", held=slot)
+    assert not draws.comes_first(5, slot, lambda: [held])
+    gone = [Attempt(i, params, "ended", held=slot) for i in range(ATTEMPTS)]
+    assert not draws.comes_first(5, slot, lambda: gone)
+    assert SharedDraws(duets(), SPACE).comes_first(5, slot, lambda: gone[:-1])
+
+
+def test_a_trial_that_went_elsewhere_has_lost_its_draw() -> None:
+    draws = SharedDraws(duets(), SPACE)
+    slot = draws.algorithm.slots()[0]
+    elsewhere = {"x": 1.0 - at(draws.algorithm.evaluation_of(slot))["x"]}
+    draws.read([Attempt(0, elsewhere, "ended", 0.5, held=slot)], None)
+    assert draws.stray == 0
+    assert slot in draws.algorithm.open_slots()
+    assert [e.draw for e, _ in draws.algorithm.evaluations] == [None]  # but it is known
+
+
+def test_the_trials_that_an_epoch_waits_for_are_named() -> None:
+    draws = SharedDraws(duets(), SPACE)
+    slots = draws.algorithm.slots()
+    trials = [
+        Attempt(i, at(draws.algorithm.evaluation_of(slot)), "ended", 0.5, held=slot)
+        for i, slot in enumerate(slots)
+    ]
+    trials[1] = replace(trials[1], state="running", value=None)
+    assert [attempt.number for attempt in draws.late(trials)] == [1]
+    assert draws.late(trials[:-1]) == []  # others can still be taken
+
+
+def test_without_draws_every_number_is_told_as_it_comes() -> None:
+    transcript = SharedTranscript(GPUCB(UCBConfig(low=0.0, high=1.0), SPACE, seed=0), SPACE)
+    trials: Sequence[Attempt] = [
+        Attempt(0, {"x": 0.25}, "ended", 0.5),
+        Attempt(1, {"x": 0.5}, "running"),
+        Attempt(2, {"x": 0.75}, "ended"),
+        Attempt(3, {"y": 0.75}, "ended", 0.5),
+        Attempt(4, {"x": 1.0}, "waiting"),
+    ]
+    pending = transcript.read(transcript.unread(trials), None)
+    assert [at(evaluation) for evaluation in pending] == [{"x": 0.5}]
+    assert transcript.algorithm.state_dict()["plays"] == [[[0.25], None, 0.5]]
+    assert [attempt.number for attempt in transcript.unread(trials)] == [1, 4]
+    assert transcript.read(transcript.unread(trials), asking=1) == []
+
+
+@given(st.floats(1e-3, 10.0), st.sampled_from(["a", "b", "c"]))
+def test_a_point_is_where_its_parameters_are(x: float, kind: str) -> None:
+    params = {"x": x, "kind": kind}
+    shown = Attempt(0, params, "ended").evaluation(MIXED)
+    assert (shown is None) == (kind == "c")
+    if shown is not None:
+        assert is_at(params, shown, MIXED)
+        assert not is_at({"x": x, "kind": "b" if kind == "a" else "a"}, shown, MIXED)
+        assert not is_at({"x": x, "kind": "c"}, shown, MIXED)
+
+
+@pytest.mark.parametrize("value", [None, np.nan, np.inf, -np.inf])
+def test_what_is_no_number_counts_as_none(value: float | None) -> None:
+    assert finite(value) is None
+    assert finite(0.5) == 0.5
