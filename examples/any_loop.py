@@ -2,66 +2,61 @@
 
 :class:`PrivateLoop` is told one loss a validation record (for DP-GIBO or another algorithm of its
 kind), :class:`PrivateRewards` one user's reward per evaluation (for LDP-GP-UCB and its siblings).
-With ``vault=`` (a URL) and ``transcript=`` (a file) a run outlives its process: open both again,
-and go on, one process and thread at a time. ``python -m examples.any_loop`` tunes with both.
+With ``vault=`` (a URL) and ``witness=`` (a file) a run outlives its process: open both again, and
+go on, one process and thread at a time. ``python -m examples.any_loop`` tunes with both.
 """
 
 from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from examples.transcript import Transcript
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralConfig, Evaluation
-from privbo_plugins.algorithms.registry import entry, entry_of
-from privbo_plugins.errors import PrivacyError, PrivacyWarning
-from privbo_plugins.privacy.guarantee import Guarantee, LocalGuarantee
+from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
-from privbo_plugins.redaction import attempt, retold
-from privbo_plugins.returned import NotARewardError, as_reward
+from privbo_plugins.redaction import retelling
+from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.sessions.stored import StoredRun, run_named
 from privbo_plugins.spaces import Float, Int, Space
 from privbo_plugins.store.vault import open_vault
+from privbo_plugins.store.witness import FileWitness
 from privbo_plugins.users import User, user_name
 
 
 class _Loop:
-    """The way in for what was measured; what comes out of it has been released."""
+    """What both kinds share: a vault, its witness, and what may be claimed."""
 
-    guarantee: Any
-    _publish: Callable[[str, Any], float]
+    def __init__(self, space: Space, vault: str | None, witness: Any, run_name: str) -> None:
+        if (vault is None) != (witness is None):
+            raise ValueError("Give vault= and witness= together: the file vouches for the vault.")
+        self.space, self._vault, self._key = space, open_vault(vault), f"loop/{run_name}"
 
-    def __init__(self, space: Space, kind: Any, vault: Any, transcript: Any) -> None:
-        if (vault is None) != (transcript is None):
-            raise ValueError("Give vault= and transcript= together: one is the other's witness.")
-        self.space, self._shown = space, Transcript(transcript, [kind, space.to_dict()])
-        self._vault, self._name = open_vault(vault), f"loop/{self._shown.run}"
-
-    def _begin(self, engine: Session | RewardSession) -> None:
-        engine.shown_by(self._shown)
+    def _begin(self, engine: Session | RewardSession, witness: str | None) -> None:
+        self._engine = engine
+        self._file = None if witness is None else FileWitness(witness, engine.run)
+        if self._file is not None:
+            engine.shown_by(self._file)
         engine.note("what the loop itself logs, raises or sends is not covered")
         if reasons := "; ".join(self.guarantee().reasons):
             warnings.warn(f"Nothing is protected: {reasons}.", PrivacyWarning, stacklevel=3)
 
-    def tell(self, key: str, measured: Any) -> float:
-        """What is released of a measurement, or was released under its key before."""
-        released, error = attempt(partial(self._publish, key, measured), _told)
-        del measured  # who logs this frame would show it
-        if released is None:
-            raise error or PrivacyError("Nothing was released.")
-        return released
+    def stored(self) -> StoredRun:
+        """The run as its vault alone knows it: its algorithm, guarantee and report."""
+        return run_named(self._vault, self._vault.handle, self._key)
 
-
-def _told(error: BaseException) -> BaseException:
-    """In the engine's own words; a new exception, whose frames have seen no measurement."""
-    return NotARewardError(str(error)) if type(error) is NotARewardError else retold(error)
+    def guarantee(self) -> PrivacyGuarantee:
+        """What may be claimed, from the vault's ledger, if it holds all that was seen of it."""
+        with self._engine.run.transaction():
+            pass  # it compares; a restored vault would claim what it remembers
+        return self.stored().guarantee
 
 
 class PrivateLoop(_Loop):
@@ -74,12 +69,13 @@ class PrivateLoop(_Loop):
         *,
         maximize: bool = False,
         vault: str | None = None,
-        transcript: str | None = None,
+        witness: str | None = None,
+        run_name: str = "records",
         **session: Any,
     ) -> None:
-        super().__init__(space, entry_of(config).name, vault, transcript)
-        self._session = Session.open(self._vault, self._name, config, maximize=maximize, **session)
-        self._begin(self._session)
+        super().__init__(space, vault, witness, run_name)
+        self._session = Session.open(self._vault, self._key, config, maximize=maximize, **session)
+        self._begin(self._session, witness)
         self._session.set_space(space)
         self._session.give_back([])  # what a crash left open
 
@@ -95,7 +91,9 @@ class PrivateLoop(_Loop):
         self._session.charge_training(key)
         return key, self.space.decode(self._session.ask(key).x)
 
-    def _publish(self, key: str, measured: Any) -> float:
+    @retelling
+    def tell(self, key: str, measured: Any) -> float:
+        """What is released of the losses, or was released under their key before."""
         released, x = self._session.enter(key)
         if x is None:
             raise ValueError("ask() has handed out no such key.")
@@ -106,10 +104,6 @@ class PrivateLoop(_Loop):
     def recommend(self) -> dict[str, Any]:
         """Parameters that the releases recommend."""
         return self._session.recommendation()
-
-    def guarantee(self) -> Guarantee:
-        """What may be claimed, from the ledger."""
-        return self._session.guarantee()
 
 
 class PrivateRewards(_Loop):
@@ -124,28 +118,36 @@ class PrivateRewards(_Loop):
         maximize: bool = True,
         seed: int = 0,
         vault: str | None = None,
-        transcript: str | None = None,
+        witness: str | None = None,
+        run_name: str = "rewards",
         **ledger: Any,
     ) -> None:
-        super().__init__(space, [algorithm, maximize], vault, transcript)
+        super().__init__(space, vault, witness, run_name)
         found, low, high = entry(algorithm), mechanism.low, mechanism.high
         config = found.load_config()(low=low, high=high, noise=mechanism.noise)
         self._algorithm = found.load_algorithm()(config, space, maximize=maximize, seed=seed)
         self._worst, self._learnt = low if maximize else high, set[str]()
         self._out: dict[str, tuple[Evaluation, User]] = {}
-        self._ledger = RewardSession(mechanism, self._vault, self._name, **ledger)
-        self._begin(self._ledger)
+        ledger["config"] = {**config.to_dict(), "algorithm": algorithm, "maximize": maximize}
+        self._ledger = RewardSession(mechanism, self._vault, self._key, space=space, **ledger)
+        self._begin(self._ledger, witness)
+        self._asked = {} if self._file is None else self._file.noted()
 
+    @retelling
     def ask(self, user: User) -> tuple[str, dict[str, Any]]:
         """A key, and parameters for this user, whose budget must allow for one more evaluation."""
-        key, number = uuid.uuid4().hex, len(self._shown.asked)
+        key, number = uuid.uuid4().hex, len(self._asked)
         self._ledger.check(key, user_name(user))
         evaluation = self._learned().ask(number, [one for one, _ in self._out.values()])
-        self._shown.ask(key, [evaluation.x.tolist(), evaluation.epoch])  # before any charge for it
+        self._asked[key] = [evaluation.x.tolist(), evaluation.epoch]
+        if self._file is not None:
+            self._file.note(key, self._asked[key])  # before there is any charge for it
         self._out[key] = evaluation, user_name(user)
         return key, self.space.decode(evaluation.x)
 
-    def _publish(self, key: str, measured: Any) -> float:
+    @retelling
+    def tell(self, key: str, measured: Any) -> float:
+        """What is released of a reward, or was released under its key before."""
         if key in self._out:
             reward, (_, user) = as_reward(measured), self._out[key]
             self._ledger.release(key, reward, user, self._worst)
@@ -157,7 +159,7 @@ class PrivateRewards(_Loop):
 
     def _learned(self) -> Any:
         released = self._ledger.evaluations()
-        for key, (x, epoch) in self._shown.asked.items():
+        for key, (x, epoch) in self._asked.items():
             if key in released and key not in self._learnt:
                 self._algorithm.tell(Evaluation(np.array(x), epoch), released[key])
                 self._learnt.add(key)
@@ -166,10 +168,6 @@ class PrivateRewards(_Loop):
     def recommend(self) -> dict[str, Any]:
         """The parameters with the largest posterior mean."""
         return self.space.decode(self._learned().recommendation())
-
-    def guarantee(self) -> LocalGuarantee:
-        """What may be claimed, from the ledger of the run's users."""
-        return self._ledger.guarantee(len(self._ledger.evaluations()), users_named=True)
 
 
 def main() -> None:
@@ -186,13 +184,14 @@ def main() -> None:
     while not loop.finished:
         key, params = loop.ask()
         loop.tell(key, losses(**params))
-    print("Recommended:", loop.recommend(), "\n\nGuarantee:", loop.guarantee())
 
     users = PrivateRewards(make_mechanism(1.0, value_range=(0, 1)), Space({"volume": Int(0, 10)}))
     for user, liked in enumerate(rng.normal(7, 1, 300)):
         key, params = users.ask(user)
         users.tell(key, abs(params["volume"] - liked) < 2)
-    print("\nRecommended:", users.recommend(), "\n\nGuarantee:", users.guarantee())
+
+    for one in (loop, users):
+        print(f"{one.stored().algorithm} recommends {one.recommend()}\n\n{one.guarantee()}\n")
 
 
 if __name__ == "__main__":

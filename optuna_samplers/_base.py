@@ -9,6 +9,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -50,12 +51,13 @@ from optuna_samplers._study import (
 from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
-from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
+from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, VaultError
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.redaction import retold
 from privbo_plugins.reports import records_report
 from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.transcript import FRUITLESS, Patience
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
@@ -69,6 +71,12 @@ ROLE_ATTR = "privbo:role"
 _WRAP = (
     "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
     "returns one value per validation record."
+)
+
+_PRUNED = (
+    "A trial that is pruned or fails has no losses to release, and its place in the plan is "
+    "evaluated again. Use optuna.pruners.NopPruner(), or a pruner that lets some trials of every "
+    "point come to their end, or mend the objective."
 )
 
 _CARRIED = ", carried"
@@ -93,6 +101,7 @@ class _StudyState(OfStudy):
         self.first_open = 0
         self.found: list[str] = []
         self.shown: set[str] = set()
+        self.patience = Patience(FRUITLESS, FRUITLESS)
         self._distributions: dict[str, BaseDistribution] = {}
         self._space: Space | None = None
 
@@ -288,7 +297,9 @@ class PrivateSampler(StudySampler[_StudyState]):
             session.fail(key)
             if key not in own.entered:
                 self._notice_outside(study, own)
+            self._end_if_in_vain(study, own, state)
             return
+        own.patience.count(failed=False, learnt=True)
         published = own.told.get(key)
         if published is None:
             published = session.published_value(key)
@@ -310,6 +321,15 @@ class PrivateSampler(StudySampler[_StudyState]):
                 study.stop()  # a forgotten wrapper would fail, and log a vector, for ever
         else:
             own.session.note("trials were ended by study.tell, without losses")
+
+    @staticmethod
+    def _end_if_in_vain(study: Study, own: _StudyState, state: TrialState) -> None:
+        """Ends a loop that would go on for ever: a trial without a value is asked for again."""
+        why = own.patience.count(failed=state == TrialState.FAIL, learnt=False)
+        if why is not None:
+            own.patience = Patience(FRUITLESS, FRUITLESS)  # for another loop over this study
+            warnings.warn(f"{why}, so the study is stopped. {_PRUNED}", UtilityWarning, 2)
+            _stop(study)
 
     def _take_plain(
         self, study: Study, own: _StudyState, trial: FrozenTrial, values: Sequence[float] | None
@@ -345,10 +365,7 @@ class PrivateSampler(StudySampler[_StudyState]):
 
     def _finish(self, study: Study, own: _StudyState) -> None:
         self._show(study, own)
-        try:
-            study.stop()
-        except RuntimeError:  # ask/tell has no loop to stop; Optuna raises after storing
-            pass
+        _stop(study)
 
     # The private channel --------------------------------------------------------------------
 
@@ -631,6 +648,11 @@ class PrivateObjective:
 
     def __repr__(self) -> str:
         return "PrivateObjective()"  # the objective's own repr may quote data
+
+
+def _stop(study: Study) -> None:
+    with suppress(RuntimeError):  # ask/tell has no loop to stop; Optuna raises after storing
+        study.stop()
 
 
 class _Explained(NamedTuple):

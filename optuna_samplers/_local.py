@@ -57,8 +57,8 @@ from privbo_plugins.privacy.local import (
     make_mechanism,
 )
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.redaction import attempt, retold
-from privbo_plugins.returned import NotARewardError, as_reward
+from privbo_plugins.redaction import attempt, own_words, retold
+from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
 from privbo_plugins.settings import called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
@@ -398,7 +398,9 @@ class LocalObjective:
         earlier = frozen.user_attrs[PLAY_ATTR] if _is_evaluation(frozen) else None
         if earlier is not None and self._same_mechanism(earlier):
             session.adopt(key, user, earlier["release"])
-        session.check(key, user)
+        _, error = attempt(functools.partial(session.check, key, user), retold)
+        if error is not None:
+            return float("nan"), error
         worst = self._worst(study)  # before there is a reward: storage may fail
         value, error = self._evaluation(session, guarded, key, user, worst)
         if error is None:
@@ -418,7 +420,7 @@ class LocalObjective:
         returned, error = attempt_trial(self._objective, guarded)
         if error is not None:
             return float("nan"), error
-        reward, error = attempt(functools.partial(as_reward, returned), _own_words)
+        reward, error = attempt(functools.partial(as_reward, returned), own_words)
         del returned
         if error is not None or reward is None:
             return float("nan"), error
@@ -538,11 +540,6 @@ def _contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> 
 def _vouch(trial: optuna.Trial, operation: str) -> None:
     known = set(_vouched(frozen_of(trial)))
     trial.set_user_attr(VOUCHED_ATTR, sorted(known | {operation}))
-
-
-def _own_words(error: BaseException) -> BaseException | None:
-    """The engine's own words on what is no reward; everything else is withheld."""
-    return NotARewardError(str(error)) if type(error) is NotARewardError else None
 
 
 def _check_trial(trial: Any) -> None:

@@ -62,8 +62,9 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         algorithm: Callable[..., SeededAlgorithm],
         config: RewardScale,
         mechanism: LocalMechanism | None,
-        given: RewardRunSettings,
+        given: RewardRunSettings | None = None,
     ) -> None:
+        given = RewardRunSettings() if given is None else given
         self.mechanism = mechanism
         self._algorithm, self._config = algorithm, config
         self._user_budget, self._vault, self._noise = given.user_budget, given.vault, given.noise

@@ -31,12 +31,11 @@ from optuna_samplers._transcript import Reading, params_at, state_of, value_of
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.coins import SECRET
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
-from privbo_plugins.algorithms.protocols import Evaluation, Slot
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.plots import plot_active_set, plot_communication
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.transcript import (
-    ATTEMPTS,
     Attempt,
     SharedDraws,
     SharedTranscript,
@@ -100,7 +99,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     the next of the agents' draws. An epoch closes when all of its draws have a value; then points
     that can no longer be the best are trimmed. A draw whose trial failed, or was
     given up by a heartbeat, is evaluated again at the same point, three times at most, and then
-    counts as the worst value that is known. While an epoch waits for its last
+    counts as the worst value of its epoch. While an epoch waits for its last
     draws, further workers evaluate the most promising points known.
 
     Only Optuna's heartbeat notices a lost worker, and it must be enabled in the storage

@@ -23,6 +23,13 @@ class PrivacyError(RuntimeError):
     """An operation was refused because the guarantee would not survive it."""
 
 
+class ForeignValueError(PrivacyError, NotImplementedError):
+    """A value from elsewhere was offered: it has neither noise nor a charge.
+
+    Also a ``NotImplementedError``, which hosts expect of a searcher that takes no such values.
+    """
+
+
 class BudgetExceededError(PrivacyError):
     """A release would have exceeded the declared budget; nothing was drawn."""
 
@@ -45,6 +52,10 @@ class ObjectiveFailedError(RuntimeError):
 
 class SpaceChangedError(ValueError):
     """A trial was evaluated in another search space than the run's, or than was declared."""
+
+
+class NotARewardError(ValueError):
+    """An objective returned something else than one number; the text never quotes it."""
 
 
 SET_BACK = (

@@ -7,11 +7,13 @@ code that touches records runs here: what it raises is dropped, and a fixed text
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from privbo_plugins.errors import (
     BudgetExceededError,
+    NotARewardError,
     ObjectiveFailedError,
     PrivacyError,
     PrivacyWarning,
@@ -21,12 +23,24 @@ from privbo_plugins.errors import (
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 OWN_ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind
-    for kind in (BudgetExceededError, PrivacyError, SpaceChangedError, VaultError, ValueError)
+    for kind in (
+        BudgetExceededError,
+        NotARewardError,
+        PrivacyError,
+        SpaceChangedError,
+        VaultError,
+        ValueError,
+    )
 }
-"""Errors of the engine by name, the narrower ones first; their texts hold no private value."""
+"""Errors of the engine by name; their texts hold no private value.
+
+A plain ``ValueError`` is the engine's where the engine alone can have raised it: not around a call
+of the user's own code.
+"""
 
 _OWN_WARNINGS = (PrivacyWarning, UtilityWarning)
 """What a filter may have turned into an error."""
@@ -77,12 +91,63 @@ def public_name(error: BaseException) -> str:
 
 
 def withheld(name: str) -> ObjectiveFailedError:
-    """What is raised instead of an objective's own exception."""
-    return ObjectiveFailedError(
+    """What is raised instead of an objective's own exception.
+
+    Args:
+        name: Of its type, as :func:`public_name` gives it. The exception is of that type too, so
+            that a host's ``catch=(ValueError,)`` catches it.
+    """
+    return _kind_of(name)(
         f"The private objective raised {name}. Its message and traceback are withheld, because "
         "exception texts quote data and the host logs them; call the objective directly, outside "
         "the study or experiment, to see them."
     )
+
+
+@functools.cache
+def _kind_of(name: str) -> type[ObjectiveFailedError]:
+    """An :class:`ObjectiveFailedError` that is of a type that Python defines as well."""
+    kind = getattr(builtins, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)) or name in _UNFIT:
+        return ObjectiveFailedError
+    if issubclass(ObjectiveFailedError, kind):
+        return ObjectiveFailedError
+    told = {
+        "__module__": ObjectiveFailedError.__module__,
+        "__doc__": ObjectiveFailedError.__doc__,
+        "__str__": lambda error: error.args[0],
+        "__reduce__": lambda error: (_again, (name, error.args[0])),
+    }
+    try:
+        made = type("ObjectiveFailedError", (ObjectiveFailedError, kind), told)
+        return made if str(made("told")) == "told" else ObjectiveFailedError
+    except TypeError:  # one that is made of more than a text
+        return ObjectiveFailedError
+
+
+_UNFIT = frozenset({"StopIteration", "StopAsyncIteration"})
+"""What would end a loop of the host's in silence."""
+
+
+def _again(name: str, text: str) -> ObjectiveFailedError:
+    """A failure that has travelled to another process."""
+    return _kind_of(name)(text)
+
+
+def own_words(error: BaseException) -> Exception | None:
+    """One of the engine's own errors made again; None for all others, which are withheld.
+
+    Only the classes of :data:`OWN_ERRORS` themselves pass: a subclass, or another class of the
+    same name, is from elsewhere, and may hold data or be made of other arguments than a text.
+
+    Example:
+        >>> own_words(VaultError("The vault is gone."))
+        VaultError('The vault is gone.')
+        >>> own_words(UnicodeDecodeError("utf-8", b"Jane", 0, 1, "Jane")) is None
+        True
+    """
+    kind = next((kind for kind in OWN_ERRORS.values() if type(error) is kind), None)
+    return None if kind is None else kind(str(error))
 
 
 def own_error(error: BaseException) -> tuple[str, str]:
@@ -94,17 +159,16 @@ def own_error(error: BaseException) -> tuple[str, str]:
         >>> own_error(IndexError("record 7"))
         ('PrivacyError', 'A release failed inside the engine (IndexError).')
     """
-    for name, kind in OWN_ERRORS.items():
-        if type(error) is kind:
-            return name, str(error)
-    return "PrivacyError", f"A release failed inside the engine ({public_name(error)})."
+    told = own_words(error) or PrivacyError(
+        f"A release failed inside the engine ({public_name(error)})."
+    )
+    return type(told).__name__, str(told)
 
 
 def retold(error: BaseException) -> BaseException:
     """A new exception in the engine's own words, to be raised instead of one that may hold data.
 
-    Only the engine's own classes are made again, and only those themselves: a subclass from
-    elsewhere may hold data, or be made of other arguments than a text.
+    For where the engine alone was at work; the names are those that :func:`own_words` lets pass.
 
     Example:
         >>> retold(VaultError("The vault is gone."))
@@ -118,3 +182,31 @@ def retold(error: BaseException) -> BaseException:
         return type(error)(str(error))
     name, text = own_error(error)
     return OWN_ERRORS[name](text)
+
+
+def retelling(call: Callable[P, T]) -> Callable[P, T]:
+    """Lets a function of the engine raise nothing that has seen what it was given.
+
+    A traceback holds every frame on the way, and who prints local variables shows a reward or a
+    user's name. So the function's own exception is dropped with its frames, and one in the
+    engine's own words is raised, in a frame that has let go of the arguments. The callers' frames
+    are theirs.
+
+    Example:
+        >>> @retelling
+        ... def check(user: str) -> None:
+        ...     raise VaultError("The vault is gone.")
+        >>> check("Jane Doe")
+        Traceback (most recent call last):
+        privbo_plugins.errors.VaultError: The vault is gone.
+    """
+
+    @functools.wraps(call)
+    def retold_call(*args: P.args, **kwargs: P.kwargs) -> T:
+        result, error = attempt(functools.partial(call, *args, **kwargs), retold)
+        del args, kwargs
+        if error is not None:
+            raise error
+        return cast(T, result)
+
+    return retold_call

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.errors import NotARewardError
+
 Array = NDArray[np.float64]
 
 
@@ -47,10 +49,6 @@ def as_losses(values: Any) -> Array:
             f"{array.ndim} dimension(s){' without entries' if array.size == 0 else ''}."
         )
     return array
-
-
-class NotARewardError(ValueError):
-    """An objective returned something else than one number; the text never quotes it."""
 
 
 def as_reward(returned: Any) -> float:

@@ -53,6 +53,15 @@ def complaints(
         yield plain
 
 
+def each_of(results: Any) -> list[Any]:
+    """Results of ``Tuner.fit``, or of ``tune.run``."""
+    if hasattr(results, "trials"):  # an ExperimentAnalysis, which cannot be iterated
+        from ray.tune import ResultGrid
+
+        results = ResultGrid(results)
+    return list(results)
+
+
 def foreign(
     result: Mapping[str, Any], metric: str | None, parameters: Collection[str]
 ) -> set[str]:

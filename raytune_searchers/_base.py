@@ -121,6 +121,11 @@ class PrivateSearch(HostedSearch):
             self._num_samples = int(spec.get("num_samples") or -1)
         return taken
 
+    def _begin(self) -> None:
+        """As of every search, once there is a run: its plan needs the Tuner's num_samples."""
+        if self._live or self._last is not None:
+            super()._begin()
+
     def _planned(self, space: TuneSpace) -> CentralConfig:
         """Settings that fit the number of trials that Tune will run, where none were given."""
         config, num_samples = self._config, self._num_samples
@@ -153,26 +158,29 @@ class PrivateSearch(HostedSearch):
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> None:
+    ) -> bool:
         record = self._audit(trial_id, result)
-        value = shown(result, self._metric)
-        if record.published is None and not record.entered and isinstance(value, Real):
-            self._take_plain(trial_id, x, result, float(value))
-        elif record.published is None:
+        value, learnt = shown(result, self._metric), record.published is not None
+        if not learnt and not record.entered and isinstance(value, Real):
+            learnt = self._take_plain(trial_id, x, result, float(value))
+        elif not learnt:
             self._call("fail", trial_id)
         if error and record.entered:
             self._call("note", _FAILED_NOTE)
         self._issue_warnings()
+        return learnt
 
     def _take_plain(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], value: float
-    ) -> None:
+    ) -> bool:
         if x is None:
             x = self._told_point(result)
-        if x is None or not math.isfinite(value):
-            self._call("fail", trial_id)
-        else:
+        usable = x is not None and math.isfinite(value)
+        if usable:
             self._call("tell_plain", trial_id, x, value)
+        else:
+            self._call("fail", trial_id)
+        return usable
 
     # The vault ------------------------------------------------------------------------------
 

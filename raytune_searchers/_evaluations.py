@@ -15,7 +15,7 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt
-from privbo_plugins.returned import NotARewardError, as_reward
+from privbo_plugins.returned import as_reward
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
 from raytune_searchers._channel import Channel, Gone, trial_sender
@@ -141,7 +141,6 @@ class RewardTrials:
             as_reward,
             release,
             ClosedRewardReportError,
-            NotARewardError,
         )
         return publication, None
 

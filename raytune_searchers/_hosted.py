@@ -17,7 +17,13 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import (
+    ForeignValueError,
+    PrivacyError,
+    PrivacyWarning,
+    UtilityWarning,
+    VaultError,
+)
 from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._arguments import (
     checked_handle,
@@ -25,7 +31,7 @@ from raytune_searchers._arguments import (
     identify,
     private_url,
 )
-from raytune_searchers._audit import complaints, flat, foreign, shown, stored_record
+from raytune_searchers._audit import complaints, each_of, flat, foreign, shown, stored_record
 from raytune_searchers._channel import Channel, TrialRecord
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import SearchSettings
@@ -133,14 +139,14 @@ class HostedSearch(TuneSearch):
     def restore(self, checkpoint_path: str) -> None:
         """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
         super().restore(checkpoint_path)
-        self._begin()
+        with suppress(VaultError):  # of one that is gone it is told where it is asked
+            self._begin()
 
     def _begin(self) -> None:
         """Has the host begin: trials that a restored experiment resumes ask for nothing."""
         known = None not in (self._metric, self._mode, self._space)
         if known and self._has_host and ray.is_initialized():
-            with suppress(VaultError):  # of one that is gone it is told where it is asked
-                self._open()
+            self._open()
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -208,7 +214,7 @@ class HostedSearch(TuneSearch):
 
     def add_evaluated_point(self, *_args: Any, **_kwargs: Any) -> None:
         """Refused: a value from elsewhere is not a release of this run."""
-        raise PrivacyError(
+        raise ForeignValueError(
             f"{type(self).__name__} learns from its own releases only; a value from elsewhere has "
             "no noise and no charge. Have the point evaluated: points_to_evaluate=[...]."
         )
@@ -293,7 +299,7 @@ class HostedSearch(TuneSearch):
 
     def _checked_report(self, results: Iterable[Any]) -> dict[str, Any]:
         """The report after comparing what a ``ResultGrid`` holds with it."""
-        report, stored = self._report(), list(results)
+        report, stored = self._report(), each_of(results)
         for result in stored:
             metrics = dict(result.metrics or {})
             self._compare(flat(metrics), stored_record(metrics, report))

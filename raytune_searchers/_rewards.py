@@ -205,17 +205,19 @@ class RewardSearch(HostedSearch):
         x: Array | None,
         result: Mapping[str, Any],
         error: bool,
-    ) -> None:
+    ) -> bool:
         # A trial that failed may be run again by a restored experiment: it evaluates the same.
         evaluation = (
             self._evaluations.get(trial_id) if error else self._evaluations.pop(trial_id, None)
         )
         ran = self._see_end(trial_id, result, error)
         value = as_float(shown(result, self._metric))
-        if not error and value is not None and math.isfinite(value):
+        learnt = not error and value is not None and math.isfinite(value)
+        if learnt and value is not None:
             self._learn(trial_id, evaluation, result, value)
         elif ran and x is not None and evaluation is not None and trial_id not in self._learnt:
             self._learned(self._ready()).fail(trial_id, evaluation)
+        return learnt
 
     def _see_end(self, trial_id: str, result: Mapping[str, Any], error: bool) -> bool:
         """Whether a trial has run: one that the ledger refused says nothing of its point."""

@@ -26,7 +26,7 @@ from privbo_plugins.plots import Report
 from privbo_plugins.sessions.transcript import HOPELESS, Patience
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
 from raytune_searchers._settings import TuneSettings
-from raytune_searchers._space import TuneSpace, holds_placeholder, to_space
+from raytune_searchers._space import TuneSpace, domains_of, holds_placeholder, to_space
 
 Array = NDArray[np.float64]
 
@@ -34,6 +34,13 @@ FINISHED = str(Searcher.FINISHED)
 
 _SAVED_AS = {"_plays": "_evaluations"}
 """Present names of attributes by those that searches of version 0.1 were saved with."""
+
+
+_STOPPED = (
+    "A scheduler, or stop= of RunConfig, that ends trials at or before their last report leaves "
+    "nothing to release: a trial's value exists when its function returns. Let the scheduler's "
+    "max_t be more than the number of a trial's reports, or leave the scheduler out."
+)
 
 
 class OnTune:
@@ -87,8 +94,8 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     @abc.abstractmethod
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> None:
-        """Looks at the end of a trial."""
+    ) -> bool:
+        """Looks at the end of a trial; whether it has shown what it was run for."""
 
     # State ----------------------------------------------------------------------------------
 
@@ -175,6 +182,11 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Takes what the Tuner knows; False if it holds another space than the search's own."""
         check_target(type(self).__name__, metric, mode)
         space = to_space(config)
+        if space is None and self._space is None and domains_of(config):
+            raise ValueError(
+                "Nothing in param_space varies: every domain has a single value. Give at least "
+                "one of them two values or a range, such as tune.uniform(0, 1)."
+            )
         if None not in (space, self._space) and space.public != self._space.public:  # type: ignore[union-attr]
             return False
         self._metric, self._mode = metric or self._metric, mode or self._mode
@@ -237,14 +249,11 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Looks at what a trial has shown at its end."""
         x = self._live.pop(trial_id, None)
         self._here.discard(trial_id)
-        if self._patience.count(error):
-            warnings.warn(
-                f"{self._patience.limit} trials failed one after another, so the search ends. "
-                f"{self._SEE_WHY}",
-                UtilityWarning,
-                stacklevel=2,
-            )
-        self._complete(trial_id, x, result or {}, error)
+        learnt = self._complete(trial_id, x, result or {}, error)
+        why = self._patience.count(failed=error, learnt=learnt)
+        if why is not None:
+            see = self._SEE_WHY if error else _STOPPED
+            warnings.warn(f"{why}, so the search ends. {see}", UtilityWarning, stacklevel=2)
 
     def _told_point(self, result: Mapping[str, Any]) -> Array | None:
         """Where a trial was that this search did not suggest: one that Tune made anew."""

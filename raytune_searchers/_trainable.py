@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ray.train._internal.session import get_session
 
 from privbo_plugins.errors import PrivacyError
-from privbo_plugins.redaction import attempt, retold
+from privbo_plugins.redaction import attempt, own_words, retold
 from privbo_plugins.returned import as_losses
 from raytune_searchers._audit import VOUCH, flat
 from raytune_searchers._channel import Channel, Entry, loss_channel
@@ -83,7 +83,6 @@ class Publication:
         convert: Makes the private value from what the function returned.
         release: Releases the private value and returns what was released.
         closed: What ``tune.report`` raises meanwhile.
-        unusable: What ``convert`` raises in the engine's own words; everything else is withheld.
     """
 
     trial: str
@@ -94,7 +93,10 @@ class Publication:
     convert: Callable[[Any], Any]
     release: Callable[[Any], float]
     closed: type[ClosedReportError] = ClosedReportError
-    unusable: type[ValueError] = ValueError
+
+
+REPEATED = "__trial_index__"
+"""What ray.tune.search.Repeater puts into every config; importing it takes a trial a while."""
 
 
 class _Running:
@@ -242,7 +244,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         returned, failure = attempt(lambda: trainable(copied(config)), _translated)
         if failure is not None:
             return None, failure
-        private, failure = _converted(returned, own.convert, own.unusable)
+        private, failure = _converted(returned, own.convert)
         if private is None or failure is not None:
             return None, failure
         value, failure = _released(own, private)
@@ -253,6 +255,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
 def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, Any]:
     try:
         _refuse_nesting()
+        _refuse_repeats(config)
         return begin(config)
     except Exception as error:
         return None, retold(error)
@@ -299,16 +302,20 @@ def _refuse_nesting() -> None:
         )
 
 
+def _refuse_repeats(config: Mapping[str, Any]) -> None:
+    if REPEATED in config:
+        raise PrivacyError(
+            "ray.tune.search.Repeater tells the search means of several releases, which are no "
+            "releases, and nothing could be claimed for the run. Leave it out: give the search "
+            "itself to TuneConfig. Noise is averaged by the algorithm; what a training's own "
+            "randomness adds is averaged inside the trainable."
+        )
+
+
 def _converted(
-    returned: Any,
-    convert: Callable[[Any], Any] = as_losses,
-    unusable: type[ValueError] = ValueError,
+    returned: Any, convert: Callable[[Any], Any] = as_losses
 ) -> tuple[Any, BaseException | None]:
     """The private value; converting runs the user's code too: that of the object returned."""
-
-    def own_words(error: BaseException) -> BaseException | None:
-        return unusable(str(error)) if type(error) is unusable else None
-
     return attempt(lambda: convert(returned), own_words)
 
 

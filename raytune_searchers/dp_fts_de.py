@@ -18,16 +18,17 @@ from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import UtilityWarning, VaultError
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
-from privbo_plugins.sessions.transcript import ATTEMPTS, HOPELESS, Lost
+from privbo_plugins.sessions.transcript import HOPELESS, Lost
 from privbo_plugins.settings import setting, settings, takes
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
-from raytune_searchers._audit import flat, foreign
+from raytune_searchers._audit import each_of, flat, foreign
 from raytune_searchers._channel import NAMESPACE, HostActor
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import merged
@@ -295,9 +296,8 @@ class DPFTSDESearch(HostedSearch):
     def _begin(self) -> None:
         """Has server and hosts begin: trials that a restored experiment resumes look for them."""
         super()._begin()
-        with suppress(VaultError):  # of what is gone it is told where it is asked
-            for host in self._agent_hosts if ray.is_initialized() else ():
-                self._actor(host)
+        for host in self._agent_hosts if ray.is_initialized() else ():
+            self._actor(host)
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -402,7 +402,7 @@ class DPFTSDESearch(HostedSearch):
         x: Any,
         result: Mapping[str, Any],
         error: bool,
-    ) -> None:
+    ) -> bool:
         if x is not None:
             self._host_of(int(x[0])).change()
         if x is not None and error:
@@ -410,6 +410,7 @@ class DPFTSDESearch(HostedSearch):
         if error:
             self._call("note", _FAILED_NOTE)
         self._check(result)
+        return not error
 
     def _shows(self, result: Mapping[str, Any]) -> bool:
         return self._is_more(result)
@@ -597,7 +598,7 @@ class DPFTSDESearch(HostedSearch):
         Raises:
             VaultError: If the server was in memory and has ended before anything was known of it.
         """
-        for result in results:
+        for result in each_of(results):
             config = {f"config/{name}": v for name, v in flat(result.config or {}).items()}
             self._check({**flat(dict(result.metrics or {})), **config})
         return self._report()["guarantee"]  # type: ignore[no-any-return]

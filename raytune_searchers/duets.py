@@ -52,7 +52,7 @@ class DUETSSearch(Published, RewardSearch):
     left of the space, and after an epoch everybody drops what is certainly not the best. The
     trials that run at the same time are the agents: whoever is free takes a draw of the open
     epoch. A draw whose trial fails is evaluated again at the same point, three times at most, and
-    then counts as the worst value that is known. While the last draws of an epoch are out, and
+    then counts as the worst value of its epoch. While the last draws of an epoch are out, and
     after ``n_trials``, further trials evaluate the most promising points that nobody has
     evaluated: no worker waits. Those points do not inform the epochs, so an epoch's outcome does
     not depend on who was fast; ``recommend`` uses them.
@@ -169,9 +169,9 @@ class DUETSSearch(Published, RewardSearch):
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> None:
+    ) -> bool:
         self._tags.pop(trial_id, None)
-        super()._complete(trial_id, x, result, error)
+        return super()._complete(trial_id, x, result, error)
 
     # What the ledger is compared with -------------------------------------------------------
 

@@ -35,7 +35,7 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Lost
 from privbo_plugins.settings import Published, setting, settings, takes
-from raytune_searchers._audit import flat, foreign
+from raytune_searchers._audit import each_of, flat, foreign
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of
@@ -342,17 +342,18 @@ class POGPUCBSearch(Published, TuneSearch):
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
-    ) -> None:
+    ) -> bool:
         self._see(result)
         row = self._found(result) if x is None else self._row(x)
-        if row is None or trial_id in self._learnt:
-            return
         value = None if error else _number(result.get(str(self._metric)))
+        if row is None or trial_id in self._learnt:
+            return value is not None
         if value is not None:
             self._learnt.add(trial_id)
             self._tell(row, value)
         elif x is not None:
             self._lost.add(row, trial_id)
+        return value is not None
 
     def _see(self, result: Mapping[str, Any]) -> None:
         self._beside |= bool(foreign(result, self._metric, {*self._param_space, self._parameter}))
@@ -437,7 +438,7 @@ class POGPUCBSearch(Published, TuneSearch):
             The guarantee; it says NOT PROTECTED of a bare matrix.
         """
         rows, beside = {row for row, _ in self._told}, self._beside
-        for result in results:
+        for result in each_of(results):
             metrics = flat(dict(result.metrics or {}))
             row = self._found(metrics)
             if row is not None and _number(metrics.get(str(self._metric))) is not None:

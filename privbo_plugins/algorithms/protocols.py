@@ -20,6 +20,10 @@ from numpy.typing import NDArray
 
 from privbo_plugins.spaces import Space
 
+ATTEMPTS = 3
+"""So many trials at one place (a draw, a row, an agent's round) may end without a number, and so
+many trainings are charged for a planned trial."""
+
 Array = NDArray[np.float64]
 Slot = tuple[int, int, int]
 

@@ -106,7 +106,7 @@ def _check_folder(folder: Path) -> None:
 
 def _invite(server: FederatedServer, folder: Path, reached: Address | None) -> None:
     """Writes one file an agent, for this user alone."""
-    from privbo_plugins.algorithms.po_gp_ucb.files import replace_file
+    from privbo_plugins.files import replace_file
 
     for agent in range(server.config.n_agents):
         text = server.invitation(agent, address=reached).encode()

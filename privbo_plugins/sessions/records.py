@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
+    ATTEMPTS,
     OUTSIDE,
     OUTSIDE_STEP,
     START,
@@ -32,7 +33,7 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.registry import entry_of
-from privbo_plugins.errors import PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import BudgetExceededError, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
@@ -51,6 +52,8 @@ Array = NDArray[np.float64]
 _CLAIMED, _ENTERED = "claimed", "entered"
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
+_UNPLANNED_TRAININGS = 100
+"""So many trainings are charged before the first vector of losses has made a plan."""
 _ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
 _VOUCHED = "the caller declared values given to {} public"
@@ -89,6 +92,7 @@ class Session:
         self._mode: str | None = None
         self._n_records: int | None = None
         self._seq = 0
+        self._plain_over = False
         self._fresh: list[Release] = []
         self._constants: dict[str, Any] | None = None
 
@@ -282,6 +286,13 @@ class Session:
         self.run.follow(tx)
         for seq, kind, key, payload in tx.releases_after(self._seq):
             self._learn(seq, _release_of(kind, key, payload))
+        self._count_plain(tx)
+
+    def _count_plain(self, tx: Transaction) -> None:
+        """A run of plain floats has no plan, but ends after as many trials as were asked for."""
+        limit = self.config.n_trials
+        if self._mode == PLAIN and limit is not None:
+            self._plain_over = len(tx.published()) >= limit
 
     def _learn(self, seq: int, release: Release) -> None:
         self._known_algorithm().observe(release)
@@ -311,7 +322,12 @@ class Session:
 
     @property
     def finished(self) -> bool:
-        """True once the plan of a private run is used up (as of the last ask or tell)."""
+        """True once the plan of a private run is used up (as of the last ask or tell).
+
+        A run of plain floats is over after ``n_trials``, if they were given.
+        """
+        if self._mode == PLAIN:
+            return self._plain_over
         return self._mode == PRIVATE and self._known_algorithm().finished
 
     @property
@@ -472,6 +488,7 @@ class Session:
                     tx.fail(trial)
                     return
                 _, _, due = self._record(tx, trial, params, np.array([float(value)]))
+                self._count_plain(tx)
             if due:
                 self._settle()
 
@@ -586,13 +603,25 @@ class Session:
         Args:
             attempt: Names this training and no other: every retry of a trial trains anew. Saying
                 it again charges nothing.
+
+        Raises:
+            BudgetExceededError: If as many were charged as the plan allows; nothing is then.
         """
         mu = self.config.training_mu
         if mu is None:
             return
         with self._lock, self._transaction() as tx:
-            if not tx.charged(TRAINING, attempt):
-                tx.charge(Charge(TRAINING, attempt, mu, 0.0, 0.0, TRAINING))
+            if tx.charged(TRAINING, attempt):
+                return
+            self._sync(tx)
+            most = most_trainings(self.plan)
+            if tx.spent_mu2(TRAINING) > (most - 0.5) * mu**2:
+                raise BudgetExceededError(
+                    f"{most} trainings were charged to the training records, as many as the plan "
+                    f"allows: {ATTEMPTS} for each of its trials. Trials end without a release too "
+                    "often; start a new run once that is mended. Nothing was charged."
+                )
+            tx.charge(Charge(TRAINING, attempt, mu, 0.0, 0.0, TRAINING))
 
     def enter(self, trial: str) -> tuple[float | None, Array | None]:
         """Records that a trial runs in the private channel.
@@ -778,6 +807,11 @@ class Session:
 
 def _release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:
     return Release(kind, key, tuple(payload["values"]), payload["meta"])
+
+
+def most_trainings(plan: CentralPlan | None) -> int:
+    """How many trainings a run may charge: a trial that ends without a release trains again."""
+    return _UNPLANNED_TRAININGS if plan is None else ATTEMPTS * plan.n_trials
 
 
 def _training_notes(charges: Iterable[Charge], config: CentralConfig) -> list[str]:

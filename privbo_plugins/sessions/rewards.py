@@ -12,13 +12,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.accountant import Cost, plays_delta, plays_epsilon
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.redaction import retelling
+from privbo_plugins.sessions.asked import Asked, asked_with, compare, fix
+from privbo_plugins.spaces import Space
 from privbo_plugins.store.release import REWARDS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import (
     Head,
@@ -85,6 +89,7 @@ class RewardLedger:
     ) -> None:
         check_user_budget(mechanism, user_budget)
         self.mechanism, self.vault, self.user_budget = mechanism, vault, user_budget
+        self._asked: Asked = {}
         settings = {**mechanism.parameters(), "user_budget": user_budget}
         try:
             self.run = begin_or_join(vault, host_key, settings)
@@ -135,6 +140,7 @@ class RewardLedger:
         with self.run.transaction() as tx:
             return tx.evaluation(trial)
 
+    @retelling
     def check(self, trial: str, user: User | None) -> None:
         """Refuses a user whose budget is used up, before the reward is even evaluated.
 
@@ -169,6 +175,7 @@ class RewardLedger:
         for earlier in person.earlier:
             tx.rename_person(earlier, person)
 
+    @retelling
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
         """Charges a user for an evaluation that is drawn elsewhere: (its release if any, a token).
 
@@ -207,6 +214,7 @@ class RewardLedger:
         return Order(PLAY, trial, lambda tx: self._charge(tx, trial, person), draw, REWARDS)
 
     def _charge(self, tx: Transaction, trial: str, person: Person) -> None:
+        compare(tx, self._asked)
         payer = tx.payer(trial)
         if payer not in (None, person, *person.earlier):
             raise PrivacyError(
@@ -222,6 +230,7 @@ class RewardLedger:
         with self.run.transaction() as tx:
             return {trial: y for trial, _, _, _, y in tx.evaluations() if y is not None}
 
+    @retelling
     def adopt(self, trial: str, user: User | None, value: float) -> None:
         """Charges an evaluation that another vault released, so that it is paid for here too."""
         person = self._pseudonym(trial, user)
@@ -312,9 +321,16 @@ class RewardSession(RewardLedger):
             this mechanism's delta (for a pure one, at the largest delta that the user's
             evaluations in other runs were charged with); None for no limit.
         noise: Test injection only; a run with it is reported as unprotected.
+        config: Settings of the algorithm that asks for the rewards, JSON-ready, with its name as
+            "algorithm" and whatever else shall not change under way; stored with the run. None
+            where any algorithm may ask.
+        space: What it searches; stored with the run. None where the host alone knows it.
 
     Raises:
-        ValueError: If the budget is smaller than what one evaluation costs.
+        ValueError: If the budget is smaller than what one evaluation costs, or the run is asked
+            for rewards with another ``config``.
+        SpaceChangedError: If it is asked over another space.
+        TypeError: If ``config`` is not JSON-ready.
         VaultError: If the run was started with another mechanism.
 
     Example:
@@ -334,8 +350,13 @@ class RewardSession(RewardLedger):
         *,
         user_budget: float | None = None,
         noise: NoiseSource | None = None,
+        config: Mapping[str, Any] | None = None,
+        space: Space | None = None,
     ) -> None:
+        asked = asked_with(config, space)
         super().__init__(mechanism, vault, host_key, user_budget=user_budget)
+        self._asked = asked
+        fix(self.run, self._asked)
         self._outlet = Outlet(self.run, noise)
 
     @property
@@ -343,6 +364,7 @@ class RewardSession(RewardLedger):
         """Whether the noise is a test's."""
         return self._outlet.uses_test_noise
 
+    @retelling
     def release(self, trial: str, reward: float, user: User | None, worst: float) -> float:
         """Charges the user, privatises the reward and stores the release, in one transaction.
 

@@ -26,6 +26,7 @@ from privbo_plugins.reports import (
     row_history,
     rows_report,
 )
+from privbo_plugins.sessions.asked import algorithm_of
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardLedger
 from privbo_plugins.sessions.rounds import broadcasts_of, claimed_of
@@ -125,9 +126,10 @@ class StoredRun:
 
     @property
     def algorithm(self) -> str:
-        """Name of the algorithm or mechanism that it runs."""
+        """Name of the algorithm that it runs; of the mechanism where the vault knows no other."""
         named = ("algorithm", "mechanism", "population", "crowd")
-        return str(next((self.settings[name] for name in named if name in self.settings), ""))
+        told = next((self.settings[name] for name in named if name in self.settings), "")
+        return algorithm_of(self.frozen) or str(told)
 
     @property
     def not_known(self) -> tuple[str, ...]:
@@ -162,8 +164,10 @@ class StoredRun:
         """
         made = self._told.report(f"Private tuning report: {self.name}")
         unknown = Table((), [(fact,) for fact in self.not_known])
+        run = Table((), [("kind", self.kind), ("algorithm or mechanism", self.algorithm)])
         return replace(made, sections=[
-            Section("What this vault alone cannot know", unknown), *made.sections
+            Section("What was run", run), Section("What this vault alone cannot know", unknown),
+            *made.sections,
         ])  # fmt: skip
 
     @cached_property

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from privbo_plugins.algorithms.po_gp_ucb.exchange import (
-    Seen,
     read_answers,
     read_seen,
     write_answers,
 )
 from privbo_plugins.errors import SET_BACK, VaultError
+from privbo_plugins.files import Seen
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.store.run import Head, Run
 
@@ -51,7 +51,7 @@ class AnswerFile:
         if not path.exists():
             self._inherit(told)
         for run in curator.runs:
-            run.shown_by(_FileWitness(self, run))
+            run.shown_by(_AnswerWitness(self, run))
 
     def write(self) -> int:
         """Writes all answers that the vault holds, if the file lacks one; how many they are."""
@@ -131,7 +131,7 @@ class AnswerFile:
         }
 
 
-class _FileWitness:
+class _AnswerWitness:
     """One run's part of an answer file.
 
     Args:

@@ -9,7 +9,7 @@ it needs before it goes on (:class:`DrawAlgorithm`). What becomes of a trial is 
   that value, so no recommendation rests on it.
 * A trial that evaluated another point than it was given has lost its draw.
 * Every other number informs the recommendation only.
-* So many trials in a row without a number end a run (:class:`Patience`).
+* So many trials in a row that fail, or of which nothing is learnt, end a run (:class:`Patience`).
 
 A host that hands out all draws itself tells numbers as they come (:class:`Transcript`). Where
 several processes share a storage (:class:`SharedDraws`), each derives the same from its trials,
@@ -36,14 +36,21 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privbo_plugins.algorithms.protocols import DrawAlgorithm, Evaluation, RewardAlgorithm, Slot
+from privbo_plugins.algorithms.protocols import (
+    ATTEMPTS,
+    DrawAlgorithm,
+    Evaluation,
+    RewardAlgorithm,
+    Slot,
+)
 from privbo_plugins.spaces import Space
-
-ATTEMPTS = 3
-"""So many trials at one place (a draw, a row, an agent's round) may end without a number."""
 
 HOPELESS = 10
 """So many failures in a row end a run that nothing else would end."""
+
+FRUITLESS = 50
+"""So many trials in a row that nothing was released of, failed, pruned or stopped, end it as well:
+pruners and schedulers may end most trials early, but not all of them."""
 
 _LOOKS = 5
 """Times that a claim is looked at again until a later trial has given way."""
@@ -98,25 +105,32 @@ class Lost(Generic[P]):
 
 
 class Patience:
-    """How many trials in a row ended without a number.
+    """How many trials in a row were in vain.
 
     Args:
-        limit: So many are hopeless.
+        failures: So many failures in a row are hopeless.
+        fruitless: So many trials in a row of which nothing was learnt, however they ended.
     """
 
-    def __init__(self, limit: int = HOPELESS) -> None:
-        self.limit = limit
-        self._in_a_row = 0
+    def __init__(self, failures: int = HOPELESS, fruitless: int = FRUITLESS) -> None:
+        self.failures, self.fruitless = failures, max(failures, fruitless)
+        self._failed = self._in_vain = 0
 
-    def count(self, failed: bool) -> bool:
-        """Counts a trial; True where it is the one that makes the run hopeless."""
-        self._in_a_row = self._in_a_row + 1 if failed else 0
-        return self._in_a_row == self.limit
+    def count(self, *, failed: bool, learnt: bool) -> str | None:
+        """Counts a trial that has ended; what to say if it is the one that ends the run."""
+        before = self.over
+        self._failed = self._failed + 1 if failed else 0
+        self._in_vain = 0 if learnt else self._in_vain + 1
+        if before or not self.over:
+            return None
+        if self._failed >= self.failures:
+            return f"{self._failed} trials failed one after another"
+        return f"nothing was released of {self._in_vain} trials one after another"
 
     @property
     def over(self) -> bool:
         """Whether the run should end."""
-        return self._in_a_row >= self.limit
+        return self._failed >= self.failures or self._in_vain >= self.fruitless
 
 
 class Transcript(Generic[A]):

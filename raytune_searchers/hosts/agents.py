@@ -34,8 +34,8 @@ from privbo_plugins.errors import (
 from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.redaction import attempt, withheld
-from privbo_plugins.returned import NotARewardError, as_reward
+from privbo_plugins.redaction import attempt, own_words, withheld
+from privbo_plugins.returned import as_reward
 from raytune_searchers._channel import OBJECTS_KNOWN, TRIES, Channel, Reply, trial_sender
 from raytune_searchers._search import merged
 from raytune_searchers._shell import (
@@ -390,7 +390,7 @@ class AgentHost(Host):
         config = self._config(member.point(number))
         returned, failure = _guarded(lambda: objective(member.name, config))
         if failure is None:
-            value, failure = _guarded(lambda: as_reward(returned))
+            value, failure = _guarded(lambda: as_reward(returned), own_words)
         if failure is None:
             member.tell(number, math.nan if value is None else value)
         return failure
@@ -406,7 +406,14 @@ class AgentHost(Host):
         return merged(constants, self._space.suggestion(x))
 
 
-def _guarded(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+def _closed(error: BaseException) -> BaseException | None:
+    return ClosedSessionError() if isinstance(error, ClosedSessionError) else None
+
+
+def _guarded(
+    call: Callable[[], Any],
+    translate: Callable[[BaseException], BaseException | None] = _closed,
+) -> tuple[Any, Exception | None]:
     """(result, None), or (None, an error that may be told); the rest goes to the owner's log."""
 
     def logged() -> Any:
@@ -418,16 +425,10 @@ def _guarded(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
     ray_session._session = _ClosedSession()
     try:
-        result, failure = attempt(logged, _translated)
+        result, failure = attempt(logged, translate)
     finally:
         ray_session._session = None
     return result, None if failure is None else _told(failure)
-
-
-def _translated(error: BaseException) -> BaseException | None:
-    if isinstance(error, ClosedSessionError):
-        return ClosedSessionError()
-    return NotARewardError(str(error)) if type(error) is NotARewardError else None
 
 
 def _told(failure: BaseException | None) -> Exception:

@@ -28,7 +28,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.redaction import OWN_ERRORS, attempt, public_name
+from privbo_plugins.redaction import attempt, own_words, public_name
 from raytune_searchers._channel import Channel, Gone, trial_sender
 from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker
 
@@ -140,8 +140,7 @@ def _of_making(error: BaseException) -> Exception | None:
 def _of_answering(error: BaseException) -> Exception | None:
     if isinstance(error, ObjectiveFailedError):
         return PrivacyError(str(error))
-    known = OWN_ERRORS.get(type(error).__name__)
-    return known(str(error)) if known is type(error) else None
+    return own_words(error)
 
 
 class Answers:

@@ -31,7 +31,13 @@ from optuna_samplers import (
     ldp_objective,
 )
 from optuna_samplers._local import LocalObjective
-from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    FederationError,
+    PrivacyError,
+    SpaceChangedError,
+    VaultError,
+)
 from privbo_plugins.federation import connect
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.local import LocalMechanism
@@ -226,6 +232,17 @@ def test_a_user_that_is_none_is_not_quoted(returned: Callable[[Told], Any]) -> N
     )
     error = raised(lambda: private(optuna.create_study().ask()), ValueError)
     assert own.scanner.hits(str(error).encode()) == []
+
+
+def test_a_user_whose_budget_is_used_up_is_in_no_frame() -> None:
+    own = Secrets()
+    private = ldp_objective(
+        lambda trial: 0.5, epsilon=1.0, bound=1.0, user_id=lambda trial: own.user, user_budget=1.0
+    )
+    study = optuna.create_study()
+    private(study.ask())
+    error = raised(lambda: private(study.ask()), BudgetExceededError)
+    clean(error, own)
 
 
 class _Name(str):

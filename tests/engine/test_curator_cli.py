@@ -19,7 +19,6 @@ import pytest
 
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import (
-    Seen,
     read_answers,
     read_request,
     read_seen,
@@ -29,6 +28,7 @@ from privbo_plugins.algorithms.po_gp_ucb.exchange import (
 from privbo_plugins.cli import curator as command_line
 from privbo_plugins.cli import main as privbo
 from privbo_plugins.cli.curator import column, read_rows, read_table
+from privbo_plugins.files import Seen
 from privbo_plugins.sessions.rows import Curator
 
 

@@ -822,7 +822,7 @@ def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch: pytest.Mon
     curator = curator_of(outcomes=Y, **PRIVATE)
     with monkeypatch.context() as patched:
         patched.setattr(Transaction, "store_evaluation", fails_with(Crash()))
-        with pytest.raises(TypeError):
+        with pytest.raises(PrivacyError, match="failed inside the engine"):
             curator.evaluate(3)
     assert curator.answers() == {}
     assert curator.evaluate(3) == curator.answers()[3]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import copy
 import math
+import pickle
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privbo_plugins.redaction import attempt
+from privbo_plugins.errors import ObjectiveFailedError
+from privbo_plugins.redaction import attempt, withheld
 from privbo_plugins.returned import as_losses, as_reward
 
 RECORDS = np.array([0.25, 0.5, 0.75])
@@ -200,3 +204,28 @@ def test_the_losses_given_are_not_changed() -> None:
     as_losses(masked)[:] = 7.0
     as_losses(given_array)[:] = 7.0
     assert masked.data.tolist() == given_array.tolist() == [0.1, 0.2]
+
+
+_KINDS = [
+    name
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type) and issubclass(kind, Exception)
+]
+
+
+@pytest.mark.parametrize("name", _KINDS)
+def test_a_failure_is_of_the_kind_that_was_raised_and_tells_no_more(name: str) -> None:
+    error = withheld(name)
+    kind = getattr(builtins, name)
+    assert isinstance(error, ObjectiveFailedError)
+    unfit = name in {"StopIteration", "StopAsyncIteration"} or "ExceptionGroup" in name
+    assert isinstance(error, kind) is not unfit
+    assert str(error).startswith(f"The private objective raised {name}. Its message")
+    for travelled in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert type(travelled) is type(error)
+        assert str(travelled) == str(error)
+
+
+@pytest.mark.parametrize("name", ["an exception", "list", "KeyboardInterrupt", "print"])
+def test_other_names_are_no_kinds(name: str) -> None:
+    assert type(withheld(name)) is ObjectiveFailedError

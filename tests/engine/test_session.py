@@ -24,6 +24,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.models.kernels import RBF
+from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.returned import as_losses
 from privbo_plugins.sessions.records import Session
@@ -557,6 +558,34 @@ def test_declared_training_is_added_up_apart_from_the_budget() -> None:
     free = open_session(config(), cube(1))
     free.charge_training("a")
     assert free.ledger() == []
+
+
+def test_trainings_end_with_three_for_each_planned_trial_as_the_plan_says() -> None:
+    losses, _ = quadratic(N, 1, 0)
+    session = open_session(config(training_mu=0.5), cube(1), noise=SecureNoise())
+    session.charge_training("t0/first")
+    tell(session, "t0", losses)
+    plan = session.plan
+    assert plan is not None
+    most = 3 * plan.n_trials
+    for i in range(1, most):
+        session.charge_training(f"t1/{i}")
+    with pytest.raises(BudgetExceededError, match=f"{most} trainings were charged"):
+        session.charge_training("t1/more")
+    session.charge_training("t1/1")  # charged before: nothing is added
+    charged = math.hypot(*[c.mu for c in session.ledger() if c.population == "training"])
+    assert charged == pytest.approx(0.5 * math.sqrt(most))
+    assert f"after {most} ({not_below(charged, 4)}-GDP) the run ends" in str(plan)
+    tell(session, "t1", losses)  # what was trained before can still be told
+    assert session.guarantee().protected
+
+
+def test_before_there_is_a_plan_trainings_end_too() -> None:
+    session = open_session(config(training_mu=0.5), cube(1), noise=SecureNoise())
+    for i in range(100):
+        session.charge_training(f"t0/{i}")
+    with pytest.raises(BudgetExceededError, match="100 trainings were charged"):
+        session.charge_training("t0/more")
 
 
 def test_an_adaptive_norm_stays_in_budget_and_follows_the_gradients() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
-from privbo_plugins.algorithms.protocols import Evaluation, Slot
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
 from privbo_plugins.sessions.transcript import (
-    ATTEMPTS,
+    FRUITLESS,
     HOPELESS,
     Attempt,
     DrawTranscript,
@@ -132,11 +132,26 @@ def test_of_older_versions_only_how_often_is_known() -> None:
 
 def test_failures_in_a_row_end_a_run_and_one_number_is_enough_to_go_on() -> None:
     patience = Patience()
-    said = [patience.count(failed) for failed in [True] * (HOPELESS - 1) + [False]]
+    said = [
+        patience.count(failed=failed, learnt=not failed)
+        for failed in [True] * (HOPELESS - 1) + [False]
+    ]
     assert not any(said)
-    said = [patience.count(True) for _ in range(HOPELESS + 2)]
-    assert said == [False] * (HOPELESS - 1) + [True, False, False]  # it is said once
+    said = [patience.count(failed=True, learnt=False) for _ in range(HOPELESS + 2)]
+    text = f"{HOPELESS} trials failed one after another"
+    assert said == [None] * (HOPELESS - 1) + [text, None, None]  # it is said once
     assert patience.over
+
+
+def test_trials_that_are_stopped_end_a_run_later() -> None:
+    patience = Patience()
+    said = [patience.count(failed=False, learnt=False) for _ in range(FRUITLESS)]
+    assert said[:-1] == [None] * (FRUITLESS - 1)
+    assert said[-1] == f"nothing was released of {FRUITLESS} trials one after another"
+    assert patience.over
+    mixed = Patience()
+    for i in range(4 * FRUITLESS):
+        assert mixed.count(failed=i % 3 == 0, learnt=i % FRUITLESS == 0) is None
 
 
 # Several processes share a storage --------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
@@ -19,7 +20,14 @@ import pytest
 from examples import any_loop
 from examples.any_loop import PrivateLoop, PrivateRewards
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
-from privbo_plugins.errors import BudgetExceededError, PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.cli import main as privbo
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    PrivacyError,
+    PrivacyWarning,
+    SpaceChangedError,
+    VaultError,
+)
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.records import Session
@@ -63,7 +71,7 @@ def rewards_of(folder: Path | None = None, **more: Any) -> PrivateRewards:
 def kept_in(folder: Path | None) -> dict[str, Any]:
     if folder is None:
         return {}
-    return {"vault": f"sqlite:///{folder}/vault.db", "transcript": f"{folder}/shown.json"}
+    return {"vault": f"sqlite:///{folder}/vault.db", "witness": f"{folder}/witness.json"}
 
 
 def squares(x: float) -> np.ndarray:
@@ -351,6 +359,19 @@ def test_a_vault_that_was_put_back_releases_nothing_more(kind: str, tmp_path: Pa
         made(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["records", "rewards"])
+def test_nothing_is_claimed_from_a_vault_that_was_put_back(kind: str, tmp_path: Path) -> None:
+    """Its ledger says less than was published."""
+    loop: Any = records_of(tmp_path) if kind == "records" else rewards_of(tmp_path)
+    who, measured = ((), squares(0.5)) if kind == "records" else (("Ann",), 0.5)
+    shutil.copy(tmp_path / "vault.db", tmp_path / "backup.db")
+    loop.tell(loop.ask(*who)[0], measured)
+    assert loop.guarantee().protected
+    shutil.copy(tmp_path / "backup.db", tmp_path / "vault.db")
+    with pytest.raises(VaultError, match="older backup"):
+        loop.guarantee()
+
+
 def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(tmp_path: Path) -> None:
     loop = records_of(tmp_path)
     loop.tell(loop.ask()[0], squares(0.5))
@@ -362,24 +383,108 @@ def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(tmp_path: Path) 
         loop.tell(key, squares(0.5))
 
 
-def test_a_vault_that_is_lost_is_not_begun_anew_under_its_transcript(tmp_path: Path) -> None:
+def test_a_vault_that_is_lost_is_not_begun_anew_under_its_witness(tmp_path: Path) -> None:
     loop = records_of(tmp_path)
     loop.tell(loop.ask()[0], squares(0.5))
-    with pytest.raises(VaultError):
+    with pytest.raises(VaultError, match="is of another run"):
         records_of(tmp_path, vault=f"sqlite:///{tmp_path}/another.db")
+
+
+@pytest.mark.parametrize("kind", ["records", "rewards"])
+def test_a_run_whose_witness_is_lost_is_not_opened_again(kind: str, tmp_path: Path) -> None:
+    made: Any = records_of if kind == "records" else rewards_of
+    loop = made(tmp_path)
+    who, measured = ((), squares(0.5)) if kind == "records" else (("Ann",), 0.5)
+    loop.tell(loop.ask(*who)[0], measured)
+    (tmp_path / "witness.json").unlink()
+    with pytest.raises(VaultError, match="does not exist"):
+        made(tmp_path)
 
 
 def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path: Path) -> None:
     told(records_of(tmp_path))
     with pytest.raises(ValueError, match="started with other settings"):
         records_of(tmp_path, mu=2.0)
-    with pytest.raises(ValueError, match="another space"):
+    with pytest.raises(ValueError, match="started with other settings"):
+        records_of(tmp_path, maximize=True)
+    with pytest.raises(SpaceChangedError):
         records_of(tmp_path, space=MIXED)
-    with pytest.raises(ValueError, match="another space"):
+    with pytest.raises(VaultError, match="is of another run"):
         rewards_of(tmp_path)
-    with pytest.raises(ValueError, match="vault= and transcript= together"):
+    with pytest.raises(ValueError, match="vault= and witness= together"):
         records_of(vault=f"sqlite:///{tmp_path}/vault.db")
     assert records_of(tmp_path).finished
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_rewards_go_on_in_the_space_they_were_begun_in_or_not_at_all(
+    evaluated: bool, tmp_path: Path
+) -> None:
+    rewards = rewards_of(tmp_path)
+    if evaluated:
+        rewards.tell(rewards.ask("Ann")[0], 0.5)
+    with pytest.raises(SpaceChangedError, match="another space"):
+        rewards_of(tmp_path, space=MIXED)
+    for other in ({"algorithm": "tgp-ucb"}, {"maximize": False}):
+        with pytest.raises(ValueError, match="started with other settings"):
+            rewards_of(tmp_path, **other)
+    rewards_of(tmp_path).ask("Bob")
+
+
+# What the vault alone tells ---------------------------------------------------------------------
+
+
+def both(folder: Path) -> tuple[PrivateLoop, PrivateRewards]:
+    """A run of each kind in one vault, with a witness each."""
+    loop = records_of(folder, run_name="digits")
+    told(loop)
+    rewards = rewards_of(
+        folder, witness=f"{folder}/users.json", run_name="volume", algorithm="moma-gp-ucb"
+    )
+    for user in ("Ann", "Bob", "Ann"):
+        key, params = rewards.ask(user)
+        rewards.tell(key, params["x"])
+    return loop, rewards
+
+
+def test_the_vault_alone_tells_what_each_loop_claims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loops = both(tmp_path)
+    url = kept_in(tmp_path)["vault"]
+    for loop, name, what in zip(
+        loops,
+        ("digits", "volume"),
+        ("records, dp-gibo", "rewards, moma-gp-ucb"),
+        strict=True,
+    ):
+        assert privbo(["guarantee", "--vault", url, "--run", name]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith(f"loop/{name} ({what})\n")
+        assert str(loop.guarantee()) in printed
+        assert what.endswith(loop.stored().algorithm)
+    records, rewards = (loop.guarantee() for loop in loops)
+    assert records == session_in(loops[0]).guarantee()
+    assert rewards == rewards_in(loops[1])[0].guarantee(3, users_named=True)
+    assert (records.protected, rewards.protected) == (True, True)
+
+
+def test_a_report_of_each_loop_is_made_from_the_vault_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    loops = both(tmp_path)
+    url = kept_in(tmp_path)["vault"]
+    for loop, name, algorithm in zip(
+        loops, ("digits", "volume"), ("dp-gibo", "moma-gp-ucb"), strict=True
+    ):
+        by_command, by_loop = tmp_path / f"{name}.html", tmp_path / f"{name}-2.html"
+        assert privbo(["report", "--vault", url, "--run", name, "--out", str(by_command)]) == 0
+        loop.stored().report().write(by_loop)
+        assert by_command.read_text() == by_loop.read_text()
+        assert f"<td>{algorithm}</td>" in by_loop.read_text()
+        assert str(loop.guarantee()).split(" (", 1)[0] in by_loop.read_text()
+    capsys.readouterr()
 
 
 # What gets out ----------------------------------------------------------------------------------
@@ -444,6 +549,15 @@ def test_no_reward_and_no_users_name_gets_out_however_it_is_told(tmp_path: Path)
     )
     vault = (tmp_path / "vault.db").read_bytes()
     assert own.hits("vault", vault) == []  # neither a reward nor a name is ever stored
+
+
+def test_a_user_who_is_refused_is_in_no_frame_of_the_loop() -> None:
+    own = Secrets()
+    rewards = rewards_of(user_budget=1.0)
+    rewards.tell(rewards.ask(own.user)[0], 0.5)
+    with pytest.raises(BudgetExceededError, match="Ask another user") as caught:
+        rewards.ask(own.user)
+    assert exception_leaks(caught.value, own.scanner) == []
 
 
 def test_control_what_is_returned_as_it_is_told_is_found() -> None:
@@ -511,11 +625,18 @@ def test_it_runs_where_there_is_neither_optuna_nor_ray() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("Recommended: {") == 2
+    assert "dp-gibo recommends {" in done.stdout
+    assert "gp-ucb recommends {" in done.stdout
     assert "Everything this run publishes is 1-GDP" in done.stdout
     assert "Every reward that this run publishes is 1-LDP" in done.stdout
     assert "most often had 1 evaluations" in done.stdout
 
 
-def test_a_host_needs_less_than_two_hundred_lines() -> None:
-    assert len(Path(any_loop.__file__).read_text().splitlines()) < 200
+def test_a_host_needs_less_than_two_hundred_lines_and_no_other_file_of_the_examples() -> None:
+    text = Path(any_loop.__file__).read_text()
+    assert len(text.splitlines()) < 200
+    nodes = list(ast.walk(ast.parse(text)))
+    imported = {a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
+    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert imported
+    assert [name for name in imported if name.split(".")[0] == "examples"] == []

@@ -37,7 +37,9 @@ from privbo_plugins.federation import FederatedServer, wire
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Categorical, Float, Int, Space
-from privbo_plugins.store.vault import resolve_url
+from privbo_plugins.store.run import begin_or_join
+from privbo_plugins.store.vault import open_vault, resolve_url
+from privbo_plugins.store.witness import FileWitness
 from tests import inside, wires
 
 from .mutations import (
@@ -668,6 +670,28 @@ def exchanged(scene: Scene) -> tuple[Draw, Read]:
     return draw, read
 
 
+def witnesses(scene: Scene) -> tuple[Draw, Read]:
+    """Of the file that remembers how far a run's releases had come."""
+    path = scene.folder / "witness.json"
+    vault = open_vault()
+    scene.ending.callback(vault.close)
+    run = begin_or_join(vault, "loop", {})
+    FileWitness(path, run).note("point", [0.5, SECRET])
+    valid = json.loads(path.read_text()) | {"n": 3, "digest": "0" * 64, "places": ["a", "b"]}
+
+    def draw(rng: random.Random) -> bytes:
+        return damaged_json_text(rng, valid, as_json({**valid, "run": "another"}))
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        witness = FileWitness(path, run)
+        assert witness.head().n >= 0
+        assert all(isinstance(place, str) for place in witness.places())
+        assert isinstance(witness.noted(), dict)
+
+    return draw, read
+
+
 def data_files(scene: Scene) -> tuple[Draw, Read]:
     """Of the curator's CSV file."""
     path = scene.folder / "people.csv"
@@ -741,6 +765,7 @@ PARSERS = [
     Parser("released tables, npz", (ValueError,), 2, tables(".npz")),
     Parser("released tables, parquet", (ValueError,), 1, tables(".parquet")),
     Parser("requests and answers", (ValueError,), 6, exchanged),
+    Parser("witnesses", (VaultError,), 3, witnesses),
     Parser("data files", (ValueError,), 6, data_files),
     Parser("column options", (argparse.ArgumentTypeError,), 6, column_options),
     Parser("plan options", (argparse.ArgumentTypeError,), 6, plan_options),

@@ -19,6 +19,28 @@ _RECORDS = (
         ),
     ),
     Mutant(
+        name="words_of_a_look_alike",
+        breaks="Only the engine's own classes are told in their own words, and no look-alike.",
+        file=f"{_ENGINE}/redaction.py",
+        old="if type(error) is kind), None)",
+        new="if isinstance(error, kind)), None)",
+        tests=(
+            f"{_TESTS}/test_redaction.py"
+            "::test_the_words_of_what_only_looks_like_an_own_error_are_not_told",
+        ),
+    ),
+    Mutant(
+        name="frames_that_know_a_user",
+        breaks="What a ledger raises holds no frame with a user's name or reward.",
+        file=f"{_ENGINE}/redaction.py",
+        old="        del args, kwargs\n",
+        new="",
+        tests=(
+            f"{_TESTS}/test_redaction.py"
+            "::test_frames_of_a_refused_user_hold_neither_name_nor_reward",
+        ),
+    ),
+    Mutant(
         name="root_of_t_forgotten",
         breaks="All T gradients together cost the declared mu, not each of them.",
         file=f"{_ENGINE}/algorithms/dp_gibo/plan.py",
@@ -142,6 +164,48 @@ _RECORDS = (
         new="        self._memory.show(head)\n",
         tests=(
             f"{_TESTS}/test_release.py::test_a_release_is_published_only_once_its_head_is_shown",
+        ),
+    ),
+    Mutant(
+        name="a_witness_begun_anew",
+        breaks="A run that has cost something is not joined without the file of its witness.",
+        file=f"{_ENGINE}/store/witness.py",
+        old=" and not _charged(run):",
+        new=":",
+        tests=(
+            f"{_TESTS}/test_witness.py"
+            "::test_a_run_that_has_cost_something_is_not_joined_without_its_file",
+        ),
+    ),
+    Mutant(
+        name="a_damaged_witness_knows_nothing",
+        breaks="A run whose witness is damaged draws nothing.",
+        file=f"{_ENGINE}/store/witness.py",
+        old="            known = _understood(read_json(self._path, _FORMAT))\n"
+        "        except (KeyError, TypeError, ValueError):\n",
+        new="            known = _understood(read_json(self._path, _FORMAT))\n"
+        "        except (KeyError, TypeError, ValueError):\n"
+        "            return _Known(self._run)\n",
+        tests=(
+            f"{_TESTS}/test_witness.py::test_a_damaged_file_is_refused_and_left_as_it_is[cut]",
+        ),
+    ),
+    Mutant(
+        name="a_witness_of_any_run",
+        breaks="A vault that was lost and begun anew is not taken for the one that was shown.",
+        file=f"{_ENGINE}/store/witness.py",
+        old="        if known.run != self._run:\n",
+        new="        if not known.run:\n",
+        tests=(f"{_TESTS}/test_witness.py::test_a_file_is_one_run_s",),
+    ),
+    Mutant(
+        name="witnesses_that_write_over_each_other",
+        breaks="What one worker has shown in a file is not lost by what another writes.",
+        file=f"{_ENGINE}/store/witness.py",
+        old="                fcntl.flock(held, fcntl.LOCK_EX)\n",
+        new="                pass\n",
+        tests=(
+            f"{_TESTS}/test_witness.py::test_what_another_shows_while_a_file_is_written_is_not_lost",
         ),
     ),
     Mutant(
@@ -482,8 +546,8 @@ _ROWS = (
         name="an_answer_file_remembers_no_vault",
         breaks="A vault that knows less than the file of its answers draws nothing.",
         file=f"{_ENGINE}/sessions/told.py",
-        old="            run.shown_by(_FileWitness(self, run))",
-        new="            _FileWitness(self, run)",
+        old="            run.shown_by(_AnswerWitness(self, run))",
+        new="            _AnswerWitness(self, run)",
         tests=(
             f"{_TESTS}/test_curator_cli.py"
             "::test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came",
@@ -492,7 +556,7 @@ _ROWS = (
     Mutant(
         name="private_files_by_name",
         breaks="Nothing is written by a name that others may exchange.",
-        file=f"{_ENGINE}/algorithms/po_gp_ucb/files.py",
+        file=f"{_ENGINE}/files.py",
         old='with open(opened, "wb") as file:',
         new='with open(target.with_name(beside), "wb") as file:',
         tests=(
@@ -503,7 +567,7 @@ _ROWS = (
     Mutant(
         name="exact_outcomes_for_everybody",
         breaks="A file of exact outcomes is for its owner alone.",
-        file=f"{_ENGINE}/algorithms/po_gp_ucb/files.py",
+        file=f"{_ENGINE}/files.py",
         old="(0o600 if private else 0o666)",
         new="(0o666 if private else 0o600)",
         tests=(
@@ -553,6 +617,29 @@ _TOLD = (
         tests=(
             "tests/optuna_samplers/test_vault_alone.py"
             "::test_a_run_of_plain_floats_is_told_as_unprotected",
+        ),
+    ),
+    Mutant(
+        name="rewards_of_two_spaces",
+        breaks="Who joined before a run's space was known draws nothing for it after.",
+        file=f"{_ENGINE}/sessions/rewards.py",
+        old="        compare(tx, self._asked)\n",
+        new="",
+        tests=(
+            f"{_TESTS}/test_asked.py"
+            "::test_who_joined_before_the_space_was_known_draws_nothing_after[memory]",
+        ),
+    ),
+    Mutant(
+        name="an_algorithm_of_unknown_evaluations",
+        breaks="A vault names an algorithm only if all rewards of the run were asked for by it.",
+        file=f"{_ENGINE}/sessions/asked.py",
+        old="late = new if new and tx.evaluations() else []",
+        new="late = list[str]()",
+        tests=(
+            f"{_TESTS}/test_asked.py"
+            "::test_a_run_whose_first_evaluations_nobody_knows_says_so"
+            "_and_takes_one_space_from_then_on[memory]",
         ),
     ),
     Mutant(

@@ -27,8 +27,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import DUETSSampler
 from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
+from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning
-from privbo_plugins.sessions.transcript import ATTEMPTS
 from tests.worker import children
 
 pytestmark = [

@@ -86,7 +86,7 @@ def test_plain_floats_are_unprotected_and_searched_all_the_same() -> None:
     study = optuna.create_study(sampler=sampler)
     with pytest.warns(PrivacyWarning, match="plain floats"):
         study.optimize(lambda t: 5 + abs(t.suggest_float("x", 0, 1) - 0.3), n_trials=3 * T)
-    assert len(study.trials) == 3 * T
+    assert len(study.trials) == T
     assert not sampler.guarantee(study).protected
     assert sampler.recommend(study) == study.best_params
 

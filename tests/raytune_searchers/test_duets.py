@@ -19,9 +19,9 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 
 from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
-from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
-from privbo_plugins.sessions.transcript import ATTEMPTS, HOPELESS
+from privbo_plugins.sessions.transcript import HOPELESS
 from raytune_searchers import DUETSSearch
 from raytune_searchers._channel import TrialRecord
 from raytune_searchers._search import FINISHED

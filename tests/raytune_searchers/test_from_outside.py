@@ -117,7 +117,7 @@ LEARNING = ("min is minimised", "max is maximised", "NumPy numbers are learned f
 
 
 def made(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> PrivateSearch:
-    return search_of(10, **({"search_space": space, "metric": metric, "mode": mode} | kwargs))
+    return search_of(100, **({"search_space": space, "metric": metric, "mode": mode} | kwargs))
 
 
 @pytest.mark.usefixtures("local_hosts")

@@ -35,7 +35,7 @@ from raytune_searchers.hosts.losses import VaultHost
 from raytune_searchers.hosts.rewards import LedgerHost
 from raytune_searchers.hosts.server import ServerHost
 from tests.inside import call_host, channel_of, end_host, host_name, kill_host, settings_of
-from tests.raytune_searchers.hosts import crash
+from tests.raytune_searchers.hosts import LocalRay, crash
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -113,7 +113,9 @@ def test_a_vault_that_was_put_back_under_a_living_host_is_noticed(tmp_path: Path
     end_host(search)
 
 
-def test_a_vault_that_was_put_back_between_two_processes_is_noticed(tmp_path: Path) -> None:
+def test_a_vault_that_was_put_back_between_two_processes_is_noticed(
+    tmp_path: Path, local_hosts: LocalRay
+) -> None:
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     search = begun(make_search(vault=f"sqlite:///{path}"))
     told(search, "a")
@@ -121,6 +123,7 @@ def test_a_vault_that_was_put_back_between_two_processes_is_noticed(tmp_path: Pa
     told(search, "b")
     search.save(str(tmp_path / "state"))
     end_host(search)
+    local_hosts.forget()  # the cluster has ended: what the search has saved is all that is left
     shutil.copy(backup, path)
     later = DPGIBOSearch(1, metric="loss", mode="min", vault=f"sqlite:///{path}")
     later.restore(str(tmp_path / "state"))
@@ -128,7 +131,9 @@ def test_a_vault_that_was_put_back_between_two_processes_is_noticed(tmp_path: Pa
         call_host(later, "ask", "c", False)
 
 
-def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(tmp_path: Path) -> None:
+def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(
+    tmp_path: Path, local_hosts: LocalRay
+) -> None:
     """By a search that remembers the chain of releases, and not only how many there were."""
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     search = begun(make_search(vault=f"sqlite:///{path}", run_name="r"))
@@ -137,6 +142,7 @@ def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(tmp_path: Path
     told(search, "b")
     search.save(str(tmp_path / "state"))
     end_host(search)
+    local_hosts.forget()  # the cluster has ended: what the search has saved is all that is left
     shutil.copy(backup, path)
     opened = open_vault(f"sqlite:///{path}")
     session = Session.open(opened, "ray/r", settings_of(search), maximize=False)

@@ -36,6 +36,7 @@ from privbo_plugins.algorithms.dp_gibo.design import (
     structured_directions,
 )
 from privbo_plugins.algorithms.dp_gibo.steps import DECAYING
+from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.figures import not_below
@@ -103,6 +104,11 @@ class Plan:
         return (self.training_mu or 0.0) * math.sqrt(self.n_trials)
 
     @property
+    def training_most(self) -> float:
+        """What trainings may cost the training records at most, failed attempts included."""
+        return (self.training_mu or 0.0) * math.sqrt(ATTEMPTS * self.n_trials)
+
+    @property
     def noise_norm(self) -> float:
         """Expected length of a step's noise over the clipping norm."""
         return self.gradient_noise * math.sqrt(self.d) / self.clipping_norm
@@ -150,7 +156,8 @@ class Plan:
             lines.append(
                 f"  {self.n_trials} trainings declared {not_below(self.training_mu, 4)}-GDP each "
                 f"compose to {not_below(self.training_total, 4)}-GDP for the training records;\n"
-                "  every further attempt of a trial adds one, and no budget ends them"
+                "  every further attempt of a trial adds one; after "
+                f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP) the run ends"
             )
         if self.drowned:
             lines.append("  WARNING: the noise is likely to drown the signal")

@@ -6,46 +6,15 @@ released table by its digest, and replace an older file at once.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from privbo_plugins.algorithms.po_gp_ucb.files import replace_file
-
-_LARGEST = 2**26
-"""Bytes that a file of the other side may have."""
+from privbo_plugins.files import Seen, read_json, write_json
 
 _REQUEST, _ANSWERS = "privbo-request-1", "privbo-answers-1"
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What an answer file remembers of one run in the curator's vault. Public, all of it.
-
-    Attributes:
-        n: Releases that the vault held.
-        digest: Of all of them.
-        places: Where the vault has lain.
-    """
-
-    n: int = 0
-    digest: str = ""
-    places: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, n: Any, digest: Any, places: Any) -> Seen:
-        """What a file says.
-
-        Raises:
-            ValueError: If it says something else.
-        """
-        texts = isinstance(places, list) and all(isinstance(text, str) for text in places)
-        if type(n) is not int or not 0 <= n < 2**63 or not isinstance(digest, str) or not texts:
-            raise ValueError("This is no record of what a vault has shown.")
-        return cls(n, digest, tuple(places))
 
 
 def write_request(path: str | Path, table: str, rows: Iterable[int]) -> None:
@@ -148,30 +117,12 @@ def read_answers(path: str | Path, table: str) -> dict[int, float]:
     return told
 
 
-def write_json(path: str | Path, content: Mapping[str, Any], *, private: bool = False) -> None:
-    """Replaces a JSON file at once; see :func:`replace_file` for who may read it."""
-    text = json.dumps(content, indent=1) + "\n"
-    replace_file(Path(path), lambda file: _write(file, text.encode()), private=private)
-
-
-def _write(file: BinaryIO, text: bytes) -> None:
-    file.write(text)
-
-
 def _read(path: str | Path, kind: str, table: str) -> dict[str, Any] | None:
-    source = Path(path)
-    if not source.exists():
+    if not Path(path).exists():
         return None
-    if not source.is_file() or source.stat().st_size > _LARGEST:
-        raise ValueError(f"{source} must be a plain file of at most {_LARGEST} bytes.")
-    try:
-        found = json.loads(source.read_text())
-    except (ValueError, RecursionError, MemoryError):
-        found = None
-    if not isinstance(found, dict) or found.get("format") != kind:
-        raise ValueError(f"{source} is no {kind} file.")
+    found = read_json(path, kind)
     if found.get("table") != table:
         raise ValueError(
-            f"{source} belongs to another released table. Ask the other side which one it uses."
+            f"{path} belongs to another released table. Ask the other side which one it uses."
         )
     return found

@@ -26,7 +26,7 @@ from privbo_plugins.algorithms.po_gp_ucb.claims import (
     total_delta,
     total_epsilon,
 )
-from privbo_plugins.algorithms.po_gp_ucb.files import replace_file
+from privbo_plugins.files import replace_file
 from privbo_plugins.privacy.accountant import gdp_delta
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 

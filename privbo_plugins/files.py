@@ -1,19 +1,51 @@
-"""Files that go from one side to the other: written whole, and not for more eyes than needed."""
+"""Files beside a vault: written whole, not for more eyes than needed, and read with care."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 
 _HELD = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
 """A directory need not be readable to be written to."""
+
+_LARGEST = 2**26
+"""Bytes that a file with JSON may have."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a file remembers of one run in a vault. Public, all of it.
+
+    Attributes:
+        n: Releases that the vault held.
+        digest: Of all of them.
+        places: Where the vault has lain.
+    """
+
+    n: int = 0
+    digest: str = ""
+    places: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, n: Any, digest: Any, places: Any) -> Seen:
+        """What a file says.
+
+        Raises:
+            ValueError: If it says something else.
+        """
+        texts = isinstance(places, list) and all(isinstance(text, str) for text in places)
+        if type(n) is not int or not 0 <= n < 2**63 or not isinstance(digest, str) or not texts:
+            raise ValueError("This is no record of what a vault has shown.")
+        return cls(n, digest, tuple(places))
 
 
 def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bool) -> None:
@@ -47,6 +79,17 @@ def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bo
             with suppress(FileNotFoundError):
                 os.unlink(beside, dir_fd=folder)
             raise
+    _settle(target.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Writes a directory to the disk: a power loss would bring the older file back, or none."""
+    with suppress(OSError):  # one that cannot be read, or a system that has no such thing
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(held)
+        finally:
+            os.close(held)
 
 
 @contextmanager
@@ -80,3 +123,36 @@ def _mode_of(target: Path) -> int:
         return target.stat().st_mode & 0o777
     except FileNotFoundError:
         return 0o777
+
+
+def write_json(path: str | Path, content: Mapping[str, Any], *, private: bool = False) -> None:
+    """Replaces a JSON file at once; see :func:`replace_file` for who may read it."""
+    text = json.dumps(content, indent=1) + "\n"
+    replace_file(Path(path), lambda file: _write(file, text.encode()), private=private)
+
+
+def _write(file: BinaryIO, text: bytes) -> None:
+    file.write(text)
+
+
+def read_json(path: str | Path, kind: str) -> dict[str, Any]:
+    """The fields of a JSON file.
+
+    Args:
+        path: The file.
+        kind: What it says of itself as "format".
+
+    Raises:
+        ValueError: If it is no such file; the text quotes nothing of it.
+        OSError: If it cannot be read.
+    """
+    source = Path(path)
+    if not source.is_file() or source.stat().st_size > _LARGEST:
+        raise ValueError(f"{source} must be a plain file of at most {_LARGEST} bytes.")
+    try:
+        found = json.loads(source.read_text())
+    except (ValueError, RecursionError, MemoryError):
+        found = None  # raised below: the parser's own error holds the text
+    if not isinstance(found, dict) or found.get("format") != kind:
+        raise ValueError(f"{source} is no {kind} file.")
+    return found

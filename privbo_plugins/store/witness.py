@@ -1,0 +1,192 @@
+"""A file as the witness of a run, for a host that has no storage of its own.
+
+A vault that was restored from an older backup looks intact (:mod:`privbo_plugins.store.run`). What
+a study is for Optuna, a file is for any other loop: it remembers how far the releases had come and
+where the vault has lain, and a vault that knows less draws nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # a system without it, where one process at a time may write
+    fcntl = None  # type: ignore[assignment]
+
+from privbo_plugins.errors import VaultError
+from privbo_plugins.files import Seen, read_json, write_json
+from privbo_plugins.store.run import Head, Run
+
+_FORMAT = "privbo-witness-1"
+
+_ELSE = "put the file back as it was, or start another run with another file."
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What stands in the file.
+
+    Attributes:
+        run: The beginning of the run's identity.
+        seen: How far its releases had come, and where its vault has lain.
+        noted: What its host noted.
+    """
+
+    run: str
+    seen: Seen = field(default_factory=Seen)
+    noted: Mapping[str, Any] = field(default_factory=dict)
+
+
+class FileWitness:
+    """Remembers in a file how far the releases of one run had come.
+
+    The file is replaced as a whole by every release (mode 0600), and read anew by every look: a
+    worker on another copy of the vault may have written it. It is begun for a run of which nothing
+    has been charged yet. From then on a run without its file, or with a damaged one, is refused,
+    because nobody could tell its vault from an older backup.
+
+    Whoever restores the vault and this file from backups of the same time is not noticed: keep
+    the file out of the vault's backup. Nor is whoever may write the file, and sets it back.
+
+    Args:
+        path: Where it is, or will be.
+        run: The run that it witnesses; hand the witness to its ``shown_by``.
+
+    Raises:
+        VaultError: If the file is missing though something was charged, is damaged, belongs to
+            another run, or can be neither read nor written.
+
+    Example:
+        >>> import tempfile
+        >>> from privbo_plugins.store.run import begin_or_join
+        >>> from privbo_plugins.store.vault import open_vault
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = begin_or_join(open_vault(), "loop", {})
+        ...     run.shown_by(FileWitness(f"{folder}/witness.json", run))
+        ...     FileWitness(f"{folder}/witness.json", run).head() == run.head()
+        True
+    """
+
+    def __init__(self, path: str | Path, run: Run) -> None:
+        self._path = Path(path).absolute()  # the process may change its directory
+        # not all of a run's name: whoever does not know it cannot try out what was released
+        self._run = run.run_id[:8]
+        with self._alone():
+            if not os.path.lexists(self._path) and not _charged(run):
+                self._write(_Known(self._run))
+        self._read()
+
+    # A witness ------------------------------------------------------------------------------
+
+    def head(self) -> Head:
+        """The furthest head that was shown."""
+        seen = self._read().seen
+        return Head(seen.n, seen.digest)
+
+    def places(self) -> tuple[str, ...]:
+        """Where the vault has lain."""
+        return self._read().seen.places
+
+    def show(self, head: Head) -> None:
+        """Remembers a head."""
+        with self._alone():
+            known = self._read()
+            seen = replace(known.seen, n=head.n, digest=head.digest)
+            self._write(replace(known, seen=seen))
+
+    def show_place(self, place: str) -> None:
+        """Remembers a place."""
+        with self._alone():
+            known = self._read()
+            seen = replace(known.seen, places=(*known.seen.places, place))
+            self._write(replace(known, seen=seen))
+
+    # What else a host remembers -------------------------------------------------------------
+
+    def note(self, name: str, fact: Any) -> None:
+        """Remembers a public fact of the host's own, such as a point that it hands out.
+
+        Args:
+            name: Of the fact; what was noted under it before is replaced.
+            fact: JSON-ready, and nothing that was measured: the file is as public as a study.
+        """
+        with self._alone():
+            known = self._read()
+            self._write(replace(known, noted={**known.noted, name: fact}))
+
+    def noted(self) -> dict[str, Any]:
+        """Facts by name, in the order in which they were noted."""
+        return dict(self._read().noted)
+
+    # The file -------------------------------------------------------------------------------
+
+    def _read(self) -> _Known:
+        if not os.path.lexists(self._path):
+            raise VaultError(
+                f"The witness file {self._path} does not exist, and without it nobody can tell "
+                "whether the vault of this run was restored from an older backup. Nothing was "
+                f"drawn: {_ELSE}"
+            )
+        try:
+            known = _understood(read_json(self._path, _FORMAT))
+        except (KeyError, TypeError, ValueError):
+            raise VaultError(
+                f"The witness file {self._path} is damaged, or no witness file: it must be what "
+                f"FileWitness has written, whole ({_FORMAT}). Nothing was drawn: {_ELSE}"
+            ) from None
+        except OSError as error:
+            raise self._unusable("read", error) from None
+        if known.run != self._run:
+            raise VaultError(
+                f"The witness file {self._path} is of another run than this one ({self._run}...): "
+                "the vault is another one, or was lost and begun anew. Give the vault and the "
+                "file of the same run."
+            )
+        return known
+
+    def _write(self, known: _Known) -> None:
+        fields = {"run": known.run, **asdict(known.seen), "noted": dict(known.noted)}
+        try:
+            write_json(self._path, {"format": _FORMAT, **fields}, private=True)
+        except OSError as error:
+            raise self._unusable("written", error) from None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One writer at a time: what another has just shown must not be lost."""
+        try:
+            beside = self._path.with_name(f".{self._path.name}.lock")
+            held = os.open(beside, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise self._unusable("written", error) from None
+        try:
+            if fcntl is not None:
+                fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(held)
+
+    def _unusable(self, done: str, error: OSError) -> VaultError:
+        return VaultError(
+            f"The witness file {self._path} cannot be {done} ({error.strerror}), and without it "
+            "nothing is drawn. Give a path in a directory that this user may read and write."
+        )
+
+
+def _understood(found: Mapping[str, Any]) -> _Known:
+    """What a file says; raises KeyError, TypeError or ValueError if it says something else."""
+    run, noted = found["run"], found["noted"]
+    if not isinstance(run, str) or not isinstance(noted, dict):
+        raise TypeError("This is no record of a run.")
+    return _Known(run, Seen.of(found["n"], found["digest"], found["places"]), noted)
+
+
+def _charged(run: Run) -> bool:
+    with run.vault.transaction(run.run_id) as tx:
+        return bool(tx.charges() or tx.evaluations() or tx.releases_after(0))

@@ -1,0 +1,257 @@
+"""One run of rewards, one algorithm and one space: stored with it, compared, and never two."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
+from privbo_plugins.cli import main
+from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.privacy.local import make_mechanism, stored_mechanism
+from privbo_plugins.sessions.rewards import RewardLedger, RewardSession
+from privbo_plugins.sessions.stored import runs_of
+from privbo_plugins.spaces import Categorical, Float, Int, Space
+from privbo_plugins.store.vault import Vault, open_vault
+
+from ..stored.files import restore
+from .scenes import at_once
+
+OLD = Path(__file__).parents[1] / "stored" / "v0_1"
+
+LINE = Space({"x": Float(0.0, 1.0)})
+MIXED = Space({"x": Float(0.0, 1.0), "kind": Categorical(("a", "b")), "k": Int(1, 6)})
+UCB = {"algorithm": "gp-ucb", "maximize": True}
+LATER = "stored after its first evaluations"
+
+
+@pytest.fixture(params=["memory", "file", "postgres"])
+def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Vault]:
+    if request.param == "postgres":
+        opened = open_vault(request.getfixturevalue("postgres_database"))
+    else:
+        opened = open_vault(None if request.param == "memory" else f"sqlite:///{tmp_path}/v.db")
+    yield opened
+    opened.close()
+
+
+def opened(vault: Vault, **given: Any) -> RewardSession:
+    return RewardSession(make_mechanism(1.0, value_range=(0.0, 1.0)), vault, "loop/a", **given)
+
+
+def notes(session: RewardSession) -> str:
+    return str(session.guarantee(len(session.evaluations()), users_named=True))
+
+
+# Joining ----------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_with_the_settings_and_the_space_that_it_was_begun_with(
+    vault: Vault,
+) -> None:
+    settings = {**UCB, **UCBConfig(low=0.0, high=1.0).to_dict()}
+    first = opened(vault, config=settings, space=MIXED)
+    value = first.release("0", 0.5, "Jane", 0.0)
+    again = opened(vault, config=dict(reversed(settings.items())), space=MIXED)
+    assert again.evaluations() == {"0": value}
+    assert again.replay("0") == value
+    assert LATER not in notes(again)
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+@pytest.mark.parametrize(
+    ("other", "error", "why"),
+    [
+        ({"space": MIXED}, SpaceChangedError, r"over x, .*another space \(.*kind.*, or other"),
+        ({"space": Space({"x": Float(0.0, 2.0)})}, SpaceChangedError, r"\(x, or other ranges"),
+        ({"space": None}, SpaceChangedError, r"another space \(none,"),
+        ({"config": {**UCB, "algorithm": "tgp-ucb"}}, ValueError, "'gp-ucb' then and 'tgp-ucb'"),
+        ({"config": {**UCB, "maximize": False}}, ValueError, "maximize=True then and False now"),
+        ({"config": {**UCB, "T": 9}}, ValueError, "T=None then and 9 now"),
+        ({"config": {"algorithm": "gp-ucb"}}, ValueError, "maximize=True then and None now"),
+        ({"config": None}, ValueError, "algorithm='gp-ucb' then and None now"),
+        ({"config": None, "space": None}, ValueError, "Nothing was drawn"),
+    ],
+)
+def test_a_run_is_not_joined_with_others_or_with_none(
+    vault: Vault, other: dict[str, Any], error: type[Exception], why: str, evaluated: bool
+) -> None:
+    own = {"config": UCB, "space": LINE}
+    first = opened(vault, **own)
+    if evaluated:
+        first.release("0", 0.5, "Jane", 0.0)
+    with pytest.raises(error, match=why):
+        opened(vault, **(own | other))
+    opened(vault, **own).release("1", 0.5, "Joe", 0.0)
+    assert opened(vault, **own).guarantee(1, users_named=True).protected
+
+
+def test_what_one_host_does_not_tell_another_may_as_long_as_nobody_was_asked(
+    vault: Vault,
+) -> None:
+    opened(vault)
+    opened(vault, space=LINE)
+    session = opened(vault, config=UCB, space=LINE)
+    assert LATER not in notes(session)
+    with pytest.raises(SpaceChangedError):
+        opened(vault, config=UCB, space=MIXED)
+    with pytest.raises(ValueError, match="other settings"):
+        opened(vault, space=LINE)
+
+
+def test_a_run_of_any_algorithm_stays_one(vault: Vault) -> None:
+    """As with any sampler of Optuna's own: nothing is stored, and nothing compared."""
+    opened(vault).release("0", 0.5, "Jane", 0.0)
+    opened(vault).release("1", 0.5, "Joe", 0.0)
+    session = opened(vault)
+    with vault.transaction(session.run_id) as tx:
+        assert tx.run() == ("loop/a", session.run.settings, None)
+
+
+def test_settings_that_cannot_be_stored_begin_no_run(vault: Vault) -> None:
+    with pytest.raises(TypeError, match="JSON"):
+        opened(vault, config={"algorithm": object()})
+    with vault.transaction("") as tx:
+        assert tx.hosts() == []
+
+
+# Never two spaces -------------------------------------------------------------------------------
+
+
+def test_who_joined_before_the_space_was_known_draws_nothing_after(vault: Vault) -> None:
+    early, ledger = opened(vault), RewardLedger(opened(vault).mechanism, vault, "loop/a")
+    early.release("0", 0.5, "Jane", 0.0)
+    late = opened(vault, config=UCB, space=LINE)
+    for asks in (
+        lambda: early.release("1", 0.5, "Joe", 0.0),
+        lambda: early.charge("1", "Joe"),
+        lambda: ledger.charge("1", "Joe"),
+    ):
+        with pytest.raises(SpaceChangedError, match="Nothing was drawn"):
+            asks()
+    assert list(late.evaluations()) == ["0"]
+    assert late.most_plays() == 1
+    assert early.release("0", 0.75, "Jane", 0.0) == late.replay("0")  # a replay asks for nothing
+
+
+def test_a_run_whose_first_evaluations_nobody_knows_says_so_and_takes_one_space_from_then_on(
+    vault: Vault,
+) -> None:
+    opened(vault).release("0", 0.5, "Jane", 0.0)
+    session = opened(vault, config=UCB, space=LINE)
+    session.release("1", 0.5, "Joe", 0.0)
+    assert session.guarantee(2, users_named=True).protected
+    assert f"the run's algorithm and search space was {LATER}" in notes(session).replace("\n", " ")
+    with pytest.raises(SpaceChangedError):
+        opened(vault, config=UCB, space=MIXED)
+    assert sorted(opened(vault, config=UCB, space=LINE).evaluations()) == ["0", "1"]
+    (run,) = runs_of(vault, "")
+    assert run.algorithm == "duchi"  # of all evaluations no more is known
+
+
+def joins(path: Path, x: float, ready: Any, answer: Any) -> None:
+    vault = open_vault(f"sqlite:///{path}")
+    ready()
+    with suppress(SpaceChangedError):
+        opened(vault, config=UCB, space=Space({"x": Float(0.0, x)}))
+        answer(x)
+        return
+    answer(0.0)
+
+
+def test_of_workers_that_join_at_once_with_two_spaces_those_of_one_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "v.db"
+    opened(open_vault(f"sqlite:///{path}"))
+    jobs = [(path, 1.0 + i % 2) for i in range(4)]
+    answers = at_once(joins, *jobs, folder=tmp_path)
+    assert sorted(answers) in ([0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 2.0, 2.0])
+
+
+# Older vaults -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> str:
+    """A vault of version 0.1 with four evaluations of users."""
+    restore(OLD / "gp_ucb", tmp_path)
+    return f"sqlite:///{tmp_path}/vault.db"
+
+
+def joined(url: str, **given: Any) -> RewardSession:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the temporary folder may be anybody's
+        vault = open_vault(url)
+    (run,) = runs_of(vault, url)
+    own = {"user_budget": run.settings["user_budget"], **given}
+    return RewardSession(stored_mechanism(run.settings), vault, run.name, **own)
+
+
+def test_a_run_of_an_older_version_is_joined_and_never_goes_on_in_two_spaces(old: str) -> None:
+    before = joined(old).evaluations()
+    assert len(before) == 4
+    session = joined(old, config=UCB, space=LINE)
+    assert session.evaluations() == before
+    assert LATER in " ".join(notes(session).split())
+    session.release("a new one", 0.5, "somebody else", 0.0)
+    with pytest.raises(SpaceChangedError):
+        joined(old, config=UCB, space=MIXED)
+    assert len(joined(old, config=UCB, space=LINE).evaluations()) == 5
+
+
+# What a vault alone tells -----------------------------------------------------------------------
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def test_the_vault_alone_names_the_algorithm_that_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    url, page = f"sqlite:///{tmp_path}/v.db", tmp_path / "r.html"
+    session = opened(open_vault(url), config={**UCB, "algorithm": "moma-gp-ucb"}, space=MIXED)
+    session.release("0", 0.5, "Jane", 0.0)
+    assert "loop/a  (rewards, moma-gp-ucb; 1 releases)" in said(
+        capsys, "guarantee", "--vault", url
+    )
+    told = said(capsys, "guarantee", "--vault", url, "--run", "a")
+    assert told.startswith("loop/a (rewards, moma-gp-ucb)\n")
+    assert notes(session) in told
+    facts = json.loads(said(capsys, "guarantee", "--vault", url, "--run", "a", "--json"))
+    assert (facts["kind"], facts["algorithm"]) == ("rewards", "moma-gp-ucb")
+    said(capsys, "report", "--vault", url, "--out", str(page))
+    assert "<td>moma-gp-ucb</td>" in page.read_text()
+
+
+def test_looking_at_a_vault_fixes_nothing_in_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    session = opened(open_vault(url))
+    session.release("0", 0.5, "Jane", 0.0)
+    head = session.head()
+    (run,) = runs_of(open_vault(url), url)
+    assert (run.algorithm, run.guarantee.protected) == ("duchi", True)
+    assert (session.head(), runs_of(open_vault(url), url)[0].frozen) == (head, None)
+
+
+@pytest.mark.parametrize(
+    "frozen",
+    [
+        {"config": 3, "late": []}, {"config": {"algorithm": 3}, "late": []},
+        {"config": {"algorithm": "x"}, "late": 3}, {"config": {"algorithm": "x"}}, {},
+    ],
+)  # fmt: skip
+def test_what_was_never_stored_is_no_algorithm(frozen: Any) -> None:
+    vault = open_vault()
+    session = opened(vault)
+    with vault.transaction(session.run_id) as tx:
+        tx.freeze(frozen)
+    (run,) = runs_of(vault, "")
+    assert run.algorithm == "duchi"

@@ -1,0 +1,221 @@
+"""Whose words may be told: those of the engine's own classes, and of no look-alike."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from privbo_plugins.errors import BudgetExceededError, NotARewardError, PrivacyError, VaultError
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.redaction import OWN_ERRORS, attempt, own_error, own_words, retelling, retold
+from privbo_plugins.returned import as_reward
+from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.store.vault import open_vault
+
+NAME = "Jane Doe"
+
+
+def raising(error: BaseException) -> None:
+    raise error
+
+
+def of_the_same_name(kind: type[Exception]) -> type[Exception]:
+    return type(kind.__name__, (Exception,), {})
+
+
+class Strange(type):
+    """Its classes' name is of no type that a table could look up."""
+
+    @property
+    def __name__(cls) -> list[str]:  # type: ignore[override]
+        return [NAME]
+
+
+def test_what_is_no_reward_keeps_the_engine_s_own_words() -> None:
+    _, error = attempt(lambda: as_reward([0.25, 0.5]), retold)
+    assert type(error) is NotARewardError
+    assert "The objective must return one reward" in str(error)
+    assert own_error(NotARewardError("None or several.")) == (
+        "NotARewardError",
+        "None or several.",
+    )
+    _, error = attempt(lambda: as_reward(None), own_words)
+    assert type(error) is NotARewardError
+
+
+def test_what_is_no_reward_is_still_a_value_error_where_it_always_was() -> None:
+    from privbo_plugins import returned
+
+    assert returned.NotARewardError is NotARewardError
+    assert issubclass(NotARewardError, ValueError)
+
+
+@pytest.mark.parametrize("kind", OWN_ERRORS.values(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "strange",
+    [
+        lambda kind: type(kind.__name__, (kind,), {}),
+        of_the_same_name,
+        lambda kind: type("Narrower", (kind,), {"__str__": lambda _: NAME}),
+    ],
+    ids=["a subclass of its name", "another class of its name", "a subclass"],
+)
+def test_the_words_of_what_only_looks_like_an_own_error_are_not_told(
+    kind: type[Exception], strange: object
+) -> None:
+    error = strange(kind)(NAME)  # type: ignore[operator]
+    assert own_words(error) is None
+    assert own_error(error)[0] == "PrivacyError"
+    for translate in (own_words, retold):
+        _, told = attempt(lambda: raising(error), translate)
+        assert type(told) is not type(error)
+        assert NAME not in repr(told) + str(told)
+
+
+def test_a_class_whose_name_is_none_is_withheld() -> None:
+    error = Strange("Own", (Exception,), {})(NAME)
+    assert own_words(error) is None
+
+
+@pytest.mark.parametrize("kind", OWN_ERRORS.values(), ids=lambda kind: kind.__name__)
+def test_own_errors_are_made_again_and_bring_nothing_along(kind: type[Exception]) -> None:
+    def fails() -> None:
+        who = NAME
+        assert who
+        try:
+            raise KeyError(who)
+        except KeyError:
+            raise kind("The rule.") from None
+
+    for translate in (own_words, retold):
+        _, told = attempt(fails, translate)
+        assert type(told) is kind
+        assert str(told) == "The rule."
+        assert (told.__traceback__, told.__context__, told.__cause__) == (None, None, None)
+
+
+def test_a_narrower_own_error_stays_the_narrower_one() -> None:
+    assert type(retold(BudgetExceededError("x"))) is BudgetExceededError
+    assert issubclass(BudgetExceededError, PrivacyError)
+    assert own_words(VaultError("x")) is not None
+
+
+# Frames ------------------------------------------------------------------------------------------
+
+REWARD = 0.173205080757
+
+
+def shown(error: BaseException) -> Iterator[str]:
+    """What a printer of local variables shows of all frames but this file's own."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename != __file__:
+            for value in frame.f_locals.values():
+                yield f"{value!r} {getattr(value, 'args', '')} {getattr(value, 'keywords', '')}"
+                yield from (repr(cell) for cell in _cells(value))
+
+
+def _cells(value: Any) -> list[Any]:
+    return [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+
+
+def session(**settings: Any) -> RewardSession:
+    mechanism = make_mechanism(1.0, value_range=(0.0, 1.0))
+    return RewardSession(mechanism, open_vault(), "study", **settings)
+
+
+REFUSED: dict[str, Callable[[RewardSession, Any], Any]] = {
+    "check": lambda ledger, user: ledger.check("2", user),
+    "charge": lambda ledger, user: ledger.charge("2", user),
+    "release": lambda ledger, user: ledger.release("2", REWARD, user, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_frames_of_a_refused_user_hold_neither_name_nor_reward(name: str) -> None:
+    ledger = session(user_budget=1.0)
+    ledger.release("1", 0.5, NAME, 0.0)
+    with pytest.raises(BudgetExceededError, match="Ask another user") as caught:
+        REFUSED[name](ledger, NAME)
+    texts = list(shown(caught.value))
+    assert texts
+    assert [text for text in texts if NAME in text or str(REWARD) in text] == []
+    assert (caught.value.__context__, caught.value.__cause__) == (None, None)
+
+
+class Anonymous:
+    """What is no name, and shows a person all the same."""
+
+    def __repr__(self) -> str:
+        return NAME
+
+
+@pytest.mark.parametrize(
+    "call",
+    [*REFUSED.values(), lambda ledger, user: ledger.adopt("2", user, 0.5)],
+    ids=[*REFUSED, "adopt"],
+)
+def test_frames_of_a_name_that_is_none_do_not_hold_it(
+    call: Callable[[RewardSession, Any], Any],
+) -> None:
+    with pytest.raises(ValueError, match="A user's name must be") as caught:
+        call(session(), Anonymous())
+    assert [text for text in shown(caught.value) if NAME in text or str(REWARD) in text] == []
+
+
+@pytest.mark.parametrize(
+    "call", [REFUSED["charge"], REFUSED["release"]], ids=["charge", "release"]
+)
+def test_frames_of_a_user_who_was_not_charged_do_not_hold_the_name(
+    call: Callable[[RewardSession, Any], Any],
+) -> None:
+    ledger = session()
+    ledger.charge("2", "Joe")
+    with pytest.raises(PrivacyError, match="charged to another user") as caught:
+        call(ledger, NAME)
+    assert [text for text in shown(caught.value) if NAME in text or str(REWARD) in text] == []
+
+
+def test_control_a_frame_that_holds_a_name_is_seen() -> None:
+    with pytest.raises(KeyError) as caught:
+        exec(
+            compile("def held(who): raise KeyError\nheld(name)", "elsewhere", "exec"),
+            {"name": NAME},
+        )
+    assert any(NAME in text for text in shown(caught.value))
+
+
+def test_what_passes_a_method_that_retells_is_what_it_returns_and_raises() -> None:
+    class Held:
+        @retelling
+        def half(self, number: int, *, of: int = 2) -> float:
+            """Of a number."""
+            if number < 0:
+                raise VaultError("No number is left.")
+            return number / of
+
+    assert (Held().half(3), Held().half(3, of=6)) == (1.5, 0.5)
+    assert (Held.half.__name__, Held.half.__doc__) == ("half", "Of a number.")
+    with pytest.raises(VaultError, match="No number is left") as caught:
+        Held().half(-1)
+    assert [f.f_code.co_name for f, _ in traceback.walk_tb(caught.value.__traceback__)][
+        -1
+    ] != "half"
+    with pytest.raises(PrivacyError, match="failed inside the engine"):
+        Held().half(1, of=0)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_who_ends_a_process_ends_it_through_a_method_that_retells(
+    kind: type[BaseException],
+) -> None:
+    @retelling
+    def ending(who: str) -> None:
+        raise kind(who)
+
+    with pytest.raises(kind) as caught:
+        ending(NAME)
+    assert NAME not in repr(caught.value.args)
+    assert [text for text in shown(caught.value) if NAME in text] == []

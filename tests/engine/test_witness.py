@@ -1,0 +1,372 @@
+"""A file as the witness of a run: it notices what a vault forgot, and is never done without."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from privbo_plugins import files
+from privbo_plugins.errors import VaultError
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.store.run import Head, begin_or_join
+from privbo_plugins.store.vault import open_vault
+from privbo_plugins.store.witness import FileWitness
+
+from .helpers import cube, open_session, quadratic, tell
+from .scenes import at_once
+from .test_session import config
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    return tmp_path / "vault.db"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "elsewhere").mkdir()
+    return tmp_path / "elsewhere" / "witness.json"
+
+
+def opened(vault: Path, file: Path | None, key: str = "loop") -> RewardSession:
+    mechanism = make_mechanism(1.0, bound=1.0)
+    session = RewardSession(mechanism, open_vault(f"sqlite:///{vault}"), key, user_budget=1.0)
+    if file is not None:
+        session.shown_by(FileWitness(file, session.run))
+    return session
+
+
+def run_of(vault: Path) -> Any:
+    return begin_or_join(open_vault(f"sqlite:///{vault}"), "run", {})
+
+
+# What a vault forgot ----------------------------------------------------------------------------
+
+
+def test_a_vault_that_was_put_back_is_noticed_by_whoever_opens_it(
+    vault: Path, file: Path, tmp_path: Path
+) -> None:
+    session = opened(vault, file)
+    shutil.copyfile(vault, tmp_path / "backup.db")
+    session.release("0", 0.5, "Jane", -1.0)
+    shutil.copyfile(tmp_path / "backup.db", vault)
+    with pytest.raises(VaultError, match="older backup"):
+        opened(vault, file)
+
+
+def test_a_vault_that_was_put_back_and_has_grown_again_draws_nothing(
+    vault: Path, file: Path, tmp_path: Path
+) -> None:
+    session = opened(vault, file)
+    session.release("0", 0.5, "Jane", -1.0)
+    shutil.copyfile(vault, tmp_path / "backup.db")
+    session.release("1", 0.5, "Joe", -1.0)
+    shutil.copyfile(tmp_path / "backup.db", vault)
+    unseen = opened(vault, None)
+    for trial, user in (("1", "Joe"), ("2", "Ann"), ("3", "Eve")):
+        unseen.release(trial, 0.5, user, -1.0)
+    assert unseen.head().n > FileWitness(file, session.run).head().n
+    with pytest.raises(VaultError, match="older backup"):
+        opened(vault, file)
+
+
+def test_a_vault_of_losses_that_was_put_back_releases_nothing(
+    vault: Path, file: Path, tmp_path: Path
+) -> None:
+    losses, _ = quadratic(200, 2, 0)
+    session = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{vault}"))
+    session.shown_by(FileWitness(file, session.run))
+    tell(session, "a", losses)
+    shutil.copyfile(vault, tmp_path / "backup.db")
+    tell(session, "b", losses)
+    shutil.copyfile(tmp_path / "backup.db", vault)
+    with pytest.raises(VaultError, match="older backup"):
+        tell(session, "c", losses)
+
+
+def test_of_two_copies_of_a_vault_the_one_that_knows_less_stops(
+    vault: Path, file: Path, tmp_path: Path
+) -> None:
+    session, copy = opened(vault, file), tmp_path / "copy.db"
+    session.release("0", 0.5, "Jane", -1.0)
+    shutil.copy(vault, copy)
+    opened(copy, file).release("1", 0.5, "Joe", -1.0)
+    with pytest.raises(VaultError):
+        session.release("2", 0.5, "Ann", -1.0)
+
+
+def test_a_vault_that_moves_goes_on(vault: Path, file: Path, tmp_path: Path) -> None:
+    opened(vault, file).release("0", 0.5, "Jane", -1.0)
+    shutil.copy(vault, tmp_path / "moved.db")
+    vault.unlink()
+    session = opened(tmp_path / "moved.db", file)
+    session.release("1", 0.5, "Joe", -1.0)
+    assert len(session.evaluations()) == 2
+    assert len(FileWitness(file, session.run).places()) == 2
+
+
+def test_whoever_puts_back_the_vault_and_its_witness_is_not_noticed(
+    vault: Path, file: Path, tmp_path: Path
+) -> None:
+    """The limit that the class states: two copies of the same time agree."""
+    opened(vault, file).release("0", 0.5, "Jane", -1.0)
+    backups = [(path, tmp_path / f"{path.name}.backup") for path in (vault, file)]
+    for path, backup in backups:
+        shutil.copyfile(path, backup)
+    opened(vault, file).release("1", 0.5, "Joe", -1.0)
+    for path, backup in backups:
+        shutil.copyfile(backup, path)
+    session = opened(vault, file)
+    session.release("1", 0.5, "Joe", -1.0)
+    assert len(session.evaluations()) == 2
+    assert "vault and this file from backups of the same time" in " ".join(
+        str(FileWitness.__doc__).split()
+    )
+
+
+# The file ---------------------------------------------------------------------------------------
+
+
+def test_it_is_begun_for_a_run_that_has_cost_nothing_yet(vault: Path, file: Path) -> None:
+    """A crash between the run's beginning and its file's ends no run."""
+    opened(vault, None)
+    opened(vault, file).release("0", 0.5, "Jane", -1.0)
+    assert list(opened(vault, file).evaluations()) == ["0"]
+
+
+@pytest.mark.parametrize("cost", ["charged", "released"])
+def test_a_run_that_has_cost_something_is_not_joined_without_its_file(
+    vault: Path, file: Path, cost: str
+) -> None:
+    session = opened(vault, file)
+    if cost == "charged":
+        session.charge("0", "Jane")  # drawn elsewhere, and perhaps shown
+    else:
+        session.release("0", 0.5, "Jane", -1.0)
+    file.unlink()
+    with pytest.raises(VaultError, match=r"does not exist.*put the file back") as refused:
+        opened(vault, file)
+    assert str(file) in str(refused.value)
+    with pytest.raises(VaultError, match="does not exist"):
+        session.release("1", 0.5, "Joe", -1.0)
+    assert not file.exists()
+    assert opened(vault, None).replay("1") is None
+
+
+def test_a_file_that_is_lost_is_not_begun_anew_by_a_run_of_test_noise_either(
+    vault: Path, file: Path
+) -> None:
+    """It is charged like any other, though nothing is claimed for it."""
+    losses, _ = quadratic(200, 2, 0)
+    made = {"vault": open_vault(f"sqlite:///{vault}"), "noise": InsecureNoise(0)}
+    session = open_session(config(mu=1.0), cube(2), **made)
+    session.shown_by(FileWitness(file, session.run))
+    tell(session, "a", losses)
+    file.unlink()
+    with pytest.raises(VaultError, match="does not exist"):
+        FileWitness(file, session.run)
+
+
+def damaged(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], Any]:
+    def act(file: Path) -> None:
+        found = json.loads(file.read_text())
+        changed = change(found)
+        file.write_text(json.dumps(found if changed is None else changed))
+
+    return act
+
+
+DAMAGED: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda file: file.write_text(""),
+    "cut": lambda file: file.write_text(file.read_text()[:-20]),
+    "no text": lambda file: file.write_bytes(b"\xff\xfe\x00{}"),
+    "deep": lambda file: file.write_text("[" * 200_000),
+    "a list": damaged(lambda found: [found]),
+    "another format": damaged(lambda found: found.update(format="privbo-witness-2")),
+    "no format": damaged(lambda found: found.pop("format") and None),
+    "no head": damaged(lambda found: found.pop("n") and None),
+    "a head of text": damaged(lambda found: found.update(n="3")),
+    "a head below nothing": damaged(lambda found: found.update(n=-1)),
+    "no digest": damaged(lambda found: found.update(digest=None)),
+    "no places": damaged(lambda found: found.update(places={})),
+    "places of numbers": damaged(lambda found: found.update(places=[1])),
+    "no run": damaged(lambda found: found.update(run=3)),
+    "notes of nothing": damaged(lambda found: found.update(noted=None)),
+    "a directory": lambda file: (file.unlink(), file.mkdir()),
+    "a link to nothing": lambda file: (file.unlink(), file.symlink_to("nothing")),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_damaged_file_is_refused_and_left_as_it_is(how: str, vault: Path, file: Path) -> None:
+    session = opened(vault, file)
+    session.release("0", 0.5, "Jane", -1.0)
+    session.run.mark("host", "a further line")
+    DAMAGED[how](file)
+    before = file.read_bytes() if file.is_file() else None
+    for late in (
+        lambda: opened(vault, file),
+        lambda: session.release("1", 0.5, "Joe", -1.0),
+        lambda: FileWitness(file, session.run),
+    ):
+        with pytest.raises(VaultError, match="is damaged, or no witness file") as refused:
+            late()
+        assert str(file) in str(refused.value)
+        assert "put the file back" in str(refused.value)
+        assert refused.value.__cause__ is None
+    assert (file.read_bytes() if file.is_file() else None) == before
+    assert opened(vault, None).replay("1") is None
+
+
+def test_a_file_is_one_run_s(vault: Path, file: Path, tmp_path: Path) -> None:
+    opened(vault, file).release("0", 0.5, "Jane", -1.0)
+    for path, key in ((vault, "another run"), (tmp_path / "begun-anew.db", "loop")):
+        with pytest.raises(VaultError, match=r"is of another run .*Give the vault and the file"):
+            opened(path, file, key)
+
+
+def test_it_is_for_its_owner_alone_and_leaves_nothing_half_written(
+    vault: Path, file: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        opened(vault, file).release("0", 0.5, "Jane", -1.0)
+    finally:
+        os.umask(before)
+    lock = file.with_name(f".{file.name}.lock")
+    assert {path.name for path in file.parent.iterdir()} == {file.name, lock.name}
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, lock)] == [0o600, 0o600]
+
+
+def test_it_tells_neither_a_name_nor_a_release(vault: Path, file: Path) -> None:
+    session = opened(vault, file)
+    released = session.release("trial-0", 0.5, "Jane", -1.0)
+    text = file.read_text()
+    assert "Jane" not in text
+    assert repr(released) not in text
+    assert session.run_id not in text
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file_and_publishes_nothing(
+    moment: str, vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(vault, file)
+    session.release("0", 0.5, "Jane", -1.0)
+    before = file.read_bytes()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, moment, full)
+        with pytest.raises(VaultError, match=r"cannot be written \(No space left on device"):
+            session.release("1", 0.5, "Joe", -1.0)
+    assert file.read_bytes() == before
+    assert len(list(file.parent.iterdir())) == 2  # nothing is left beside it but its lock
+    released = session.release("1", 0.7, "Joe", -1.0)  # what was drawn is replayed, and shown
+    assert opened(vault, file).evaluations()["1"] == released
+    assert len(opened(vault, file).evaluations()) == 2
+
+
+def test_a_head_is_on_the_disk_with_its_directory_before_it_counts_as_shown(
+    vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness, done = FileWitness(file, run_of(vault)), list[str]()
+    synced, replaced = os.fsync, os.replace
+
+    def sync(held: int) -> None:
+        done.append("directory" if stat.S_ISDIR(os.fstat(held).st_mode) else "file")
+        synced(held)
+
+    def rename(*names: Any, **more: Any) -> None:
+        done.append("renamed")
+        replaced(*names, **more)
+
+    monkeypatch.setattr(files.os, "fsync", sync)
+    monkeypatch.setattr(files.os, "replace", rename)
+    witness.show(Head(1, "a"))
+    assert done == ["file", "renamed", "directory"]
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_anything_is_released(
+    vault: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(VaultError, match=r"cannot be written .*this user may read and write"):
+        opened(vault, tmp_path / "nowhere" / "witness.json")
+
+
+def test_it_stays_where_it_is_when_the_process_goes_elsewhere(
+    vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(file.parent)
+    session = opened(vault, Path(file.name))
+    monkeypatch.chdir(tmp_path)
+    session.release("0", 0.5, "Jane", -1.0)
+    assert FileWitness(file, session.run).head() == session.head()
+    assert not (tmp_path / file.name).exists()
+
+
+# What else it remembers -------------------------------------------------------------------------
+
+
+def test_notes_of_a_host_are_kept_in_order_beside_the_head(vault: Path, file: Path) -> None:
+    session = opened(vault, file)
+    witness = FileWitness(file, session.run)
+    assert witness.noted() == {}
+    for name, point in (("b", [0.5, 1]), ("a", [0.25, 0]), ("b", [0.75, 2])):
+        witness.note(name, point)
+    session.release("0", 0.5, "Jane", -1.0)
+    again = FileWitness(file, opened(vault, file).run)
+    assert list(again.noted().items()) == [("b", [0.75, 2]), ("a", [0.25, 0])]
+    assert again.head() == session.head() != Head()
+
+
+def writes(vault: Path, file: Path, writer: int, ready: Any, answer: Any) -> None:
+    witness = FileWitness(file, run_of(vault))
+    ready()
+    for i in range(8):
+        witness.note(f"{writer}/{i}", i)
+        witness.show_place(f"{writer}/{i}")
+    answer(writer)
+
+
+def test_processes_that_write_at_the_same_time_lose_nothing(
+    vault: Path, file: Path, tmp_path: Path
+) -> None:
+    FileWitness(file, run_of(vault))
+    jobs = [(vault, file, writer) for writer in range(3)]
+    assert at_once(writes, *jobs, folder=tmp_path) == [0, 1, 2]
+    witness = FileWitness(file, run_of(vault))
+    expected = {f"{writer}/{i}" for writer in range(3) for i in range(8)}
+    assert set(witness.noted()) == set(witness.places()) == expected
+
+
+def test_what_another_shows_while_a_file_is_written_is_not_lost(
+    vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(vault)
+    mine, other = FileWitness(file, run), FileWitness(file, run)
+    write, threads = FileWitness._write, list[Thread]()
+
+    def slowly(self: FileWitness, known: Any) -> None:
+        if self is mine:
+            threads.append(Thread(target=other.show_place, args=("there",)))
+            threads[0].start()
+            threads[0].join(0.3)  # it has to wait for its turn
+        write(self, known)
+
+    monkeypatch.setattr(FileWitness, "_write", slowly)
+    mine.note("point", 1)
+    threads[0].join(30)
+    assert (mine.noted(), mine.places()) == ({"point": 1}, ("there",))

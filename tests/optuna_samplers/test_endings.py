@@ -1,0 +1,145 @@
+"""Trials that never come to an end: pruned, failed, or of an unprotected run."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler
+from privbo_plugins.errors import ObjectiveFailedError, PrivacyWarning, UtilityWarning
+from privbo_plugins.sessions.transcript import FRUITLESS
+
+RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
+
+
+def make(**settings: Any) -> DPGIBOSampler:
+    return DPGIBOSampler(1.0, seed=3, n_starts=4, n_steps=20, **settings)
+
+
+def slowly(trial: Any) -> Any:
+    """Reports its training's loss before it has losses of records."""
+    x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)
+    for epoch in range(4):
+        trial.report((x - 0.6) ** 2 + y**2 + 1 / (epoch + 1), epoch, public=True)
+        if trial.should_prune(public=True):
+            raise optuna.TrialPruned
+    return (x - RECORDS) ** 2 + y**2
+
+
+def in_a_row(study: optuna.Study) -> int:
+    """How many of the last trials did not complete."""
+    states = [trial.state == TrialState.COMPLETE for trial in reversed(study.trials)]
+    return states.index(True) if True in states else len(states)
+
+
+class EveryPruner(optuna.pruners.BasePruner):
+    """Prunes everything, or everything but every so-manieth trial."""
+
+    def __init__(self, spared: int | None = None) -> None:
+        self.spared = spared
+
+    def prune(self, study: Any, trial: optuna.trial.FrozenTrial) -> bool:
+        return self.spared is None or trial.number % self.spared > 0
+
+
+def test_a_pruner_that_spares_nobody_ends_the_study() -> None:
+    study = optuna.create_study(sampler=make(), pruner=EveryPruner())
+    with pytest.warns(UtilityWarning, match="nothing was released of 50 trials") as caught:
+        study.optimize(study.sampler.private(slowly), n_trials=400)  # type: ignore[attr-defined]
+    assert len(study.trials) == FRUITLESS
+    assert "NopPruner" in str(caught[-1].message)
+
+
+def test_a_pruner_that_spares_some_lets_the_plan_end() -> None:
+    sampler = make()
+    study = optuna.create_study(sampler=sampler, pruner=EveryPruner(spared=5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UtilityWarning)
+        study.optimize(sampler.private(slowly), n_trials=2000)
+    assert sampler.finished(study)
+    assert len(study.trials) < 2000
+
+
+@pytest.mark.parametrize(
+    "pruner",
+    [optuna.pruners.MedianPruner(n_startup_trials=3), optuna.pruners.SuccessiveHalvingPruner()],
+    ids=lambda pruner: type(pruner).__name__,
+)
+def test_optunas_pruners_do_not_go_on_for_ever(pruner: Any) -> None:
+    sampler = make()
+    study = optuna.create_study(sampler=sampler, pruner=pruner)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        study.optimize(sampler.private(slowly), n_trials=3000)
+    said = [w for w in caught if "so the study is stopped" in str(w.message)]
+    assert sampler.finished(study) or (said and in_a_row(study) == FRUITLESS)
+    assert len(study.trials) < 3000
+    assert sampler.guarantee(study).protected
+
+
+def test_failures_that_are_caught_end_the_study_too() -> None:
+    def broken(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        raise RuntimeError("Jane Doe")
+
+    sampler = make()
+    study = optuna.create_study(sampler=sampler)
+    with pytest.warns(UtilityWarning, match="50 trials failed one after another") as caught:
+        study.optimize(sampler.private(broken), n_trials=400, catch=(Exception,))
+    assert len(study.trials) == FRUITLESS
+    assert "Jane" not in str([w.message for w in caught])
+
+
+@pytest.mark.parametrize("system", ["records", "rewards"])
+def test_catch_knows_what_kind_of_exception_the_objective_raised(system: str) -> None:
+    def broken(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        raise KeyError("Jane Doe") if trial.number == 2 else ValueError("Jane Doe")
+
+    sampler: Any = make()
+    if system == "rewards":
+        sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=3)
+    study = optuna.create_study(sampler=sampler)
+    with pytest.raises(ObjectiveFailedError, match="raised KeyError") as raised:
+        study.optimize(sampler.private(broken), n_trials=5, catch=(ValueError,))
+    assert isinstance(raised.value, KeyError)
+    assert len(study.trials) == 3
+    assert "Jane" not in str(raised.value) + repr(raised.value)
+
+
+def test_another_loop_over_a_study_that_was_stopped_may_try_again() -> None:
+    sampler = make()
+    study = optuna.create_study(sampler=sampler, pruner=EveryPruner())
+    with pytest.warns(UtilityWarning, match="nothing was released of 50 trials"):
+        study.optimize(sampler.private(slowly), n_trials=400)
+    study.pruner = optuna.pruners.NopPruner()
+    study.optimize(sampler.private(slowly), n_trials=400)
+    assert sampler.finished(study)
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+def test_ask_and_tell_is_warned_where_there_is_no_loop_to_stop() -> None:
+    sampler = make()
+    study = optuna.create_study(sampler=sampler)
+
+    def fail_all() -> None:
+        for _ in range(FRUITLESS):
+            trial = study.ask()
+            trial.suggest_float("x", 0, 1)
+            study.tell(trial, state=TrialState.FAIL)
+
+    with pytest.warns(UtilityWarning, match="50 trials failed one after another"):
+        fail_all()
+
+
+def test_plain_floats_end_with_the_number_of_trials() -> None:
+    sampler = DPGIBOSampler(1.0, seed=3, n_trials=12)
+    study = optuna.create_study(sampler=sampler)
+    with pytest.warns(PrivacyWarning, match="plain floats"):
+        study.optimize(lambda trial: trial.suggest_float("x", 0, 1) ** 2, n_trials=100)
+    assert len(study.trials) == 12

@@ -1,0 +1,114 @@
+"""When a search has its hosts begin, and who is told where they cannot."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray
+import ray.cloudpickle as cloudpickle
+from ray import tune
+
+from privbo_plugins.errors import VaultError
+from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
+from tests.inside import call_host, host_name
+from tests.raytune_searchers.federated_scenes import make_search
+
+pytestmark = pytest.mark.usefixtures("local_hosts")
+
+LINE = {"x": tune.uniform(0.0, 1.0)}
+
+
+def told(search: Any, trial: str) -> None:
+    """One reward is privatised, stored and reported."""
+    assert isinstance(search.suggest(trial), dict)
+    call_host(search, "enter", trial, None)
+    _, token = call_host(search, "charge", trial, None)
+    search.on_trial_complete(trial, {"r": call_host(search, "store", trial, token, 1.0)})
+
+
+def test_a_ledger_that_cannot_go_on_is_refused_before_a_trial_is_resumed(
+    tmp_path: Path, local_hosts: Any
+) -> None:
+    """``Tuner.restore`` starts trials of before, which ask for no suggestion."""
+    path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
+    search = LDPGPUCBSearch(
+        1.0, value_range=(0, 1), mechanism="laplace", metric="r", mode="max",
+        vault=f"sqlite:///{path}", run_name="clinic",
+    )  # fmt: skip
+    search.set_search_properties(None, None, LINE)
+    told(search, "a")
+    shutil.copy(path, backup)
+    told(search, "b")
+    pickled = cloudpickle.dumps(search)
+    search.close()
+    del search
+    gc.collect()
+    local_hosts.end_driver()
+    shutil.copy(backup, path)
+    restored = cloudpickle.loads(pickled)
+    with pytest.raises(VaultError, match="older backup"):
+        restored.set_search_properties(None, None, LINE)
+
+
+def test_no_agents_are_looked_for_where_the_server_is_gone(
+    tmp_path: Path, local_hosts: Any
+) -> None:
+    search = make_search(hosts=2, agent_vaults=f"sqlite:///{tmp_path}/{{agent}}.db", run_name="r")
+    search.suggest("t")
+    search.save(str(tmp_path / "state"))
+    pickled = cloudpickle.dumps(search)
+    search.close()
+    del search
+    gc.collect()
+    local_hosts.end_driver()
+    assert local_hosts.alive == []
+    restored = cloudpickle.loads(pickled)
+    restored.restore(str(tmp_path / "state"))
+    assert local_hosts.alive == []
+
+
+def planned_by(search: Any) -> Any:
+    """Trials that the host of a search has planned."""
+    actor: Any = ray.get_actor(host_name(search))
+    return actor.process.host._host._settings.config.n_trials
+
+
+@pytest.mark.parametrize("vault", [None, "sqlite:///{folder}/vault.db"])
+def test_a_plan_is_not_made_before_the_number_of_trials_is_known(
+    vault: str | None, tmp_path: Path
+) -> None:
+    """A search that was saved before it was used is restored, and fitted then."""
+    where = {} if vault is None else {"vault": vault.format(folder=tmp_path)}
+    search = DPGIBOSearch(1.0, metric="loss", mode="min", search_space=LINE, **where)
+    search.save(str(tmp_path / "state"))
+    restored = DPGIBOSearch(1.0, metric="loss", mode="min", search_space=LINE, **where)
+    restored.restore(str(tmp_path / "state"))
+    assert restored.set_search_properties(None, None, {}, num_samples=30)
+    assert isinstance(restored.suggest("a"), dict)
+    fitting = DPGIBOSearch(1.0, metric="loss", mode="min", search_space=LINE)
+    assert fitting.set_search_properties(None, None, {}, num_samples=30)
+    assert isinstance(fitting.suggest("a"), dict)
+    assert planned_by(restored) == planned_by(fitting) == 30
+
+
+def test_a_restored_search_on_records_has_its_host_begin(tmp_path: Path, local_hosts: Any) -> None:
+    search = DPGIBOSearch(
+        1.0, metric="loss", mode="min", search_space=LINE, vault=f"sqlite:///{tmp_path}/v.db"
+    )
+    search.suggest("a")
+    search.save(str(tmp_path / "state"))
+    pickled = cloudpickle.dumps(search)
+    search.close()
+    del search
+    gc.collect()
+    local_hosts.end_driver()
+    restored = cloudpickle.loads(pickled)
+    restored.restore(str(tmp_path / "state"))
+    assert local_hosts.alive == [host_name(restored)]

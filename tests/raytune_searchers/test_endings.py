@@ -1,0 +1,195 @@
+"""Trials that never come to an end: stopped by a scheduler, repeated, resumed, told elsewhere."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Repeater, repeater
+
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning
+from privbo_plugins.sessions.transcript import FRUITLESS
+from raytune_searchers import (
+    DPGIBOSearch,
+    DUETSSearch,
+    LDPGPUCBSearch,
+    POGPUCBSearch,
+    report_public,
+)
+from raytune_searchers._search import FINISHED
+from raytune_searchers._trainable import REPEATED
+from tests.inside import call_host
+from tests.raytune_searchers.hosts import evaluate, evaluation
+from tests.raytune_searchers.runs import LINE, begun, fit, ledger, make_search, squares
+
+EVERYTHING_STOPPED = f"nothing was released of {FRUITLESS} trials one after another"
+
+
+def slowly(config: dict[str, Any]) -> Any:
+    """Reports four epochs before it has losses."""
+    for epoch in range(4):
+        report_public({"train_loss": abs(config["x"] - 0.5) / (epoch + 1)})
+    return squares(config)
+
+
+def reward(config: dict[str, Any]) -> float:
+    return 1 - abs(float(config["x"]) - 0.5)
+
+
+def searches() -> dict[str, Any]:
+    told: dict[str, Any] = {"metric": "loss", "mode": "max", "seed": 1}
+    local: dict[str, Any] = {"value_range": (0, 1), "epsilon": 1.0}
+    return {
+        "DP-GIBO": lambda: make_search(),
+        "LDP GP-UCB": lambda: LDPGPUCBSearch(**local, **told),
+        "DUETS": lambda: DUETSSearch(2, n_trials=400, **local, **told),
+        "PO-GP-UCB": lambda: POGPUCBSearch([[0.1], [0.5], [0.9]] * 30, **told),
+    }
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+@pytest.mark.parametrize("system", list(searches()))
+def test_trials_that_are_all_stopped_end_the_search(system: str) -> None:
+    search = searches()[system]()
+    space = {} if system == "PO-GP-UCB" else dict(LINE)
+    assert search.set_search_properties(None, None, space, num_samples=-1)
+    said = []
+    for i in range(FRUITLESS):
+        config = search.suggest(f"t{i}")
+        if config == FINISHED:  # a table ends where every row was tried often enough
+            assert system == "PO-GP-UCB"
+            break
+        assert isinstance(config, dict)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            search.on_trial_complete(f"t{i}", {"trial_id": f"t{i}", "training_iteration": 4})
+        said += [str(warning.message) for warning in caught]
+    assert [EVERYTHING_STOPPED in text for text in said] == [True]
+    assert "max_t" in said[0]
+    assert search.suggest("more") == FINISHED
+
+
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+@pytest.mark.usefixtures("local_hosts")
+def test_a_release_now_and_then_is_enough_to_go_on() -> None:
+    search = begun(make_search(n_steps=40, n_starts=30))
+    private = search.private(squares)
+    for i in range(3 * FRUITLESS):
+        suggestion = search.suggest(f"t{i}")
+        assert isinstance(suggestion, dict)
+        if i % (FRUITLESS - 1) == 0:
+            evaluate(search, private, f"t{i}", suggestion)
+        else:
+            search.on_trial_complete(f"t{i}", {"trial_id": f"t{i}"})
+    assert search.guarantee().protected
+
+
+@pytest.mark.usefixtures("the_ray")
+def test_asha_that_ends_every_trial_at_its_last_report_does_not_run_for_ever(
+    tmp_path: Path,
+) -> None:
+    search = make_search()
+    asha = ASHAScheduler(metric="train_loss", mode="min", max_t=4)
+    with pytest.warns(UtilityWarning, match=EVERYTHING_STOPPED):
+        results = fit(
+            search, search.private(slowly), tmp_path, scheduler=asha, max_concurrent_trials=2
+        )
+    assert FRUITLESS <= len(results) <= FRUITLESS + 2
+    assert ledger(search)[:2] == ([], [])
+    search.close()
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_resumed_trial_finds_its_host_before_anything_is_suggested(tmp_path: Path) -> None:
+    """Tune starts resumed trials before it asks a restored search for the first time."""
+    url = f"sqlite:///{tmp_path}/vault.db"
+    search = begun(make_search(vault=url, run_name="r"))
+    private = search.private(squares)
+    assert len(evaluation(search, private, 2)) == 2
+    suggestion = search.suggest("resumed")
+    assert isinstance(suggestion, dict)
+    search.save_to_dir(str(tmp_path), "session")
+    search.close()  # as the driver's end does
+    found = DPGIBOSearch.from_experiment(tmp_path)
+    assert found.set_search_properties(None, None, dict(LINE), num_samples=-1)
+    found.restore_from_dir(str(tmp_path))
+    assert evaluate(found, found.private(squares), "resumed", suggestion).error is None
+    assert found.guarantee().protected
+
+
+# Plain floats -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_plain_floats_end_with_the_number_of_trials() -> None:
+    search = begun(make_search(n_trials=12, n_steps=None))
+    with pytest.warns(PrivacyWarning, match="plain floats"):
+        trials = evaluation(search, lambda config: {"loss": (config["x"] - 0.5) ** 2})
+    assert len(trials) == 12
+    assert search.suggest("more") == FINISHED
+    assert not search.guarantee().protected
+
+
+# Repeated and foreign values --------------------------------------------------------------------
+
+
+def test_repeated_is_what_rays_repeater_writes() -> None:
+    assert REPEATED == repeater.TRIAL_INDEX
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("kind", ["records", "rewards"])
+def test_a_repeater_is_refused_before_anything_is_evaluated(kind: str) -> None:
+    own: Any = begun(make_search())
+    function: Any = squares
+    if kind == "rewards":
+        own, function = begun(searches()["LDP GP-UCB"]()), reward
+    repeated = Repeater(own, repeat=2)
+    suggestion = repeated.suggest("t0")
+    assert isinstance(suggestion, dict)
+    assert REPEATED in suggestion
+    trial = evaluate(own, own.private(function), "t0", suggestion)
+    assert trial.error is not None
+    assert "Repeater" in str(trial.error)
+    assert "Leave it out" in str(trial.error)
+    assert call_host(own, "report", False)["published"] == {}
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_point_from_elsewhere_is_refused_in_the_words_that_tune_expects() -> None:
+    search = begun(make_search())
+    with pytest.raises(NotImplementedError, match="points_to_evaluate"):
+        search.add_evaluated_point({"x": 0.5}, 0.25)
+    with pytest.raises(PrivacyError):
+        search.add_evaluated_point({"x": 0.5}, 0.25)
+
+
+def test_a_space_in_which_nothing_varies_is_refused_when_it_is_given() -> None:
+    with pytest.raises(ValueError, match="Nothing in param_space varies"):
+        make_search().set_search_properties(None, None, {"kind": tune.choice(["svm"])})
+
+
+@pytest.mark.usefixtures("the_ray")
+def test_the_guarantee_takes_what_tune_run_returns(tmp_path: Path) -> None:
+    search = make_search()
+    analysis = tune.run(
+        search.private(squares),
+        config=dict(LINE),
+        search_alg=search,
+        num_samples=-1,
+        max_concurrent_trials=2,
+        storage_path=str(tmp_path),
+        name="run",
+        verbose=0,
+        reuse_actors=True,
+    )
+    assert search.guarantee(analysis).protected
+    analysis.trials[0].last_result["loss"] = 0.123
+    with pytest.warns(PrivacyWarning, match="another value than was released"):
+        assert not search.guarantee(analysis).protected
+    search.close()
