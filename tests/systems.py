@@ -22,7 +22,6 @@ from optuna.distributions import FloatDistribution
 
 from optuna_samplers import (
     DPFTSDESampler,
-    DPGIBOSampler,
     DUETSSampler,
     FederatedServer,
     FederationConfig,
@@ -41,9 +40,11 @@ from privbo_plugins.plots import Round
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions.rows import Curator
+from tests.inside import algorithm_of, settings_of
 from tests.leaks import hostile
 from tests.leaks.hostile import Told, Way
 from tests.leaks.scanner import Scanner
+from tests.optuna_samplers.runs import RECORDS, make_sampler
 from tests.sixth import SixthConfig
 
 if TYPE_CHECKING:
@@ -131,21 +132,8 @@ def states_of(study: optuna.Study) -> list[str]:
 # Records: DP-GIBO -------------------------------------------------------------------------------
 
 
-def records_sampler(mu: float = 1.0, **settings: Any) -> DPGIBOSampler:
-    """A short plan: two start points, two steps."""
-    known: dict[str, Any] = {
-        "n_starts": 2,
-        "n_steps": 2,
-        "seed": 3,
-        "value_share": 0.2,
-        "lengthscale": 0.25,
-        "noise_ratio": 0.01,
-        "step_rule": "adagrad-norm",
-        "step_size": 0.15,
-        "average": 0.0,
-        "memory": 0,
-    }
-    return DPGIBOSampler(mu, **(known | settings))
+records_sampler = make_sampler
+"""A short plan: two start points, two steps."""
 
 
 def four_steps(**settings: Any) -> PrivateSampler:
@@ -283,7 +271,7 @@ def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
     private = sampler.private(wild(own, REWARD_WAYS), user_id=_who if vault else None)
     study = evidence.optimize(sampler, private, len(REWARD_WAYS) + 8, n_jobs)
     _gather_rewards(evidence, own, study, private, sampler)
-    algorithm: Any = sampler._state(study).transcript.algorithm
+    algorithm: Any = algorithm_of(sampler, study)
     heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
         heard=heard, states=[algorithm.state_dict(), algorithm.server.state_dict()]
@@ -560,9 +548,9 @@ def _gather_rows(evidence: Evidence, curator: Curator, study: Any, sampler: Any)
         sampler=sampler,
         trials=study.trials,
         recommendation=sampler.recommend(study),
-        algorithm=sampler._state(study).transcript.algorithm,
+        algorithm=algorithm_of(sampler, study),
     )
-    Z = sampler._config.Z
+    Z = settings_of(sampler).Z
     evidence.add_messages(table=[Z.tobytes(), Z.tolist()])
     for own in evidence.secrets:
         own.scanner.allow(np.abs(Z).ravel().tolist())
@@ -663,7 +651,7 @@ def careless_vault(evidence: Evidence, **run: Any) -> None:
     evidence.add_report(partial(sampler.report, study))
     evidence.expect("report", f"call {first:03d}")
     # An agent with fewer rewards than a projection has numbers sends them as they are.
-    algorithm: Any = sampler._state(study).transcript.algorithm
+    algorithm: Any = algorithm_of(sampler, study)
     for trial in study.trials:
         algorithm.tell(
             algorithm.evaluation_of(tuple(trial.system_attrs["privbo:draw"])), trial.value
@@ -759,6 +747,76 @@ def careless_rows(evidence: Evidence) -> None:
     evidence.expect("log", "X[2]")
     evidence.expect("warnings", "X[4]")
     evidence.expect("messages", "X[0]")
+
+
+# One study of each ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A system on a study, as its users set it up.
+
+    Attributes:
+        sampler: The study's.
+        private: Makes an objective private.
+        outcome: What a good objective returns at a point of the unit interval.
+        named: What ``private`` is told besides where evaluations are charged to a user.
+    """
+
+    sampler: Any
+    private: Callable[..., Any]
+    outcome: Callable[[float], Any]
+    named: dict[str, Any] = field(default_factory=dict)
+
+    def objective(self, trial: Any) -> Any:
+        """Of one parameter ``x``."""
+        return self.outcome(trial.suggest_float("x", 0.0, 1.0))
+
+    def study(self, **settings: Any) -> optuna.Study:
+        """A study with its sampler."""
+        return optuna.create_study(sampler=self.sampler, **settings)
+
+    def begun(self, n_trials: int) -> tuple[Any, optuna.Study]:
+        """(private objective, a study with some trials of it)."""
+        private, study = self.private(self.objective), self.study()
+        study.optimize(private, n_trials=n_trials)
+        return private, study
+
+    def owner(self, private: Any) -> Any:
+        """Whoever tells the guarantee: an objective that keeps a ledger, or the sampler."""
+        return private if hasattr(private, "guarantee") else self.sampler
+
+
+def _squares(x: float) -> np.ndarray:
+    return np.asarray((x - RECORDS) ** 2)
+
+
+JANE = {"user_id": "Jane"}
+
+
+def _by_records(sampler: Any) -> Hosted:
+    return Hosted(sampler, sampler.private, _squares)
+
+
+def _by_rewards(sampler: Any) -> Hosted:
+    return Hosted(sampler, sampler.private, float, JANE)
+
+
+def _by_any_sampler(**settings: Any) -> Hosted:
+    private = partial(ldp_objective, epsilon=1.0, value_range=(0.0, 1.0), **settings)
+    return Hosted(optuna.samplers.RandomSampler(seed=0), private, float, JANE)
+
+
+ON_STUDIES: dict[str, Callable[..., Hosted]] = {
+    "records": lambda **more: _by_records(records_sampler(**more)),
+    "from outside": lambda **more: _by_records(sixth_sampler(**more)),
+    "ldp_objective": _by_any_sampler,
+    "ldp sampler": lambda **more: _by_rewards(
+        LDPGPUCBSampler(1.0, value_range=(0.0, 1.0), seed=0, **more)
+    ),
+    "duets": lambda **more: _by_rewards(duets_sampler(**({"search_space": None} | more))),
+}
+"""To each system that hides what an objective returns, made of its settings."""
 
 
 # The table --------------------------------------------------------------------------------------

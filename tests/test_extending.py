@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from tests.inside import session_in
 from tests.sixth import SixthConfig
 
 ROOT = Path(__file__).parents[1]
@@ -99,7 +100,7 @@ def test_the_module_of_the_page_is_the_one_that_all_other_tests_run() -> None:
 def test_what_is_said_to_stand_in_a_file_stands_there() -> None:
     quoted = [block for block in blocks() if block.what == "in"]
     assert {block.name for block in quoted} >= {
-        "tests/engine/test_contract.py",
+        "tests/contracts/test_algorithm.py",
         "tests/systems.py",
         "tests/optuna_samplers/scenes/crashes.py",
         "tests/engine/test_audit.py",
@@ -173,7 +174,7 @@ def test_it_runs_on_the_third_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loop = ran("loop", tmp_path, monkeypatch)["loop"]
-    turns = [(r.meta["x"][0], r.values[0]) for r in loop._session.releases()]
+    turns = [(r.meta["x"][0], r.values[0]) for r in session_in(loop).releases()]
     check_noise(turns)
     check_guarantee(loop.guarantee(), capsys.readouterr().out)
     assert loop.recommend() == {"x": min(turns, key=lambda turn: turn[1])[0]}

@@ -8,6 +8,7 @@ import os
 import signal
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import Transaction, open_vault
+from tests import wires
 from tests.worker import CONTEXT, PATIENCE, children
 
 # Two that ask at the same time ------------------------------------------------------------------
@@ -193,6 +195,10 @@ class AgentProcess:
 
     link: RemoteLink
 
+    def __init__(self) -> None:
+        self._watch = ExitStack()  # as long as the process lives
+        self._opened = self._watch.enter_context(wires.dialled())
+
     def connect(self, invitation: str) -> int:
         self.link = connect(invitation)
         return self.link.agent
@@ -241,7 +247,8 @@ class AgentProcess:
         return [child, len(self.broadcasts()), self.port()]
 
     def port(self) -> int:
-        return int(self.link._idle[0].getsockname()[1])
+        """Of the connection that was opened last."""
+        return int(self._opened[-1].getsockname()[1])
 
 
 class ServerProcess:
@@ -277,13 +284,8 @@ class ServerProcess:
 
     def die_after_release(self) -> None:
         """Ends this process between the next release and its answer."""
-        release = self.server._release
-
-        def last(*arguments: Any) -> Any:
-            release(*arguments)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        self.server._release = last  # type: ignore[assignment, method-assign]
+        owner, name = DEATHS["committed"]
+        setattr(owner, name, _that_ends(getattr(owner, name), "kill"))
 
     def close(self) -> None:
         self.server.close()

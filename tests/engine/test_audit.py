@@ -35,6 +35,7 @@ from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import Transaction, open_vault
+from tests.inside import algorithm_in, noise_of, weights_of_a_step
 from tests.sixth import SixthConfig
 
 from .helpers import answer, cube, run_session, start
@@ -131,7 +132,7 @@ def gradient_query() -> tuple[Query, np.ndarray, np.ndarray]:
     X = [engine.propose(slot).x for slot in range(5)]
     Y = np.random.default_rng(0).uniform(size=(N, 5))
     (query,) = engine.step_queries(list("abcde"), X)
-    W = engine._weights(np.array(X), np.empty((0, 4)), engine._batch().centre)
+    W = weights_of_a_step(engine, np.array(X))
     Y[0] = 1.5 * np.ones(4) @ np.linalg.pinv(W)
     other = Y.copy()
     other[0] = -Y[0]
@@ -186,7 +187,7 @@ class Redrawing(Session):
         if row is None or row.state != "done" or query is None:
             return super()._record(tx, trial, params, y)
         scale = gaussian_scale(query.sensitivity, query.mu)
-        noisy = self._outlet._noise.add_gaussian(query.statistic([y[:, None]]), scale)
+        noisy = noise_of(self).add_gaussian(query.statistic([y[:, None]]), scale)
         return float(noisy[0]) + query.offset, "start", False
 
 
@@ -366,8 +367,7 @@ def test_the_ledger_stops_a_plan_that_forgot_to_compose() -> None:
     session.set_space(cube(1))
     first = session.ask("first").x
     session.tell("first", cube(1).decode(first), cube(1), losses_of(0, first))
-    engine = session._algorithm
-    assert engine is not None
+    engine = algorithm_in(session)
     plan = engine.plan
     engine.plan = dataclasses.replace(plan, mu_gradient=plan.mu_gradient * math.sqrt(plan.n_steps))
     with pytest.raises(BudgetExceededError):

@@ -25,6 +25,7 @@ from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.sessions.rewards import RewardSession, local_guarantee
 from privbo_plugins.store.vault import Vault, open_vault
+from tests.inside import pseudonym
 
 
 def leaky_coin(epsilon: float, delta: float) -> list[tuple[float, float]]:
@@ -276,7 +277,7 @@ def test_evaluations_of_a_mechanism_that_this_version_does_not_know_leak_what_th
     """Stored by a later version, say: only their pair counts, and their deltas add up."""
     vault = open_vault()
     curator = evaluated(vault, "run", make_mechanism(0.5, bound=1.0), 1)
-    person = curator._pseudonym("0", "Jane")
+    person = pseudonym(curator, "0", "Jane")
     with vault.transaction("f" * 32) as tx:
         tx.new_run("later", {"mechanism": "unheard of"})
         for trial in range(3):

@@ -26,6 +26,7 @@ from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.mechanisms import FRACTION_BITS, SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise, choose
 from privbo_plugins.privacy.subsampling import pld_epsilon
+from tests.inside import Draw, chosen_in, draws_through, sum_of_open_round
 
 UNIT = 2.0**FRACTION_BITS
 UNIFORM = Temperature(0.0, 0, 1)
@@ -243,6 +244,13 @@ def test_what_is_not_finite_counts_as_nothing(row: np.ndarray) -> None:
         assert not exact.any()
 
 
+def in_integers(total: RoundSum) -> Any:
+    """The sum as it is kept: whole multiples of its grid."""
+    kept = total.exact() / (total.S / 2**FRACTION_BITS)
+    np.testing.assert_allclose(kept, np.rint(kept), rtol=1e-12)
+    return np.rint(kept)
+
+
 @pytest.mark.parametrize("bound", [1e-9, 1.0, 1e9])
 @pytest.mark.parametrize("P", [1, 3, 7])
 def test_no_vector_however_odd_is_longer_than_the_bound_in_integers(bound: float, P: int) -> None:
@@ -259,7 +267,7 @@ def test_no_vector_however_odd_is_longer_than_the_bound_in_integers(bound: float
         for w in odd:
             total = RoundSum(config, t, [True] * 10)
             total.add(int(rng.integers(10)), w)
-            assert sum(int(v) ** 2 for v in total._total) <= 2 ** (2 * FRACTION_BITS)
+            assert sum(int(v) ** 2 for v in in_integers(total)) <= 2 ** (2 * FRACTION_BITS)
 
 
 def test_a_bound_so_tiny_that_squares_underflow_is_refused() -> None:
@@ -342,13 +350,13 @@ def test_the_same_work_is_done_for_whoever_is_chosen_or_not(w: np.ndarray) -> No
     server = FederatedServer(config_of(q=0.5), noise=InsecureNoise(1))
     links = [server.connect(n) for n in range(6)]
     links[0].submit(w)
-    assert server._round is not None
-    coins = [bool(coin) for coin in server._round.total._chosen]
+    total = sum_of_open_round(server)
+    coins = chosen_in(total)
     heads, tails = coins.index(True, 1), coins.index(False, 1)
-    before = server._round.total.exact()
+    before = total.exact()
     works = {n: work_of(lambda n=n: links[n].submit(w)) for n in (tails, heads)}
     assert works[heads] == works[tails]
-    assert (server._round.total.exact() != before).any() == np.isfinite(w).all()
+    assert (total.exact() != before).any() == np.isfinite(w).all()
 
 
 def test_an_unchosen_vector_changes_no_bit_of_the_sum() -> None:
@@ -393,22 +401,22 @@ def test_a_message_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 def test_noise_and_coins_come_from_the_vetted_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """One OpenDP measurement of the joint vector, at the full scale."""
     made, integers_of = [], []
-    original, randbelow = noise_module._measurement, noise_module.secrets.randbelow
+    randbelow = noise_module.secrets.randbelow
 
-    def recorded(kind: int | str, parameter: float) -> Any:
-        made.append((kind, parameter))
-        return original(kind, parameter)
+    def recorded(draw: Draw, value: Any) -> Any:
+        made.append((draw.kind, draw.parameter))
+        return draw(value)
 
     def counted(n: int) -> int:
         integers_of.append(n)
         return randbelow(n)
 
-    monkeypatch.setattr(noise_module, "_measurement", recorded)
     monkeypatch.setattr(noise_module.secrets, "randbelow", counted)
     config = config_of(q=0.35, n_regions=3, z=2.0, n_rounds=1)
-    server = FederatedServer(config)
-    for n in range(6):
-        server.connect(n).submit(np.ones(5))
+    with draws_through(recorded):
+        server = FederatedServer(config)
+        for n in range(6):
+            server.connect(n).submit(np.ones(5))
     assert (15, 2.0 * 22.0 * SENSITIVITY_SLACK) in made
     coins = sum(kind == "coin" for kind, _ in made)
     assert coins >= 1 or len(integers_of) == 6

@@ -36,6 +36,7 @@ from privbo_plugins.errors import (
 from privbo_plugins.federation import FederatedServer, Link, RemoteLink, connect, wire
 from privbo_plugins.spaces import Categorical, Float, Space
 from privbo_plugins.store.vault import open_vault
+from tests import wires
 from tests.worker import CONTEXT, PATIENCE
 
 from .scenes import SENTINEL, SPACE, as_json, obey, vector
@@ -152,6 +153,11 @@ def working() -> set[threading.Thread]:
     return {t for t in threading.enumerate() if t.name.startswith("federation")}
 
 
+def served() -> set[threading.Thread]:
+    """Threads that serve an agent's connection each."""
+    return {t for t in working() if t.name == "federation-agent"}
+
+
 def invited(server: FederatedServer, agents: list[Remote]) -> None:
     for n, agent in enumerate(agents):
         assert agent("connect", server.invitation(n)) == n
@@ -221,7 +227,7 @@ def test_an_agent_killed_after_it_sent_is_in_the_sum(pool: Pool, clock: SimpleNa
         assert [agents[1]("submit", 1), agents[2]("submit", 2)] == [1, 1]
         agents[2].kill()
         clock.now += 1
-        eventually(lambda: len(server._broadcasts) == 1)  # though nobody waits for it
+        eventually(lambda: len(server.broadcasts()) == 1)  # though nobody waits for it
         expected = average(3, [1, 2])
         np.testing.assert_allclose(server.broadcasts()[0].weights[0], expected, atol=1e-6)
         assert len(agents[0]("broadcasts")) == 1
@@ -438,27 +444,12 @@ def test_a_server_that_lost_its_ledger_is_found_out(
 @contextmanager
 def raw(server: FederatedServer) -> Iterator[socket.socket]:
     """A connection that has received the server's first words and said nothing."""
-    assert server._listener is not None
-    with wire._dial(server._listener.address) as sock:
-        sock.settimeout(wire._PATIENCE / 2)  # the server ends it at once, not for its silence
+    with wires.stranger(server.invitation(0)) as sock:
         yield sock
 
 
-def introduce(sock: socket.socket, invitation: str, agent: int | None = None) -> dict[str, Any]:
-    known = wire._invitation_from(invitation)
-    number = known.agent if agent is None else agent
-    asked = wire._receive(sock, 1024)["nonce"]
-    proof = wire._proof(known.secret, "agent", number, asked, "0" * 32)
-    wire._send(sock, {"agent": number, "nonce": "0" * 32, "proof": proof})
-    return wire._receive(sock, 2**16)
-
-
-def frame(content: bytes) -> bytes:
-    return struct.pack("!I", len(content)) + content
-
-
 def message(**fields: Any) -> bytes:
-    return frame(json.dumps({"agent": 0} | fields).encode())
+    return wires.frame(json.dumps({"agent": 0} | fields).encode())
 
 
 def is_closed(sock: socket.socket) -> bool:
@@ -482,18 +473,18 @@ class Bomb:
 VECTOR = base64.b64encode(np.ones(M).tobytes()).decode()
 
 NONSENSE: dict[str, bytes] = {
-    "not JSON": frame(b"\x00\xff garbage"),
-    "no object": frame(b"[1, 2]"),
-    "too deep": frame(b"[" * 60000),
+    "not JSON": wires.frame(b"\x00\xff garbage"),
+    "no object": wires.frame(b"[1, 2]"),
+    "too deep": wires.frame(b"[" * 60000),
     "too long": struct.pack("!I", 2**31) + b"x",
     "just too long": struct.pack("!I", 2**16 + 11 * M + 1) + b"x",
     "HTTP": b"GET / HTTP/1.0\r\n\r\n",
-    "empty": frame(b""),
-    "nobody": frame(b'{"call": "leave"}'),
-    "another agent": frame(
+    "empty": wires.frame(b""),
+    "nobody": wires.frame(b'{"call": "leave"}'),
+    "another agent": wires.frame(
         json.dumps({"agent": 1, "call": "submit", "key": "k", "vector": VECTOR}).encode()
     ),
-    "a number that is none": frame(b'{"agent": false, "call": "leave"}'),
+    "a number that is none": wires.frame(b'{"agent": false, "call": "leave"}'),
     "unknown call": message(call="close_round"),
     "private call": message(call="__init__"),
     "a call that is none": message(call=["join"]),
@@ -511,16 +502,16 @@ NONSENSE: dict[str, bytes] = {
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nonsense_ends_its_own_connection_alone(name: str) -> None:
     with serving(2, deadline=None) as server, closing(connect(server.invitation(1))) as link:
-        assert server._listener is not None
+        its_own = served()
         with raw(server) as sock:
-            assert "config" in introduce(sock, server.invitation(0))
-            assert len(server._listener._connections) == 2
+            assert "config" in wires.introduce(sock, server.invitation(0))
+            assert len(served()) == 2
             sock.sendall(NONSENSE[name])
             assert is_closed(sock)
-        eventually(lambda: server._listener is not None and len(server._listener._connections) < 2)
-        assert server._round is None
+        eventually(lambda: len(served()) < 2)
         assert link.submit(np.ones(M)) == 1
-        assert len(link._idle) == 1  # over the connection that it had
+        assert served() == its_own  # over the connection that it had
+        assert server.broadcasts() == []  # the other agent has sent nothing
 
 
 @pytest.mark.parametrize(
@@ -528,16 +519,16 @@ def test_nonsense_ends_its_own_connection_alone(name: str) -> None:
     [
         b"\x80\x04garbage" * 10,
         struct.pack("!I", 1025),
-        frame(b"{}"),
-        frame(b'{"agent": 0, "nonce": "\\ud800", "proof": "\\ud800"}'),
-        frame(b'{"agent": 0, "nonce": 1, "proof": ""}'),
-        frame(b'{"agent": 1' + b"0" * 900 + b', "nonce": "", "proof": ""}'),
-        frame(b'{"agent": -1, "nonce": "", "proof": ""}'),
+        wires.frame(b"{}"),
+        wires.frame(b'{"agent": 0, "nonce": "\\ud800", "proof": "\\ud800"}'),
+        wires.frame(b'{"agent": 0, "nonce": 1, "proof": ""}'),
+        wires.frame(b'{"agent": 1' + b"0" * 900 + b', "nonce": "", "proof": ""}'),
+        wires.frame(b'{"agent": -1, "nonce": "", "proof": ""}'),
     ],
 )
 def test_whoever_proves_nothing_is_answered_nothing(said: bytes) -> None:
     with serving(1) as server, raw(server) as sock:
-        wire._receive(sock, 1024)
+        wires.hear(sock)
         sock.sendall(said)
         rest = b""
         try:
@@ -545,7 +536,7 @@ def test_whoever_proves_nothing_is_answered_nothing(said: bytes) -> None:
                 rest += chunk
         except ConnectionResetError:
             pass
-        assert rest in (b"", frame(b'{"refused": true}'))
+        assert rest in (b"", wires.frame(b'{"refused": true}'))
         with closing(connect(server.invitation(0))) as link:
             assert link.broadcasts() == []
 
@@ -553,7 +544,7 @@ def test_whoever_proves_nothing_is_answered_nothing(said: bytes) -> None:
 def test_half_a_vector_is_none() -> None:
     with serving(2, deadline=None) as server:
         with raw(server) as sock:
-            introduce(sock, server.invitation(0))
+            wires.introduce(sock, server.invitation(0))
             sock.sendall(message(call="submit", key="k", vector=VECTOR)[:-9])
         with closing(connect(server.invitation(1))) as link:
             assert link.submit(vector(M, 1)) == 1
@@ -569,10 +560,10 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
         for prove in (False, True):
             with raw(server) as sock:
                 if prove:
-                    introduce(sock, server.invitation(0))
+                    wires.introduce(sock, server.invitation(0))
                 else:
-                    wire._receive(sock, 1024)
-                sock.sendall(frame(bomb))
+                    wires.hear(sock)
+                sock.sendall(wires.frame(bomb))
                 assert is_closed(sock)
         with closing(connect(server.invitation(0))) as link:
             assert link.submit(np.ones(M)) == 1
@@ -584,11 +575,12 @@ def test_a_secret_opens_one_agent_of_one_federation() -> None:
         own, other = server.invitation(0), server.invitation(1)
         assert own.split("#")[1] != other.split("#")[1]
         with raw(server) as sock:
-            assert introduce(sock, own, agent=1) == {"refused": True}
-        assert server._listener is not None
-        former = wire._Invitation("", 2, server._listener.secret_of(2))  # of a longer roster
+            assert wires.introduce(sock, own, agent=1) == {"refused": True}
+        with serving(3, secret=b"m" * 32) as longer:
+            former = longer.invitation(2)
+            assert longer.invitation(1).split("#")[1] == other.split("#")[1]
         with raw(server) as sock:
-            assert introduce(sock, former.text()) == {"refused": True}
+            assert wires.introduce(sock, former) == {"refused": True}
         for stranger in (
             own.replace("/0#", "/1#"),
             own.split("#")[0] + "#" + base64.urlsafe_b64encode(b"w" * 32).decode().rstrip("="),
@@ -606,16 +598,16 @@ def test_an_impostor_is_sent_nothing() -> None:
 
     def pose(listening: socket.socket) -> None:
         with listening.accept()[0] as sock:
-            wire._send(sock, {"protocol": wire._PROTOCOL, "nonce": "0" * 32})
-            heard.append(wire._receive(sock, 2**16))
+            wires.greet(sock)
+            heard.append(wires.hear(sock))
             settings = FederationConfig(n_agents=1, **PLAIN).to_dict()
-            wire._send(sock, {"config": settings, "deadline": None, "proof": heard[0]["proof"]})
+            wires.say(sock, config=settings, deadline=None, proof=heard[0]["proof"])
             heard.extend({"more": True} for _ in iter(lambda: sock.recv(1), b""))
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=pose, args=(listening,))
         thread.start()
-        invitation = wire._Invitation(listening.getsockname(), 0, b"s" * 32).text()
+        invitation = wires.invitation(listening.getsockname(), 0, b"s" * 32)
         with pytest.raises(FederationError, match="Nothing was sent"):
             connect(invitation)
         thread.join()
@@ -627,9 +619,9 @@ def test_too_many_connections_end_the_oldest(monkeypatch: pytest.MonkeyPatch) ->
     with serving(2, deadline=None) as server:
         with raw(server) as first, raw(server) as second:
             for sock in (first, second):  # neither has proven anything
-                wire._receive(sock, 1024)
+                wires.hear(sock)
             with raw(server) as third:
-                wire._receive(third, 1024)
+                wires.hear(third)
                 assert is_closed(first)
         waiting: list[Any] = []
         links = [connect(server.invitation(0)) for _ in range(3)]
@@ -728,26 +720,28 @@ def test_a_vector_that_is_sent_again_counts_once(server: FederatedServer) -> Non
     answers = []
     for key in ("a", "a", "b"):
         with raw(server) as sock:
-            introduce(sock, server.invitation(0))
+            wires.introduce(sock, server.invitation(0))
             sock.sendall(message(call="submit", key=key, vector=VECTOR))
-            answers.append(wire._receive(sock, 2**16))
+            answers.append(wires.hear(sock))
     assert answers == [{"result": 1}, {"result": 1}, {"result": 2}]
     assert len(server.broadcasts()) == 2
 
 
-def test_a_lost_connection_is_opened_again(server: FederatedServer, link: RemoteLink) -> None:
-    assert link.submit(np.ones(M)) == 1
-    wire._shut(link._idle[0])
-    assert link.submit(np.ones(M)) == 2
-    link.close()
-    assert [b.round for b in link.broadcasts()] == [1, 2]
+def test_a_lost_connection_is_opened_again(server: FederatedServer) -> None:
+    with wires.dialled() as opened, closing(connect(server.invitation(0))) as link:
+        assert link.submit(np.ones(M)) == 1
+        opened[0].shutdown(socket.SHUT_RDWR)
+        assert link.submit(np.ones(M)) == 2
+        link.close()
+        assert [b.round for b in link.broadcasts()] == [1, 2]
+    assert len(opened) == 3
 
 
 def test_a_server_begun_again_is_found_by_old_invitations(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     with serving(1, secret=secret) as server:
-        assert server._listener is not None
-        address, invitation = server._listener.address, server.invitation(0)
+        invitation = server.invitation(0)
+        address = wires.address_in(invitation)
         link = connect(invitation)
         link.join(SPACE.to_dict())
         assert link.submit(np.ones(M)) == 1
@@ -757,7 +751,8 @@ def test_a_server_begun_again_is_found_by_old_invitations(tmp_path: Path) -> Non
         with serving(1, secret=secret, address=address) as server:
             assert server.invitation(0) == invitation
             assert link.collect(1) is None
-            assert server._space == SPACE.to_dict()  # it was told again
+            with pytest.raises(SpaceChangedError):  # it was told the space again
+                server.connect(0).join(Space({"z": Float(0, 1)}).to_dict())
             assert server.connect(0).submit(np.zeros(M)) == 1
             assert link.submit(np.zeros(M)) == 2
             found = link.broadcasts()  # it began anew: what the other released is not its
@@ -793,9 +788,36 @@ def test_many_broadcasts_come_in_pages() -> None:
 def test_every_bit_of_a_vector_arrives(server: FederatedServer, link: RemoteLink) -> None:
     sent = np.random.default_rng(0).normal(size=M)
     sent[:6] = [np.nan, np.inf, -np.inf, -0.0, 5e-324, SENTINEL]
-    assert wire._unpacked(wire._packed(sent)).tobytes() == sent.tobytes()
+    assert wires.unpacked(heard_of(sent)["vector"]).tobytes() == sent.tobytes()
     assert link.submit(sent) == 1  # NaN and infinity are the sum's business
     assert not link.broadcasts()[0].weights.any()
+    with raw(server) as sock:
+        wires.introduce(sock, server.invitation(0))
+        sock.sendall(message(call="submit", key="k", vector=wires.packed(vector(M, 0))))
+        assert wires.hear(sock) == {"result": 2}
+    assert as_json(server.broadcasts()[1])[1:] == locally(1, [0])[1:]
+
+
+def heard_of(sent: np.ndarray) -> dict[str, Any]:
+    """What a link says that submits a vector."""
+    secret, heard = b"s" * 32, list[dict[str, Any]]()
+    settings = FederationConfig(n_agents=1, **PLAIN).to_dict()
+
+    def answer(listening: socket.socket) -> None:
+        with listening.accept()[0] as sock:
+            wires.greet(sock)
+            greeting = {"config": settings, "deadline": None, "released": []}
+            wires.say(sock, **wires.proven(greeting, secret, wires.hear(sock)))
+            heard.append(wires.hear(sock))
+            wires.say(sock, result=1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer, args=(listening,))
+        thread.start()
+        with closing(connect(wires.invitation(listening.getsockname(), 0, secret))) as link:
+            assert link.submit(sent) == 1
+        thread.join()
+    return heard[0]
 
 
 def test_threads_of_an_agent_wait_for_the_same_round() -> None:
@@ -863,10 +885,10 @@ def test_a_server_that_nobody_holds_ends() -> None:
 def test_a_link_shows_no_secret_and_is_not_pickled(
     server: FederatedServer, link: RemoteLink
 ) -> None:
-    secret = server.invitation(0).split("#")[1]
-    shown = f"{link!r} {link} {link._invitation!r} {server._listener!r}"
-    assert secret not in shown
-    assert repr(link._invitation.secret)[2:10] not in shown
+    invitation = server.invitation(0)
+    shown = f"{link!r} {link} {vars(link)} {server!r} {vars(server)}"
+    assert invitation.split("#")[1] not in shown
+    assert repr(wires.secret_in(invitation))[2:10] not in shown
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(PrivacyError, match="env:NAME"):
             copied(link)
@@ -905,21 +927,37 @@ def test_what_is_no_invitation_is_not_repeated(text: str) -> None:
     assert refused.value.__context__ is None
 
 
-@pytest.mark.parametrize("address", [("127.0.0.1", 81), ("::1", 82), "/tmp/a b#c/ä", "relative"])
-def test_an_invitation_is_read_as_it_was_written(address: Any) -> None:
-    written = wire._Invitation(address, 7, os.urandom(32))
-    read = wire._invitation_from(written.text())
-    expected = os.path.abspath(address) if isinstance(address, str) else address
-    assert (read.address, read.agent, read.secret) == (expected, 7, written.secret)
+@pytest.mark.parametrize("address", [("127.0.0.1", 0), ("::1", 0), "a b#c/ä", "relative"])
+def test_an_invitation_is_read_as_it_was_written(
+    address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in another folder than the server's."""
+    if address == ("::1", 0) and not socket.has_ipv6:
+        pytest.skip("no IPv6 on this machine")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    with serving(8, address=address) as server:
+        written = server.invitation(7)
+        assert (wires.agent_in(written), len(wires.secret_in(written))) == (7, 32)
+        monkeypatch.chdir(elsewhere)
+        with closing(connect(written)) as link:
+            assert (link.agent, link.config) == (7, server.config)
+        monkeypatch.chdir(tmp_path)
 
 
-def test_a_secret_file_is_for_its_user_alone(tmp_path: Path) -> None:
-    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN))
+def test_a_secret_file_is_for_its_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "secret"
-    wire._create_secret(path)
-    held = path.read_bytes()
-    wire._create_secret(path)  # another server was faster
+    with serving(1, secret=path) as server:
+        held, invitation = path.read_bytes(), server.invitation(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", lambda _: False)  # another server is faster
+        with serving(1, secret=path) as server:
+            assert server.invitation(0).split("#")[1] == invitation.split("#")[1]
     assert (path.read_bytes(), os.listdir(tmp_path)) == (held, ["secret"])
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN))
     path.chmod(0o640)
     with pytest.raises(PrivacyError, match="can be read by other users"):
         server.listen(secret=path)
@@ -934,7 +972,6 @@ def test_addresses_that_cannot_be_used(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("not a socket")
     with serving(1, address=tmp_path / "socket") as server:
-        assert server._listener is not None
         assert stat.S_IMODE((tmp_path / "socket").stat().st_mode) == 0o600
         with pytest.raises(ValueError, match="listens already"):
             server.listen()
@@ -951,11 +988,9 @@ def test_addresses_that_cannot_be_used(tmp_path: Path) -> None:
 def test_a_network_that_may_listen_is_warned_of() -> None:
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN))
     with pytest.warns(PrivacyWarning, match="unencrypted"):
-        server.listen(("0.0.0.0", 0))
+        _, port = server.listen(("0.0.0.0", 0))
     with pytest.raises(ValueError, match="which one agents reach it by"):
         server.invitation(0)
-    assert server._listener is not None
-    port = server._listener.address[1]
     invitation = server.invitation(0, address=("127.0.0.1", int(port)))
     with closing(connect(invitation)) as link:
         assert link.broadcasts() == []

@@ -33,6 +33,7 @@ from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
 from privbo_plugins.spaces import Categorical, Float, Int, Space
+from tests.inside import scores_of
 
 ALL = [GPUCB, TGPUCB, ATAGPUCB, MoMAGPUCB]
 each_class = pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.name)
@@ -68,7 +69,7 @@ def everything(n: int) -> np.ndarray:
 
 def sigma_of(algorithm: Any, n: int) -> np.ndarray:
     """What the upper confidence bounds of all arms hold besides the mean."""
-    ucb = algorithm._score(np.empty((0, 1)))(everything(n))
+    ucb = scores_of(algorithm, np.empty((0, 1)), everything(n))
     return np.asarray((ucb - algorithm.mean(everything(n))) / algorithm.beta)
 
 
@@ -662,9 +663,8 @@ def test_gp_ucb_takes_the_unit_and_the_noise_from_what_is_public() -> None:
     for arm, reward in zip(arms, y, strict=True):
         algorithm.tell(evaluation_of(algorithm, arm), float(reward))
     mu, sigma = dense(covariance(5), arms, (y - 4) / 2, algorithm.lam)
-    ours = algorithm._posterior.predict(everything(5))
-    assert_allclose(ours[0], mu, atol=1e-9)
-    assert_allclose(ours[1], sigma, atol=1e-9)
+    assert_allclose(algorithm.mean(everything(5)), mu, atol=1e-9)
+    assert_allclose(sigma_of(algorithm, 5), sigma, atol=1e-9)
     ucb = mu + algorithm.beta * sigma
     assert number(algorithm, algorithm.ask(0)) == int(np.argmax(ucb))
     assert GPUCB(UCBConfig(low=2, high=6), row(2)).lam == 1.0
@@ -848,7 +848,7 @@ def test_a_pending_evaluation_counts_as_one_told_its_own_mean(cls: type[RewardUC
     for arm in arms:
         algorithm.tell(evaluation_of(algorithm, arm), 0.4)
     pending = np.array([[2.0], [2.0], [4.0]])
-    ucb = [algorithm._score(p)(everything(6)) for p in (np.empty((0, 1)), pending)]
+    ucb = [scores_of(algorithm, p, everything(6)) for p in (np.empty((0, 1)), pending)]
     lam = algorithm.lam if cls is GPUCB else config.lam  # type: ignore[attr-defined]
     sigma = [dense(covariance(6), told, np.zeros(len(told)), lam)[1]
              for told in (arms, [*arms, 2, 2, 4])]  # fmt: skip

@@ -38,11 +38,13 @@ from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_OUTSOURCED,
     NOT_COVERED_REFUSAL,
 )
+from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.sessions.rows import NOT_TIED, TIED, Curator
 from privbo_plugins.store import vault as vault_module
 from privbo_plugins.store.release import TEST_NOISE
 from privbo_plugins.store.vault import Transaction, open_vault
+from tests.inside import answers_of, pseudonym, run_of, vault_of
 
 from ..leaks import Scanner
 from .scenes import at_once, release_table
@@ -71,9 +73,9 @@ def curator_of(rows: Any = X, **more: Any) -> Curator:
     return Curator(rows, **{**USUAL, **more})
 
 
-def ledger(curator: Curator) -> list[tuple[Any, ...]]:
-    with curator._run.transaction() as tx:
-        return tx._all("charges")
+def ledger(curator: Curator) -> list[Charge]:
+    with run_of(curator).transaction() as tx:
+        return list(tx.charges())
 
 
 class Counting(InsecureNoise):
@@ -151,7 +153,7 @@ def test_a_table_is_charged_then_drawn_then_stored_in_one_transaction(
 
     class Watching(Counting):
         def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
-            assert len(now[0]._all("charges")) == 1  # the charge is already written
+            assert len(now[0].charges()) == 1  # the charge is already written
             steps.append(("draw", id(now[0])))
             return super().add_gaussian(value, scale)
 
@@ -194,9 +196,11 @@ def test_a_crash_before_the_commit_leaves_neither_charge_nor_table(
     table = curator.release()
     assert np.array_equal(curator_of(vault=handle).release().Z, table.Z)
     (charge,) = ledger(curator)
-    assert charge[:2] == ("table", "0")
-    assert charge[2:5] == (table.certificate.mu, table.certificate.sensitivity,
-                           table.certificate.noise_sd)  # fmt: skip
+    made = table.certificate
+    assert (charge.kind, charge.key) == ("table", "0")
+    assert (charge.mu, charge.sensitivity, charge.scale) == (
+        made.mu, made.sensitivity, made.noise_sd,
+    )  # fmt: skip
 
 
 def test_a_release_that_a_power_loss_interrupted_is_made_anew_once(tmp_path: Path) -> None:
@@ -336,7 +340,7 @@ def test_a_projection_is_never_protected_and_warns_each_time() -> None:
             assert claim.to_dict()["epsilon"] == "inf"
         assert table.certificate.mu is None
         assert table.certificate.noise_sd == 0.0
-        assert [row[2:4] for row in ledger(curator)] == [(math.inf, math.inf)]
+        assert [(c.mu, c.sensitivity) for c in ledger(curator)] == [(math.inf, math.inf)]
 
 
 class Subclass(SecureNoise):
@@ -721,7 +725,7 @@ def test_a_column_of_randomised_answers_is_told_as_it_is_by_no_other_run(path: P
     randomised.evaluate(1)
     with pytest.raises(PrivacyError, match="'score' is protected by the release 'a'"):
         exact.evaluate(1)
-    with exact._run.transaction() as tx:
+    with run_of(exact).transaction() as tx:
         tx.mark("outcome column", "stay")  # what run b has told
     with pytest.raises(PrivacyError, match="'stay' is answered as it is by the release 'b'"):
         curator_of(run_name="c", **{**one, "outcome_column": "stay"}, **PRIVATE)
@@ -733,7 +737,7 @@ def test_a_vault_in_which_a_column_was_protected_and_told_claims_nothing(path: P
     table.release()
     assert table.guarantee().protected
     other = curator_of(vault=f"sqlite:///{path}", run_name="other", outcomes=Y)
-    with other._run.transaction() as tx:
+    with run_of(other).transaction() as tx:
         tx.mark("outcome column", "age")
     found = table.guarantee()
     assert not found.protected
@@ -790,8 +794,7 @@ def test_privatised_answers_are_charged_and_drawn_once_a_row(
     assert [curators[1].evaluate(row) for row in reversed(rows)] == told[::-1]
     assert curators[1].answers() == dict(zip(rows, told, strict=True))
     assert all(y not in told for y in Y.tolist())
-    assert curators[0]._answers is not None
-    with curators[0]._vault.transaction(curators[0]._answers.run_id) as tx:
+    with answers_of(curators[0]).run.transaction() as tx:
         evaluations = tx.evaluations()
     assert [evaluation[2:4] for evaluation in sorted(evaluations)] == [
         (0.7, how.get("outcome_delta", 0.0))
@@ -807,12 +810,12 @@ def test_a_row_is_no_user_of_that_number_in_another_run(path: Path) -> None:
     curators = [curator_of(vault=handle, run_name=run, outcomes=Y, **PRIVATE) for run in "ab"]
     for curator in curators:
         curator.evaluate(3)
-        assert curator._answers is not None
-        assert curator._answers.most() == (1, 0.7)
-        with curator._vault.transaction(curator._answers.run_id) as tx:
+        assert answers_of(curator).most() == (1, 0.7)
+        with answers_of(curator).run.transaction() as tx:
             people = {person for person, *_ in tx.evaluations_of_everybody()}
     assert len(people) == 2
-    assert not any(curators[0]._answers._pseudonym("x", name) in people for name in (3, "3"))
+    asked = answers_of(curators[0])
+    assert not any(pseudonym(asked, "x", name) in people for name in (3, "3"))
 
 
 def test_answers_that_crash_are_neither_charged_nor_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -958,7 +961,7 @@ def test_a_certificate_holds_what_is_public_and_travels_in_json() -> None:
     assert made.projection == {"kind": "seeded", "seed": 5}
     assert made.scaling == {"columns": ["a", "b", "c"], "low": [0.0] * 3, "high": [2.0] * 3}
     assert made.ledger == {
-        "vault": curator._vault.vault_id, "run": "table", "store": "memory",
+        "vault": vault_of(curator).vault_id, "run": "table", "store": "memory",
     }  # fmt: skip
     assert IN_MEMORY in made.guarantee().notes
     assert made.protected

@@ -13,6 +13,7 @@ from privbo_plugins.models.gaussian_process import GaussianProcess
 from privbo_plugins.models.kernels import RBF, Kernel, Matern52
 from privbo_plugins.models.nystrom import GrowingFeatures
 from privbo_plugins.models.reward_posterior import ArmsPosterior, FeaturePosterior
+from tests.inside import features_of
 
 TOLERANCE = 1e-4
 """What :class:`GrowingFeatures` leaves unexplained of a point that was told."""
@@ -134,11 +135,22 @@ def test_imagined_evaluations_equal_telling_the_own_mean_and_leave_the_original_
         assert np.array_equal(getattr(posterior, part), before)
 
 
-def test_what_an_imagining_copy_is_told_does_not_reach_the_original() -> None:
-    posterior = ArmsPosterior(covariance(3), 1.0)
+def test_what_an_imagining_copy_is_told_does_not_reach_the_original(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither its covariances nor what they are recomputed from."""
+    monkeypatch.setattr(reward_posterior, "_REFRESH", 2)
+    K = covariance(3)
+    posterior = ArmsPosterior(K, 1.0)
     posterior.imagining(numbers(np.array([0]))).tell(np.array([1.0]), 100.0)
-    assert not posterior._counts.any()
-    assert not posterior._sums.any()
+    assert np.array_equal(posterior.C, K)
+    assert not posterior.mu.any()
+    arms, y = np.array([2, 0, 2]), np.array([1.0, -1.0, 0.5])
+    told(posterior, numbers(arms), y)  # beyond the recomputation
+    for ours, expected in zip(
+        posterior.predict(numbers(np.arange(3))), dense_arms(K, arms, y, 1.0), strict=True
+    ):
+        assert_allclose(ours, expected, atol=1e-9)
 
 
 def test_an_imagining_copy_remembers_beyond_the_recomputation(
@@ -174,7 +186,7 @@ def test_features_are_exact_while_points_are_few_and_apart(
     rows = np.random.default_rng(4).integers(n, size=5 * n)
     Z, y = np.vstack([grid, grid[rows]]), np.random.default_rng(5).standard_normal(6 * n)
     posterior = told(FeaturePosterior(kernel.k, lam), Z, y)
-    assert posterior._features.m == n
+    assert features_of(posterior).m == n
     for error in gap(kernel, Z, y, new, lam):
         assert error.max() < 1e-9
 
@@ -206,7 +218,7 @@ def test_features_err_by_no_more_than_their_tolerance_allows(kernel: Kernel, lam
     y = rng.standard_normal(n)
     new = rng.uniform(size=(40, 2))
     posterior = told(FeaturePosterior(kernel.k, lam), Z, y)
-    Phi = posterior._features.features(Z)
+    Phi = features_of(posterior).features(Z)
     E = kernel.k(Z, Z) - Phi @ Phi.T
     assert np.diag(E).max() <= TOLERANCE * (1 + 1e-9)
     assert np.linalg.eigvalsh(E)[0] > -1e-9
@@ -262,8 +274,12 @@ def test_imagined_points_equal_telling_the_own_mean_and_leave_the_original_alone
     told(imagined, rng.uniform(size=(5, 2)), np.full(5, 100.0))
     for one, two in zip(posterior.predict(new), before, strict=True):
         assert np.array_equal(one, two)
-    assert (len(posterior._y), len(posterior._Z)) == (12, 12)
-    assert posterior._features.m <= 12
+    assert features_of(posterior).m <= 12
+    z, alone = rng.uniform(size=2), told(FeaturePosterior(kernel.k, 0.5), Z, y)
+    for one in (posterior, alone):  # nothing that was imagined comes back with the next one
+        one.tell(z, 0.7)
+    for one, two in zip(posterior.predict(new), alone.predict(new), strict=True):
+        assert_allclose(one, two, atol=1e-12)
 
 
 def test_nothing_learnt_is_the_prior_and_no_point_is_no_answer() -> None:
@@ -330,9 +346,9 @@ def test_an_evaluation_never_widens_a_point(seed: int, lam: float, n: int, kerne
     rng = np.random.default_rng(seed)
     posterior, new = FeaturePosterior(kernel.k, lam), rng.uniform(size=(15, 2))
     for z in rng.uniform(size=(n, 2)):
-        before, pivots = posterior.predict(new)[1] ** 2, posterior._features.m
+        before, pivots = posterior.predict(new)[1] ** 2, features_of(posterior).m
         posterior.tell(z, float(rng.standard_normal()))
         after = posterior.predict(new)[1] ** 2
         assert np.all(after >= 0)
-        grew = posterior._features.m > pivots  # which may lay open what the tolerance hid
+        grew = features_of(posterior).m > pivots  # which may lay open what the tolerance hid
         assert np.all(after <= before + (TOLERANCE if grew else 1e-9))

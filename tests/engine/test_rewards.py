@@ -36,6 +36,7 @@ from privbo_plugins.sessions.rewards import (
 )
 from privbo_plugins.store.release import TEST_NOISE
 from privbo_plugins.store.vault import Transaction, Vault, open_vault
+from tests.inside import pseudonym
 
 from ..leaks import Scanner
 from .scenes import at_once, release_rewards
@@ -508,8 +509,8 @@ def test_a_name_is_one_user_however_it_is_spelt(vault: Vault) -> None:
         for i, user in enumerate(spellings):
             curator.release(f"{person}/{i}", 0.3, user, 0.0)
     people: dict[str, set[str]] = {}
-    for trial, pseudonym, *_ in ledger(curator):
-        people.setdefault(trial.partition("/")[0], set()).add(pseudonym)
+    for trial, name, *_ in ledger(curator):
+        people.setdefault(trial.partition("/")[0], set()).add(name)
     assert [len(pseudonyms) for pseudonyms in people.values()] == [1] * len(users)
     assert len(set.union(*people.values())) == len(users)
     assert all(len(person) == 64 for persons in people.values() for person in persons)
@@ -878,7 +879,7 @@ def test_pseudonyms_are_the_store_s_own(url: str) -> None:
     people = []
     for handle in (url, url, None):
         vault = open_vault(handle)
-        people.append(curator_of(vault)._pseudonym("0", "Jane"))
+        people.append(pseudonym(curator_of(vault), "0", "Jane"))
         vault.close()
     assert people[0] == people[1] != people[2]
     assert people[0] not in {rewards_module.hashlib.sha256(b"Jane").hexdigest()}

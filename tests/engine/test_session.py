@@ -7,7 +7,6 @@ import math
 import threading
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,13 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.models.kernels import RBF
-from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.returned import as_losses
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Categorical, Float, Space
 from privbo_plugins.store.vault import open_vault
+from tests.inside import Draw, algorithm_in, draws_through
 
 from .helpers import cube, decoded, open_session, quadratic, run_session, tell
 
@@ -169,28 +168,24 @@ def in_turn(*functions: Any) -> Any:
     return lambda *given: next(rest)(*given)
 
 
-def test_an_interrupted_release_is_made_anew_and_charged_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupted_release_is_made_anew_and_charged_once() -> None:
     losses, _ = quadratic(N, 2, 0)
     session = open_session(config(), cube(2), noise=SecureNoise())
     for i in range(4):
         tell(session, f"t{i}", losses)
     x = session.ask("t4").x
-    real = noise_module._measurement
 
-    def crash(kind: int | str, parameter: float) -> Any:
+    def pass_by(draw: Draw, value: Any) -> Any:
+        return draw(value)
+
+    def crash(draw: Draw, value: Any) -> Any:
         raise KeyboardInterrupt
 
     before = keys(session)
-    for broken in ("value", "gradient"):
-        monkeypatch.setattr(noise_module, "_measurement", crash)
-        if broken == "gradient":  # the value passes, then the step is interrupted
-            monkeypatch.setattr(noise_module, "_measurement", in_turn(real, crash))
-        with pytest.raises(KeyboardInterrupt):
+    for broken in (crash, in_turn(pass_by, crash)):  # the value, and then the step after it
+        with draws_through(broken), pytest.raises(KeyboardInterrupt):
             session.tell("t4", cube(2).decode(x), cube(2), losses(x))
     assert len(keys(session)) == len(before) + 1
-    monkeypatch.setattr(noise_module, "_measurement", real)
     session.ask("t5")  # any worker makes the overdue release
     assert ("gradient", "0") in keys(session)
     check_books(session)
@@ -313,11 +308,16 @@ def test_plain_floats_never_mix_with_private_runs() -> None:
 def test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn() -> None:
     from privbo_plugins.privacy.ledger import Charge
 
-    session = open_session(config(), cube(1))
+    drawn = []
+
+    class Watched(InsecureNoise):
+        def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+            drawn.append(value)
+            return super().add_gaussian(value, scale)
+
+    session = open_session(config(), cube(1), noise=Watched(0))
     with session.run.vault.transaction(session.run_id) as tx:
         tx.charge(Charge("value", "elsewhere", 1.0, 1.0, 1.0))
-    drawn = []
-    session._outlet._noise = SimpleNamespace(add_gaussian=lambda v, _: drawn.append(v) or v)
     x = session.ask("a").x
     with pytest.raises(BudgetExceededError):
         session.tell("a", cube(1).decode(x), cube(1), np.ones(N))
@@ -454,8 +454,7 @@ class Workers:
         proposal = session.ask(trial)
         latecomer = self.join(0)  # knows nothing but what is stored
         latecomer.refresh()
-        assert latecomer._algorithm is not None
-        assert latecomer._algorithm.phase == (proposal.role, proposal.step)
+        assert algorithm_in(latecomer).phase == (proposal.role, proposal.step)
         return trial
 
     def tell(self, session: Session, pick: int) -> None:
@@ -485,9 +484,7 @@ class Workers:
         for session in self.sessions:
             session.refresh()
             check_books(session)
-            algorithm = session._algorithm
-            assert algorithm is not None
-            states.append(json.dumps(algorithm.state_dict()))
+            states.append(json.dumps(algorithm_in(session).state_dict()))
         assert len(set(states)) == 1
         assert {t: v for t, (*_, v) in self.sessions[0].published().items()} == self.first
 
@@ -746,8 +743,9 @@ def test_nothing_secret_is_in_what_the_host_may_store() -> None:
     secret = np.linspace(0.123456789, 0.987654321, N)
     session = open_session(config(memory=-1), cube(2), noise=SecureNoise())
     run_session(session, lambda x: np.roll(secret, int(100 * x[0])))
+    learnt = json.dumps(algorithm_in(session).state_dict())
     texts = [str(session.guarantee()), str(session.plan), repr(session.releases()),
-             repr(session.published()), json.dumps(session._algorithm.state_dict())]  # fmt: skip
+             repr(session.published()), learnt]  # fmt: skip
     for value in secret:
         assert all(repr(float(value))[:12] not in text for text in texts)
 

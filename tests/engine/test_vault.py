@@ -23,6 +23,7 @@ from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.store import vault as vault_module
 from privbo_plugins.store.vault import Transaction, Vault, open_vault
+from tests.inside import cursor_of, engine_of, lock_of
 
 SECRET = np.array([0.123456789012345, 2.718281828459045, -9.87654321e-5] * 400)
 """Values whose eight bytes would not turn up by chance."""
@@ -144,7 +145,7 @@ def test_what_was_rolled_back_under_way_is_not_committed() -> None:
     def write() -> None:
         with vault.transaction("run") as tx:
             tx.charge(Charge("value", "1", 0.3, 0.1, 0.2))
-            tx._cursor.connection.rollback()
+            cursor_of(tx).connection.rollback()
 
     with pytest.raises(VaultError, match="somebody else"):
         write()
@@ -437,7 +438,7 @@ def test_a_file_that_a_tool_switched_to_write_ahead_mode_is_switched_back(path: 
     vault = begin(open_vault(f"sqlite:///{path}"))
     switched_to_wal(path).close()
     with vault.transaction("run") as tx:
-        assert tx._cursor.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert cursor_of(tx).execute("PRAGMA journal_mode").fetchone() == ("delete",)
         tx.put_losses("t", SECRET)
         assert {p.name for p in path.parent.iterdir()} == {path.name, f"{path.name}-journal"}
 
@@ -612,12 +613,12 @@ def test_every_connection_syncs_the_directory_and_overwrites_what_it_deletes(
         pickle.loads(pickle.dumps(vault)),
     ):
         with opened.transaction("run") as tx:
-            assert found(tx._cursor) == wanted
-        with closing(opened._engine.raw_connection()) as connection:
+            assert found(cursor_of(tx)) == wanted
+        with closing(engine_of(opened).raw_connection()) as connection:
             assert found(connection.cursor()) == wanted
     monkeypatch.setattr(vault_module.os, "getpid", lambda: -1)
     with vault.transaction("run") as tx:
-        assert found(tx._cursor) == wanted
+        assert found(cursor_of(tx)) == wanted
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -731,12 +732,12 @@ def test_a_child_process_of_a_file_vault_opens_its_own_connections(
 ) -> None:
     vault = begin(open_vault(url))
     put(vault, "t", SECRET)
-    lock, pool_of_parent = vault._lock, vault._engine.pool
+    lock, pool_of_parent = lock_of(vault), engine_of(vault).pool
     monkeypatch.setattr(vault_module.os, "getpid", lambda: -1)
     with vault.transaction("run") as tx:
         assert tx.held() == ["t"]
-    assert vault._lock is not lock
-    assert vault._engine.pool is not pool_of_parent
+    assert lock_of(vault) is not lock
+    assert engine_of(vault).pool is not pool_of_parent
     vault.close()
     pool_of_parent.dispose()
 

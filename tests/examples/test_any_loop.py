@@ -30,8 +30,10 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.independence.zoo import ORDINARY, ZOO
+from tests.inside import rewards_in, session_in, vault_of
 from tests.leaks import exception_leaks, hostile
 from tests.systems import Secrets
 from tests.worker import child, ended
@@ -201,7 +203,7 @@ def test_the_guarantee_counts_what_was_released_of_records() -> None:
     guarantee = loop.guarantee()
     assert guarantee.protected
     assert (guarantee.mu, guarantee.n_records) == (1.0, len(RECORDS))
-    assert guarantee.n_releases == len(loop._session.releases()) == 7 + 2
+    assert guarantee.n_releases == len(session_in(loop).releases()) == 7 + 2
     assert guarantee.mu_spent == pytest.approx(1.0)
     assert "what the loop itself logs, raises or sends is not covered" in str(guarantee)
 
@@ -240,7 +242,7 @@ def test_a_user_whose_budget_is_used_up_is_not_even_asked() -> None:
 def test_each_training_is_charged_to_the_training_records() -> None:
     loop = records_of(settings={"training_mu": 0.5})
     told(loop)
-    training = [c for c in loop._session.ledger() if c.population == "training"]
+    training = [c for c in session_in(loop).ledger() if c.population == "training"]
     assert [c.mu for c in training] == [0.5] * 7
     assert "7 trainings declared" in str(loop.guarantee())
 
@@ -297,7 +299,7 @@ def crashed(folder: Path, kind: str, where: str) -> list[list[Any]]:
 def test_a_point_that_a_crash_left_open_is_handed_out_again(tmp_path: Path) -> None:
     turns = crashed(tmp_path, "records", "before it is told")
     loop = records_of(tmp_path)
-    values = [release.values[0] for release in loop._session.releases()]
+    values = [release.values[0] for release in session_in(loop).releases()]
     assert values == [turn[2] for turn in turns[:2]]
     assert loop.guarantee().n_releases == 2
     key, params = loop.ask()
@@ -318,10 +320,10 @@ def test_a_release_that_a_crash_kept_from_its_loop_is_replayed(kind: str, tmp_pa
     replayed = loop.tell(turns[2][0], [0.0] * 120)
     assert loop.guarantee() == before
     if kind == "records":
-        assert loop._session.releases()[2].values[0] == replayed
+        assert session_in(loop).releases()[2].values[0] == replayed
         assert before.n_releases == 3
     else:
-        assert loop._ledger.evaluations()[turns[2][0]] == replayed
+        assert rewards_in(loop)[0].evaluations()[turns[2][0]] == replayed
         assert (before.n_evaluations, before.most_evaluations) == (3, 3)
 
 
@@ -333,7 +335,7 @@ def test_an_evaluation_that_a_crash_left_open_costs_its_user_nothing(tmp_path: P
         rewards.tell(turns[2][0], 0.5)
     key, params = rewards.ask("Bob")
     rewards.tell(key, params["x"])
-    assert [x for x, _, _ in rewards._learned().state_dict()["plays"]] == [
+    assert [x for x, _, _ in rewards_in(rewards)[1].state_dict()["plays"]] == [
         [turns[0][1]["x"]],
         [turns[1][1]["x"]],
         [params["x"]],
@@ -347,11 +349,11 @@ def test_a_vault_that_was_put_back_releases_nothing_more(kind: str, tmp_path: Pa
     who, measured = ((), squares(0.5)) if kind == "records" else (("Ann",), 0.5)
     loop = made(tmp_path)
     loop.tell(loop.ask(*who)[0], measured)
-    loop._vault.close()
+    vault_of(loop).close()
     shutil.copy(tmp_path / "vault.db", tmp_path / "backup.db")
     loop = made(tmp_path)
     loop.tell(loop.ask(*who)[0], measured)
-    loop._vault.close()
+    vault_of(loop).close()
     shutil.copy(tmp_path / "backup.db", tmp_path / "vault.db")
     with pytest.raises(VaultError, match="older backup"):
         made(tmp_path)
@@ -462,8 +464,8 @@ def test_the_vault_alone_tells_what_each_loop_claims(
         assert str(loop.guarantee()) in printed
         assert what.endswith(loop.stored().algorithm)
     records, rewards = (loop.guarantee() for loop in loops)
-    assert records == loops[0]._session.guarantee()
-    assert rewards == loops[1]._ledger.guarantee(3, users_named=True)
+    assert records == session_in(loops[0]).guarantee()
+    assert rewards == rewards_in(loops[1])[0].guarantee(3, users_named=True)
     assert (records.protected, rewards.protected) == (True, True)
 
 
@@ -571,10 +573,10 @@ def test_what_the_engine_raises_holds_no_measurement(monkeypatch: pytest.MonkeyP
     loop = records_of()
     key, _ = loop.ask()
 
-    def failing(*told: Any, **_: Any) -> Any:
+    def failing(session: Session, *told: Any, **_: Any) -> Any:
         raise RuntimeError(repr(np.asarray(told[-1]).tolist()))
 
-    monkeypatch.setattr(loop._session, "tell", failing)
+    monkeypatch.setattr(Session, "tell", failing)
     with pytest.raises(PrivacyError, match="failed inside the engine") as caught:
         loop.tell(key, own.vector())
     assert exception_leaks(caught.value, own.scanner) == []

@@ -8,6 +8,7 @@ usable.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import random
@@ -39,6 +40,7 @@ from privbo_plugins.spaces import Categorical, Float, Int, Space
 from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import open_vault, resolve_url
 from privbo_plugins.store.witness import FileWitness
+from tests import inside, wires
 
 from .mutations import (
     ODD_BYTES,
@@ -133,39 +135,27 @@ class Peer:
         self._said = b""
 
 
-def frame(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data
-
-
 def frames(_scene: Scene) -> tuple[Draw, Read]:
     """Of bytes that somebody sends who has proven nothing."""
     valid = [
         {"agent": 1, "nonce": "0" * 32, "proof": SECRET},
-        {"call": "submit", "agent": 1, "key": SECRET, "vector": wire._packed(np.arange(4.0))},
+        {"call": "submit", "agent": 1, "key": SECRET, "vector": wires.packed(np.arange(4.0))},
         {"call": "join", "agent": 1, "space": SPACE.to_dict()},
     ]
-    whole = [frame(as_json(message)) for message in valid]
+    whole = [wires.frame(as_json(message)) for message in valid]
 
     def draw(rng: random.Random) -> bytes:
         return damaged_bytes(rng, rng.choice(whole), rng.choice(whole))
 
     def read(sent: bytes) -> None:
-        peer = Peer(sent)
-        message = wire._receive(peer, wire._HANDSHAKE)
-        wire._count(message.get("agent"))
-        wire._text(message.get("nonce"))
-        wire._same("0" * 64, message.get("proof"))
+        inside.read_of_a_stranger(Peer(sent))
 
     return draw, read
 
 
-def numbers_of(message: Any) -> np.ndarray:
-    return np.asarray(wire._unpacked(message))
-
-
 def vectors(_scene: Scene) -> tuple[Draw, Read]:
     """Of vectors as text inside a frame."""
-    texts = [wire._packed(np.random.default_rng(n).normal(size=n)) for n in (1, 4, 33)]
+    texts = [wires.packed(np.random.default_rng(n).normal(size=n)) for n in (1, 4, 33)]
 
     def draw(rng: random.Random) -> Any:
         text = rng.choice(texts)
@@ -173,7 +163,7 @@ def vectors(_scene: Scene) -> tuple[Draw, Read]:
         return damaged if rng.random() < 0.9 else damaged_json(rng, [text])
 
     def read(sent: Any) -> None:
-        assert numbers_of(sent).dtype == np.float64
+        assert inside.read_vector(sent).dtype == np.float64
 
     return draw, read
 
@@ -189,9 +179,9 @@ def hellos(scene: Scene) -> tuple[Draw, Read]:
     def read(sent: tuple[bytes, bool]) -> None:
         hello, proves = sent
         peer = _Knocking(hello, listener if proves else None)
-        connection = wire._Connection(listener, peer)  # type: ignore[arg-type]
+        connection = inside.Served(listener, peer)
         try:
-            connection._admit()
+            connection.admit()
         finally:
             said = bytes(peer.heard)
             assert (connection.agent is None) == (b'"config"' not in said)
@@ -209,7 +199,7 @@ class _Knocking(Peer):
     def sendall(self, data: bytes) -> None:
         super().sendall(data)
         if len(self.heard) == len(data):
-            self.says(frame(self._proven(data[4:])))
+            self.says(wires.frame(self._proven(data[4:])))
 
     def _proven(self, challenge: bytes) -> bytes:
         try:
@@ -217,7 +207,7 @@ class _Knocking(Peer):
             agent, nonce = hello["agent"], hello["nonce"]
             secret = self._listener.secret_of(agent)
             asked = json.loads(challenge)["nonce"]
-            hello["proof"] = wire._proof(secret, "agent", agent, asked, nonce)
+            hello["proof"] = wires.proof(secret, "agent", agent, asked, nonce)
             return as_json(hello)
         except Exception:  # too damaged to be proven
             return self._hello
@@ -229,17 +219,15 @@ def _server() -> FederatedServer:
 
 def _listening(scene: Scene) -> wire.Listener:
     server = _server()
-    server.listen(secret=SECRET.encode() * 4)
-    scene.ending.callback(server.close)
-    listener = server._listener
-    assert listener is not None
+    listener = wire.Listener(server, ("127.0.0.1", 0), SECRET.encode() * 4)
+    scene.ending.callback(listener.close)
     listener.kept = server  # type: ignore[attr-defined]  # which it holds weakly itself
     return listener
 
 
 def requests(scene: Scene) -> tuple[Draw, Read]:
     """Of what agents ask a server that knows them."""
-    vector = wire._packed(np.arange(4.0))
+    vector = wires.packed(np.arange(4.0))
     valid: list[dict[str, Any]] = [
         {"call": "join", "agent": 1, "space": SPACE.to_dict()},
         {"call": "submit", "agent": 1, "key": SECRET, "vector": vector},
@@ -256,15 +244,12 @@ def requests(scene: Scene) -> tuple[Draw, Read]:
     def read(sent: bytes) -> None:
         held["n"] += 1
         if held["n"] % 500 == 0:  # its rounds are used up
-            held["listener"].kept.close()
+            held["listener"].close()
             held["listener"] = _listening(scene)
         listener = held["listener"]
-        peer = Peer(frame(sent))
-        connection = wire._Connection(listener, peer)  # type: ignore[arg-type]
-        connection.agent = 1
-        connection.ended.set()  # nobody waits for the end of a round
-        connection._answer()
-        reply = wire._receive(Peer(bytes(peer.heard)), wire._reply_limit(CONFIG))
+        peer = Peer(wires.frame(sent))
+        inside.Served(listener, peer).answer(1)
+        reply = inside.read_of_a_server(Peer(bytes(peer.heard)), CONFIG)
         told = str(reply.get("error", ""))
         assert SECRET not in told
         assert "failed inside" not in told, told
@@ -272,32 +257,39 @@ def requests(scene: Scene) -> tuple[Draw, Read]:
     return draw, read
 
 
-class _Pretender(Peer):
-    """A server that knows an agent's secret, and answers whatever it was given."""
+class Pretender(Peer):
+    """A server that knows an agent's secret, greets it with what is given and answers it so.
 
-    def __init__(self, secret: bytes, answer: Any, reply: bytes) -> None:
-        super().__init__(frame(as_json({"protocol": wire._PROTOCOL, "nonce": "0" * 32})))
-        self._secret, self._answer, self._reply = secret, answer, reply
+    Args:
+        secret: The agent's.
+        greeting: Said with a proof; anything but a mapping is damaged already.
+        reply: Bytes of an answer, asked for at each request.
+    """
+
+    def __init__(self, secret: bytes, greeting: Any, reply: Callable[[], bytes]) -> None:
+        super().__init__()
+        self._secret, self._greeting, self._reply = secret, greeting, reply
+        self.says(wires.frame(as_json({"protocol": wires.PROTOCOL, "nonce": wires.NONCE})))
 
     def sendall(self, data: bytes) -> None:
         said = json.loads(data[4:])
         if "nonce" not in said:
-            self.says(frame(self._reply))
+            self.says(wires.frame(self._reply()))
             return
-        proof = wire._proof(self._secret, "server", said["agent"], said["nonce"], "0" * 32)
-        proven = {**self._answer, "proof": proof} if isinstance(self._answer, dict) else {}
+        greeting = self._greeting if isinstance(self._greeting, dict) else None
+        proven = {} if greeting is None else wires.proven(greeting, self._secret, said)
         try:
-            self.says(frame(as_json(proven)))
+            self.says(wires.frame(as_json(proven)))
         except ValueError:  # more digits than Python writes
-            self.says(frame(b"{"))
+            self.says(wires.frame(b"{"))
 
 
 def replies(scene: Scene) -> tuple[Draw, Read]:
     """Of what an agent is answered by a server that went wrong, or is another version."""
     secret = bytes(32)
-    text = wire._Invitation("/nowhere", 1, secret).text()
+    text = wires.invitation(("nowhere.example", 1), 1, secret)
     broadcast = Broadcast(1, np.ones((1, 4)), np.ones(1))
-    sent = wire._broadcast_to_wire(broadcast)
+    sent = wires.told(broadcast)
     answer = {"config": CONFIG.to_dict(), "deadline": None, "released": [broadcast.digest()]}
     calls: dict[str, tuple[Callable[[Any], Any], Any]] = {
         "join": (lambda link: link.join(SPACE.to_dict()), None),
@@ -315,15 +307,16 @@ def replies(scene: Scene) -> tuple[Draw, Read]:
         call = rng.choice(list(calls))
         reply = {"result": calls[call][1]}
         if call == "error":
-            reply = {"error": [rng.choice(list(wire._TOLD)), "What is told."]}
+            reply = {"error": [rng.choice(wires.TOLD), "What is told."]}
         greeting = damaged_json(rng, answer) if rng.random() < 0.3 else answer
         return call, greeting, damaged_json_text(rng, reply)
 
-    scene.ending.callback(setattr, wire, "_dial", wire._dial)
+    met: list[Pretender] = []
+    scene.ending.enter_context(wires.meeting(lambda: met[-1]))
 
     def read(said: tuple[str, Any, bytes]) -> None:
         call, greeting, reply = said
-        wire._dial = lambda _address: _Pretender(secret, greeting, reply)  # type: ignore
+        met[:] = [Pretender(secret, greeting, lambda: reply)]
         try:
             link = wire.RemoteLink(text)
             found = calls[call][0](link)
@@ -358,7 +351,7 @@ def invitations(_scene: Scene) -> tuple[Draw, Read]:
     """Of invitations as an agent's operator pastes them."""
     secret = (SECRET * 3)[:32].encode()
     texts = [
-        wire._Invitation(address, 3, secret).text()
+        wires.invitation(address, 3, secret)
         for address in (("127.0.0.1", 4711), ("::1", 1), ("clinic.example", 80), "/run/a b.sock")
     ]
     texts += [f"env:{text}" for text in texts]
@@ -369,7 +362,7 @@ def invitations(_scene: Scene) -> tuple[Draw, Read]:
 
     def read(text: str) -> None:
         with _repeating_nothing_of(text, key[:12]):
-            found = wire._invitation_from(text)
+            found = inside.read_invitation(text)
         assert len(found.secret) == 32
         assert key not in repr(found)
         if isinstance(found.address, str):
@@ -493,10 +486,8 @@ def epochs(_scene: Scene) -> tuple[Draw, Read]:
 
     def read(state: Any) -> None:
         heard = EpochBroadcast.from_dict(state)
-        if heard.epoch != public_state.j:
-            public_state.hear(heard)
-        public_state._check_turn(heard)  # what is taken would change the agent for all that follow
-        public_state._check(heard, public_state.spanning_inducing())
+        own_turn = heard.epoch == public_state.j  # would change the agent for all that follow
+        (copy.deepcopy(public_state) if own_turn else public_state).hear(heard)
 
     return draw, read
 
@@ -514,9 +505,8 @@ def uploads(_scene: Scene) -> tuple[Draw, Read]:
         return damaged_json(rng, row)
 
     def read(sent: Any) -> None:
-        server._uploads.clear()
         if isinstance(sent, list) and len(sent) == 4:
-            server.receive(Upload(*sent))
+            copy.deepcopy(server).receive(Upload(*sent))  # which has received nothing yet
 
     return draw, read
 
@@ -550,7 +540,7 @@ def histories(scene: Scene) -> tuple[Draw, Read]:
     for number in range(4):
         history.append(number, np.full(len(SPACE), 0.25), float(number) / 3)
     history.told()
-    history._run.vault.close()
+    inside.close_history(history)
     whole = path.read_bytes()
     cells = _cells(path)
 
@@ -571,7 +561,7 @@ def histories(scene: Scene) -> tuple[Draw, Read]:
             assert np.isfinite(values).all()
             assert known.n_trials >= 0
         finally:
-            known._run.vault.close()
+            inside.close_history(known)
 
     return draw, read
 

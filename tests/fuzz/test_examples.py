@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,15 @@ from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, make_agen
 from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.exchange import read_answers
 from privbo_plugins.errors import FederationError, VaultError
-from privbo_plugins.federation import FederatedServer, RemoteLink, wire
+from privbo_plugins.federation import FederatedServer, RemoteLink, connect, wire
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import resolve_url
+from tests import inside, wires
 
 from .mutations import as_json
-from .parsers import CONFIG, SPACE, Peer, frame
+from .parsers import CONFIG, SPACE, Peer, Pretender
 
 Change = dict[str, Any]
 
@@ -86,41 +86,28 @@ class Counting(Peer):
 def test_a_frame_that_announces_too_much_is_not_read() -> None:
     peer = Counting((2**32 - 1).to_bytes(4, "big"))
     with pytest.raises(wire._MalformedError):
-        wire._receive(peer, wire._HANDSHAKE)
+        inside.read_of_a_stranger(peer)
     assert peer.asked == 4
 
 
-SENT = wire._broadcast_to_wire(Broadcast(1, np.ones((1, 4)), np.ones(1)))
+SENT = wires.told(Broadcast(1, np.ones((1, 4)), np.ones(1)))
 PAGE = {"epoch": "0" * 32, "page": [SENT], "more": False}
 GREETING = {"config": CONFIG.to_dict(), "deadline": None, "released": []}
 
 
-class Answering(Peer):
-    """A server that knows the agent's secret, and says what it is told to."""
-
-    def __init__(self, greeting: Any, reply: Callable[[], Any]) -> None:
-        super().__init__(frame(as_json({"protocol": wire._PROTOCOL, "nonce": "0" * 32})))
-        self._greeting, self._reply = greeting, reply
-
-    def sendall(self, data: bytes) -> None:
-        said = json.loads(data[4:])
-        if "nonce" not in said:
-            self.says(frame(as_json(self._reply())))
-            return
-        proof = wire._proof(bytes(32), "server", said["agent"], said["nonce"], "0" * 32)
-        self.says(frame(as_json(self._greeting | {"proof": proof})))
-
-
 @pytest.fixture
-def dialled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RemoteLink]:
+def dialled() -> Iterator[Callable[..., RemoteLink]]:
     """A link to a server that greets and replies as given."""
+    secret, address = bytes(32), ("nowhere.example", 1)
 
     def begin(reply: Callable[[], Any] | Any = None, greeting: Any = GREETING) -> RemoteLink:
         says = reply if callable(reply) else lambda: reply
-        monkeypatch.setattr(wire, "_dial", lambda _address: Answering(greeting, says))
-        return RemoteLink(wire._Invitation("/nowhere", 1, bytes(32)).text())
+        met.append(Pretender(secret, greeting, lambda: as_json(says())))
+        return RemoteLink(wires.invitation(address, 1, secret))
 
-    return begin
+    met: list[Pretender] = []
+    with wires.meeting(lambda: met[-1]):
+        yield begin
 
 
 @pytest.mark.parametrize("change", [
@@ -145,7 +132,7 @@ CALLS: dict[str, Callable[[RemoteLink], Any]] = {
     "guarantee": lambda link: str(link.guarantee()),
     "leave": lambda link: link.leave(),
 }
-WIDE = wire._packed(np.ones(5))
+WIDE = wires.packed(np.ones(5))
 GUARANTEE = FederatedServer(CONFIG, space=SPACE, deadline=None).guarantee().to_dict()
 
 
@@ -154,7 +141,7 @@ GUARANTEE = FederatedServer(CONFIG, space=SPACE, deadline=None).guarantee().to_d
     ("collect", {"result": []}), ("collect", {"result": {"round": 1}}),
     ("collect", {"result": SENT | {"weights": WIDE}}),
     ("collect", {"result": SENT | {"round": ""}}),
-    ("collect", {"result": SENT | {"noise": wire._packed(np.array([np.nan]))}}),
+    ("collect", {"result": SENT | {"noise": wires.packed(np.array([np.nan]))}}),
     ("collect", {"result": SENT | {"round": 10**9}}),
     ("broadcasts", {"result": None}), ("broadcasts", {"result": {"page": []}}),
     ("broadcasts", {"result": PAGE | {"page": [None]}}),
@@ -187,17 +174,17 @@ def test_pages_without_end_are_not_asked_for_without_end(dialled: Any, epochs: s
 
 
 SECRET = bytes(range(32))
-INVITATION = wire._Invitation(("127.0.0.1", 4711), 3, SECRET).text()
+INVITATION = wires.invitation(("127.0.0.1", 4711), 3, SECRET)
 
 
 @pytest.mark.parametrize("text", [
     f"env:{INVITATION}", f"env:\ud800{INVITATION}", f"env:\0{INVITATION}",
     INVITATION.replace("127.0.0.1", "a" * 64), INVITATION.replace("127.0.0.1", "a..b"),
-    wire._Invitation("/run/a\0b", 3, SECRET).text(),
+    wires.invitation("/run/a\0b", 3, SECRET),
 ])  # fmt: skip
 def test_an_invitation_in_a_wrong_place_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ValueError, match="is not an invitation") as raised:
-        wire._invitation_from(text)
+        connect(text)
     assert INVITATION.rpartition("#")[2] not in str(raised.value)
 
 
@@ -252,7 +239,7 @@ def test_a_run_that_another_program_changed_is_refused(
 
 def test_a_schema_that_is_no_text_is_a_damaged_vault(tmp_path: Path) -> None:
     url, path = f"sqlite:///{tmp_path}/agent.db", tmp_path / "agent.db"
-    AgentHistory("a", SPACE, vault=url)._run.vault.close()
+    inside.close_history(AgentHistory("a", SPACE, vault=url))
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA writable_schema=ON")
         database.execute(

@@ -1,8 +1,9 @@
-"""Nothing private in any byte that any system leaves on any host: one table, system by sink.
+"""How secrets are made, planted and looked for, in any byte that a system leaves on a host.
 
-``tests/systems.py`` runs the systems on secrets, ``hostile`` is the zoo of what goes wrong inside
-an objective, ``evidence`` gathers what a run leaves by sink, ``scanner`` looks for the secrets.
-Every sink has a control: a careless run must be found there.
+``tests/contracts/test_leaks_*.py`` hold the tests: one table, system by sink. ``tests/systems.py``
+runs the systems on secrets, ``hostile`` is the zoo of what goes wrong inside an objective,
+``evidence`` gathers what a run leaves by sink, ``scanner`` looks for the secrets. Every sink has a
+control: a careless run must be found there.
 """
 
 from tests.leaks.scanner import (

@@ -31,6 +31,7 @@ import ray
 from ray import cloudpickle, tune
 from ray.tune.search import Searcher
 
+from tests.inside import call_host, report_of
 from tests.leaks import hostile
 from tests.leaks.hostile import Told
 
@@ -362,7 +363,7 @@ class Runs:
             num_samples=-1,
             max_concurrent_trials=2,
         )
-        charges, _, held = big._call("ledger")
+        charges, _, held = call_host(big, "ledger")
         self.facts["records big"] |= {"charges": len(charges), "held": held}
         wild = DPGIBOSearch(1.0, **own)
         trainable = make_wild("records", wild, N, VECTOR_FAILS)
@@ -375,7 +376,7 @@ class Runs:
         every = {"records big": big, "records wild": wild, "records outside": outside}
         for name, search in every.items():
             (self.root / "objects" / f"{name} public.txt").write_text(
-                f"{search.history()} {search._report()}"
+                f"{search.history()} {report_of(search)}"
             )
 
         self.fit("control records", Remembering(), leaky_records, num_samples=len(LEAKS))

@@ -35,7 +35,7 @@ MUTANTS = (
         file=f"{_HOST}/_base.py",
         old="trial.set_user_attr(ROLE_ATTR, label)",
         new='trial.set_user_attr(ROLE_ATTR, f"{label}, {sum(losses) / len(losses):.6f}")',
-        tests=("tests/leaks/test_optuna.py::test_no_secret_reaches_a_sink",),
+        tests=("tests/contracts/test_leaks_optuna.py::test_no_secret_reaches_a_sink",),
     ),
     Mutant(
         name="error_keeps_its_frames",
@@ -44,8 +44,9 @@ MUTANTS = (
         old='            return float("nan"), retold(error)\n',
         new='            return float("nan"), error\n',
         tests=(
-            "tests/leaks/test_exceptions.py::test_errors_of_tell_private_hold_no_data",
-            "tests/leaks/test_exceptions.py::test_errors_inside_a_release_hold_no_losses",
+            "tests/contracts/test_leaks_exceptions.py::test_errors_of_tell_private_hold_no_data",
+            "tests/contracts/test_leaks_exceptions.py"
+            "::test_errors_inside_a_release_hold_no_losses",
         ),
     ),
     Mutant(
@@ -83,7 +84,7 @@ MUTANTS = (
         old="        self._audit(study, own)\n        failed = ",
         new="        failed = ",
         tests=(
-            f"{_TESTS}/test_stored_claims.py"
+            "tests/contracts/test_guarantee_claims.py"
             "::test_raw_values_are_noticed_by_an_objective_under_another_sampler",
         ),
     ),
@@ -94,9 +95,10 @@ MUTANTS = (
         old="                self._check(name, _SUGGESTED[method](*args, **kwargs))\n",
         new="",
         tests=(
-            f"{_TESTS}/test_constants.py"
+            "tests/contracts/test_leaks_constants.py"
             "::test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most",
-            f"{_TESTS}/test_constants.py::test_a_computed_range_is_refused_before_it_is_stored",
+            "tests/contracts/test_leaks_constants.py"
+            "::test_a_computed_range_is_refused_before_it_is_stored",
         ),
     ),
     Mutant(
@@ -129,7 +131,8 @@ MUTANTS = (
         old="            session.shown_by(StudyWitness(study, session.run))\n",
         new="            pass\n",
         tests=(
-            f"{_TESTS}/test_put_back.py::test_a_study_refuses_a_vault_that_was_put_back[records]",
+            "tests/contracts/test_faults_put_back.py"
+            "::test_a_study_refuses_a_vault_that_was_put_back[records]",
         ),
     ),
     Mutant(

@@ -101,7 +101,7 @@ MUTANTS = (
         file=f"{_HOST}/hosts/agents.py",
         old="            redirect(settings.log_to)\n",
         new="            settings.log_to and redirect(settings.log_to)\n",
-        tests=("tests/leaks/test_ray.py::test_no_secret_reaches_a_sink",),
+        tests=("tests/contracts/test_leaks_ray.py::test_no_secret_reaches_a_sink",),
     ),
     Mutant(
         name="plain_rewards_in_a_report_of_a_search",

@@ -55,7 +55,7 @@ _RECORDS = (
         old="sensitivity=2.0 * B / plan.n_records",
         new="sensitivity=B / plan.n_records",
         tests=(
-            f"{_TESTS}/test_contract.py"
+            "tests/contracts/test_algorithm.py"
             "::test_one_record_never_moves_a_statistic_more_than_its_sensitivity",
             f"{_TESTS}/test_session.py::test_gradients_carry_the_published_formula_of_noise",
         ),

@@ -17,6 +17,8 @@ from optuna.trial import TrialState
 
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.sessions.records import Session
+from tests.inside import read_only, session_of
 from tests.leaks import Scanner, exception_leaks
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 
@@ -146,24 +148,18 @@ def test_a_vault_that_becomes_read_only_loses_nothing(tmp_path: Path) -> None:
     sampler = make_sampler(vault=f"sqlite:///{tmp_path}/vault.db")
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=2)
-    charges = sampler._state(study).session.ledger()
+    charges = session_of(sampler, study).ledger()
     trial = study.ask()
     trial.suggest_float("x", 0, 1)
     losses = np.random.default_rng().uniform(0.11, 0.99, len(RECORDS))
     scanner.add_vector("losses", losses)
-    connect = sampler._vault._connect
-
-    def read_only() -> Any:
-        connection = connect()
-        connection.cursor().execute("PRAGMA query_only=ON")
-        return connection
-
-    sampler._vault._connect = read_only  # type: ignore[method-assign]
-    with pytest.raises(VaultError, match="Nothing of it was kept") as raised:
+    with (
+        read_only(sampler),
+        pytest.raises(VaultError, match="Nothing of it was kept") as raised,
+    ):
         sampler.tell_private(trial, losses)
     assert exception_leaks(raised.value, scanner) == []
-    del sampler._vault._connect
-    assert sampler._state(study).session.ledger() == charges
+    assert session_of(sampler, study).ledger() == charges
     assert study.trials[2].state == TrialState.RUNNING
     sampler.tell_private(trial, losses)
     study.optimize(sampler.private(squares))
@@ -237,15 +233,15 @@ def test_losses_of_a_wrong_kind_are_refused_and_nothing_is_lost(
     sampler = make_sampler()
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(objective), n_trials=2)
-    charges = sampler._state(study).session.ledger()
+    charges = session_of(sampler, study).ledger()
     with pytest.raises(ValueError, match=message) as raised:
         study.optimize(sampler.private(objective), n_trials=1)
     assert exception_leaks(raised.value, scanner) == []
     assert study.trials[2].state == TrialState.FAIL
-    assert sampler._state(study).session.ledger() == charges
+    assert session_of(sampler, study).ledger() == charges
     study.optimize(sampler.private(objective))
     assert sampler.finished(study)
-    assert len(sampler._state(study).session.ledger()) == 9
+    assert len(session_of(sampler, study).ledger()) == 9
     assert sampler.guarantee(study).protected
 
 
@@ -255,7 +251,7 @@ def test_a_wrong_first_vector_does_not_fix_the_number_of_records(first: str) -> 
     study = optuna.create_study(sampler=sampler)
     with pytest.raises(ValueError, match="record"):
         study.optimize(sampler.private(lambda t: WRONG[first][0](squares(t))), n_trials=1)
-    assert sampler._state(study).session.ledger() == []
+    assert session_of(sampler, study).ledger() == []
     study.optimize(sampler.private(squares))
     assert sampler.guarantee(study).n_records == len(RECORDS)
     assert sampler.finished(study)
@@ -346,7 +342,7 @@ def test_an_objective_that_suggests_nothing() -> None:
     for bad in (lambda _: RECORDS, lambda t: RECORDS + t.suggest_float("x", 0.5, 0.5)):
         with pytest.raises(ValueError, match="suggested no parameter that varies"):
             study.optimize(sampler.private(bad), n_trials=1)
-    assert sampler._state(study).session.ledger() == []
+    assert session_of(sampler, study).ledger() == []
     with pytest.warns(PrivacyWarning, match="single value"):  # the second one left a constant
         study.optimize(sampler.private(squares))
     assert sampler.finished(study)
@@ -369,7 +365,7 @@ def test_a_space_that_changes_is_refused(change: Callable[[Any], Any], declared:
     sampler = make_sampler(search_space=space)
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=3)
-    charges = sampler._state(study).session.ledger()
+    charges = session_of(sampler, study).ledger()
     for _ in range(2):
         with pytest.raises(
             ValueError,
@@ -377,10 +373,10 @@ def test_a_space_that_changes_is_refused(change: Callable[[Any], Any], declared:
         ):
             study.optimize(sampler.private(change), n_trials=1)
     assert study.trials[-1].state == TrialState.FAIL
-    assert sampler._state(study).session.ledger() == charges
+    assert session_of(sampler, study).ledger() == charges
     study.optimize(sampler.private(squares))
     assert sampler.finished(study)
-    assert len(sampler._state(study).session.ledger()) == 9
+    assert len(session_of(sampler, study).ledger()) == 9
     assert sampler.guarantee(study).protected
 
 
@@ -397,20 +393,19 @@ def test_a_parameter_that_goes_missing_is_refused() -> None:
     assert sampler.finished(study)
 
 
-def test_errors_while_suggesting_say_what_is_wrong() -> None:
+def test_errors_while_suggesting_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """They name public facts only: neither Optuna's rule nor the vault's state is withheld."""
     sampler = make_sampler()
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=2)
-    session = sampler._state(study).session
 
-    def refuses(trial: str) -> Any:
+    def refuses(session: Session, trial: str) -> Any:
         raise VaultError("The vault refused an operation (disk full). Nothing of it was kept.")
 
-    session.ask = refuses  # type: ignore[method-assign]
-    with pytest.raises(VaultError, match="disk full"):
-        study.optimize(sampler.private(squares), n_trials=1)
-    del session.ask
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "ask", refuses)
+        with pytest.raises(VaultError, match="disk full"):
+            study.optimize(sampler.private(squares), n_trials=1)
     study.optimize(sampler.private(squares))
     assert sampler.finished(study)
 
@@ -427,14 +422,14 @@ def test_too_few_trials_for_a_step() -> None:
     study = optuna.create_study(sampler=sampler)
     with pytest.raises(ValueError, match="at least 5 are needed"):
         study.optimize(sampler.private(squares), n_trials=1)
-    assert sampler._state(study).session.ledger() == []
+    assert session_of(sampler, study).ledger() == []
 
 
 def test_purging_in_the_middle_of_a_batch_does_not_end_the_run() -> None:
     sampler = make_sampler(batch_size=3)
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=4)
-    assert sampler._state(study).session.held_losses()
+    assert session_of(sampler, study).held_losses()
     sampler.purge(study)
     study.optimize(sampler.private(squares), n_trials=30)
     assert sampler.finished(study)

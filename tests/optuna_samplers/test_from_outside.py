@@ -14,6 +14,7 @@ import pytest
 from optuna_samplers import PrivateSampler
 from privbo_plugins.errors import BudgetExceededError, PrivacyWarning
 from privbo_plugins.privacy import noise as noise_module
+from tests.inside import session_of
 from tests.optuna_samplers.runs import RECORDS, squares, vault_facts
 from tests.sixth import SixthConfig
 from tests.worker import child, ended
@@ -54,7 +55,7 @@ def test_a_released_value_carries_the_noise_that_its_share_of_the_budget_asks_fo
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares))
     expected = 1.0 * math.sqrt(200) / (N * MU)
-    charges = sampler._state(study).session.ledger()
+    charges = session_of(sampler, study).ledger()
     assert [c.scale for c in charges] == pytest.approx([expected] * 200, rel=1e-5)
     assert sampler.plan(SPACE, N).value_noise == pytest.approx(expected, rel=1e-5)
     exact = [float(np.mean((t.params["x"] - RECORDS) ** 2)) for t in study.trials]
@@ -97,7 +98,7 @@ def test_a_release_beyond_the_budget_is_refused_and_nothing_is_drawn(
     sampler = sampler_of(search_space=SPACE)
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=T - 1)
-    plan = sampler._state(study).session.plan
+    plan = session_of(sampler, study).plan
     object.__setattr__(plan, "mu_value", 2 * plan.mu_value)  # type: ignore[union-attr]
     drawn: list[Any] = []
     monkeypatch.setattr(noise_module, "_measurement", lambda *a: drawn.append)

@@ -49,6 +49,8 @@ from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import Transaction, open_vault
+from tests.inside import algorithm_of
+from tests.optuna_samplers.runs import rows
 from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -290,7 +292,7 @@ def test_enqueued_trials_are_private_and_learnt(kind: str) -> None:
     assert study.trials[1].params["x"] == 0.75
     check_protected(private, study, 6)
     sampler.recommend(study)
-    assert len(sampler._state(study).transcript.algorithm.evaluations) == 6
+    assert len(algorithm_of(sampler, study).evaluations) == 6
 
 
 # Coming back, and other processes -------------------------------------------------------------
@@ -308,13 +310,10 @@ def test_a_resumed_study_and_a_pickled_sampler_know_the_same(kind: str, tmp_path
     for copy in copies:
         resumed = optuna.load_study(study_name="s", storage=url, sampler=copy)
         assert copy.recommend(resumed) == sampler.recommend(study)
-        told = copy._state(resumed).transcript.algorithm.state_dict()
-        assert told == sampler._state(study).transcript.algorithm.state_dict()
+        told = algorithm_of(copy, resumed).state_dict()
+        assert told == algorithm_of(sampler, study).state_dict()
         assert copy.guarantee(resumed) == sampler.guarantee(study)
-    mine, other = (
-        sampler._state(study).transcript.algorithm,
-        copies[1]._state(resumed).transcript.algorithm,
-    )
+    mine, other = algorithm_of(sampler, study), algorithm_of(copies[1], resumed)
     assert mine.ask(99).x.tolist() == other.ask(99).x.tolist()
     again = pickle.loads(pickle.dumps(private))
     resumed.optimize(again, n_trials=2)
@@ -344,9 +343,11 @@ def test_a_pickled_objective_whose_vault_has_ended_counts_no_named_users() -> No
 
 def test_pickles_carry_no_noise_source() -> None:
     sampler = make(noise=InsecureNoise(0), mechanism="laplace")
-    private = pickle.loads(pickle.dumps(sampler.private(line)))
-    assert pickle.loads(pickle.dumps(sampler))._noise is None
-    assert private._noise is None
+    for made in (sampler, sampler.private(line)):
+        assert any(isinstance(held, InsecureNoise) for held in vars(made).values())
+        assert b"InsecureNoise" not in pickle.dumps(made)
+        again = pickle.loads(pickle.dumps(made))
+        assert not any(isinstance(held, InsecureNoise) for held in vars(again).values())
 
 
 def _work(url: str, vault: str, settings: dict[str, Any], n_trials: int, name: str) -> None:
@@ -608,7 +609,7 @@ def test_moma_evaluates_each_epoch_k_times(k: int, declared: bool) -> None:
     assert [list(_points(epochs[e]).values()) for e in range(4)] == [[k]] * 4
     assert (EPOCH in study.trials[0].system_attrs) is declared
     sampler.recommend(study)
-    assert sampler._state(study).transcript.algorithm.n == 4
+    assert algorithm_of(sampler, study).n == 4
 
 
 @pytest.mark.parametrize("n_jobs", [2, 4])
@@ -617,7 +618,7 @@ def test_moma_shares_an_epoch_among_threads(n_jobs: int) -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(line), n_trials=24, n_jobs=n_jobs)
     sampler.recommend(study)
-    n, epochs = sampler._state(study).transcript.algorithm.n, _epochs(study)
+    n, epochs = algorithm_of(sampler, study).n, _epochs(study)
     assert n >= 1
     for e in range(n):
         assert max(_points(epochs[e]).values()) >= 3
@@ -798,9 +799,7 @@ def test_what_a_pruned_trial_reported_is_no_reward() -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(prunes), n_trials=5)
     sampler.recommend(study)
-    assert 1e6 not in [
-        value for _, value in sampler._state(study).transcript.algorithm.evaluations
-    ]
+    assert 1e6 not in [value for _, value in algorithm_of(sampler, study).evaluations]
 
 
 # Seeds ----------------------------------------------------------------------------------------
@@ -1048,18 +1047,24 @@ def test_what_cannot_name_a_user_is_refused_before_the_objective_runs(user: Any)
     assert not ran
 
 
-def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn() -> None:
+def test_a_user_function_that_names_nobody_is_refused_and_nothing_is_drawn(
+    tmp_path: Path,
+) -> None:
     """Each of its evaluations would count as another user's."""
     ran: list[int] = []
-    private = wrapped(lambda trial: ran.append(1) or 0.5, user_id=_names(None), user_budget=2.0)
+    vault = {"vault": f"sqlite:///{tmp_path}/vault.db", "user_budget": 2.0}
+    private = wrapped(lambda trial: ran.append(1) or 0.5, user_id=_names(None), **vault)
     study = optuna.create_study()
     study.optimize(private, n_trials=6, catch=(ValueError,))
     assert not ran
     assert not study.get_trials(states=(TrialState.COMPLETE,))
     assert not any(PLAY in trial.user_attrs for trial in study.trials)
-    assert private._session(study).evaluations() == {}
+    charged = "SELECT count(*) FROM privbo_plays"
+    assert rows(tmp_path / "vault.db", charged) == [(0,)]
     with pytest.raises(ValueError, match="name must be a string, bytes or an integer"):
         private(study.ask())
+    wrapped(user_id="Jane", **vault)(study.ask())
+    assert rows(tmp_path / "vault.db", charged) == [(1,)]
 
 
 def test_a_user_function_that_raises_is_scrubbed() -> None:

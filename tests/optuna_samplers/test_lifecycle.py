@@ -26,6 +26,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
 from privbo_plugins.store.vault import Transaction
+from tests.inside import allows, fail, session_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, plane, squares, vault_facts
 from tests.optuna_samplers.scenes import studies
 from tests.worker import children
@@ -40,7 +41,7 @@ def study_of(sampler: Any, **arguments: Any) -> optuna.Study:
 
 
 def ledger(sampler: DPGIBOSampler, study: optuna.Study) -> list[Any]:
-    return sampler._state(study).session.ledger()
+    return session_of(sampler, study).ledger()
 
 
 def ask(study: optuna.Study) -> optuna.Trial:
@@ -259,7 +260,7 @@ def test_a_stale_trial_is_retried_under_its_own_name(tmp_path: Path) -> None:
     unreleased, released = ask(study), ask(study)
     value = sampler.private(squares)(released)
     for trial in (unreleased, released):
-        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        fail(study, trial)
         retry(study, study.trials[trial.number])
     study.optimize(sampler.private(squares))
     retried = {t.system_attrs.get("failed_trial"): t for t in study.trials}
@@ -538,7 +539,9 @@ def test_a_pickle_holds_neither_noise_nor_vault(tmp_path: Path) -> None:
         for word in (b"Noise", b"privbo_plugins.store.vault", b"Session", b"sqlalchemy"):
             assert word not in pickled
         assert b"vault.db" in pickled  # the handle is
-    assert pickle.loads(pickle.dumps(sampler))._noise is None
+    assert any(isinstance(held, InsecureNoise) for held in vars(sampler).values())
+    again = pickle.loads(pickle.dumps(sampler))
+    assert not any(isinstance(held, InsecureNoise) for held in vars(again).values())
 
 
 # What users read ------------------------------------------------------------------------------
@@ -771,8 +774,7 @@ def test_a_mixed_space(declared: bool) -> None:
     study.optimize(sampler.private(mixed))
     assert len(study.trials) == 6 + 3 * 5 + 1
     for trial in study.trials:
-        assert all(MIXED_SPACE[n]._contains(MIXED_SPACE[n].to_internal_repr(v))
-                   for n, v in trial.params.items())  # fmt: skip
+        assert all(allows(MIXED_SPACE[n], v) for n, v in trial.params.items())
         assert type(trial.params["degree"]) is int
         assert type(trial.params["rate"]) is float
     frozen = {t.params["kernel"] for t in study.trials[6:]}

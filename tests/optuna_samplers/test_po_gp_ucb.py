@@ -38,6 +38,7 @@ from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rows import Curator
+from tests.inside import algorithm_of, settings_of
 from tests.worker import children
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -471,7 +472,7 @@ def test_enqueued_and_added_rows_are_learnt_and_not_asked_again() -> None:
     assert asked(study)[:3] == [BEST, 3, 3]
     assert len(set(asked(study))) == 8
     sampler.recommend(study)
-    told = [value for _, value in sampler._state(study).transcript.algorithm.evaluations]
+    told = [value for _, value in algorithm_of(sampler, study).evaluations]
     assert told == [trial.value for trial in study.trials]
 
 
@@ -518,9 +519,7 @@ def test_a_row_without_an_answer_is_left_out_after_three_trials(ending: str) -> 
     assert {row for row, k in counts.items() if k > 1} <= bad
     assert len(counts.keys() - bad) >= 8
     assert sampler.recommend(study)["row"] not in bad
-    assert 1e6 not in [
-        value for _, value in sampler._state(study).transcript.algorithm.evaluations
-    ]
+    assert 1e6 not in [value for _, value in algorithm_of(sampler, study).evaluations]
 
 
 def test_a_row_that_was_left_out_can_be_asked_by_hand() -> None:
@@ -839,8 +838,8 @@ def test_privatised_answers_are_told_as_they_were_released() -> None:
     assert guarantee.epsilon == holder.guarantee().epsilon > 4.0
     assert guarantee.outcomes == holder.guarantee().outcomes
     assert "not checked here" in str(guarantee)
-    assert sampler._config.answer_variance > 0
-    assert make(Z=holder.release(), answer_variance=0.5)._config.answer_variance == 0.5
+    assert settings_of(sampler).answer_variance > 0
+    assert settings_of(make(Z=holder.release(), answer_variance=0.5)).answer_variance == 0.5
 
 
 @pytest.mark.usefixtures("study_tables")

@@ -22,6 +22,7 @@ from optuna_samplers import DPGIBOSampler
 from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import open_vault
+from tests.inside import session_of, vault_of
 from tests.optuna_samplers.runs import (
     broad,
     make_sampler,
@@ -117,12 +118,12 @@ def test_several_processes_share_a_postgresql_database(
             belief = json.loads(json.dumps(studies.shown(sampler, study)))
             for i in range(N_WORKERS):
                 assert json.loads((tmp_path / f"shown-{i}.json").read_text()) == belief
-            session = sampler._state(study).session
+            session = session_of(sampler, study)
             check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
             published = session.published().items()
             check_study(study, {name: value for name, (_, _, value) in published})
         finally:
-            sampler._vault.close()
+            vault_of(sampler).close()
 
 
 @contextmanager
@@ -186,7 +187,7 @@ def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_str
     def overtaken(self: Session) -> Any:
         nonlocal n_told
         shown = reader(self)
-        if self is sampler._state(study).session:
+        if self is session_of(sampler, study):
             n_told += 1
             same_study.optimize(other.private(vouching), n_trials=1)
         return shown
@@ -206,7 +207,7 @@ def test_threads_share_one_sampler(place: str, tmp_path: Path) -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(studies.slow_plane), n_jobs=N_WORKERS)
     assert sampler.finished(study)
-    session = sampler._state(study).session
+    session = session_of(sampler, study)
     check_ledger([(c.kind, c.key, c.mu) for c in session.ledger()])
     published = session.published()
     check_study(study, {name: value for name, (_, _, value) in published.items()})
@@ -454,8 +455,8 @@ def test_two_vaults_that_begin_a_study_at_once_do_not_both_spend() -> None:
     assert study.user_attrs["privbo:run"] != remembered
     with pytest.raises(VaultError, match="same time"):
         one.tell_private(first, squares(first))
-    assert one._state(study).session.ledger() == []
-    assert not one._state(study).session.guarantee().protected
+    assert session_of(one, study).ledger() == []
+    assert not session_of(one, study).guarantee().protected
 
 
 def test_a_plain_value_is_marked_even_if_taking_it_fails(tmp_path: Path) -> None:
@@ -464,8 +465,8 @@ def test_a_plain_value_is_marked_even_if_taking_it_fails(tmp_path: Path) -> None
     study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=1)
     again = make_sampler(vault=url)
-    session = again._state(study).session
-    space = sampler._state(study).session.space
+    session = session_of(again, study)
+    space = session_of(sampler, study).space
     assert space is not None
     session.tell_plain("77", {"x": 0.5}, space, 0.5)
     assert not sampler.guarantee(study).protected

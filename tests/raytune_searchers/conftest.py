@@ -1,4 +1,4 @@
-"""One Ray for the whole session, as small and quiet as it gets; and hosts without any."""
+"""One Ray for the whole session, as small and quiet as it gets."""
 
 from __future__ import annotations
 
@@ -49,16 +49,6 @@ def the_ray(ray_folder: Path) -> Iterator[Any]:
     ray.init(_temp_dir=str(ray_folder), **INIT)
     yield ray
     ray.shutdown()
-
-
-@pytest.fixture
-def local_hosts() -> Iterator[Any]:
-    """Hosts in this process, and no Ray."""
-    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
-    from tests.raytune_searchers.hosts import LocalRay
-
-    with LocalRay().installed() as local:
-        yield local
 
 
 @pytest.fixture(autouse=True)

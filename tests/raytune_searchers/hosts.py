@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import ray
@@ -113,6 +114,10 @@ class LocalRay:
         self._memory: dict[bytes, bytes] = {}
 
     # What Ray offers ------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """What a cluster remembers is gone when it ends."""
+        self._memory.clear()
 
     def is_initialized(self) -> bool:
         return self.running
@@ -246,11 +251,8 @@ class Session:
 @contextmanager
 def in_session(trial: str, heard: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
     """Where a trainable finds the session of its trial."""
-    before, ray_session._session = ray_session._session, Session(trial, heard)
-    try:
+    with mock.patch.object(ray_session, "_session", Session(trial, heard)):
         yield
-    finally:
-        ray_session._session = before
 
 
 @dataclass

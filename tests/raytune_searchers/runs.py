@@ -9,6 +9,7 @@ import numpy as np
 from ray import tune
 
 from raytune_searchers import DPGIBOSearch
+from tests.inside import call_host, channel_of
 
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
 """The private validation records of most tests."""
@@ -104,7 +105,7 @@ def told(search: DPGIBOSearch, trial: str) -> float:
     """One whole trial, through the channels that the driver and the worker use."""
     config = search.suggest(trial)
     assert isinstance(config, dict)
-    channel = search._open()
+    channel = channel_of(search)
     channel.call("enter", trial, "attempt")
     value = channel.tell(trial, np.array([config["x"]]), squares(config))
     search.on_trial_complete(trial, {"loss": value, "trial_id": trial})
@@ -118,7 +119,7 @@ def protected(search: DPGIBOSearch) -> bool:
 
 def ledger(search: Any) -> tuple[list[Any], list[Any], list[str]]:
     """Charges, releases and trials whose raw losses are still held."""
-    charges, releases, held = search._call("ledger")
+    charges, releases, held = call_host(search, "ledger")
     return charges, releases, held
 
 

@@ -26,6 +26,7 @@ from ray.tune.search import ConcurrencyLimiter
 
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import DPGIBOSearch
+from tests.inside import host_name
 from tests.raytune_searchers.runs import LINE, make_search, squares, tuner
 from tests.worker import script
 
@@ -170,7 +171,7 @@ def act(what: str, driver: int, actor_name: str, experiment: Path) -> None:
 
 def faulty(search: DPGIBOSearch, folder: Path, faults: Faults) -> Callable[[Any], None]:
     """A private trainable that notes each training and fails once at each of the given points."""
-    driver, actor_name = os.getpid(), search._actor_name
+    driver, actor_name = os.getpid(), host_name(search)
 
     def strike(turn: int, point: str) -> None:
         what = faults.get((turn, point))

@@ -14,6 +14,7 @@ import numpy as np
 import ray
 
 from privbo_plugins.errors import PrivacyError
+from tests.inside import published_by
 from tests.raytune_searchers.runs import fit, make_search
 
 N_RECORDS = 20_000
@@ -46,7 +47,7 @@ def lowered(folder: str, ray_folder: str, system_config: dict[str, int]) -> None
     facts: dict[str, Any] = {"refused": "", "released": 0}
     try:
         results = fit(search, search.private(Secretive(folder)), Path(folder))
-        facts["released"] = len(search._report()["published"])
+        facts["released"] = len(published_by(search))
         facts["refused"] = "\n".join(str(error) for error in results.errors)
     except PrivacyError as error:
         facts["refused"] = str(error)

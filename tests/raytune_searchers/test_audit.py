@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
-import ray
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import _trainable
+from tests.inside import call_host, kill_host, refusing
 from tests.raytune_searchers.runs import begun, make_search, protected, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -83,7 +83,7 @@ def test_a_name_vouches_for_itself_only() -> None:
     search = begun(make_search())
     told(search, "a")
     search.suggest("b")
-    search._call("vouch", "report_public(train/loss)", "b")
+    call_host(search, "vouch", "report_public(train/loss)", "b")
     search.on_trial_result("b", {"train/loss": 1.0})
     assert protected(search)
     with pytest.warns(PrivacyWarning, match="other names"):
@@ -99,29 +99,22 @@ def test_an_exposure_outlives_the_vault(tmp_path: Path) -> None:
     search.suggest("b")
     with pytest.warns(PrivacyWarning, match="other names"):
         search.on_trial_result("b", {"auc": 0.7})
-    ray.kill(search._anchor.actor)
+    kill_host(search)
     guarantee = search.guarantee()
     assert not guarantee.protected
     assert "other names" in str(guarantee)
 
 
-def test_an_exposure_that_the_vault_could_not_take_is_told_it_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_exposure_that_the_vault_could_not_take_is_told_it_later() -> None:
     search = begun(make_search())
     told(search, "a")
     search.suggest("b")
-    call = search._call
-
-    def failing(operation: str, *args: Any) -> Any:
-        if operation == "mark_unprotected":
-            raise VaultError("The vault refused an operation.")
-        return call(operation, *args)
-
-    monkeypatch.setattr(search, "_call", failing)
-    with pytest.warns(PrivacyWarning, match="other names"):
+    refused = VaultError("The vault refused an operation.")
+    with (
+        refusing(search, "mark_unprotected", refused) as call,
+        pytest.warns(PrivacyWarning, match="other names"),
+    ):
         search.on_trial_result("b", {"auc": 0.7})
-    monkeypatch.undo()
     assert not protected(search)
     assert not call("report", False)["guarantee"].protected
     search.close()
@@ -132,7 +125,7 @@ def test_what_passed_by_while_the_vault_was_gone_unprotects(tmp_path: Path) -> N
     told(search, "a")
     search.save(str(tmp_path / "state"))
     search.suggest("b")
-    ray.kill(search._anchor.actor)
+    kill_host(search)
     search.on_trial_complete("b", {"loss": 0.7, "trial_id": "b"})
     assert not search.guarantee().protected
     with pytest.raises(VaultError, match="The vault of this run is gone"):
@@ -145,7 +138,7 @@ def test_a_vault_that_ends_after_everything_was_compared_leaves_its_last_word(
     search = begun(make_search())
     value = told(search, "a")
     search.save(str(tmp_path / "state"))
-    ray.kill(search._anchor.actor)
+    kill_host(search)
     guarantee = search.guarantee()
     assert guarantee.protected
     assert "the vault has ended" in str(guarantee)

@@ -17,6 +17,7 @@ from ray import tune
 
 from privbo_plugins.errors import VaultError
 from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
+from tests.inside import call_host, host_name
 from tests.raytune_searchers.federated_scenes import make_search
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -27,9 +28,9 @@ LINE = {"x": tune.uniform(0.0, 1.0)}
 def told(search: Any, trial: str) -> None:
     """One reward is privatised, stored and reported."""
     assert isinstance(search.suggest(trial), dict)
-    search._call("enter", trial, None)
-    _, token = search._call("charge", trial, None)
-    search.on_trial_complete(trial, {"r": search._call("store", trial, token, 1.0)})
+    call_host(search, "enter", trial, None)
+    _, token = call_host(search, "charge", trial, None)
+    search.on_trial_complete(trial, {"r": call_host(search, "store", trial, token, 1.0)})
 
 
 def test_a_ledger_that_cannot_go_on_is_refused_before_a_trial_is_resumed(
@@ -75,7 +76,7 @@ def test_no_agents_are_looked_for_where_the_server_is_gone(
 
 def planned_by(search: Any) -> Any:
     """Trials that the host of a search has planned."""
-    actor: Any = ray.get_actor(search._actor_name)
+    actor: Any = ray.get_actor(host_name(search))
     return actor.process.host._host._settings.config.n_trials
 
 
@@ -110,4 +111,4 @@ def test_a_restored_search_on_records_has_its_host_begin(tmp_path: Path, local_h
     local_hosts.end_driver()
     restored = cloudpickle.loads(pickled)
     restored.restore(str(tmp_path / "state"))
-    assert local_hosts.alive == [restored._actor_name]
+    assert local_hosts.alive == [host_name(restored)]

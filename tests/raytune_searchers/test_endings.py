@@ -22,6 +22,7 @@ from raytune_searchers import (
 )
 from raytune_searchers._search import FINISHED
 from raytune_searchers._trainable import REPEATED
+from tests.inside import call_host
 from tests.raytune_searchers.hosts import evaluate, evaluation
 from tests.raytune_searchers.runs import LINE, begun, fit, ledger, make_search, squares
 
@@ -156,7 +157,7 @@ def test_a_repeater_is_refused_before_anything_is_evaluated(kind: str) -> None:
     assert trial.error is not None
     assert "Repeater" in str(trial.error)
     assert "Leave it out" in str(trial.error)
-    assert own._call("report", False)["published"] == {}
+    assert call_host(own, "report", False)["published"] == {}
 
 
 @pytest.mark.usefixtures("local_hosts")

@@ -24,6 +24,7 @@ from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
 from raytune_searchers._channel import LOSSES, LossChannel
 from raytune_searchers.hosts.losses import RunSettings, VaultHost
+from tests.inside import call_host, give_noise, host_name, published_by, settings_of, space_of
 from tests.raytune_searchers.hosts import LocalRay, crash, evaluate, evaluation, lose
 from tests.raytune_searchers.runs import (
     LINE,
@@ -95,7 +96,7 @@ def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
     """What must hold of a ledger and of what Tune shows at every moment; the releases."""
     assert_sound(search, mu)
     _, releases, _ = ledger(search)
-    published = search._report()["published"]
+    published = published_by(search)
     for trial, value in shown(path):
         assert math.isnan(value) or value == published[trial]
     for release in releases:
@@ -158,7 +159,7 @@ class TestTrials:
         assert not results.errors
         assert len(results) == 4
         releases = check_finished(search, tmp_path / "run", 1)
-        assert {t for t, _ in shown(tmp_path / "run")} == set(search._report()["published"])
+        assert {t for t, _ in shown(tmp_path / "run")} == set(published_by(search))
         assert len(lines(tmp_path / "draws")) == len(releases)
         expected = Counter({turn: 1 for turn in range(4)}) + Counter([0, 3])
         assert Counter(lines(tmp_path / "trained")) == expected
@@ -219,7 +220,7 @@ class TestTrials:
         check_finished(search, tmp_path / "run", 1)
         stopped = [r for r in results if math.isnan(r.metrics["loss"])]
         assert len(stopped) == 3
-        published = search._report()["published"]
+        published = published_by(search)
         assert all(r.metrics["trial_id"] not in published for r in stopped)
         guarantee = search.guarantee(results)
         assert guarantee.protected
@@ -243,7 +244,7 @@ class TestTrials:
         check_finished(search, path)
         assert len(lines(tmp_path / "trained")) == 7 + 2
         before = facts(search)
-        told = search._report()["published"]
+        told = published_by(search)
 
         found = DPGIBOSearch.from_experiment(path)
         resumed = tune.Tuner.restore(
@@ -255,7 +256,7 @@ class TestTrials:
         assert releases == before[1]
         trainings = len([c for c in charges if c[0] == "training"])
         assert trainings == len(lines(tmp_path / "trained")) == 7 + 2 + 2
-        assert search._report()["published"].items() >= told.items()
+        assert published_by(search).items() >= told.items()
 
         (tmp_path / "healed").touch()
         anew = search_of(vault=vault, run_name="r", training_mu=0.1, search_space=LINE)
@@ -281,7 +282,7 @@ class TestTrials:
         ).fit()
         assert not resumed.errors
         assert len(resumed) == 7
-        assert found._config == search._config
+        assert settings_of(found) == settings_of(search)
         check_grown(before, search)
         check_finished(search, path)
 
@@ -306,7 +307,7 @@ class TestVault:
         assert "the vault has ended" in str(guarantee)
         assert guarantee.n_releases == 2
         told = [(t, v) for t, v in shown(tmp_path / "run") if not math.isnan(v)]
-        published = search._report()["published"]
+        published = published_by(search)
         assert set(told) <= set(published.items())  # Tune copies its files with a delay
         begun(search)  # as another fit does
         with pytest.raises(VaultError):
@@ -355,7 +356,7 @@ class TestVault:
         assert not second.errors
         check_grown(before, search)
         check_finished(search, tmp_path / "again")
-        assert len(search._report()["published"]) == 7
+        assert len(published_by(search)) == 7
         assert search.guarantee(second).protected
 
 
@@ -375,14 +376,14 @@ class TestThroughTheHooks:
         search = begun(search_of())
         trials = evaluation(search, search.private(squares), 3)
         search.save(str(tmp_path / "state"))
-        crash(search._actor_name)
+        crash(host_name(search))
         guarantee = search.guarantee(trials)
         assert guarantee.protected
         assert "the vault has ended" in str(guarantee)
         assert guarantee.n_releases == 3
         assert guarantee.mu_spent < 1
         assert set(search.recommend()) == {"x"}
-        assert len(search._report()["published"]) == 3
+        assert len(published_by(search)) == 3
         assert "vault='sqlite:" in LOSSES.lost
         for again in (search, begun(search)):
             with pytest.raises(VaultError) as raised:
@@ -394,8 +395,8 @@ class TestThroughTheHooks:
         self, kill: Any, local: LocalRay
     ) -> None:
         search = search_of(search_space=LINE)
-        search._call("finished")
-        kill(search._actor_name)
+        call_host(search, "finished")
+        kill(host_name(search))
         for ask in (search.guarantee, search.recommend, lambda: search.suggest("t")):
             with pytest.raises(VaultError) as raised:
                 ask()
@@ -410,13 +411,13 @@ class TestThroughTheHooks:
         for trial in ("a", "b", "c", "d"):
             config = search.suggest(trial)
             if where == BEFORE:
-                kill(search._actor_name)
-                search._call("finished")  # the driver begins another one, sooner or later
+                kill(host_name(search))
+                call_host(search, "finished")  # the driver begins another one, sooner or later
                 assert search.suggest(trial) == config
             assert isinstance(config, dict)
             assert evaluate(search, search.private(squares), trial, config).error is None
             if where == STORED:
-                kill(search._actor_name)
+                kill(host_name(search))
         check_finished(search, tmp_path, 1)
 
     def test_a_search_goes_on_in_another_fit(self, local: LocalRay, tmp_path: Path) -> None:
@@ -429,7 +430,7 @@ class TestThroughTheHooks:
         second = evaluation(begun(search), private, name="again")
         check_grown(before, search)
         check_finished(search, tmp_path)
-        assert len(search._report()["published"]) == 7
+        assert len(published_by(search)) == 7
         assert search.guarantee(second).protected
 
     def test_a_restored_search_keeps_the_plan_that_num_samples_made(
@@ -445,7 +446,7 @@ class TestThroughTheHooks:
         assert found.set_search_properties(None, None, dict(LINE), num_samples=1)
         found.restore_from_dir(str(tmp_path))
         assert len(evaluation(found, private, name="resumed")) == 1
-        assert found._config == search._config
+        assert settings_of(found) == settings_of(search)
         check_grown(before, search)
         check_finished(search, tmp_path)
 
@@ -484,9 +485,9 @@ class Hosts:
 
     def __init__(self, url: str, **settings: Any) -> None:
         search = search_of(search_space=LINE, vault=url, run_name="r", **settings)
-        space = search._ready()
+        space = space_of(search)
         self.settings = RunSettings(
-            "r", search._config, False, 3, "loss", space.public, cloudpickle.dumps(space)
+            "r", settings_of(search), False, 3, "loss", space.public, cloudpickle.dumps(space)
         )
         self.url = url
         self.die_before: list[tuple[str, int]] = []
@@ -643,7 +644,7 @@ class TestDriver:
             counted=True,
         )
         found = DPGIBOSearch.from_experiment(path)
-        found._anchor.noise = CountedNoise(tmp_path)
+        give_noise(found, CountedNoise(tmp_path))
         check(found, path)
         before = facts(found)
         assert [kind for kind, *_ in before[1]] == ["value"] * 2

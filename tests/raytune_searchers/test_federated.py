@@ -26,6 +26,7 @@ from raytune_searchers._channel import OBJECTS_KNOWN, Channel
 from raytune_searchers._space import to_space
 from raytune_searchers.hosts.agents import AgentHost, AgentSettings, ServerLink
 from raytune_searchers.hosts.server import ServerHost, ServerSettings
+from tests.inside import call_host, history_of_agent
 from tests.raytune_searchers.federated_scenes import (
     SPACE,
     TRIALS,
@@ -91,7 +92,7 @@ def check_rounds(search: Any, results: Any, folder: Path, template: str) -> None
     """Every agent did its trials, and each of two rounds was released once."""
     assert tags(results) == sorted((name, k + 1) for name in NAMES for k in range(TRIALS))
     assert Counter(evaluations(folder)) == dict.fromkeys(NAMES, TRIALS)
-    charges = search._call("ledger")
+    charges = call_host(search, "ledger")
     assert [(c.key, c.population) for c in charges] == [("1", "agents"), ("2", "agents")]
     guarantee = search.guarantee(results)
     assert guarantee.protected
@@ -225,7 +226,7 @@ def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> Non
 def test_whoever_reports_more_than_tags_is_not_protected(more: dict[str, Any]) -> None:
     search = make_search({"n_agents": 1, "n_rounds": 1}, n_trials=2)
     public = {"agent": 0, "round": 1, "federation_round": 0, "config/agent": 0, "config/round": 1}
-    search._call("status")
+    call_host(search, "status")
     search.on_trial_result("t", public)
     assert search.guarantee().protected
     with pytest.warns(PrivacyWarning, match="more than an agent's name"):
@@ -256,7 +257,7 @@ def test_results_know_one_metric() -> None:
     with pytest.raises(ValueError, match="know one metric, 'federation_round', got metric='loss'"):
         search.set_search_properties("loss", "min", {})
     assert search.set_search_properties("federation_round", "min", {})
-    assert search._mode == "max"
+    assert search.mode == "max"
 
 
 # Arguments --------------------------------------------------------------------------------------
@@ -418,9 +419,9 @@ def test_a_trial_that_is_over_is_not_evaluated_again(monkeypatch: Any) -> None:
     federation = Federation()
     host = federation.host(monkeypatch)
     host.call("evaluate", 0, 0, "f")
-    before = host._members[0].history.read()
+    before = history_of_agent(host, 0).read()
     host.call("evaluate", 0, 0, "f")
-    after = host._members[0].history.read()
+    after = history_of_agent(host, 0).read()
     assert before[1].tolist() == after[1].tolist()
     error, _ = host.call("evaluate", 0, 2, "f")
     assert error[0] == "VaultError"
@@ -434,7 +435,7 @@ def test_a_round_that_failed_too_often_ends_without_a_value(monkeypatch: Any) ->
     assert [stand[0].done, stand[1].done] == [1, 0]
     stand = host.call("tend", federation.status(), {0: 0})[1]
     assert stand[0].done == 1
-    assert len(host._members[0].history.read()[1]) == 0
+    assert len(history_of_agent(host, 0).read()[1]) == 0
 
 
 def test_without_a_server_agents_go_on_alone(monkeypatch: Any) -> None:

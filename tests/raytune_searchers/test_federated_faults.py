@@ -21,6 +21,7 @@ from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from raytune_searchers import DPFTSDESearch
 from raytune_searchers._shell import AGENTS
 from raytune_searchers.hosts.server import SERVER
+from tests.inside import agent_hosts, call_host, host_name, settings_of
 from tests.raytune_searchers.federated_scenes import (
     TRIALS,
     evaluations,
@@ -51,7 +52,7 @@ def die(agent: Any, before: int) -> None:
 
 
 def rounds(search: DPFTSDESearch) -> list[str]:
-    return sorted(charge.key for charge in search._call("ledger"))
+    return sorted(charge.key for charge in call_host(search, "ledger"))
 
 
 # Hosts ------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def test_agents_of_a_process_that_was_killed_are_left_out(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("local_hosts")
 def test_agents_of_a_host_that_died_are_left_out(tmp_path: Path) -> None:
     search = make_search(TWO)
-    (host, _), *_ = search._host_names()
+    host, *_ = agent_hosts(search)
 
     def ends(agent: Any, before: int) -> None:
         if agent == 0 and before == 1:
@@ -109,7 +110,7 @@ def test_agents_with_a_database_go_on_after_their_host_died(tmp_path: Path) -> N
 
 def killer(folder: Path, search: DPFTSDESearch, end: Callable[[str], None]) -> Any:
     """The middle one of all evaluations ends the server, while a round is open."""
-    name, after = search._actor_name, TRIALS * len(search._names) // 2
+    name, after = host_name(search), TRIALS * settings_of(search).n_agents // 2
 
     def strike(agent: Any, before: int) -> None:
         if len(evaluations(folder)) >= after and first_time(folder / "struck"):

@@ -16,8 +16,9 @@ import ray
 
 from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import PrivateSearch
-from tests.raytune_searchers import conformance
-from tests.raytune_searchers.conformance import CHECKS, Check, Subject, evaluate_privately
+from tests.contracts import conformance
+from tests.contracts.conformance import CHECKS, Check, Subject, evaluate_privately
+from tests.inside import host_name, published_by
 from tests.raytune_searchers.hosts import crash, evaluation
 from tests.raytune_searchers.runs import LINE, RECORDS, assert_sound, begun, fit, ledger, squares
 from tests.raytune_searchers.scenes import (
@@ -49,7 +50,7 @@ def test_a_run_ends_with_its_plan_and_recommends_the_best_that_was_released() ->
     trials = evaluation(search, search.private(squares))
     assert len(trials) == T
     assert search.finished()
-    published = search._report()["published"]
+    published = published_by(search)
     assert {t.trial_id: t.metrics["loss"] for t in trials} == published
     assert published.keys() == {t.trial_id for t in trials}
     best = min(trials, key=lambda t: published[t.trial_id])
@@ -83,7 +84,7 @@ def test_a_host_that_dies_between_trials_is_begun_again_and_knows_the_algorithm(
     private = search.private(squares)
     evaluation(search, private, 2)
     before = ledger(search)[1]
-    crash(search._actor_name)
+    crash(host_name(search))
     again = pickle.loads(pickle.dumps(search))
     evaluation(again, private, name="later")
     assert again.finished()
@@ -156,7 +157,7 @@ def test_a_fit_publishes_releases_only_and_is_protected(the_ray: Any, tmp_path: 
     results = fit(search, search.private(squares), tmp_path, max_concurrent_trials=2)
     assert not results.errors
     assert len(results) == T
-    published = search._report()["published"]
+    published = published_by(search)
     assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
     assert search.recommend() == {"x": results.get_best_result("loss", "min").config["x"]}
     assert search.guarantee(results).protected

@@ -26,6 +26,7 @@ from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, PrivacyWar
 from privbo_plugins.privacy.noise import InsecureNoise
 from raytune_searchers import DPGIBOSearch, _trainable, report_public
 from raytune_searchers._trainable import ClosedReportError
+from tests.inside import converted, published_by
 from tests.raytune_searchers.hosts import run_trial
 from tests.raytune_searchers.runs import (
     LINE,
@@ -219,7 +220,7 @@ def test_no_refusal_quotes_a_value(guarded: Guarded) -> None:
 def test_what_was_refused_was_not_charged(guarded: Guarded) -> None:
     assert guarded.warned == []
     assert_sound(guarded.search)
-    published = guarded.search._report()["published"]
+    published = published_by(guarded.search)
     assert len(guarded.good) == len(published) == 4
     charges, _, held = ledger(guarded.search)
     values = [charge.key for charge in charges if charge.kind == "value"]
@@ -238,7 +239,7 @@ def test_a_report_that_was_refused_leaves_nothing_and_the_trial_goes_on(guarded:
         rows = Path(result.path, "result.json").read_text().splitlines()
         shown = [json.loads(row)["loss"] for row in rows]
         assert SENTINEL not in shown
-        assert shown[-1] == guarded.search._report()["published"][result.metrics["trial_id"]]
+        assert shown[-1] == published_by(guarded.search)[result.metrics["trial_id"]]
 
 
 def test_the_metric_may_not_be_reported_as_public(guarded: Guarded) -> None:
@@ -307,14 +308,14 @@ class Panics:
 
 
 def test_what_a_returned_object_raises_is_withheld() -> None:
-    losses, error = _trainable._converted(Panics())
+    losses, error = converted(Panics())
     assert losses is None
     assert isinstance(error, ObjectiveFailedError | ValueError)
     assert str(RECORDS[0]) not in str(error)
 
 
 def test_what_a_single_record_raises_makes_it_nan() -> None:
-    losses, error = _trainable._converted([Panics(), 0.5])
+    losses, error = converted([Panics(), 0.5])
     assert error is None
     assert np.array_equal(losses, [np.nan, 0.5], equal_nan=True)
 
@@ -611,7 +612,7 @@ def test_a_path_in_a_variable_is_in_no_pickle(
 def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     search = make_search(vault="sqlite:///vault.db")
-    assert search._handle == f"sqlite:///{tmp_path.resolve()}/vault.db"
+    assert f"sqlite:///{tmp_path.resolve()}/vault.db" in vars(search).values()
     assert (tmp_path / "vault.db").exists()
 
 
@@ -636,11 +637,11 @@ def test_a_name_of_a_run_needs_a_database() -> None:
 def test_settings_cannot_change_under_a_run(tmp_path: Path) -> None:
     where = {"vault": f"sqlite:///{tmp_path}/vault.db", "run_name": "changed"}
     first = begun(make_search(**where))
-    first._report()
+    first.history()
     for settings in ({"mu": 2.0}, {"mode": "max"}, {"metric": "error"}, {"n_steps": 3}):
         other = make_search(**where, **settings)
         with pytest.raises(ValueError, match=r"started with another .*run_name="):
-            begun(other)._report()
+            begun(other).history()
     same = begun(make_search(**where))
     assert same.guarantee() == first.guarantee()
     first.close()

@@ -17,6 +17,7 @@ import ray
 
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.sessions.records import Session
+from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 from raytune_searchers import DPGIBOSearch
 from raytune_searchers._channel import (
@@ -33,7 +34,8 @@ from raytune_searchers.hosts.curator import AnswerHost
 from raytune_searchers.hosts.losses import VaultHost
 from raytune_searchers.hosts.rewards import LedgerHost
 from raytune_searchers.hosts.server import ServerHost
-from tests.raytune_searchers.hosts import crash
+from tests.inside import call_host, channel_of, end_host, host_name, kill_host, settings_of
+from tests.raytune_searchers.hosts import LocalRay, crash
 from tests.raytune_searchers.runs import RECORDS, begun, make_search, told
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
@@ -44,10 +46,10 @@ def test_a_host_that_is_begun_again_does_not_begin_another_ledger(tmp_path: Path
     search = begun(make_search(vault=f"sqlite:///{path}"))
     told(search, "a")
     path.unlink()
-    ray.kill(search._anchor.actor)
+    kill_host(search)
     with pytest.raises(VaultError, match=r"not where it was|no such table"):  # new host, or old
-        search._call("ask", "b", False)
-    search._anchor.end()
+        call_host(search, "ask", "b", False)
+    end_host(search)
 
 
 def test_another_vault_in_its_place_is_refused(tmp_path: Path) -> None:
@@ -56,9 +58,9 @@ def test_another_vault_in_its_place_is_refused(tmp_path: Path) -> None:
     told(search, "a")
     path.unlink()
     make_search(vault=f"sqlite:///{path}")
-    search._anchor.end()
+    end_host(search)
     with pytest.raises(VaultError, match="gone"):
-        search._call("ask", "b", False)
+        call_host(search, "ask", "b", False)
 
 
 HOSTS = [VaultHost, LedgerHost, ServerHost, AnswerHost, AgentHost]
@@ -107,39 +109,44 @@ def test_a_vault_that_was_put_back_under_a_living_host_is_noticed(tmp_path: Path
     told(search, "b")
     shutil.copy(backup, path)
     with pytest.raises(VaultError, match="older backup"):
-        search._call("ask", "c", False)
-    search._anchor.end()
+        call_host(search, "ask", "c", False)
+    end_host(search)
 
 
-def test_a_vault_that_was_put_back_between_two_processes_is_noticed(tmp_path: Path) -> None:
+def test_a_vault_that_was_put_back_between_two_processes_is_noticed(
+    tmp_path: Path, local_hosts: LocalRay
+) -> None:
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
     search = begun(make_search(vault=f"sqlite:///{path}"))
     told(search, "a")
     shutil.copy(path, backup)
     told(search, "b")
     search.save(str(tmp_path / "state"))
-    search._anchor.end()
+    end_host(search)
+    local_hosts.forget()  # the cluster has ended: what the search has saved is all that is left
     shutil.copy(backup, path)
     later = DPGIBOSearch(1, metric="loss", mode="min", vault=f"sqlite:///{path}")
     later.restore(str(tmp_path / "state"))
     with pytest.raises(VaultError, match="older backup"):
-        later._call("ask", "c", False)
+        call_host(later, "ask", "c", False)
 
 
-def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(tmp_path: Path) -> None:
+def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(
+    tmp_path: Path, local_hosts: LocalRay
+) -> None:
     """By a search that remembers the chain of releases, and not only how many there were."""
     path, backup = tmp_path / "vault.db", tmp_path / "backup.db"
-    search = begun(make_search(vault=f"sqlite:///{path}"))
+    search = begun(make_search(vault=f"sqlite:///{path}", run_name="r"))
     told(search, "a")
     shutil.copy(path, backup)
     told(search, "b")
     search.save(str(tmp_path / "state"))
-    search._anchor.end()
+    end_host(search)
+    local_hosts.forget()  # the cluster has ended: what the search has saved is all that is left
     shutil.copy(backup, path)
-    run_id = search._run
     opened = open_vault(f"sqlite:///{path}")
-    session = Session.open(opened, f"ray/{run_id}", search._config, maximize=False)
-    session.set_space(search._space.public)
+    session = Session.open(opened, "ray/r", settings_of(search), maximize=False)
+    session.set_space(Space({"x": Float(0.0, 1.0)}))
     for trial in ("b", "c", "d"):  # somebody goes on with the backup, past where it was
         x = session.ask(trial).x
         space = session.space
@@ -147,7 +154,7 @@ def test_a_vault_that_was_put_back_and_has_grown_again_is_noticed(tmp_path: Path
     later = DPGIBOSearch(1, metric="loss", mode="min", vault=f"sqlite:///{path}")
     later.restore(str(tmp_path / "state"))
     with pytest.raises(VaultError, match="older backup"):
-        later._call("ask", "e", False)
+        call_host(later, "ask", "e", False)
 
 
 def test_a_host_that_begins_again_over_a_vault_that_was_put_back_draws_nothing(
@@ -159,12 +166,12 @@ def test_a_host_that_begins_again_over_a_vault_that_was_put_back_draws_nothing(
     told(search, "a")
     shutil.copy(path, backup)
     told(search, "b")
-    crash(search._actor_name)
+    crash(host_name(search))
     shutil.copy(backup, path)
-    channel = loss_channel(search._actor_name)  # of a trial: nobody has joined the new host
+    channel = loss_channel(host_name(search))  # of a trial: nobody has joined the new host
     with pytest.raises(VaultError, match="older backup"):
         channel.tell("b", np.zeros(1), np.full(120, 0.5))
-    search._anchor.end()
+    end_host(search)
 
 
 def test_reading_does_not_disturb_a_run(tmp_path: Path) -> None:
@@ -174,7 +181,7 @@ def test_reading_does_not_disturb_a_run(tmp_path: Path) -> None:
     out = search.suggest("b")
     reader = DPGIBOSearch.from_experiment(tmp_path)
     assert reader.guarantee().protected
-    assert search._call("give_back", frozenset()) == ["b"]  # it was out until now
+    assert call_host(search, "give_back", frozenset()) == ["b"]  # it was out until now
     assert isinstance(out, dict)
     search.close()
 
@@ -223,12 +230,12 @@ def test_a_ray_that_does_not_tell_what_it_stores_is_refused(
     worker = SimpleNamespace(connected=True, core_worker=None)
     monkeypatch.setattr("ray._private.worker.global_worker", worker)
     with pytest.raises(PrivacyError, match="does not tell which objects"):
-        begun(make_search())._open()
+        channel_of(begun(make_search()))
 
 
 def test_a_host_knows_its_operations_only() -> None:
     search = begun(make_search())
     search.suggest("a")
     with pytest.raises(ValueError, match="no operation"):
-        search._call("_session")
+        call_host(search, "_session")
     search.close()

@@ -19,6 +19,7 @@ from ray.tune.search.optuna import OptunaSearch
 from privbo_plugins.errors import VaultError
 from raytune_searchers import LDPGPUCBSearch, ldp_trainable
 from raytune_searchers._evaluations import USERS_LEDGER, wrap
+from tests.inside import call_host, host_name, published_by
 from tests.raytune_searchers.hosts import crash, evaluation, lose, sent
 from tests.raytune_searchers.ldp_scenes import (
     CHARGED,
@@ -118,7 +119,7 @@ def test_a_ledger_in_memory_that_is_lost_lets_nothing_more_out(end: Any) -> None
 def put_back(local: Any, backup: Path, path: Path) -> None:
     """The cluster ends, with what it remembers, and the vault's backup is put in its place."""
     local.end_driver()
-    local._memory.clear()
+    local.forget()
     shutil.copy(backup, path)
 
 
@@ -158,7 +159,7 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
     assert len(evaluation(search, sharing, 2)) == 2
     search.save(str(tmp_path / "state"))
     assert len(evaluation(search, sharing, since, name="since")) == since
-    lose(search._actor_name)
+    lose(host_name(search))
     guarantee = search.guarantee()
     assert guarantee.protected == (since == 0)
     assert guarantee.epsilon_most == (math.inf if since else 2.0)
@@ -176,11 +177,11 @@ def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(
     run_until_killed("tests.raytune_searchers.ldp_scenes:drive", {"folder": str(tmp_path)})
     path = tmp_path / "run"
     search = LDPGPUCBSearch.from_experiment(path)
-    before = check(search._call("ledger"), path, 3)
+    before = check(call_host(search, "ledger"), path, 3)
     search.close()  # the restored experiment begins the ledger itself, though it suggests nothing
     results = tune.Tuner.restore(str(path), faulty(search.private, tmp_path, {})).fit()
     assert not results.errors
-    after = check(search._call("ledger"), path, len(results))
+    after = check(call_host(search, "ledger"), path, len(results))
     assert before == after
     assert {trial for trial, _ in shown(path)} == set(after)
     assert Counter(lines(tmp_path / "played")) == dict.fromkeys(range(len(after)), 1)
@@ -190,4 +191,4 @@ def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(
     assert json.loads(json.dumps(guarantee.to_dict()))["n_evaluations"] == len(after)
     anew = search_of(tmp_path)  # made again under the same name
     anew.set_search_properties(None, None, {"x": tune.uniform(0, 1)})
-    assert anew._report()["published"] == after
+    assert published_by(anew) == after

@@ -29,6 +29,7 @@ from raytune_searchers import (
     ldp_trainable,
     report_public,
 )
+from tests.inside import call_host, end_host, holds_a_host, model_of, published_by
 from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import LINE, absent, fit
 from tests.raytune_searchers.scenes import append, lines
@@ -53,7 +54,7 @@ def values(results: Any, metric: str = "reward") -> dict[str, float]:
 
 
 def shown(search: Any) -> dict[str, float]:
-    return dict(search._report()["published"])
+    return dict(published_by(search))
 
 
 # On a real Ray ----------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ def test_random_search_with_declared_reports_and_a_budget_that_holds_across_work
         append(tmp_path / "asked", config["user"])
         report_public({"epoch": 1})
         inner = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1))
-        assert inner.guarantee.__self__._anchor.actor is None  # a worker begins no ledger
+        assert not holds_a_host(inner.guarantee.__self__)  # a worker begins no ledger
         return reward(config)
 
     private = ldp_trainable(
@@ -227,8 +228,7 @@ class TestSearches:
         assert {count % 4 for count in evaluated.values()} == {
             0
         }  # one may be evaluated in two epochs
-        assert search._model is not None
-        assert search._model.algorithm.n == 3  # type: ignore[attr-defined]
+        assert model_of(search).n == 3
         assert search.guarantee(trials).n_evaluations == 12
 
     @pytest.mark.parametrize("kind", [LDPTGPUCBSearch, LDPATAGPUCBSearch])
@@ -372,18 +372,18 @@ def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(
     search = search_of(search_space=LINE, seed=1, mechanism="laplace")
     configs = {trial: search.suggest(trial) for trial in "abc"}
     for trial, value in (("a", 0.5), ("b", 0.25)):
-        search._call("enter", trial, "Jane")
-        known, token = search._call("charge", trial, "Jane")
+        call_host(search, "enter", trial, "Jane")
+        known, token = call_host(search, "charge", trial, "Jane")
         assert known is None
-        assert search._call("store", trial, token, value) == value
+        assert call_host(search, "store", trial, token, value) == value
         search.on_trial_complete(trial, {"reward": value})
     search.save(str(tmp_path / "state"))
-    _, token = search._call("charge", "c", None)
-    assert search._call("store", "c", token, 0.75) == 0.75
+    _, token = call_host(search, "charge", "c", None)
+    assert call_host(search, "store", "c", token, 0.75) == 0.75
     again = LDPGPUCBSearch(1.0, value_range=(0, 1))
     again.restore(str(tmp_path / "state"))
     assert again.suggest("c") == configs["c"]
-    assert again._call("store", "c", token, 0.9) == 0.75  # the first one stays
+    assert call_host(again, "store", "c", token, 0.9) == 0.75  # the first one stays
     again.on_trial_complete("c", {"reward": 0.75})
     again.on_trial_complete("c", {"reward": 0.75})
     assert len(again._shown_so_far()["plays"]) == 3
@@ -393,6 +393,6 @@ def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(
     with pytest.warns(PrivacyWarning, match="another value than was released"):
         again.on_trial_complete("b", {"reward": 0.3})
     assert not search.guarantee().protected
-    search._anchor.end()
+    end_host(search)
     with pytest.raises(VaultError, match="nobody knows any longer"):
         again.suggest("d")

@@ -19,6 +19,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
+from tests.inside import published_by, report_of
 from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import (
     PLANE,
@@ -92,7 +93,7 @@ def test_a_run_publishes_releases_only_and_ends_by_itself(job: Job) -> None:
     assert job.warned == []
     assert not job.results.errors
     assert len(job.results) == 2 + 2 * 3 + 1
-    published = job.search._report()["published"]
+    published = published_by(job.search)
     assert {r.metrics["trial_id"]: r.metrics["loss"] for r in job.results} == published
     exact = {float(np.mean(job.trainable(r.config))) for r in job.results}
     assert exact.isdisjoint(published.values())
@@ -149,10 +150,10 @@ def test_scores_choices_of_any_kind_and_a_plan_that_fits_num_samples(
     )
     assert not results.errors
     assert search.finished()
-    assert len(results) == search._report()["plan"].n_trials <= 12
+    assert len(results) == report_of(search)["plan"].n_trials <= 12
     assert search.guarantee(results).protected
     best = results.get_best_result().metrics["accuracy"]
-    assert best == max(search._report()["published"].values())
+    assert best == max(published_by(search).values())
     with pytest.raises(ValueError, match=r"search\.recommend\(param_space\)"):
         search.recommend()
     recommended = search.recommend(space)

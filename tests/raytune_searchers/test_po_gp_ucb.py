@@ -30,6 +30,7 @@ from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers._search import FINISHED
 from raytune_searchers.hosts.curator import AnswerHost, AnswerSettings
 from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, UNCERTIFIED
+from tests.inside import settings_of
 from tests.leaks import Scanner
 from tests.raytune_searchers.runs import tuner
 
@@ -230,7 +231,8 @@ def test_unknown_late_and_repeated_completions_are_harmless(table: ReleasedTable
     finish(search, "made anew", 0.75, **{"config/row": row})
     finish(search, "another", 0.75, **{"config/row": row})  # the same answer, replayed
     search.on_trial_complete("made anew", error=True)
-    assert search._told == [(row, 0.25)]
+    history = search.history()
+    assert (list(history.rows), list(history.answers)) == ([row], [0.25])
     assert row not in run(search)
 
 
@@ -444,10 +446,10 @@ def test_what_the_certificate_says_of_answers_is_used() -> None:
         outcome_epsilon=1.0, outcome_range=(0, 1),
     ).release()  # fmt: skip
     search = search_of(released)
-    assert search._rows_config().answer_variance == released.certificate.answer_variance > 0
+    assert settings_of(search).answer_variance == released.certificate.answer_variance > 0
     assert search.guarantee().epsilon > 1.0
     assert search.guarantee().outcomes
-    assert search_of(released, answer_variance=0.5)._rows_config().answer_variance == 0.5
+    assert settings_of(search_of(released, answer_variance=0.5)).answer_variance == 0.5
 
 
 def test_of_a_bare_matrix_nothing_is_claimed_and_it_is_said_once(table: ReleasedTable) -> None:
@@ -648,8 +650,9 @@ class TestExperiments:
 
 def host_of(make: Any) -> AnswerHost:
     """The actor's object, in this process."""
-    host = AnswerHost(AnswerSettings("run", cloudpickle.dumps(make)), None, None)
-    host.reply = host.call("join", host._settings)  # type: ignore[attr-defined]
+    settings = AnswerSettings("run", cloudpickle.dumps(make))
+    host = AnswerHost(settings, None, None)
+    host.reply = host.call("join", settings)  # type: ignore[attr-defined]
     return host
 
 

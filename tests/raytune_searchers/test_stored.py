@@ -11,6 +11,7 @@ import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.reward_noise import RewardNoise
+from tests.inside import settings_of
 from tests.raytune_searchers.hosts import LocalRay, evaluate
 from tests.raytune_searchers.hosts import evaluation as play
 from tests.stored import searches, test_stored
@@ -134,10 +135,7 @@ def test_a_saved_search_has_the_settings_that_it_was_made_with(
 ) -> None:
     made = as_then(searches.SEARCHES[left.name])
     saved = type(made).from_experiment(left.folder)
-    ours, theirs = (
-        search._rows_config() if left.name == "ray_rows" else search._config
-        for search in (made, saved)
-    )
+    ours, theirs = settings_of(made), settings_of(saved)
     for field in fields(ours):
         now, then = getattr(ours, field.name), getattr(theirs, field.name)
         if isinstance(now, RewardNoise):  # a figure, which may have become a little sharper

@@ -83,7 +83,7 @@ class Tuning:
     n_trials: int
 
 
-def _study(folder: Path, sampler: optuna.samplers.BaseSampler, direction: str) -> optuna.Study:
+def study_in(folder: Path, sampler: optuna.samplers.BaseSampler, direction: str) -> optuna.Study:
     return optuna.create_study(
         storage=url(folder / "study.db"),
         study_name="tuning",
@@ -127,7 +127,7 @@ def records(folder: Path, **changes: Any) -> Tuning:
         "vault": VAULT,
     }
     sampler = DPGIBOSampler(MU, **(settings | changes))
-    study = _study(folder, sampler, "minimize")
+    study = study_in(folder, sampler, "minimize")
     return Tuning(study, sampler.private(losses), lambda: sampler.guarantee(study), 20)
 
 
@@ -148,7 +148,7 @@ def user(trial: Any) -> str:
 
 
 def _rewards(folder: Path, sampler: Any, n_trials: int) -> Tuning:
-    study = _study(folder, sampler, "maximize")
+    study = study_in(folder, sampler, "maximize")
     private = sampler.private(answer, user_id=user)
     return Tuning(study, private, lambda: private.guarantee(study), n_trials)
 
@@ -239,7 +239,7 @@ def any_sampler(folder: Path, **changes: Any) -> Tuning:
         "vault": VAULT,
     }
     private = ldp_objective(answer, **(settings | changes))
-    study = _study(folder, optuna.samplers.RandomSampler(seed=1), "maximize")
+    study = study_in(folder, optuna.samplers.RandomSampler(seed=1), "maximize")
     return Tuning(study, private, lambda: private.guarantee(study), 12)
 
 
@@ -292,7 +292,7 @@ def curator(folder: Path, *, private: bool = True, **changes: Any) -> Curator:
 def modeler(folder: Path) -> optuna.Study:
     """Over the table's file."""
     sampler = POGPUCBSampler(folder / "table.npz", delta=0.2, beta_scale=0.5, n_startup=2, seed=0)
-    return _study(folder, sampler, "maximize")
+    return study_in(folder, sampler, "maximize")
 
 
 def ask_row(study: optuna.Study) -> tuple[optuna.Trial, int]:

@@ -28,6 +28,7 @@ from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.errors import FederationError, SpaceChangedError, VaultError
 from privbo_plugins.store.tables import SCHEMA
 from privbo_plugins.store.vault import open_vault
+from tests.inside import trial_of_number
 from tests.stored import scripts
 from tests.stored.files import Rows, contents, restore
 from tests.stored.make import said
@@ -82,9 +83,7 @@ class Left:
 
     def lost(self, run: scripts.Tuning) -> optuna.Trial:
         """The trial whose worker died between its release and its end."""
-        number, storage = self.facts["lost"][0], run.study._storage
-        known = storage.get_trial_id_from_study_id_trial_number(run.study._study_id, number)
-        return optuna.Trial(run.study, known)
+        return trial_of_number(run.study, self.facts["lost"][0])
 
 
 def as_then(program: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -330,7 +329,7 @@ OTHER_RECORDS: dict[str, Any] = {
 
 def _tune_with(left: Left, config: GIBOConfig) -> optuna.Study:
     sampler = PrivateSampler(config, seed=3, vault=scripts.url(left.vault))
-    study = scripts._study(left.folder, sampler, "minimize")
+    study = scripts.study_in(left.folder, sampler, "minimize")
     study.optimize(sampler.private(scripts.losses), n_trials=1)
     return study
 

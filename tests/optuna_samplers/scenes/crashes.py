@@ -18,9 +18,8 @@ from typing import Any
 import optuna
 
 from optuna_samplers import PrivateSampler
-from privbo_plugins.privacy import noise as noise_module
-from privbo_plugins.sessions.records import Session
 from privbo_plugins.store.vault import Transaction, Vault
+from tests.inside import fail, watch_draws, watch_releases_of_records
 from tests.optuna_samplers.runs import broad, make_sampler, squares
 from tests.sixth import SixthConfig
 
@@ -53,18 +52,14 @@ class CountingNoise:
 
     def __init__(self, folder: Path) -> None:
         self.label: tuple[str, str] = ("", "")
-        measurement = noise_module._measurement
 
-        def counted(kind: int | str, parameter: float) -> Callable[[Any], Any]:
-            def draw(value: Any) -> Any:
-                _append(folder / "draws", self.label)
-                noisy = measurement(kind, parameter)(value)
-                _append(folder / "outcomes", [*self.label, noisy])
-                return noisy
+        def counted(draw: Callable[[Any], Any], value: Any) -> Any:
+            _append(folder / "draws", self.label)
+            noisy = draw(value)
+            _append(folder / "outcomes", [*self.label, noisy])
+            return noisy
 
-            return draw
-
-        noise_module._measurement = counted  # type: ignore[assignment]
+        watch_draws(counted)
 
 
 class Killer:
@@ -104,20 +99,18 @@ class Killer:
         self._install_from_store()
 
     def _install_before_store(self, noise: CountingNoise) -> None:
-        charge, draw = Session._charge, Session._draw
-
-        def _charge(session: Session, tx: Any, query: Any, scale: float) -> None:
+        def _charge(charge: Callable[[], None], query: Any) -> None:
             self.at("before charge", query)
-            charge(session, tx, query, scale)
+            charge()
             self.at("after charge", query)
 
-        def _draw(session: Session, query: Any, *args: Any) -> Any:
+        def _draw(draw: Callable[[], Any], query: Any) -> Any:
             noise.label = (broad(query.kind), query.key)
-            noisy = draw(session, query, *args)
+            noisy = draw()
             self.at("after draw", query)
             return noisy
 
-        Session._charge, Session._draw = _charge, _draw  # type: ignore[method-assign]
+        watch_releases_of_records(_charge, _draw)
 
     def _install_from_store(self) -> None:
         store, transaction = Transaction.release, Vault.transaction
@@ -217,8 +210,8 @@ def _recover(sampler: PrivateSampler, study: optuna.Study) -> list[int]:
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
-        study._storage.set_trial_state_values(trial._trial_id, optuna.trial.TrialState.FAIL)
-        retry(study, study._storage.get_trial(trial._trial_id))
+        fail(study, trial)
+        retry(study, study.trials[trial.number])
     return replayed
 
 

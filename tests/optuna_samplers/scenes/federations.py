@@ -12,7 +12,8 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig, r
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import connect
-from privbo_plugins.privacy import noise as noise_module
-from privbo_plugins.store.vault import Transaction
+from privbo_plugins.store.vault import Transaction, Vault
+from tests.inside import watch_draws
 
 SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
 """The space of most tests."""
@@ -195,8 +196,8 @@ def install_in_server(death: Death, draws: Path) -> None:
     "after draw", "before commit", "after commit".
     """
     add, charge, release = RoundSum.add, Transaction.charge, Transaction.release
-    measurement, close = noise_module._measurement, FederatedServer._close
-    now = [0]
+    transaction = Vault.transaction
+    now, released = [0], set[int]()
 
     def _add(total: RoundSum, n: int, w: np.ndarray) -> None:
         add(total, n, w)
@@ -208,29 +209,29 @@ def install_in_server(death: Death, draws: Path) -> None:
         charge(tx, charged)
         death.at("after charge", charged.key)
 
-    def _measurement(kind: int | str, parameter: float) -> Callable[[Any], Any]:
-        def draw(value: Any) -> Any:
-            noisy = measurement(kind, parameter)(value)
-            append(draws, [now[0], noisy])
-            death.at("after draw", now[0])
-            return noisy
-
-        return draw
+    def _draw(draw: Callable[[Any], Any], value: Any) -> Any:
+        noisy = draw(value)
+        append(draws, [now[0], noisy])
+        death.at("after draw", now[0])
+        return noisy
 
     def _release(tx: Transaction, kind: str, key: str, payload: Any) -> str:
         text = release(tx, kind, key, payload)
         death.at("before commit", key)
+        released.add(int(key))
         return text
 
-    def _close(server: FederatedServer, current: Any) -> None:
-        t = current.total.t
-        close(server, current)
-        death.at("after commit", t)
+    @contextmanager
+    def _transaction(vault: Vault, run_id: str) -> Iterator[Any]:
+        with transaction(vault, run_id) as tx:
+            yield tx
+        while released:
+            death.at("after commit", released.pop())
 
     RoundSum.add = _add  # type: ignore[method-assign]
     Transaction.charge, Transaction.release = _charge, _release  # type: ignore[method-assign]
-    noise_module._measurement = _measurement  # type: ignore[assignment]
-    FederatedServer._close = _close  # type: ignore[method-assign]
+    Vault.transaction = _transaction  # type: ignore[method-assign]
+    watch_draws(_draw)
 
 
 def open_study(url: str, name: str, sampler: Any) -> optuna.Study:

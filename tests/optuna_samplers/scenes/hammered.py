@@ -19,6 +19,7 @@ from optuna_samplers import ldp_objective
 from optuna_samplers._local import RUN_ATTR
 from optuna_samplers._study import key_of
 from privbo_plugins.store.vault import PLAY, open_vault
+from tests.inside import close_storage
 from tests.worker import child
 
 BEAT = 2
@@ -85,7 +86,7 @@ def hammer(
         study = open_study(url, name)
         drain(study, vault)
         found.update(compared(study, vault))
-        study._storage._backend.engine.dispose()  # type: ignore[attr-defined]
+        close_storage(study)
         if n_studies > 1:
             print(json.dumps({"study": number} | found), flush=True)
     return dict(found)
@@ -105,7 +106,7 @@ def _hammered(url: str, name: str, vault: str, n_trials: int, n_workers: int, ev
     for worker in workers:
         worker.kill()
         worker.join()
-    study._storage._backend.engine.dispose()  # type: ignore[attr-defined]
+    close_storage(study)
     return kills
 
 

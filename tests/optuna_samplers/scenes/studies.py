@@ -12,6 +12,7 @@ from typing import Any
 import optuna
 
 from optuna_samplers import DPGIBOSampler
+from tests.inside import algorithm_in, session_of
 from tests.optuna_samplers.runs import make_sampler, plane
 
 
@@ -38,8 +39,8 @@ def shown(sampler: DPGIBOSampler, study: optuna.Study) -> dict[str, Any]:
     return {
         "recommended": recommended,
         "finished": sampler.finished(study),
-        "releases": [list(r.values) for r in sampler._state(study).session.releases()],
-        "state": sampler._state(study).session._known_algorithm().state_dict(),
+        "releases": [list(r.values) for r in session_of(sampler, study).releases()],
+        "state": algorithm_in(session_of(sampler, study)).state_dict(),
         "protected": (guarantee := sampler.guarantee(study)).protected,
         "reasons": list(guarantee.reasons),
         "run": study.user_attrs["privbo:run"]["run"],

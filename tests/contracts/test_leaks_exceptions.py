@@ -51,10 +51,10 @@ from tests.leaks.scanner import links
 from tests.systems import (
     N_RECORDS,
     N_ROWS,
+    ON_STUDIES,
     D,
     Rows,
     Secrets,
-    duets_sampler,
     federation_config,
     make_federation,
     objective_of,
@@ -97,19 +97,13 @@ def clean(error: BaseException, *secrets: Secrets) -> None:
 # Every way out of every objective ---------------------------------------------------------------
 
 
-def _records(own: Secrets, ways: dict[str, Any]) -> tuple[Any, Any]:
-    sampler = records_sampler()
-    return sampler, sampler.private(objective_of(own, ways))
+def _hosted(system: str, own: Secrets, ways: dict[str, Any]) -> tuple[Any, Any]:
+    hosted = ON_STUDIES[system]()
+    return hosted.sampler, hosted.private(objective_of(own, ways))
 
 
-def _rewards(own: Secrets, ways: dict[str, Any]) -> tuple[Any, Any]:
-    private = ldp_objective(objective_of(own, ways), epsilon=1.0, value_range=(0, 1))
-    return optuna.samplers.RandomSampler(seed=0), private
-
-
-def _duets(own: Secrets, ways: dict[str, Any]) -> tuple[Any, Any]:
-    sampler = duets_sampler()
-    return sampler, sampler.private(objective_of(own, ways))
+_records = functools.partial(_hosted, "records")
+_rewards = functools.partial(_hosted, "ldp_objective")
 
 
 def _rows(own: Any, ways: dict[str, Any]) -> tuple[Any, Any]:
@@ -127,7 +121,7 @@ ABORTS, OPTUNA = hostile.ABORTS, hostile.OPTUNA
 FAILS: dict[str, tuple[Any, dict[str, Any]]] = {
     "records": (_records, hostile.VECTOR_FAILS | OPTUNA | ABORTS),
     "rewards": (_rewards, hostile.REWARD_FAILS | OPTUNA | ABORTS),
-    "duets": (_duets, hostile.REWARD_FAILS | OPTUNA | ABORTS),
+    "duets": (functools.partial(_hosted, "duets"), hostile.REWARD_FAILS | OPTUNA | ABORTS),
     "rows": (
         _rows,
         hostile.RAISED | hostile.UNUSABLE | hostile.ODD_ENTRIES | hostile.ODD_SCALARS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
+from tests.inside import looked_at, session_of, storage_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
+from tests.systems import ON_STUDIES, Hosted
 
 GUARANTEE = "privbo:guarantee"
 SECRET = float(RECORDS[0])
@@ -40,24 +43,23 @@ def begun() -> tuple[DPGIBOSampler, Study]:
 def another_worker(study: Study, sampler: Any = None) -> Study:
     """The same study, loaded by somebody who knows nothing of privacy."""
     sampler = RandomSampler(seed=0) if sampler is None else sampler
-    return optuna.load_study(study_name=study.study_name, storage=study._storage, sampler=sampler)
+    return optuna.load_study(
+        study_name=study.study_name, storage=storage_of(study), sampler=sampler
+    )
 
 
 def raw_mean(trial: Any) -> float:
     return float(squares(trial).mean())
 
 
-def _line(trial: Any) -> float:
-    return float(trial.suggest_float("x", 0, 1))
+Make = Callable[..., Hosted]
+
+EVERY_SYSTEM = pytest.mark.parametrize("make", ON_STUDIES.values(), ids=ON_STUDIES)
 
 
-def rewards(objective: Callable[[Any], Any] = _line) -> Any:
-    return ldp_objective(
-        objective,
-        epsilon=1.0,
-        value_range=(0, 1),
-        mechanism="laplace",
-    )
+def rewards() -> Any:
+    hosted = ON_STUDIES["ldp_objective"](mechanism="laplace")
+    return hosted.private(hosted.objective)
 
 
 # Records ----------------------------------------------------------------------------------------
@@ -184,13 +186,11 @@ def test_every_failed_trial_of_the_study_is_counted() -> None:
     assert any(note.startswith("3 trial(s) failed or were pruned") for note in guarantee.notes)
 
 
-@pytest.mark.parametrize("system", ["records", "rewards"])
-def test_attributes_of_the_study_are_noted_by_name(system: str) -> None:
-    sampler, study = begun()
-    owner, private = sampler, sampler.private(squares)
-    if system == "rewards":
-        owner, study = (private := rewards()), optuna.create_study()
-    study.optimize(private, n_trials=1)
+@EVERY_SYSTEM
+def test_attributes_of_the_study_are_noted_by_name(make: Make) -> None:
+    hosted = make()
+    private, study = hosted.begun(1)
+    owner = hosted.owner(private)
     assert not any("did not write" in note for note in owner.guarantee(study).notes)
     study.set_user_attr("team", "vision")
     study.set_user_attr("mean", SECRET)
@@ -212,7 +212,7 @@ def test_trials_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "vouched", lambda _: pytest.fail("reads all declarations"))
     study.optimize(sampler.private(squares), n_trials=2)
     assert sampler.guarantee(study).protected
-    assert sampler._state(study).audited == set(range(5))
+    assert looked_at(sampler, study) == set(range(5))
 
 
 # Errors of others -------------------------------------------------------------------------------
@@ -245,21 +245,17 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__[:8])
-@pytest.mark.parametrize("system", ["records", "rewards"])
+@EVERY_SYSTEM
 def test_errors_of_other_classes_are_told_by_a_public_name_alone(
-    error: Exception, system: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         raise error
 
     monkeypatch.setattr(Session, "tell", fails)
     monkeypatch.setattr(RewardSession, "release", fails)
-    sampler, study = begun()
-    private = sampler.private(squares)
-    if system == "rewards":
-        private, study = rewards(), optuna.create_study()
     with pytest.raises(PrivacyError, match="failed inside the engine") as raised:
-        study.optimize(private, n_trials=1)
+        make().begun(1)
     assert type(raised.value) is PrivacyError
     assert "Jane" not in str(raised.value)
     assert raised.value.__context__ is None
@@ -305,15 +301,13 @@ OWN_NAMES = ["privbo:play", "privbo:role", "privbo:vouched", "privbo:agent", "pr
 @pytest.mark.parametrize("state", [TrialState.COMPLETE, TrialState.FAIL])
 @pytest.mark.parametrize("value", [[SECRET, 0.5], SECRET, f"{SECRET}"], ids=["list", "one", "str"])
 @pytest.mark.parametrize("name", OWN_NAMES)
-@pytest.mark.parametrize("system", ["records", "rewards"])
+@EVERY_SYSTEM
 def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
-    system: str, name: str, value: Any, state: TrialState
+    make: Make, name: str, value: Any, state: TrialState
 ) -> None:
-    sampler, study = begun()
-    owner, private = sampler, sampler.private(squares)
-    if system == "rewards":
-        owner, study = (private := rewards()), optuna.create_study()
-    study.optimize(private, n_trials=2)
+    hosted = make()
+    private, study = hosted.begun(2)
+    owner = hosted.owner(private)
     assert owner.guarantee(study).protected
     trial = study.ask()
     if state == TrialState.COMPLETE:
@@ -341,15 +335,13 @@ def test_a_name_of_the_plugin_s_own_excuses_no_other_contents(
     ],
     ids=lambda attrs: next(iter(attrs)),
 )
-@pytest.mark.parametrize("system", ["records", "rewards"])
+@EVERY_SYSTEM
 def test_system_attributes_of_the_plugin_s_own_have_its_form(
-    system: str, system_attrs: dict[str, Any]
+    make: Make, system_attrs: dict[str, Any]
 ) -> None:
-    sampler, study = begun()
-    owner, private = sampler, sampler.private(squares)
-    if system == "rewards":
-        owner, study = (private := rewards()), optuna.create_study()
-    study.optimize(private, n_trials=1)
+    hosted = make()
+    private, study = hosted.begun(1)
+    owner = hosted.owner(private)
     _added(TrialState.FAIL, system_attrs={"privbo:epoch": 3, "privbo:draw": [0, 1, 2]})(study)
     assert owner.guarantee(study).protected
     _added(TrialState.FAIL, system_attrs=system_attrs)(study)
@@ -357,12 +349,13 @@ def test_system_attributes_of_the_plugin_s_own_have_its_form(
 
 
 @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
-def test_a_role_is_that_of_the_trial() -> None:
-    sampler, study = begun()
+def test_a_role_is_that_of_the_trial(tmp_path: Path) -> None:
+    vault = f"sqlite:///{tmp_path}/vault.db"
+    sampler = make_sampler(vault=vault)
+    study = optuna.create_study(sampler=sampler)
     study.optimize(sampler.private(squares), n_trials=4)
     roles = [trial.user_attrs["privbo:role"] for trial in study.trials]
-    fresh = make_sampler()  # only the vault knows the roles then
-    fresh._vault = sampler._vault
+    fresh = make_sampler(vault=vault)  # only the vault knows the roles then
     assert fresh.guarantee(study).protected
     trial = study.ask()
     released = sampler.private(squares)(trial)
@@ -472,7 +465,7 @@ def test_declarations_of_older_versions_still_count() -> None:
     sampler, study = begun()
     study.optimize(sampler.private(squares), n_trials=1)
     trial = study.ask()
-    session = sampler._state(study).session
+    session = session_of(sampler, study)
     session.vouch("trial.report", str(trial.number))
     session.vouch("trial.set_user_attr", str(trial.number))
     trial.report(0.5, 3)
@@ -542,18 +535,15 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-@pytest.mark.parametrize("system", ["records", "rewards"])
-def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(system: str, name: Any) -> None:
-    sampler, study = begun()
-
+@EVERY_SYSTEM
+def test_what_is_passed_in_the_place_of_a_name_is_not_quoted(make: Make, name: Any) -> None:
     def objective(trial: Any) -> Any:
         x = trial.suggest_float("x", 0, 1)
         trial.suggest_float(name, 1.0, 0.0)
         return x
 
-    private: Any = sampler.private(objective)
-    if system == "rewards":
-        private, study = rewards(objective), optuna.create_study()
+    study = (hosted := make()).study()
+    private = hosted.private(objective)
     with pytest.raises(ValueError, match="was refused") as raised:
         study.optimize(private, n_trials=1)
     assert "Jane" not in str(raised.value)

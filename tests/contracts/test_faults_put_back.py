@@ -4,46 +4,29 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
 
-from optuna_samplers import ldp_objective
 from privbo_plugins.errors import VaultError
 from tests.optuna_samplers.runs import make_sampler, rows, squares
-
-Go = Callable[[int], optuna.Study]
-
-
-def records(study: optuna.Study, vault: Path, n: int) -> None:
-    study.sampler = make_sampler(vault=f"sqlite:///{vault}")
-    study.optimize(study.sampler.private(squares), n_trials=n)  # type: ignore[attr-defined]
-
-
-def rewards(study: optuna.Study, vault: Path, n: int) -> None:
-    private = ldp_objective(
-        lambda trial: trial.suggest_float("x", 0, 1),
-        epsilon=1.0,
-        bound=1.0,
-        user_id="Jane",
-        vault=f"sqlite:///{vault}",
-    )
-    study.optimize(private, n_trials=n)
-
-
-SYSTEMS = {"records": records, "rewards": rewards}
+from tests.systems import ON_STUDIES
 
 
 class Scene:
     """A study on disk and a vault, each run by objects of its own, as after a restart."""
 
     def __init__(self, folder: Path, system: str) -> None:
-        self.folder, self.run_in = folder, SYSTEMS[system]
+        self.folder, self.system = folder, system
         self.vault, self.backup = folder / "vault.db", folder / "backup.db"
         self.storage = f"sqlite:///{folder}/study.db"
+
+    def run_in(self, study: optuna.Study, vault: Path, n: int) -> None:
+        hosted = ON_STUDIES[self.system](vault=f"sqlite:///{vault}")
+        study.sampler = hosted.sampler
+        study.optimize(hosted.private(hosted.objective, **hosted.named), n_trials=n)
 
     def study(self) -> optuna.Study:
         return optuna.create_study(storage=self.storage, study_name="s", load_if_exists=True)
@@ -57,7 +40,7 @@ class Scene:
         return len(rows(self.vault, "SELECT * FROM privbo_chain"))
 
 
-@pytest.fixture(params=SYSTEMS)
+@pytest.fixture(params=ON_STUDIES)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     return Scene(tmp_path, request.param)
 
@@ -130,8 +113,7 @@ def test_workers_on_two_copies_of_a_vault_do_not_both_go_on(scene: Scene) -> Non
 
 def test_a_vault_and_a_study_that_move_go_on(scene: Scene) -> None:
     scene.run(2)
-    elsewhere = Scene(scene.folder / "elsewhere", "records")
-    elsewhere.run_in = scene.run_in
+    elsewhere = Scene(scene.folder / "elsewhere", scene.system)
     elsewhere.folder.mkdir()
     shutil.move(scene.vault, elsewhere.vault)
     shutil.move(scene.folder / "study.db", elsewhere.folder / "study.db")

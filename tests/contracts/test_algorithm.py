@@ -42,8 +42,7 @@ from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests import sixth
-
-from .helpers import answer
+from tests.engine.helpers import answer
 
 registry.register(sixth.ENTRY)
 

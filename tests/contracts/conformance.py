@@ -2,7 +2,7 @@
 
 A check drives a searcher through its hooks, as Tune does, with plain floats under the metric; it
 needs no trials. Where a searcher differs, the check raises :class:`Differs` with the reason in a
-few words. ``python -m tests.raytune_searchers.conformance`` prints the table of
+few words. ``python -m tests.contracts.conformance`` prints the table of
 ``docs/conformance.md``.
 """
 
@@ -35,6 +35,7 @@ from raytune_searchers import (
 )
 from raytune_searchers._channel import loss_channel
 from raytune_searchers._rewards import RewardSearch
+from tests.inside import host_name
 from tests.raytune_searchers.hosts import LocalRay
 from tests.raytune_searchers.runs import RECORDS, make_search
 
@@ -858,7 +859,7 @@ def dp_gibo(vault: str | None = None) -> Subject:
 
 def evaluate_privately(search: Any, trial: str, config: Mapping[str, Any]) -> float:
     """What a trial wrapped by ``search.private`` does with its losses."""
-    channel = loss_channel(search._actor_name)
+    channel = loss_channel(host_name(search))
     entry = channel.call("enter", trial, uuid.uuid4().hex)
     x = cloudpickle.loads(entry.choices).encode(config, entry.x)
     return channel.tell(trial, x, (config["x"] - RECORDS) ** 2)

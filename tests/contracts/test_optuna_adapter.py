@@ -13,6 +13,7 @@ from optuna.testing.pytest_samplers import (
     SingleOnlySamplerTestCase,
 )
 
+import optuna_samplers
 from optuna_samplers import (
     DPFTSDESampler,
     DPGIBOSampler,
@@ -103,3 +104,13 @@ class TestPOGPUCBSampler(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOn
     def sampler(self) -> Callable[[], BaseSampler]:
         Z = np.random.default_rng(0).normal(size=(7, 2))
         return lambda: POGPUCBSampler(Z, noise_sd=0.1)
+
+
+def test_every_sampler_is_put_through_the_suite() -> None:
+    """The general one runs what comes from outside."""
+    suites = {name for name in globals() if name.startswith("Test")}
+    offered = {name for name in optuna_samplers.__all__ if name.endswith("Sampler")}
+    assert offered == {
+        "PrivateSampler" if name == "TestSamplerFromOutside" else name.removeprefix("Test")
+        for name in suites
+    }

@@ -36,6 +36,8 @@ from privbo_plugins.settings import (
 
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import raytune_searchers
+from tests import verbs
+from tests.inside import settings_of
 
 OF_TUNE = {
     "metric", "mode", "points_to_evaluate", "max_concurrent", "fill_idle", "run_name", "tags",
@@ -44,8 +46,9 @@ OF_TUNE = {
 
 BOTH = ["DPGIBO", "LDPGPUCB", "LDPTGPUCB", "LDPATAGPUCB", "LDPMoMAGPUCB", "POGPUCB", "DUETS"]
 CLASSES = [
-    *(getattr(optuna_samplers, f"{name}Sampler") for name in [*BOTH, "DPFTSDE", "Private"]),
-    *(getattr(raytune_searchers, f"{name}Search") for name in [*BOTH, "DPFTSDE", "Private"]),
+    *(cls for members in verbs.classes().values() for _, cls in members),
+    optuna_samplers.PrivateSampler,
+    raytune_searchers.PrivateSearch,
 ]
 HOLDERS = [Curator, FederatedServer]
 """Who holds secrets, declared in the engine: both hosts use them."""
@@ -393,12 +396,13 @@ def test_paper_makes_both_hosts_classes_as_published(
         getattr(raytune_searchers, f"{name}Search"),
     ):
         made = cls.paper(*args, **needed)
-        settled = vars(made._config)
+        settled = vars(settings_of(made))
         assert {key: settled[key] for key in expected} == expected
         first, value = next(iter(expected.items()))
         changed = {"n_steps": 7, "constants": "order", "epochs": "doubling",
                    "correction": "kernel"}[first]  # fmt: skip
-        assert vars(cls.paper(*args, **needed, **{first: changed})._config)[first] == changed
+        other = cls.paper(*args, **needed, **{first: changed})
+        assert vars(settings_of(other))[first] == changed
         assert changed != value
 
 

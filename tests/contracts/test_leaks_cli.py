@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import pytest
 
-from optuna_samplers import LDPGPUCBSampler
 from privbo_plugins.cli import main
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.spaces import Float, Space
-from tests.systems import PRIVATE_ANSWERS, Rows, Secrets, objective_of, records_sampler
+from tests.systems import ON_STUDIES, PRIVATE_ANSWERS, Rows, Secrets, objective_of
 
 pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
 
 
-def records(url: str) -> Any:
-    """In the middle of a batch, so that the vault holds raw losses."""
-    own = Secrets(size=16)
-    sampler = records_sampler(batch_size=3, vault=url)
-    study = optuna.create_study(study_name="s", sampler=sampler)
-    study.optimize(sampler.private(objective_of(own, {})), n_trials=4)
-    return own, sampler
-
-
-def rewards(url: str) -> Any:
-    """Users with names."""
-    own = Secrets()
-    sampler = LDPGPUCBSampler(1.0, mechanism="laplace", bound=1.0, seed=0, vault=url)
-    private = sampler.private(objective_of(own, {}), user_id=lambda trial: own.user)
-    study = optuna.create_study(study_name="s", sampler=sampler)
-    study.optimize(private, n_trials=5)
+def of_study(system: str, n_trials: int, url: str, **settings: Any) -> Any:
+    """A study's secrets, and what holds the vault."""
+    hosted = ON_STUDIES[system](vault=url, **settings)
+    own = Secrets(size=None if hosted.named else 16)
+    study = hosted.study(study_name="s")
+    named = {"user_id": lambda trial: own.user} if hosted.named else {}
+    private = hosted.private(objective_of(own, {}), **named)
+    study.optimize(private, n_trials=n_trials)
     return own, private
 
 
@@ -60,8 +51,11 @@ def agent(url: str) -> Any:
 
 
 HELD: dict[str, Callable[[str], Any]] = {
-    "records": records,
-    "rewards": rewards,
+    "records": partial(of_study, "records", 4, batch_size=3),  # raw losses of a batch are there
+    "rewards": partial(of_study, "ldp sampler", 5, mechanism="laplace"),
+    "from outside": partial(of_study, "from outside", 4),
+    "any sampler": partial(of_study, "ldp_objective", 5, mechanism="laplace"),
+    "duets": partial(of_study, "duets", 5),
     "rows": rows,
     "agent": agent,
 }

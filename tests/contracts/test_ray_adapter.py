@@ -11,10 +11,14 @@ pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)
 
 from raytune_searchers import DUETSSearch
 from raytune_searchers._rewards import RewardSearch
-from tests.raytune_searchers import conformance
-from tests.raytune_searchers.conformance import CHECKS, Check
+from tests.contracts import conformance
+from tests.contracts.conformance import CHECKS, Check
 
-pytestmark = pytest.mark.usefixtures("local_hosts")
+pytestmark = [
+    pytest.mark.usefixtures("local_hosts"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:ray.*"),
+    pytest.mark.filterwarnings("ignore:.*:ResourceWarning"),
+]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
 

@@ -15,9 +15,10 @@ import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.trial import TrialState
 
-from optuna_samplers import DPGIBOSampler, DUETSSampler, LDPGPUCBSampler, ldp_objective
+from optuna_samplers import DPGIBOSampler, ldp_objective
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError
 from tests.optuna_samplers.runs import RECORDS, make_sampler, rows, squares
+from tests.systems import ON_STUDIES, Hosted
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -33,39 +34,9 @@ def _quiet() -> Iterator[None]:
 
 
 Objective = Callable[[Any], Any]
-System = tuple[Any, Callable[[Objective], Any], Callable[[Any], Any]]
+Make = Callable[..., Hosted]
 
-
-def _records() -> System:
-    sampler = make_sampler()
-    return sampler, sampler.private, squares
-
-
-def _line(trial: Any) -> float:
-    return float(trial.suggest_float("x", 0.0, 1.0))
-
-
-def _ldp() -> System:
-    def private(objective: Objective) -> Any:
-        return ldp_objective(objective, epsilon=1.0, value_range=(0, 1))
-
-    return optuna.samplers.RandomSampler(seed=0), private, _line
-
-
-def _gp() -> System:
-    sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0)
-    return sampler, sampler.private, _line
-
-
-def _duets() -> System:
-    sampler = DUETSSampler(2, epsilon=1.0, value_range=(0, 1), seed=0)
-    return sampler, sampler.private, _line
-
-
-SYSTEMS = {"records": _records, "ldp_objective": _ldp, "ldp sampler": _gp, "duets": _duets}
-"""To a sampler, what wraps an objective for it, and an objective."""
-
-EVERY_SYSTEM = pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
+EVERY_SYSTEM = pytest.mark.parametrize("make", ON_STUDIES.values(), ids=ON_STUDIES)
 
 SUGGESTIONS: dict[str, Callable[[Any, float], Any]] = {
     "float": lambda t, m: t.suggest_float("thr", m, m),
@@ -79,12 +50,8 @@ SUGGESTIONS: dict[str, Callable[[Any, float], Any]] = {
 }
 
 
-def guarantee_of(system: Any, private: Any, study: optuna.Study) -> Any:
-    return (private if hasattr(private, "guarantee") else system).guarantee(study)
-
-
-def check_exposed(sampler: Any, private: Any, study: optuna.Study) -> None:
-    guarantee = guarantee_of(sampler, private, study)
+def check_exposed(owner: Any, study: optuna.Study) -> None:
+    guarantee = owner.guarantee(study)
     assert not guarantee.protected
     assert any(CHANGED in reason for reason in guarantee.reasons)
     assert study.user_attrs["privbo:guarantee"].startswith("NOT PROTECTED")
@@ -95,17 +62,17 @@ def check_exposed(sampler: Any, private: Any, study: optuna.Study) -> None:
 @pytest.mark.filterwarnings("ignore:.*suggest_uniform:FutureWarning")
 @pytest.mark.filterwarnings("ignore:The distribution is specified:UserWarning")
 def test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most(
-    system: Callable[[], System], suggest: Callable[[Any, float], Any]
+    make: Make, suggest: Callable[[Any, float], Any]
 ) -> None:
-    sampler, wrap, good = system()
+    hosted = make()
 
     def objective(trial: Any) -> Any:
-        result = good(trial)
+        result = hosted.objective(trial)
         suggest(trial, float(np.mean(result)) + trial.number / 7)
         return result
 
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(objective)
+    study = hosted.study()
+    private = hosted.private(objective)
     study.optimize(private, n_trials=1)
     with (
         pytest.warns(PrivacyWarning, match=CHANGED),
@@ -115,75 +82,73 @@ def test_a_computed_constant_reaches_the_study_in_the_first_trial_at_most(
     assert str(RECORDS.mean())[:6] not in str(raised.value)
     assert study.trials[1].state == TrialState.FAIL
     assert set(study.trials[1].params) == set(study.trials[1].distributions) == {"x"}
-    check_exposed(sampler, private, study)
-    if hasattr(private, "guarantee"):
-        assert not private.guarantee(study).protected
-        if hasattr(sampler, "guarantee"):
-            check_exposed(sampler, sampler, study)
+    check_exposed(hosted.owner(private), study)
+    if hasattr(hosted.sampler, "guarantee"):
+        check_exposed(hosted.sampler, study)
 
 
 @EVERY_SYSTEM
-def test_the_same_constants_in_every_trial_are_no_change(system: Callable[[], System]) -> None:
-    sampler, wrap, good = system()
+def test_the_same_constants_in_every_trial_are_no_change(make: Make) -> None:
+    hosted = make()
 
     def objective(trial: Any) -> Any:
         trial.suggest_categorical("model", ["tree"])
         trial.suggest_int("depth", 3, 3)
-        return good(trial)
+        return hosted.objective(trial)
 
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(objective)
+    study = hosted.study()
+    private = hosted.private(objective)
     study.optimize(private, n_trials=3)
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 3
-    assert guarantee_of(sampler, private, study).protected
+    assert hosted.owner(private).guarantee(study).protected
 
 
 @EVERY_SYSTEM
-def test_one_more_constant_is_a_change(system: Callable[[], System]) -> None:
+def test_one_more_constant_is_a_change(make: Make) -> None:
     """Or a fresh name in every trial would carry what the same name cannot."""
-    sampler, wrap, good = system()
+    hosted = make()
 
     def objective(trial: Any) -> Any:
-        result = good(trial)
+        result = hosted.objective(trial)
         if trial.number:
             trial.suggest_float(f"thr{trial.number}", 0.5, 0.5)
         return result
 
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(objective)
+    study = hosted.study()
+    private = hosted.private(objective)
     study.optimize(private, n_trials=1)
     with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
         study.optimize(private, n_trials=1)
     assert set(study.trials[1].params) == {"x"}
-    check_exposed(sampler, private, study)
+    check_exposed(hosted.owner(private), study)
 
 
 @EVERY_SYSTEM
-def test_a_computed_range_is_refused_before_it_is_stored(system: Callable[[], System]) -> None:
-    sampler, wrap, good = system()
+def test_a_computed_range_is_refused_before_it_is_stored(make: Make) -> None:
+    hosted = make()
 
     def objective(trial: Any) -> Any:
-        result = good(trial)
+        result = hosted.objective(trial)
         m = float(np.mean(result)) + trial.number / 7
         trial.suggest_float("thr", m, m + 1.0)
         return result
 
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(wrap(objective), n_trials=1)
+    study = hosted.study()
+    study.optimize(hosted.private(objective), n_trials=1)
     with pytest.raises(SpaceChangedError, match=r"another range.*start a new study"):
-        study.optimize(wrap(objective), n_trials=1)
+        study.optimize(hosted.private(objective), n_trials=1)
     assert set(study.trials[1].params) == set(study.trials[1].distributions) == {"x"}
 
 
 def test_parameters_that_only_some_private_rewards_have_stay_allowed() -> None:
-    sampler, wrap, _ = _ldp()
+    hosted = ON_STUDIES["ldp_objective"]()
 
     def objective(trial: Any) -> float:
         kind = trial.suggest_categorical("kind", ["a", "b"])
         return float(trial.suggest_float(f"x_{kind}", 0, 1))
 
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(objective)
+    study = hosted.study()
+    private = hosted.private(objective)
     study.optimize(private, n_trials=12)
     assert {name for t in study.trials for name in t.params} == {"kind", "x_a", "x_b"}
     assert private.guarantee(study).protected
@@ -197,49 +162,43 @@ SPACE: dict[str, BaseDistribution] = {
 }
 
 
-def _declared_records() -> System:
-    sampler = make_sampler(search_space=SPACE)
-    return sampler, sampler.private, squares
+DECLARING = [name for name in ON_STUDIES if name != "ldp_objective"]
+"""Whose samplers take a search space; the other is for any sampler."""
 
 
-def _declared_rewards() -> System:
-    sampler = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0, search_space=SPACE)
-    return sampler, sampler.private, _line
-
-
-@pytest.mark.parametrize("system", [_declared_records, _declared_rewards])
+@pytest.mark.parametrize("system", DECLARING)
 @pytest.mark.parametrize(("name", "value"), [("thr", 0.25), ("other", 0.5)])
 def test_a_declared_space_protects_the_first_trial_too(
-    system: Callable[[], System], name: str, value: float
+    system: str, name: str, value: float
 ) -> None:
-    sampler, wrap, good = system()
+    hosted = ON_STUDIES[system](search_space=SPACE)
 
     def objective(trial: Any) -> Any:
-        result = good(trial)
+        result = hosted.objective(trial)
         trial.suggest_float(name, value, value)
         return result
 
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(objective)
+    study = hosted.study()
+    private = hosted.private(objective)
     with pytest.warns(PrivacyWarning, match=CHANGED), pytest.raises(SpaceChangedError):
         study.optimize(private, n_trials=1)
     assert set(study.trials[0].params) == {"x"}
-    check_exposed(sampler, private, study)
+    check_exposed(hosted.owner(private), study)
 
 
-@pytest.mark.parametrize("system", [_declared_records, _declared_rewards])
-def test_declared_constants_pass(system: Callable[[], System]) -> None:
-    sampler, wrap, good = system()
+@pytest.mark.parametrize("system", DECLARING)
+def test_declared_constants_pass(system: str) -> None:
+    hosted = ON_STUDIES[system](search_space=SPACE)
 
     def objective(trial: Any) -> Any:
         if trial.number != 1:
             trial.suggest_float("thr", 0.5, 0.5)
-        return good(trial)
+        return hosted.objective(trial)
 
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(objective)
+    study = hosted.study()
+    private = hosted.private(objective)
     study.optimize(private, n_trials=3)
-    assert guarantee_of(sampler, private, study).protected
+    assert hosted.owner(private).guarantee(study).protected
 
 
 # What the vault remembers -----------------------------------------------------------------------
@@ -300,7 +259,7 @@ def test_other_constants_before_an_older_run_froze_them_are_noticed(tmp_path: Pa
         db.execute("UPDATE privbo_runs SET frozen = ?", (json.dumps(older),))
     with pytest.warns(PrivacyWarning, match=CHANGED):
         sampler = go_on(url, study, 0.25)
-    check_exposed(sampler, sampler, study)
+    check_exposed(sampler, study)
 
 
 def test_ask_and_tell_refuses_other_constants_too() -> None:
@@ -315,7 +274,7 @@ def test_ask_and_tell_refuses_other_constants_too() -> None:
                 sampler.tell_private(trial, losses)
         else:
             sampler.tell_private(trial, losses)
-    check_exposed(sampler, sampler, study)
+    check_exposed(sampler, study)
 
 
 def test_constants_of_a_trial_that_failed_before_count() -> None:
@@ -329,7 +288,7 @@ def test_constants_of_a_trial_that_failed_before_count() -> None:
     study.optimize(sampler.private(objective), n_trials=1, catch=(ValueError,))
     with pytest.warns(PrivacyWarning, match=CHANGED):
         study.optimize(sampler.private(objective), n_trials=1)
-    check_exposed(sampler, sampler, study)
+    check_exposed(sampler, study)
 
 
 def test_rewards_copied_from_studies_with_other_constants_are_noticed() -> None:
@@ -343,7 +302,7 @@ def test_rewards_copied_from_studies_with_other_constants_are_noticed() -> None:
         copies += study.trials
     both = optuna.create_study()
     both.add_trials(copies)
-    check_exposed(None, private, both)
+    check_exposed(private, both)
 
 
 # Ranges and names in trials of any state --------------------------------------------------------
@@ -358,16 +317,16 @@ def check_differs(guarantee: Any) -> None:
 
 @EVERY_SYSTEM
 def test_ranges_of_trials_that_fail_before_any_completes_are_refused_as_well(
-    system: Callable[[], System],
+    make: Make,
 ) -> None:
-    sampler, wrap, _ = system()
+    hosted = make()
 
     def objective(trial: Any) -> Any:
         trial.suggest_float("x", 0.0, float(RECORDS[trial.number]))
         raise KeyError
 
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(wrap(objective), n_trials=3, catch=(Exception,))
+    study = hosted.study()
+    study.optimize(hosted.private(objective), n_trials=3, catch=(Exception,))
     assert [list(trial.distributions) for trial in study.trials] == [["x"], [], []]
 
 
@@ -376,16 +335,16 @@ def test_ranges_of_trials_that_fail_before_any_completes_are_refused_as_well(
 @pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_stored_range_that_differs_is_a_reason_in_trials_of_any_state(
-    system: Callable[[], System], state: TrialState, when: str
+    make: Make, state: TrialState, when: str
 ) -> None:
-    sampler, wrap, good = system()
+    hosted = make()
     other = optuna.trial.create_trial(
         state=state,
         params={"x": 0.1},
         distributions={"x": FloatDistribution(0, float(RECORDS[0]))},
     )
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(good)
+    study = hosted.study()
+    private = hosted.private(hosted.objective)
     if when == "after":
         study.optimize(private, n_trials=1)
         study.add_trial(other)
@@ -394,17 +353,9 @@ def test_a_stored_range_that_differs_is_a_reason_in_trials_of_any_state(
         trial.suggest_float("x", 0.0, 1.0)
         study.add_trial(other)
         study.add_trial(other)
-        released = _told(sampler, private, trial)
-        study.tell(trial, released)
-    check_differs(guarantee_of(sampler, private, study))
-
-
-def _told(sampler: Any, private: Any, trial: Any) -> float:
-    """What a trial that has its parameters already is told."""
-    if hasattr(sampler, "tell_private"):
-        return float(sampler._tell(trial, (trial.params["x"] - RECORDS) ** 2)[0])
-    wrapped = ldp_objective(lambda t: t.params["x"], epsilon=1.0, value_range=(0, 1))
-    return float(wrapped(trial))
+        told = hosted.private(lambda t: hosted.outcome(t.params["x"]))  # it has its parameters
+        study.tell(trial, told(trial))
+    check_differs(hosted.owner(private).guarantee(study))
 
 
 def test_names_of_failed_trials_that_the_space_does_not_have_are_a_reason() -> None:
@@ -455,31 +406,31 @@ def test_ask_and_tell_with_another_range_is_a_reason() -> None:
 
 
 @EVERY_SYSTEM
-def test_trials_that_fail_in_the_same_space_are_no_reason(system: Callable[[], System]) -> None:
-    sampler, wrap, good = system()
+def test_trials_that_fail_in_the_same_space_are_no_reason(make: Make) -> None:
+    hosted = make()
 
     def objective(trial: Any) -> Any:
         trial.suggest_float("thr", 0.5, 0.5)
-        result = good(trial)
+        result = hosted.objective(trial)
         if trial.number in (0, 2):
             raise KeyError
         return result
 
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(objective)
+    study = hosted.study()
+    private = hosted.private(objective)
     study.optimize(private, n_trials=4, catch=(Exception,))
     assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE"] * 2
-    assert guarantee_of(sampler, private, study).protected
+    assert hosted.owner(private).guarantee(study).protected
 
 
 def test_a_constant_that_no_completed_reward_has_is_noticed() -> None:
-    sampler, wrap, good = _ldp()
-    study = optuna.create_study(sampler=sampler)
-    private = wrap(good)
+    hosted = ON_STUDIES["ldp_objective"]()
+    study = hosted.study()
+    private = hosted.private(hosted.objective)
     study.optimize(private, n_trials=1)
     trial = study.ask()
     trial.suggest_float("thr", float(RECORDS[0]), float(RECORDS[0]))
     study.tell(trial, state=TrialState.FAIL)
-    check_exposed(sampler, private, study)
+    check_exposed(hosted.owner(private), study)
     study.optimize(private, n_trials=1)
     assert study.user_attrs["privbo:guarantee"].startswith("NOT PROTECTED")

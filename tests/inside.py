@@ -1,0 +1,436 @@
+"""What tests must read or reach inside an object, each thing once and by name.
+
+Tests ask through the public interface. What no public name tells stands here, so that whoever
+changes the inside of a class finds the one place where tests look into it. Imports stand in the
+functions: workers of Ray load this module too, and what a trial imports is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+    from privbo_plugins.federation import wire
+    from privbo_plugins.federation.history import AgentHistory
+    from privbo_plugins.sessions.records import Session
+    from privbo_plugins.store.vault import Vault
+
+# Samplers, searches and their settings ----------------------------------------------------------
+
+
+def settings_of(made: Any) -> Any:
+    """What a sampler or a search was made with, as its algorithm takes it."""
+    return made._rows_config() if hasattr(made, "_rows_config") else made._config
+
+
+def session_of(sampler: Any, study: Any) -> Session:
+    """What holds the records of a study: charges, releases, held losses."""
+    found: Session = sampler._state(study).session
+    return found
+
+
+def algorithm_of(sampler: Any, study: Any) -> Any:
+    """What a sampler on rewards or rows has learnt of a study."""
+    return sampler._state(study).transcript.algorithm
+
+
+def looked_at(sampler: Any, study: Any) -> set[int]:
+    """Numbers of the trials whose contents have been accounted for."""
+    return set(sampler._state(study).audited)
+
+
+def algorithm_in(session: Session) -> Any:
+    """The algorithm of a session on records, after all releases that its vault holds."""
+    return session._known_algorithm()
+
+
+def vault_of(holder: Any) -> Vault:
+    """The vault that a sampler, a curator or a loop has opened."""
+    found: Vault = holder._vault
+    return found
+
+
+@contextmanager
+def read_only(sampler: Any) -> Iterator[None]:
+    """The vault of a sampler cannot be written meanwhile."""
+    vault = vault_of(sampler)
+    connect = vault._connect
+
+    def connected() -> Any:
+        connection = connect()
+        connection.cursor().execute("PRAGMA query_only=ON")
+        return connection
+
+    with mock.patch.object(vault, "_connect", connected):
+        yield
+
+
+# Optuna -----------------------------------------------------------------------------------------
+
+
+def storage_of(study: Any) -> Any:
+    """The storage that another worker would open."""
+    return study._storage
+
+
+def fail(study: Any, trial: Any) -> None:
+    """Marks a trial as failed, as the heartbeat of a worker that died does."""
+    from optuna.trial import TrialState
+
+    storage_of(study).set_trial_state_values(trial._trial_id, TrialState.FAIL)
+
+
+def trial_of_number(study: Any, number: int) -> Any:
+    """A trial that another worker has begun, as that worker had it."""
+    from optuna import Trial
+
+    storage = storage_of(study)
+    return Trial(study, storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
+
+
+def close_storage(study: Any) -> None:
+    """Closes the connections of a study's database."""
+    storage_of(study)._backend.engine.dispose()
+
+
+def allows(distribution: Any, value: Any) -> bool:
+    """Whether a value is one of an Optuna distribution's."""
+    return bool(distribution._contains(distribution.to_internal_repr(value)))
+
+
+# Ray Tune ---------------------------------------------------------------------------------------
+
+
+def channel_of(search: Any) -> Any:
+    """The driver's channel to the host of a search, which is begun if need be."""
+    return search._open()
+
+
+def call_host(search: Any, operation: str, *args: Any) -> Any:
+    """What the host of a search answers its driver."""
+    return search._call(operation, *args)
+
+
+@contextmanager
+def refusing(search: Any, refused: str, error: Exception) -> Iterator[Callable[..., Any]]:
+    """An operation of the host fails meanwhile; yields what calls the host all the same."""
+    call = search._call
+
+    def failing(operation: str, *args: Any) -> Any:
+        if operation == refused:
+            raise error
+        return call(operation, *args)
+
+    with mock.patch.object(search, "_call", failing):
+        yield call
+
+
+def report_of(search: Any) -> dict[str, Any]:
+    """What the host of a search says of its run, or has said last."""
+    return dict(search._report())
+
+
+def published_by(search: Any) -> dict[str, float]:
+    """Released value by trial."""
+    return dict(report_of(search)["published"])
+
+
+def host_name(search: Any) -> str:
+    """The name under which trials find the host of a search."""
+    return str(search._actor_name)
+
+
+def agent_hosts(search: Any) -> list[str]:
+    """Names of the hosts of a federation's agents."""
+    return [name for name, _ in search._host_names()]
+
+
+def history_of_agent(host: Any, agent: int) -> AgentHistory:
+    """What a host of agents keeps of one of them."""
+    found: AgentHistory = host._members[agent].history
+    return found
+
+
+def _anchor(search: Any) -> Any:
+    return search._anchor
+
+
+def holds_a_host(search: Any) -> bool:
+    """Whether this process has begun the host of a search."""
+    return _anchor(search).actor is not None
+
+
+def kill_host(search: Any) -> None:
+    """The host of a search dies, and its driver is not told."""
+    import ray
+
+    ray.kill(_anchor(search).actor)
+
+
+def end_host(search: Any) -> None:
+    """The driver ends the host of a search without a last word."""
+    _anchor(search).end()
+
+
+def give_noise(search: Any, noise: Any) -> None:
+    """The host of a restored search will draw from here, once this process begins it."""
+    _anchor(search).noise = noise
+
+
+def space_of(search: Any) -> Any:
+    """The space of a search that knows everything that a run needs."""
+    return search._ready()
+
+
+def model_of(search: Any) -> Any:
+    """What a search on rewards has learnt so far."""
+    assert search._model is not None
+    return search._model.algorithm
+
+
+def converted(returned: Any) -> tuple[Any, Any]:
+    """(losses, error) of what a private trainable returned."""
+    from raytune_searchers import _trainable
+
+    return _trainable._converted(returned)
+
+
+# Noise and releases -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A draw of OpenDP that is about to be made.
+
+    Attributes:
+        kind: Of the measurement, or the length of a vector of normal numbers.
+        parameter: Its scale or probability.
+        measurement: What draws.
+    """
+
+    kind: int | str
+    parameter: float
+    measurement: Callable[[Any], Any]
+
+    def __call__(self, value: Any) -> Any:
+        return self.measurement(value)
+
+
+def watch_draws(around: Callable[[Draw, Any], Any]) -> None:
+    """Puts a call around each draw of OpenDP in this process, for good.
+
+    A run with an injected source is never called private, so the source stays and OpenDP is
+    watched.
+
+    Args:
+        around: Gets the draw and the value, and returns the noisy value.
+    """
+    from privbo_plugins.privacy import noise
+
+    measurement = noise._measurement
+
+    def watched(kind: int | str, parameter: float) -> Callable[[Any], Any]:
+        draw = Draw(kind, parameter, measurement(kind, parameter))
+        return lambda value: around(draw, value)
+
+    noise._measurement = watched  # type: ignore[assignment]
+
+
+def watch_releases_of_records(
+    around_charge: Callable[[Callable[[], None], Any], None],
+    around_draw: Callable[[Callable[[], Any], Any], Any],
+) -> None:
+    """Puts calls around each charge and each draw of all records' sessions, for good.
+
+    Args:
+        around_charge: Gets what charges and the query.
+        around_draw: Gets what draws and the query, and returns what was drawn.
+    """
+    from privbo_plugins.sessions.records import Session
+
+    charge, draw = Session._charge, Session._draw
+
+    def charged(session: Session, tx: Any, query: Any, scale: float) -> None:
+        around_charge(lambda: charge(session, tx, query, scale), query)
+
+    def drawn(session: Session, query: Any, *args: Any) -> Any:
+        return around_draw(lambda: draw(session, query, *args), query)
+
+    Session._charge, Session._draw = charged, drawn  # type: ignore[method-assign]
+
+
+@contextmanager
+def draws_through(around: Callable[[Draw, Any], Any]) -> Iterator[None]:
+    """:func:`watch_draws`, for a while."""
+    from privbo_plugins.privacy import noise
+
+    with mock.patch.object(noise, "_measurement", noise._measurement):
+        watch_draws(around)
+        yield
+
+
+def measurements_kept() -> int:
+    """How many of OpenDP's measurements this process holds, one a length and scale."""
+    from privbo_plugins.privacy import noise
+
+    return int(noise._measurement.cache_info().currsize)
+
+
+def noise_of(session: Session) -> Any:
+    """Where a session's releases take their noise from."""
+    return session._outlet._noise
+
+
+# What a vault keeps, and who holds a ledger -----------------------------------------------------
+
+
+def cursor_of(tx: Any) -> Any:
+    """The database's cursor of a transaction."""
+    return tx._cursor
+
+
+def engine_of(vault: Vault) -> Any:
+    """SQLAlchemy's engine of a vault."""
+    return vault._engine
+
+
+def lock_of(vault: Vault) -> Any:
+    return vault._lock
+
+
+def run_of(curator: Any) -> Any:
+    """The run of a curator's release."""
+    return curator._run
+
+
+def answers_of(curator: Any) -> Any:
+    """The ledger of a curator's answers, where they are randomised."""
+    assert curator._answers is not None
+    return curator._answers
+
+
+def pseudonym(ledger: Any, run: str, user: Any) -> str:
+    """Under which name a ledger keeps a user."""
+    return str(ledger._pseudonym(run, user))
+
+
+def session_in(loop: Any) -> Session:
+    """What holds the records of ``examples/any_loop.py``."""
+    found: Session = loop._session
+    return found
+
+
+def rewards_in(loop: Any) -> tuple[Any, Any]:
+    """(ledger, algorithm) of rewards in ``examples/any_loop.py``."""
+    return loop._ledger, loop._learned()
+
+
+# Algorithms -------------------------------------------------------------------------------------
+
+
+def weights_of_a_step(engine: Any, X: np.ndarray) -> np.ndarray:
+    """What DP-GIBO makes a gradient of losses at X with, while nothing is remembered."""
+    import numpy as np
+
+    return np.asarray(engine._weights(X, np.empty((0, X.shape[1])), engine._batch().centre))
+
+
+def scores_of(algorithm: Any, pending: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Upper confidence bounds at X while others are evaluated at ``pending``."""
+    import numpy as np
+
+    return np.asarray(algorithm._score(pending)(X))
+
+
+def features_of(posterior: Any) -> Any:
+    """The features in which a posterior is kept."""
+    return posterior._features
+
+
+def imagining(model: Any, rows: list[int]) -> Any:
+    """The modeler's posterior while rows are out."""
+    return model._model(rows)
+
+
+def sum_of_open_round(server: Any) -> Any:
+    """What a federation's server has added up in the round that is open."""
+    assert server._round is not None
+    return server._round.total
+
+
+def chosen_in(total: Any) -> list[bool]:
+    """Whose vectors count in a round."""
+    return [bool(coin) for coin in total._chosen]
+
+
+# A federation's connections ---------------------------------------------------------------------
+
+
+def read_of_a_stranger(peer: Any) -> None:
+    """What a server reads of somebody who has proven nothing, without a thread or a proof."""
+    from privbo_plugins.federation import wire
+
+    message = wire._receive(peer, wire._HANDSHAKE)
+    wire._count(message.get("agent"))
+    wire._text(message.get("nonce"))
+    wire._same("0" * 64, message.get("proof"))
+
+
+def read_of_a_server(peer: Any, config: FederationConfig) -> dict[str, Any]:
+    """What an agent reads of an answer, which may be so long and no longer."""
+    from privbo_plugins.federation import wire
+
+    return wire._receive(peer, wire._reply_limit(config))
+
+
+def read_vector(text: Any) -> np.ndarray:
+    from privbo_plugins.federation import wire
+
+    return wire._unpacked(text)
+
+
+def read_invitation(text: str) -> Any:
+    """Address, agent and secret, without going there."""
+    from privbo_plugins.federation import wire
+
+    return wire._invitation_from(text)
+
+
+class Served:
+    """A server's side of one connection, run by the caller instead of a thread.
+
+    Args:
+        listener: Whose connection it is.
+        peer: What takes the place of a socket.
+    """
+
+    def __init__(self, listener: wire.Listener, peer: Any) -> None:
+        from privbo_plugins.federation import wire
+
+        self._connection = wire._Connection(listener, peer)
+
+    @property
+    def agent(self) -> int | None:
+        """Who has proven to be there."""
+        return self._connection.agent
+
+    def admit(self) -> None:
+        self._connection._admit()
+
+    def answer(self, agent: int) -> None:
+        """Answers one request of an agent; nobody waits for the end of a round."""
+        self._connection.agent = agent
+        self._connection.ended.set()
+        self._connection._answer()
+
+
+def close_history(history: AgentHistory) -> None:
+    """Lets go of an agent's database."""
+    history._run.vault.close()
