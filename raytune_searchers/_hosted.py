@@ -139,6 +139,8 @@ class HostedSearch(TuneSearch):
     def restore(self, checkpoint_path: str) -> None:
         """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
         super().restore(checkpoint_path)
+        if self._reading:
+            return
         with suppress(VaultError):  # of one that is gone it is told where it is asked
             self._begin()
 

@@ -68,6 +68,9 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_here", "_patience")
     """What :meth:`_attach` makes anew and no pickle holds."""
 
+    _reading = False
+    """Whether a saved search is being read, and no fit goes on with it yet."""
+
     _SEE_WHY: ClassVar[str] = "Ray shows how in error.txt of each."
     """Where to look if trials fail."""
 
@@ -158,11 +161,14 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         folder = Path(path)
         found = cls.__new__(cls)
         if sorted(folder.glob(cls.CKPT_FILE_TMPL.format("*"))):
+            found._reading = True
             try:
                 found.restore_from_dir(str(folder))
                 return found
             except (TypeError, AttributeError, KeyError):  # another searcher's file
                 pass
+            finally:
+                del found._reading
         if (folder / "tuner.pkl").exists():
             state = cloudpickle.loads((folder / "tuner.pkl").read_bytes())
             search = state["_tune_config"].search_alg

@@ -112,3 +112,25 @@ def test_a_restored_search_on_records_has_its_host_begin(tmp_path: Path, local_h
     restored = cloudpickle.loads(pickled)
     restored.restore(str(tmp_path / "state"))
     assert local_hosts.alive == [host_name(restored)]
+
+
+@pytest.mark.parametrize("kind", ["records", "rewards"])
+def test_an_experiment_that_is_only_read_begins_nothing(
+    kind: str, tmp_path: Path, local_hosts: Any
+) -> None:
+    told_how: dict[str, Any] = {"metric": "r", "mode": "max", "run_name": "clinic"}
+    told_how["vault"] = f"sqlite:///{tmp_path}/vault.db"
+    if kind == "records":
+        search: Any = DPGIBOSearch(1.0, **told_how)
+    else:
+        search = LDPGPUCBSearch(1.0, value_range=(0, 1), **told_how)
+    search.set_search_properties(None, None, LINE)
+    assert isinstance(search.suggest("a"), dict)
+    search.save_to_dir(str(tmp_path), "session")
+    search.close()
+    assert local_hosts.alive == []
+    found = type(search).from_experiment(tmp_path)
+    assert local_hosts.alive == []
+    found.set_search_properties(None, None, LINE)
+    found.restore_from_dir(str(tmp_path))  # which is what a fit does
+    assert len(local_hosts.alive) == 1
