@@ -97,6 +97,8 @@ class PrivateSearch(HostedSearch):
         VaultError: If the vault's database cannot be opened.
     """
 
+    _announced: tuple[str, ...] = ()
+
     _HOST = VaultHost
     _PLAIN = "trials returned plain floats instead of per-record losses"
     _WRAP = (
@@ -130,21 +132,30 @@ class PrivateSearch(HostedSearch):
     def _planned(self, space: TuneSpace) -> CentralConfig:
         """Settings that fit the number of trials that Tune will run, where none were given."""
         config, num_samples = self._config, self._num_samples
-        if num_samples < 0 or config.trials_given:
+        if num_samples < 0:
             return config
         try:
-            fitting = config.with_trials(num_samples)
-            entry_of(config).make_plan(fitting, space.space, 1000)
+            fitting = config if config.trials_given else config.with_trials(num_samples)
+            plan = entry_of(config).make_plan(fitting, space.space, 1000)
         except ValueError:
-            warnings.warn(
+            self._announce(
                 f"num_samples={num_samples} is less than the smallest plan over "
                 f"{len(space.space)} parameters: the run will end before it. num_samples=-1 "
-                "runs until the plan is used up.",
-                UtilityWarning,
-                stacklevel=2,
+                "runs until the plan is used up."
             )
             return config
+        if plan.n_trials < num_samples:
+            self._announce(
+                f"Of num_samples={num_samples} trials {plan.n_trials} will run: they make whole "
+                "steps of the plan, and then the budget is spent and the search ends."
+            )
         return fitting
+
+    def _announce(self, text: str) -> None:
+        """Says, once a search, how its plan and Tune's number of trials differ."""
+        if text not in self._announced:
+            self._announced = (*self._announced, text)
+            warnings.warn(text, UtilityWarning, stacklevel=2)
 
     def _next(self, trial_id: str, space: TuneSpace) -> tuple[str, Array | None]:
         if self._points and not self._call("finished"):

@@ -523,8 +523,8 @@ class DPFTSDESearch(HostedSearch):
             if own.actor is None and not durable and not own.may_begin:
                 return _found_actor(own)
             if own.actor is None:
-                own.may_begin = False
                 own.actor = self._started(host)
+                own.may_begin = False
             return own.actor
 
     def _started(self, host: _AgentHost) -> Any:

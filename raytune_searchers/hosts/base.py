@@ -289,8 +289,8 @@ def _driver_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
             return own.actor
         if url is None and not own.may_begin:
             return _found_actor(own)
-        own.may_begin = False
         own.actor = _begin_actor(own, settings, url)
+        own.may_begin = False  # not before: whoever is refused must not find another's instead
         return own.actor
 
 

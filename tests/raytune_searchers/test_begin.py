@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ray import tune
 
 from privbo_plugins.errors import VaultError
 from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
+from raytune_searchers.hosts import base
 from tests.inside import call_host, host_name
 from tests.raytune_searchers.federated_scenes import make_search
 
@@ -72,6 +74,21 @@ def test_no_agents_are_looked_for_where_the_server_is_gone(
     restored = cloudpickle.loads(pickled)
     restored.restore(str(tmp_path / "state"))
     assert local_hosts.alive == []
+
+
+def test_a_server_in_another_process_memory_is_refused_however_often_one_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes named their runs alike: the second does not come to use the first's ledger."""
+    where = {"agent_vaults": f"sqlite:///{tmp_path}/{{agent}}.db", "run_name": "r"}
+    first = make_search(**where)
+    assert isinstance(first.suggest("a"), dict)
+    monkeypatch.setattr(base, "_ANCHORS", weakref.WeakValueDictionary())  # as in another process
+    second = make_search(**where)
+    for trial in ("b", "c"):
+        with pytest.raises(VaultError, match="started by another process"):
+            second.suggest(trial)
+    assert first.guarantee().protected
 
 
 def planned_by(search: Any) -> Any:
