@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -144,7 +145,7 @@ class PrivateSearch(HostedSearch):
                 "runs until the plan is used up."
             )
             return config
-        if plan.n_trials < num_samples:
+        if plan.n_trials < num_samples < sys.maxsize:  # which is Tune's word for -1
             self._announce(
                 f"Of num_samples={num_samples} trials {plan.n_trials} will run: they make whole "
                 "steps of the plan, and then the budget is spent and the search ends."
