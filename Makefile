@@ -74,6 +74,7 @@ format: $(STAMP)
 bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	$(BIN)/python -m benchmarks.imports --write
 	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.any_sampler
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.ray_overhead --write
 	$(BIN)/python -m benchmarks.local_rewards

@@ -90,7 +90,7 @@ def run(task: Task) -> Outcome:
 
 
 def _sampler_run(problem: Problem, task: Task) -> tuple[dict[str, Any], int]:
-    space = _distributions(problem)
+    space = distributions(problem)
     sampler = _sampler(task, space)
 
     def objective(trial: Any) -> Any:
@@ -112,7 +112,7 @@ def _sampler(task: Task, space: dict[str, FloatDistribution]) -> DPGIBOSampler:
 
 
 def _random_search(problem: Problem, task: Task) -> tuple[dict[str, Any], int]:
-    plan = DPGIBOSampler(task.mu).plan(_distributions(problem), problem.n_records)
+    plan = DPGIBOSampler(task.mu).plan(distributions(problem), problem.n_records)
     space = Space({n: Float(low, high, log) for n, (low, high, log) in problem.ranges.items()})
     points = random_points(space, plan.n_trials, np.random.default_rng(task.seed))
     vectors = (problem.losses(space.decode(x)) for x in points)
@@ -121,7 +121,8 @@ def _random_search(problem: Problem, task: Task) -> tuple[dict[str, Any], int]:
     return space.decode(points[best]), plan.n_trials
 
 
-def _distributions(problem: Problem) -> dict[str, FloatDistribution]:
+def distributions(problem: Problem) -> dict[str, FloatDistribution]:
+    """The problem's parameters for Optuna."""
     return {
         n: FloatDistribution(low, high, log=log) for n, (low, high, log) in problem.ranges.items()
     }
@@ -201,6 +202,24 @@ def picture(outcomes: list[Outcome], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
+def written(
+    outcomes: list[Outcome], problems: Iterable[str], folder: Path, name: str
+) -> dict[str, Any]:
+    """Prints the table of a benchmark, and writes its JSON and its picture."""
+    rows, optima = summarise(outcomes), {problem: make(problem).optimum() for problem in problems}
+    print(table(rows, optima))
+    record = {
+        "python": platform.python_version(),
+        "optima": optima,
+        "summary": rows,
+        "runs": [asdict(o) for o in outcomes],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1))
+    picture(outcomes, folder / f"{name}.png")
+    return record
+
+
 def main() -> None:
     """Runs everything and writes JSON and a picture."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -209,21 +228,10 @@ def main() -> None:
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
     todo = tasks(arguments.problems, arguments.seeds)
     with ProcessPoolExecutor(arguments.jobs) as pool:
         outcomes = list(tqdm(pool.map(run, todo), total=len(todo), desc="runs"))
-    rows = summarise(outcomes)
-    optima = {name: make(name).optimum() for name in arguments.problems}
-    print(table(rows, optima))
-    record = {
-        "python": platform.python_version(),
-        "optima": optima,
-        "summary": rows,
-        "runs": [asdict(o) for o in outcomes],
-    }
-    (arguments.out / "quality.json").write_text(json.dumps(record, indent=1))
-    picture(outcomes, arguments.out / "quality.png")
+    written(outcomes, arguments.problems, arguments.out, "quality")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from optuna_samplers._base import PrivateSampler
     from optuna_samplers._federated import run_federated
     from optuna_samplers._local import ldp_objective
+    from optuna_samplers._means import private_objective
     from optuna_samplers.dp_fts_de import DPFTSDESampler
     from optuna_samplers.dp_gibo import DPGIBOSampler
     from optuna_samplers.duets import DUETSSampler
@@ -29,6 +30,7 @@ else:
             "optuna_samplers._base": ["PrivateSampler"],
             "optuna_samplers._federated": ["run_federated"],
             "optuna_samplers._local": ["ldp_objective"],
+            "optuna_samplers._means": ["private_objective"],
             "optuna_samplers.dp_fts_de": ["DPFTSDESampler"],
             "optuna_samplers.dp_gibo": ["DPGIBOSampler"],
             "optuna_samplers.duets": ["DUETSSampler"],
@@ -58,5 +60,6 @@ __all__ = [
     "PrivateSampler",
     "answer_trials",
     "ldp_objective",
+    "private_objective",
     "run_federated",
 ]

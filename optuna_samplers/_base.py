@@ -322,6 +322,14 @@ class PrivateSampler(StudySampler[_StudyState]):
         else:
             own.session.note("trials were ended by study.tell, without losses")
 
+    def _count_released(self, study: Study) -> None:
+        """A trial of another sampler's study has come to its end."""
+        self._state(study).patience.count(failed=False, learnt=True)
+
+    def _count_lost(self, study: Study, state: TrialState) -> None:
+        """A trial of another sampler's study has failed or was pruned."""
+        self._end_if_in_vain(study, self._state(study), state)
+
     @staticmethod
     def _end_if_in_vain(study: Study, own: _StudyState, state: TrialState) -> None:
         """Ends a loop that would go on for ever: a trial without a value is asked for again."""

@@ -33,9 +33,11 @@ from optuna_samplers import (
     PrivateSampler,
     answer_trials,
     ldp_objective,
+    private_objective,
     run_federated,
 )
 from privbo_plugins.algorithms.dp_fts_de import RoundSum
+from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.plots import Round
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
@@ -145,6 +147,9 @@ def sixth_sampler(**settings: Any) -> PrivateSampler:
     return PrivateSampler(SixthConfig(mu=1.0, n_trials=14), seed=3, **settings)
 
 
+VECTOR_WAYS = hostile.VECTORS | hostile.VECTOR_FAILS | hostile.OPTUNA
+
+
 def records(
     evidence: Evidence,
     *,
@@ -153,23 +158,41 @@ def records(
 ) -> None:
     """A vector of losses a trial, of which each way goes wrong once."""
     own = evidence.of(Secrets(size=N_RECORDS))
-    ways = hostile.VECTORS | hostile.VECTOR_FAILS | hostile.OPTUNA
     sampler = build(vault=evidence.vault if in_file else None)
-    private = sampler.private(objective_of(own, ways))
-    study = evidence.optimize(sampler, private, len(ways) + 12)
-    evidence.add_guarantee(sampler.guarantee(study))
-    evidence.add_objects(recommendation=sampler.recommend(study))
-    evidence.add_report(partial(sampler.report, study))
-    sampler.purge(study)
+    private = sampler.private(objective_of(own, VECTOR_WAYS))
+    study = evidence.optimize(sampler, private, len(VECTOR_WAYS) + 12)
+    _gather_records(evidence, own, study, sampler, in_file)
+
+
+def means(evidence: Evidence, *, in_file: bool, n_jobs: int = 1) -> None:
+    """The same under a sampler of Optuna's own."""
+    own = evidence.of(Secrets(size=N_RECORDS))
+    private = private_objective(
+        objective_of(own, VECTOR_WAYS), mu=1.0, n_trials=len(hostile.VECTORS) + 8, seed=3,
+        vault=evidence.vault if in_file else None,
+    )  # fmt: skip
+    sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=5)
+    study = evidence.optimize(sampler, private, len(VECTOR_WAYS) + 12, n_jobs)
+    _gather_records(evidence, own, study, private, in_file)
+
+
+def _gather_records(
+    evidence: Evidence, own: Secrets, study: optuna.Study, told: Any, in_file: bool
+) -> None:
+    """What a run leaves; ``told`` is who tells of it."""
+    evidence.add_guarantee(told.guarantee(study))
+    evidence.add_objects(recommendation=told.recommend(study))
+    evidence.add_report(partial(told.report, study))
+    told.purge(study)
     evidence.add_vault()
     evidence.allow(study.trials)
 
     states = states_of(study)
     assert bool(evidence.blobs["vault"]) == in_file
-    assert sampler.finished(study)
+    assert told.finished(study)
     assert states.count("FAIL") == len(hostile.VECTOR_FAILS | hostile.OPTUNA) - 1
     assert states.count("PRUNED") == 1
-    assert own.calls == len(states) > len(ways)
+    assert own.calls == len(states) > len(VECTOR_WAYS)
 
 
 # Rewards: LDP --------------------------------------------------------------------------------
@@ -809,9 +832,18 @@ def _by_any_sampler(**settings: Any) -> Hosted:
     return Hosted(optuna.samplers.RandomSampler(seed=0), private, float, JANE)
 
 
+def _by_any_sampler_of_records(**settings: Any) -> Hosted:
+    """As ``private_objective`` does it, for several objectives of one run."""
+    run = PrivateSampler(MeansConfig(mu=1.0, n_trials=14), seed=3, **settings)
+    sampler: Any = optuna.samplers.RandomSampler(seed=0)
+    sampler.guarantee, sampler.finished = run.guarantee, run.finished
+    return Hosted(sampler, run.private, _squares)
+
+
 ON_STUDIES: dict[str, Callable[..., Hosted]] = {
     "records": lambda **more: _by_records(records_sampler(**more)),
     "from outside": lambda **more: _by_records(sixth_sampler(**more)),
+    "private_objective": _by_any_sampler_of_records,
     "ldp_objective": _by_any_sampler,
     "ldp sampler": lambda **more: _by_rewards(
         LDPGPUCBSampler(1.0, value_range=(0.0, 1.0), seed=0, **more)
@@ -857,6 +889,8 @@ SYSTEMS: dict[str, System] = {
                 "sqlite",
                 partial(records, in_file=True, build=sixth_sampler),
             ),
+            "any sampler": ("sqlite", partial(means, in_file=True)),
+            "any sampler, 3 jobs": ("journal", partial(means, in_file=False, n_jobs=3)),
         },
         careless={
             kind: (kind, partial(careless_records, sampler=records_sampler, size=N_RECORDS))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig
+from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
@@ -40,6 +41,7 @@ class RunSettings:
             Tune says of its number of samples differs between a fit and a restore.
         vault_id: Identity of the vault, if it must exist already.
         seen: How far the driver has seen the chain of releases: the vault must hold it.
+        ends: Whether a trial that begins after the plan's end is refused: nobody else stops it.
     """
 
     run: str
@@ -52,6 +54,7 @@ class RunSettings:
     adopt_trials: bool = False
     vault_id: str | None = None
     seen: tuple[int, str] = (0, "")
+    ends: bool = False
 
 
 @dataclass
@@ -222,9 +225,18 @@ class VaultHost(Host):
         """A trial starts; it is charged for its training unless it has been told before."""
         value, x = self._session.enter(trial)
         if value is None:
+            self._refuse_beyond_the_end()
             self._session.charge_training(f"{trial}/{attempt}")
         public = sorted(self.record(trial).vouched)
         return Entry(self._settings.metric, self._settings.choices, value, x, tuple(public))
+
+    def _refuse_beyond_the_end(self) -> None:
+        if self._settings.ends and self.finished():
+            raise BudgetExceededError(
+                "The budget of this run is spent: as many trials were released as n_trials= of "
+                "private_trainable says. Give num_samples= of TuneConfig the same number. "
+                "Nothing was evaluated or charged."
+            )
 
     def vouch(self, operation: str, trial: str) -> None:
         """Records what a trial declared public."""

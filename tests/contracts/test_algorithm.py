@@ -71,9 +71,9 @@ def test_the_parts_cover_every_algorithm_and_no_other() -> None:
 
 
 def test_every_paper_has_its_entry() -> None:
-    """Five papers; the second has three algorithms and a plain one beside them."""
+    """Five papers; the second has three algorithms and a plain one; and means for any sampler."""
     built_in = {"dp-gibo", "gp-ucb", "tgp-ucb", "ata-gp-ucb", "moma-gp-ucb", "po-gp-ucb",
-                "dp-fts-de", "duets"}  # fmt: skip
+                "dp-fts-de", "duets", "released-means"}  # fmt: skip
     assert {e.name for e in registry.entries()} == built_in | {sixth.NAME}
 
 
@@ -120,6 +120,7 @@ def make_any(name: str) -> Any:
 SETTINGS: dict[str, dict[str, Any]] = {
     "dp-gibo": {"mu": 1.0, "n_steps": 3, "n_starts": 4, "clipping_norm": 1.0, "value_share": 0.3,
                 "lengthscale": 0.3, "noise_ratio": 0.01, "step_size": 0.2},
+    "released-means": {"mu": 1.0, "n_trials": 9},
     sixth.NAME: {"mu": 1.0, "n_trials": 9},
 }  # fmt: skip
 """Explicit settings of each, small enough for a quick run."""
@@ -128,6 +129,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "dp-gibo": [{}, {"memory": -1}, {"memory": 2}, {"clipping_norm": "adaptive"},
                 {"exact_centre": True}, {"n_starts": 0},
                 {"kernel": "matern52", "step_rule": "adam"}],
+    "released-means": [{}, {"n_trials": 1}, {"loss_bound": (-1.0, 2.0)}],
     sixth.NAME: [{}, {"n_trials": 1}],
 }  # fmt: skip
 """What else of each is worth a run."""
@@ -332,6 +334,7 @@ record = hnp.arrays(
 LOPSIDED: list[tuple[str, dict[str, Any], set[str]]] = [
     *(("dp-gibo", more | {"n_starts": 0, "clipping_norm": "adaptive", "loss_bound": (0.5, 2.0)},
        {"gradient", "norm"}) for more in ({}, {"centring": False}, {"exact_centre": True})),
+    ("released-means", {"loss_bound": (0.5, 2.0)}, set()),
     (sixth.NAME, {"low": 0.5, "high": 2.0}, set()),
 ]  # fmt: skip
 """Settings under which the first step releases something, and what it releases beside values."""

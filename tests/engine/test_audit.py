@@ -29,7 +29,8 @@ from scipy.stats import beta, norm
 
 from privbo_plugins.algorithms import registry
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, algorithm, make_plan
-from privbo_plugins.algorithms.protocols import Query
+from privbo_plugins.algorithms.protocols import CentralConfig, Query
+from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
@@ -341,25 +342,31 @@ def test_the_audit_flags_forgotten_composition_over_steps() -> None:
     assert audit_runs(each, InsecureNoise(0), RUNS // 2) > CLAIM
 
 
-FROM_OUTSIDE = SixthConfig(CLAIM, n_trials=5)
-"""An algorithm that the product has never heard of."""
+BY_VALUES = [SixthConfig(CLAIM, n_trials=5), MeansConfig(CLAIM, n_trials=5)]
+"""Algorithms that release one value a trial; of the first the product has never heard."""
+
+each_of_values = pytest.mark.parametrize("config", BY_VALUES, ids=lambda c: c.algorithm)
 
 
 @pytest.mark.slow
 @each_size
-def test_a_whole_run_of_an_algorithm_from_outside_is_as_private_as_it_claims(runs: int) -> None:
-    plan = registry.entry_of(FROM_OUTSIDE).make_plan(FROM_OUTSIDE, cube(1), N)
+@each_of_values
+def test_a_whole_run_of_released_values_is_as_private_as_it_claims(
+    runs: int, config: CentralConfig
+) -> None:
+    plan: Any = registry.entry_of(config).make_plan(config, cube(1), N)
     assert plan.value_noise == pytest.approx(math.sqrt(5) / (N * CLAIM), rel=1e-5)
-    bound = audit_runs(plan, SecureNoise(), runs, FROM_OUTSIDE)
+    bound = audit_runs(plan, SecureNoise(), runs, config)
     assert POWER[runs] * CLAIM <= bound <= CLAIM
 
 
 @pytest.mark.slow
-def test_the_audit_flags_an_algorithm_from_outside_that_forgot_to_compose() -> None:
+@each_of_values
+def test_the_audit_flags_released_values_that_forgot_to_compose(config: CentralConfig) -> None:
     """All of it together has a true mu of 4.5."""
-    plan = registry.entry_of(FROM_OUTSIDE).make_plan(FROM_OUTSIDE, cube(1), N)
+    plan: Any = registry.entry_of(config).make_plan(config, cube(1), N)
     each = dataclasses.replace(plan, mu_value=CLAIM)
-    assert audit_runs(each, InsecureNoise(0), RUNS // 2, FROM_OUTSIDE) > CLAIM
+    assert audit_runs(each, InsecureNoise(0), RUNS // 2, config) > CLAIM
 
 
 def test_the_ledger_stops_a_plan_that_forgot_to_compose() -> None:

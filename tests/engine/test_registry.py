@@ -47,7 +47,7 @@ def test_an_algorithm_is_registered_once_however_often_it_is_said() -> None:
     assert registry.register(dataclasses.replace(sixth.ENTRY)) == sixth.ENTRY
     assert registry.CENTRAL_ALGORITHMS[sixth.NAME] is sixth.Sixth
     assert registry.ALGORITHMS[sixth.NAME] is sixth.Sixth
-    assert len(registry.CENTRAL_ALGORITHMS) == 2
+    assert len(registry.CENTRAL_ALGORITHMS) == 3
     assert sixth.NAME not in registry.REWARD_ALGORITHMS
     with pytest.raises(KeyError):
         registry.REWARD_ALGORITHMS[sixth.NAME]

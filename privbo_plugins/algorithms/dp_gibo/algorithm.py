@@ -35,7 +35,7 @@ import scipy
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_gibo import design
-from privbo_plugins.algorithms.dp_gibo.config import SMALLEST, GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import Plan, lengthscales, plan_starts
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
 from privbo_plugins.algorithms.protocols import (
@@ -47,12 +47,12 @@ from privbo_plugins.algorithms.protocols import (
     Query,
     Release,
 )
+from privbo_plugins.algorithms.values import SMALLEST, value_query
 from privbo_plugins.models.gaussian_process import GaussianProcess
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.mechanisms import (
     fraction_within,
     mean_of_clipped_rows,
-    mean_of_clipped_values,
 )
 from privbo_plugins.spaces import Space
 
@@ -292,27 +292,20 @@ class DPGIBO:
         reserve = self._reserve(role, step)
         if plan.mu_value == 0 or reserve is None:
             return None
-        low, high = self.config.value_range
-        worst = low if self.maximize else high
         meta: dict[str, Any] = {"role": role, "step": step, "reserve": reserve}
         if role == START:
             meta["x"] = np.asarray(x).tolist()
-        private = not math.isinf(plan.mu)
-
-        def statistic(blocks: Iterable[Array]) -> Array:
-            if private:
-                return mean_of_clipped_values(blocks, low, high, worst)
-            return _plain_mean(blocks)
-
-        return Query(
-            kind=FINAL if role == FINAL else "value",
-            key=FINAL if role == FINAL else trial,
-            statistic=statistic,
-            sensitivity=(high - low) / plan.n_records,
+        last = FINAL if role == FINAL else None
+        return value_query(
+            trial,
+            self.config.value_range,
+            n_records=plan.n_records,
             mu=plan.mu_value,
-            trials=(trial,),
-            offset=low if private else 0.0,
+            private=not math.isinf(plan.mu),
+            maximize=self.maximize,
             meta=meta,
+            kind=last or "value",
+            key=last,
         )
 
     def _reserve(self, role: str, step: int) -> bool | None:
@@ -547,10 +540,3 @@ class DPGIBO:
         fields["remembered"] = [(t, list(x)) for t, x in fields["remembered"]]
         self.state = GIBOState(**fields)
         self._batch_cache, self._extra_cache, self._gp = None, [], None
-
-
-def _plain_mean(blocks: Iterable[Array]) -> Array:
-    """Mean of the finite values: mu = infinity promises nothing and clips nothing."""
-    y = np.concatenate([block[:, 0] for block in blocks])
-    y = y[np.isfinite(y)]
-    return np.array([y.mean() if y.size else 0.0])

@@ -8,16 +8,20 @@ from dataclasses import asdict, fields, replace
 from typing import Any, ClassVar, Self
 
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
+from privbo_plugins.algorithms.values import (
+    SMALLEST,
+    as_json,
+    check_count,
+    check_positive,
+    from_json,
+    value_range,
+)
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.settings import setting, settings
 
 ADAPTIVE = "adaptive"
 
 _ENDLESS = 10**9
-
-SMALLEST = 1e-100
-"""Bounds below it would underflow inside the mechanisms."""
-
 
 PUBLISHED: dict[str, Any] = {
     "n_steps": 25,
@@ -37,22 +41,9 @@ PUBLISHED: dict[str, Any] = {
 """Settings of Algorithm 1 as published (Appendix E.1)."""
 
 
-def _positive(name: str, value: Any, allow_inf: bool = False) -> None:
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    if not fine or not (allow_inf or math.isfinite(value)):
-        raise ValueError(f"{name} must be a positive number, got {value!r}.")
-
-
 def _within(name: str, value: Any, end: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < end:
         raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
-
-
-def _count(name: str, value: Any, least: int, optional: bool = True) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    if not whole and not (optional and value is None):
-        also = " or None" if optional else ""
-        raise ValueError(f"{name} must be an integer >= {least}{also}, got {value!r}.")
 
 
 @settings
@@ -152,23 +143,23 @@ class GIBOConfig:
     )
 
     def __post_init__(self) -> None:
-        _positive("mu", self.mu, allow_inf=True)
+        check_positive("mu", self.mu, allow_inf=True)
         self._check_counts()
         self._check_bounds()
         self._check_names()
         for name in ("tolerance", "step_size", "training_mu"):
             if getattr(self, name) is not None:
-                _positive(name, getattr(self, name))
-        _positive("lengthscale", self.lengthscale)
+                check_positive(name, getattr(self, name))
+        check_positive("lengthscale", self.lengthscale)
         _within("noise_ratio", self.noise_ratio, math.inf)
 
     def _check_counts(self) -> None:
-        _count("n_steps", self.n_steps, 1)
-        _count("n_trials", self.n_trials, 2)
-        _count("batch_size", self.batch_size, 1)
-        _count("n_starts", self.n_starts, 0)
-        _count("extra_values", self.extra_values, 0, optional=False)
-        _count("memory", self.memory, -1, optional=False)
+        check_count("n_steps", self.n_steps, 1)
+        check_count("n_trials", self.n_trials, 2)
+        check_count("batch_size", self.batch_size, 1)
+        check_count("n_starts", self.n_starts, 0)
+        check_count("extra_values", self.extra_values, 0, optional=False)
+        check_count("memory", self.memory, -1, optional=False)
         if self.batch_size is not None and self.tolerance is not None:
             raise ValueError(
                 f"Give batch_size or tolerance, not both: got {self.batch_size} and "
@@ -185,15 +176,10 @@ class GIBOConfig:
                 f"{self.clipping_norm!r}."
             )
         if not isinstance(self.clipping_norm, str):
-            _positive("clipping_norm", self.clipping_norm, allow_inf=math.isinf(self.mu))
+            check_positive("clipping_norm", self.clipping_norm, allow_inf=math.isinf(self.mu))
             if float(self.clipping_norm) < SMALLEST:
                 raise ValueError(f"clipping_norm must be >= {SMALLEST}, got {self.clipping_norm}.")
-        low, high = self.value_range
-        if not (math.isfinite(high - low) and high - low >= SMALLEST):
-            raise ValueError(
-                f"loss_bound must be a positive number or (low, high) with low < high, "
-                f"got {self.loss_bound!r}."
-            )
+        value_range(self.loss_bound)
         for name in ("value_share", "norm_share", "average"):
             _within(name, getattr(self, name), 1.0)
         if self.value_share + (self.norm_share if self.adaptive else 0) >= 1:
@@ -218,12 +204,7 @@ class GIBOConfig:
     @property
     def value_range(self) -> tuple[float, float]:
         """(low, high) that values are clipped to before they are released."""
-        if isinstance(self.loss_bound, tuple | list):
-            if len(self.loss_bound) != 2 or any(isinstance(b, str) for b in self.loss_bound):
-                raise ValueError(f"loss_bound needs two numbers, got {self.loss_bound!r}.")
-            return float(self.loss_bound[0]), float(self.loss_bound[1])
-        _positive("loss_bound", self.loss_bound)
-        return 0.0, float(self.loss_bound)
+        return value_range(self.loss_bound)
 
     def make_kernel(self, lengthscale: Any) -> Kernel:
         """The kernel with one length-scale a coordinate."""
@@ -241,19 +222,13 @@ class GIBOConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""
-        fields = asdict(self)
-        if isinstance(self.loss_bound, tuple):
-            fields["loss_bound"] = list(self.loss_bound)
-        return {k: "inf" if v == math.inf else v for k, v in fields.items()}
+        return as_json(asdict(self))
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Settings from :meth:`to_dict`; what an older version did not know has its default."""
-        given = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
-        given = {name: math.inf if v == "inf" else v for name, v in given.items()}
-        if isinstance(given.get("loss_bound"), list):
-            given["loss_bound"] = tuple(given["loss_bound"])
-        return cls(**given)
+        known = {f.name for f in fields(cls)}
+        return cls(**from_json({k: v for k, v in stored.items() if k in known}))
 
     @property
     def trials_given(self) -> bool:

@@ -1,0 +1,224 @@
+"""Released means: every trial's clipped mean loss under one budget, wherever it was evaluated.
+
+The points are the host's: any sampler or searcher chooses them from what has been released. Asked
+for points itself, it is random search.
+
+What is recommended is no trial's luck: the least posterior mean of a Gaussian process over
+everything released (:mod:`privbo_plugins.algorithms.released_means.smoothing`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.protocols import (
+    FINAL,
+    START,
+    START_STEP,
+    Proposal,
+    Query,
+    Release,
+)
+from privbo_plugins.algorithms.released_means.config import MeansConfig
+from privbo_plugins.algorithms.released_means.plan import MeansPlan
+from privbo_plugins.algorithms.released_means.smoothing import Smoother
+from privbo_plugins.algorithms.search import maximiser
+from privbo_plugins.algorithms.values import value_query
+from privbo_plugins.spaces import Space
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class MeansState:
+    """Everything that has been released; public.
+
+    Attributes:
+        points: Where, one (D,) a release.
+        values: What, in the same order.
+    """
+
+    points: list[list[float]] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+
+class ReleasedMeans:
+    """Noisy means over releases.
+
+    Args:
+        config: The settings.
+        space: The search space.
+        seed: Drives points that it is asked for, never noise.
+        maximize: Whether per-record values are scores to maximise.
+        plan: Known once the number of records is.
+
+    Example:
+        >>> from privbo_plugins.spaces import Float
+        >>> config = MeansConfig(mu=1.0, n_trials=10)
+        >>> ReleasedMeans(config, Space({"x": Float(0, 1)}), seed=0).finished
+        False
+    """
+
+    name = "released-means"
+
+    def __init__(
+        self,
+        config: MeansConfig,
+        space: Space,
+        *,
+        seed: int,
+        maximize: bool = False,
+        plan: MeansPlan | None = None,
+    ) -> None:
+        self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
+        self.plan = plan
+        self.state = MeansState()
+        self._smoothed: tuple[int, Smoother] | None = None
+        self._recommended: dict[int, list[float]] = {}
+
+    # What to evaluate next ------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """True once N values have been released."""
+        return len(self.state.values) >= self.config.n_trials
+
+    @property
+    def phase(self) -> tuple[str, int]:
+        """Every trial's own value is released, so all of them are starts."""
+        return (FINAL, 0) if self.finished else (START, START_STEP)
+
+    @property
+    def room(self) -> int:
+        """How many evaluations the plan has."""
+        return 1 if self.finished else self.config.n_trials
+
+    def propose(self, slot: int) -> Proposal:
+        """A uniform point; the recommendation once the budget is spent."""
+        role, step = self.phase
+        if self.finished:
+            return Proposal(role, step, slot, self.recommendation())
+        x = self.space.uniform(1, np.random.default_rng([self.seed, slot]))[0]
+        return Proposal(role, step, slot, x)
+
+    # What to release ------------------------------------------------------------------------
+
+    def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
+        """The clipped mean loss of a trial, while there is budget for one."""
+        if self.finished or self.plan is None:
+            return None
+        return value_query(
+            trial,
+            self.config.value_range,
+            n_records=self.plan.n_records,
+            mu=self.plan.mu_value,
+            private=not math.isinf(self.config.mu),
+            maximize=self.maximize,
+            meta={"role": role, "step": step, "x": np.asarray(x).tolist()},
+        )
+
+    def step_queries(
+        self,
+        trials: Sequence[str],  # noqa: ARG002
+        X: Sequence[Array],  # noqa: ARG002
+        held: Collection[str] | None = None,  # noqa: ARG002
+    ) -> list[Query]:
+        """None: nothing is released of several trials."""
+        return []
+
+    def ready(self, n_done: int) -> bool:  # noqa: ARG002
+        """Never: there are no steps."""
+        return False
+
+    def wants_losses(self, role: str, step: int) -> bool:  # noqa: ARG002
+        """No: a vector is forgotten with its release."""
+        return False
+
+    def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:  # noqa: ARG002
+        """Nothing."""
+        return []
+
+    def carried_value(self, role: str, step: int) -> float:  # noqa: ARG002
+        """What a trial beyond the budget publishes: the mean of all released values."""
+        return float(np.mean(self.state.values)) if self.state.values else 0.0
+
+    # Learning from releases -----------------------------------------------------------------
+
+    def observe(self, release: Release) -> None:
+        """Learns one release.
+
+        Raises:
+            ValueError: If it is of another kind than "value".
+        """
+        if release.kind != "value":
+            raise ValueError(f"Released means knows no release of kind {release.kind!r}.")
+        self.state.points.append(list(release.meta["x"]))
+        self.state.values.append(release.values[0])
+
+    def smoothed(self) -> Smoother:
+        """The posterior of the exact means.
+
+        Raises:
+            ValueError: If nothing has been released yet.
+        """
+        m = len(self.state.values)
+        if m == 0:
+            raise ValueError("There is nothing to recommend yet: nothing has been released.")
+        if self._smoothed is None or self._smoothed[0] != m:
+            self._smoothed = m, self._smoother(m)
+        return self._smoothed[1]
+
+    def _smoother(self, m: int) -> Smoother:
+        sigma = 0.0 if self.plan is None else self.plan.value_noise
+        X = self.space.embed(np.array(self.state.points[:m]))
+        return Smoother(X, np.array(self.state.values[:m]), sigma)
+
+    def recommendation(self) -> Array:
+        """Where the posterior mean is best, shape (D,).
+
+        Raises:
+            ValueError: If nothing has been released yet.
+        """
+        self.smoothed()
+        m = len(self.state.values)
+        if m not in self._recommended:
+            self._recommended[m] = self._best(self.smoothed(), m).tolist()
+        return np.array(self._recommended[m])
+
+    def _best(self, smoothed: Smoother, m: int) -> Array:
+        sign = 1.0 if self.maximize else -1.0
+        return maximiser(
+            self.space,
+            lambda X: sign * smoothed.posterior(self.space.embed(X))[0],
+            near=np.array(self.state.points[:m]),
+            rng=np.random.default_rng([self.seed, m]),
+        )
+
+    @property
+    def path(self) -> list[list[float]]:
+        """What was recommended after 1, 2, 4, 8, ... releases and after the last."""
+        m = len(self.state.values)
+        counts = sorted({2**i for i in range(m.bit_length())} | {m} - {0})
+        for count in counts:
+            if count not in self._recommended:
+                found = self._best(self._smoother(count), count)
+                self._recommended[count] = found.tolist()
+        return [self._recommended[count] for count in counts]
+
+    # State ----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-ready public state."""
+        return asdict(self.state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores :meth:`state_dict`."""
+        points = [list(x) for x in state["points"]]
+        self.state = MeansState(points, list(state["values"]))
+        self._smoothed, self._recommended = None, {}

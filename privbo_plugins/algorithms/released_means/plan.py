@@ -1,0 +1,119 @@
+"""The plan: as many releases as trials, each with the same share of the budget.
+
+Notation:
+
+    ======  ============================================================
+    symbol  meaning
+    ======  ============================================================
+    n       validation records
+    N       trials, each of which is released
+    mu      total budget; squares add up, so each release gets mu / sqrt(N)
+    C       width of the range of values
+    sigma   noise of a released value, C sqrt(N) / (n mu)
+    ======  ============================================================
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from privbo_plugins.algorithms.protocols import ATTEMPTS
+from privbo_plugins.algorithms.released_means.config import MeansConfig
+from privbo_plugins.algorithms.values import as_json
+from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.privacy.figures import not_below
+from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.spaces import Space
+
+_DROWNING = 0.1
+"""Noise of a released value, in widths of the range, from which a warning is due."""
+
+
+@dataclass(frozen=True)
+class MeansPlan:
+    """What a run will release and what that costs.
+
+    Attributes:
+        n_records: n.
+        n_trials: N.
+        mu: Total budget.
+        mu_value: Spent on each value, mu / sqrt(N).
+        value_noise: Standard deviation of a released value, sigma.
+        width: C.
+        training_mu: Charged to the training records for each training; None if nothing is.
+    """
+
+    n_records: int
+    n_trials: int
+    mu: float
+    mu_value: float
+    value_noise: float
+    width: float
+    training_mu: float | None = None
+
+    @property
+    def training_most(self) -> float:
+        """What trainings may cost the training records at most, failed attempts included."""
+        return (self.training_mu or 0.0) * math.sqrt(ATTEMPTS * self.n_trials)
+
+    @property
+    def drowned(self) -> bool:
+        """Whether the noise is likely to hide all differences between trials."""
+        return self.value_noise > _DROWNING * self.width
+
+    def warn_if_drowned(self) -> None:
+        """Issues a :class:`UtilityWarning` where the noise is likely to drown the signal."""
+        if self.drowned:
+            warnings.warn(
+                f"The noise of a released value is {self.value_noise / self.width:.2f} of the "
+                f"range of values (n={self.n_records}, mu={self.mu:g}, N={self.n_trials}): the "
+                "run is private but may learn nothing. More records, a larger mu, a smaller "
+                "loss_bound or fewer trials help.",
+                UtilityWarning,
+                stacklevel=3,
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        return as_json(asdict(self))
+
+    def __str__(self) -> str:
+        lines = [
+            f"Plan of released means: {self.n_trials} trials, n={self.n_records} records, "
+            f"mu={self.mu:g} in total",
+            f"  each trial's clipped mean is released with noise of sd {self.value_noise:.3g} "
+            f"(mu={self.mu_value:.3g})",
+        ]
+        if self.training_mu is not None:
+            lines.append(
+                f"  trainings declared {not_below(self.training_mu, 4)}-GDP each; after "
+                f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP for the "
+                "training records) the run ends"
+            )
+        if self.drowned:
+            lines.append("  WARNING: the noise is likely to drown the signal")
+        return "\n".join(lines)
+
+
+def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  # noqa: ARG001
+    """The plan for n records; the space changes nothing.
+
+    Args:
+        config: The settings.
+        space: The search space.
+        n_records: n >= 1.
+    """
+    low, high = config.value_range
+    share = config.mu / math.sqrt(config.n_trials)
+    return MeansPlan(
+        n_records=n_records,
+        n_trials=config.n_trials,
+        mu=config.mu,
+        mu_value=share,
+        value_noise=gaussian_scale((high - low) / n_records, share),
+        width=high - low,
+        training_mu=config.training_mu,
+    )

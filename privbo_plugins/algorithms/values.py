@@ -1,0 +1,143 @@
+"""Released values of trials: what settings say of them, and the query that releases one.
+
+Notation:
+
+    ======  ===========================================================  ========
+    symbol  meaning                                                      shape
+    ======  ===========================================================  ========
+    y       one loss (or score) a record                                 (n,)
+    C       width of the range that values are clipped to                scalar
+    ======  ===========================================================  ========
+
+A released value is the mean of y clipped to the range, plus Gaussian noise of C / (n mu).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.protocols import Query
+from privbo_plugins.privacy.mechanisms import mean_of_clipped_values
+
+Array = NDArray[np.float64]
+
+LossBound = float | tuple[float, float]
+"""Values lie in [0, loss_bound], or in (low, high)."""
+
+SMALLEST = 1e-100
+"""Bounds below it would underflow inside the mechanisms."""
+
+
+def check_positive(name: str, value: Any, *, allow_inf: bool = False) -> None:
+    """That a setting is a positive number.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if not fine or not (allow_inf or math.isfinite(value)):
+        raise ValueError(f"{name} must be a positive number, got {value!r}.")
+
+
+def check_count(name: str, value: Any, least: int, *, optional: bool = True) -> None:
+    """That a setting is a whole number, or None where that stands for a default.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not whole and not (optional and value is None):
+        also = " or None" if optional else ""
+        raise ValueError(f"{name} must be an integer >= {least}{also}, got {value!r}.")
+
+
+def value_range(loss_bound: Any) -> tuple[float, float]:
+    """(low, high) that values are clipped to before they are released.
+
+    Raises:
+        ValueError: If the bound is no positive number, or no range.
+
+    Example:
+        >>> value_range(2.0), value_range((-1, 1))
+        ((0.0, 2.0), (-1.0, 1.0))
+    """
+    if isinstance(loss_bound, tuple | list):
+        if len(loss_bound) != 2 or any(isinstance(b, str) for b in loss_bound):
+            raise ValueError(f"loss_bound needs two numbers, got {loss_bound!r}.")
+        low, high = float(loss_bound[0]), float(loss_bound[1])
+    else:
+        check_positive("loss_bound", loss_bound)
+        low, high = 0.0, float(loss_bound)
+    if not (math.isfinite(high - low) and high - low >= SMALLEST):
+        raise ValueError(
+            f"loss_bound must be a positive number or (low, high) with low < high, "
+            f"got {loss_bound!r}."
+        )
+    return low, high
+
+
+def as_json(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings or a plan as JSON takes them: infinities as the string "inf"."""
+    told = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+    return {k: "inf" if v == math.inf else v for k, v in told.items()}
+
+
+def from_json(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of :func:`as_json`."""
+    fields = {k: math.inf if v == "inf" else v for k, v in told.items()}
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+
+def value_query(
+    trial: str,
+    bounds: tuple[float, float],
+    *,
+    n_records: int,
+    mu: float,
+    private: bool,
+    maximize: bool,
+    meta: Mapping[str, Any],
+    kind: str = "value",
+    key: str | None = None,
+) -> Query:
+    """What to release of one trial: the mean of its clipped losses.
+
+    Args:
+        trial: Whose losses are read.
+        bounds: The range that they are clipped to.
+        n_records: n.
+        mu: Gaussian DP parameter to spend on it.
+        private: False for a run that promises nothing: then nothing is clipped.
+        maximize: Whether values are scores; what is not finite counts as the worse bound.
+        meta: Public facts stored with the release.
+        kind: See :class:`~privbo_plugins.algorithms.protocols.Release`.
+        key: There too; None for the trial's name.
+    """
+    low, high = bounds
+    worst = low if maximize else high
+
+    def statistic(blocks: Iterable[Array]) -> Array:
+        return mean_of_clipped_values(blocks, low, high, worst) if private else _mean(blocks)
+
+    return Query(
+        kind=kind,
+        key=trial if key is None else key,
+        statistic=statistic,
+        sensitivity=(high - low) / n_records,
+        mu=mu,
+        trials=(trial,),
+        offset=low if private else 0.0,
+        meta=meta,
+    )
+
+
+def _mean(blocks: Iterable[Array]) -> Array:
+    """Mean of the finite values: mu = infinity promises nothing and clips nothing."""
+    y = np.concatenate([block[:, 0] for block in blocks])
+    y = y[np.isfinite(y)]
+    return np.array([y.mean() if y.size else 0.0])

@@ -1,0 +1,203 @@
+"""Released means: the plan, what is learnt, and a recommendation that is nobody's luck."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+
+from privbo_plugins.algorithms.protocols import FINAL, START, START_STEP, Release
+from privbo_plugins.algorithms.released_means import (
+    MeansConfig,
+    ReleasedMeans,
+    make_plan,
+    smoothing,
+)
+from privbo_plugins.algorithms.released_means.smoothing import Smoother
+from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.models.kernels import Matern52
+from privbo_plugins.spaces import Categorical, Float, Space
+
+LINE = Space({"x": Float(0.0, 1.0)})
+PLANE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+
+
+def made(space: Space = LINE, n: int = 1000, maximize: bool = False, **more: Any) -> ReleasedMeans:
+    config = MeansConfig(**({"mu": 1.0, "n_trials": 50} | more))
+    plan = make_plan(config, space, n)
+    return ReleasedMeans(config, space, seed=3, maximize=maximize, plan=plan)
+
+
+def told(algorithm: ReleasedMeans, X: np.ndarray, values: np.ndarray) -> ReleasedMeans:
+    for i, (x, value) in enumerate(zip(X, values, strict=True)):
+        algorithm.observe(Release("value", str(i), (float(value),), {"x": x.tolist()}))
+    return algorithm
+
+
+# Settings and plan ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"mu": 0.0}, "mu must be a positive number"),
+        ({"mu": math.nan}, "mu must be a positive number"),
+        ({"n_trials": 0}, "n_trials must be an integer >= 1, got 0"),
+        ({"n_trials": None}, "n_trials must be an integer >= 1, got None"),
+        ({"n_trials": True}, "n_trials must be an integer"),
+        ({"loss_bound": (1.0, 1.0)}, "loss_bound must be a positive number or"),
+        ({"loss_bound": math.inf}, "loss_bound must be a positive number"),
+        ({"training_mu": -1.0}, "training_mu must be a positive number"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(more: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        MeansConfig(**({"mu": 1.0, "n_trials": 5} | more))
+
+
+def test_the_budget_is_shared_evenly() -> None:
+    plan = make_plan(MeansConfig(0.5, n_trials=25, loss_bound=(-1.0, 3.0)), LINE, 200)
+    assert plan.mu_value * math.sqrt(25) == pytest.approx(0.5)
+    assert plan.value_noise == pytest.approx(4.0 * 5 / (200 * 0.5), rel=1e-5)
+
+
+def test_a_plan_without_hope_says_so() -> None:
+    plan = make_plan(MeansConfig(0.1, n_trials=400), LINE, 500)
+    assert "WARNING" in str(plan)
+    with pytest.warns(UtilityWarning, match=r"0\.40 of the range"):
+        plan.warn_if_drowned()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_plan(MeansConfig(1.0, n_trials=25), LINE, 5000).warn_if_drowned()
+
+
+def test_trainings_have_a_cap_that_the_plan_states() -> None:
+    plan = make_plan(MeansConfig(1.0, n_trials=12, training_mu=0.5), LINE, 5000)
+    assert plan.training_most == pytest.approx(0.5 * 6.0)
+    assert "after 36 (3-GDP for the training records) the run ends" in str(plan)
+
+
+# What is learnt ---------------------------------------------------------------------------------
+
+
+def test_the_run_ends_with_its_releases_and_publishes_their_mean_beyond() -> None:
+    algorithm = made(n_trials=3)
+    assert algorithm.phase == (START, START_STEP)
+    told(algorithm, np.array([[0.1], [0.2], [0.6]]), np.array([0.5, 0.1, 0.3]))
+    assert algorithm.finished
+    assert algorithm.phase[0] == FINAL
+    assert algorithm.value_query("late", FINAL, 0, np.array([0.3])) is None
+    assert algorithm.carried_value(FINAL, 0) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_without_noise_the_best_point_is_recommended(maximize: bool) -> None:
+    sign = -1.0 if maximize else 1.0
+    X = np.linspace(0, 1, 40)[:, None]
+    algorithm = made(mu=math.inf, n_trials=40, maximize=maximize)
+    told(algorithm, X, sign * (X[:, 0] - 0.37) ** 2)
+    assert algorithm.recommendation()[0] == pytest.approx(0.37, abs=0.01)
+
+
+def test_the_lucky_draw_is_not_what_is_recommended() -> None:
+    """A valley at .3, and one release far from it that noise has made the least."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(80, 1))
+    algorithm = made(n=300, n_trials=81)
+    sigma = algorithm.plan.value_noise
+    values = (X[:, 0] - 0.3) ** 2 + sigma * rng.standard_normal(80)
+    lucky = values.min() - 0.5 * sigma
+    told(algorithm, np.vstack([X, [[0.55]]]), np.append(values, lucky))
+    assert algorithm.recommendation()[0] == pytest.approx(0.3, abs=0.1)
+
+
+def test_over_many_runs_the_recommendation_beats_the_luckiest_trial() -> None:
+    """Forty paired runs on one bowl; with equal chances 27 wins or more have probability .02."""
+    wins = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        algorithm = made(PLANE, n=500, n_trials=60)
+        X = rng.uniform(size=(60, 2))
+        exact = ((X - [0.3, 0.7]) ** 2).sum(axis=1)
+        values = exact + algorithm.plan.value_noise * rng.standard_normal(60)
+        found = told(algorithm, X, values).recommendation()
+        excess = float(((found - [0.3, 0.7]) ** 2).sum())
+        wins += excess < exact[values.argmin()]
+    assert wins >= 27
+
+
+def test_choices_are_told_apart() -> None:
+    space = Space({"kind": Categorical(("bad", "good", "worse")), "x": Float(0.0, 1.0)})
+    rng = np.random.default_rng(1)
+    X = space.uniform(90, rng)
+    level = np.array([0.5, 0.1, 0.9])[X[:, 0].astype(int)]
+    algorithm = made(space, n=400, n_trials=90)
+    told(algorithm, X, level + algorithm.plan.value_noise * rng.standard_normal(90))
+    assert space.decode(algorithm.recommendation())["kind"] == "good"
+
+
+def test_the_path_is_what_was_recommended_on_the_way() -> None:
+    X = np.random.default_rng(2).uniform(size=(21, 1))
+    values = (X[:, 0] - 0.5) ** 2
+    algorithm = told(made(n_trials=21), X, values)
+    counts = [1, 2, 4, 8, 16, 21]
+    on_the_way = [told(made(n_trials=21), X[:m], values[:m]).recommendation() for m in counts]
+    assert algorithm.path == [x.tolist() for x in on_the_way]
+    assert made().path == []
+
+
+# Smoothing --------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=25)
+@given(m=st.integers(1, 30), p=st.integers(1, 4), seed=st.integers(0, 10**6))
+def test_the_posterior_is_that_of_the_textbook(m: int, p: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y, at = rng.uniform(size=(m, p)), rng.normal(2.0, 0.3, m), rng.uniform(size=(5, p))
+    smoother = Smoother(X, y, 0.1)
+    kernel, a = Matern52(smoother.lengthscale), smoother.amplitude
+    K = a * kernel.k(X, X) + 0.01 * np.eye(m)
+    ones, k = np.ones(m), a * kernel.k(X, at)
+    c = ones @ np.linalg.solve(K, y) / (ones @ np.linalg.solve(K, ones))
+    assert smoother.constant == pytest.approx(c)
+    mean, sd = smoother.posterior(at)
+    assert mean == pytest.approx(c + k.T @ np.linalg.solve(K, y - c))
+    assert sd**2 == pytest.approx(a - np.sum(k * np.linalg.solve(K, k), axis=0), abs=1e-9)
+
+
+def test_length_and_amplitude_have_the_largest_likelihood_of_all_candidates() -> None:
+    rng = np.random.default_rng(5)
+    X = rng.uniform(size=(25, 2))
+    y = np.sin(5 * X[:, 0]) + 0.2 * rng.standard_normal(25)
+    chosen = Smoother(X, y, 0.2)
+
+    def likelihood(length: float, a: float) -> float:
+        K = a * Matern52(length).k(X, X) + 0.04 * np.eye(25)
+        weights = np.linalg.solve(K, np.ones(25))
+        c = weights @ y / weights.sum()
+        return float(multivariate_normal(np.full(25, c), K).logpdf(y))
+
+    best = likelihood(chosen.lengthscale, chosen.amplitude)
+    for length in smoothing.LENGTHSCALES:
+        for spread in (0.2, 0.5, 1.0, 2.0):
+            assert likelihood(length, (spread * y.std()) ** 2) <= best + 0.3  # between two of ours
+
+
+def test_the_latest_values_count_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smoothing, "MOST", 20)
+    X = np.linspace(0, 1, 60)[:, None]
+    y = np.where(np.arange(60) < 40, 100.0, (X[:, 0] - 0.8) ** 2)
+    assert Smoother(X, y, 0.01).constant < 1.0
+
+
+def test_values_that_are_all_alike_are_no_trouble() -> None:
+    smoother = Smoother(np.full((5, 1), 0.5), np.full(5, 0.25), 0.0)
+    mean, sd = smoother.posterior(np.array([[0.5], [0.1]]))
+    assert mean == pytest.approx([0.25, 0.25])
+    assert np.isfinite(sd).all()

@@ -1,0 +1,301 @@
+"""Any sampler of Optuna, centrally private."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState
+
+from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, private_objective
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    ObjectiveFailedError,
+    PrivacyWarning,
+    SpaceChangedError,
+    UtilityWarning,
+    VaultError,
+)
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.sessions.transcript import FRUITLESS
+from tests.optuna_samplers.runs import RECORDS, plane, squares, vault_facts
+
+SAMPLERS: dict[str, Any] = {
+    "random": lambda: optuna.samplers.RandomSampler(seed=1),
+    "tpe": lambda: optuna.samplers.TPESampler(seed=1, n_startup_trials=5),
+    "cma-es": lambda: optuna.samplers.CmaEsSampler(seed=1, n_startup_trials=3),
+    "grid": lambda: optuna.samplers.GridSampler({"x": np.linspace(0, 1, 30).tolist()}, seed=1),
+    "qmc": lambda: optuna.samplers.QMCSampler(seed=1, warn_independent_sampling=False),
+    "nsga-ii": lambda: optuna.samplers.NSGAIISampler(seed=1, population_size=4),
+    "partial": lambda: optuna.samplers.PartialFixedSampler(
+        {"y": 0.0}, optuna.samplers.RandomSampler(seed=1)
+    ),
+}
+N = 12
+
+
+def private_of(objective: Any = squares, **more: Any) -> Any:
+    return private_objective(objective, **({"mu": 1, "n_trials": N, "seed": 3} | more))
+
+
+def study_of(sampler: str = "random", **more: Any) -> optuna.Study:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.create_study(sampler=SAMPLERS[sampler](), **more)
+
+
+def complete(study: optuna.Study) -> list[Any]:
+    return study.get_trials(states=(TrialState.COMPLETE,))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_every_sampler_sees_releases_only_and_the_ledger_is_exact(
+    name: str, direction: str, tmp_path: Path
+) -> None:
+    objective = plane if name == "partial" else squares
+    private = private_of(objective, vault=f"sqlite:///{tmp_path}/v.db")
+    study = study_of(name, direction=direction)
+    study.optimize(private, n_trials=3 * N)
+    facts = vault_facts(tmp_path / "v.db")
+    assert len(study.trials) == N == len(facts["ledger"])
+    assert sum(mu**2 for *_, mu in facts["ledger"]) == pytest.approx(1.0)
+    shown = {str(t.number): t.value for t in study.trials}
+    assert shown == facts["published"]
+    exact = {float(np.clip(objective(t), 0, 1).mean()) for t in map(fixed, study.trials)}
+    assert exact.isdisjoint(shown.values())
+    assert facts["held"] == []
+    guarantee = private.guarantee(study)
+    assert guarantee.protected
+    assert (guarantee.n_releases, guarantee.n_records) == (N, len(RECORDS))
+    assert guarantee.mu_spent == pytest.approx(1.0)
+    assert private.finished(study)
+    assert set(private.recommend(study)) == set(study.trials[0].params)
+
+
+def fixed(trial: Any) -> Any:
+    return optuna.trial.FixedTrial(trial.params)
+
+
+def test_the_noise_is_what_the_plan_says() -> None:
+    """400 values at one point; the standard deviation of a sample of 400 errs by 3.5 %."""
+    private = private_of(
+        lambda trial: np.full(120, 0.5 + 0 * trial.suggest_float("x", 0, 1)), n_trials=400
+    )
+    study = study_of()
+    with pytest.warns(UtilityWarning, match="may learn nothing"):
+        study.optimize(private)
+    with pytest.warns(UtilityWarning, match="may learn nothing") as caught:
+        plan = private.plan({"x": FloatDistribution(0, 1)}, 120)
+    assert caught[0].filename == __file__
+    values = np.array([t.value for t in study.trials])
+    assert plan.value_noise == pytest.approx(20 / 120, rel=1e-5)
+    assert values.std() == pytest.approx(plan.value_noise, rel=0.15)
+    assert values.mean() == pytest.approx(0.5, abs=4 * plan.value_noise / 20)
+
+
+def test_records_beyond_the_range_count_as_its_ends() -> None:
+    def wild(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        return np.array([math.nan, math.inf, -math.inf, 1e300, -5.0, 0.5] * 20)
+
+    private = private_of(wild, mu=1e6, n_trials=2)
+    study = study_of()
+    study.optimize(private)
+    assert study.trials[0].value == pytest.approx((1 + 1 + 1 + 1 + 0 + 0.5) / 6, abs=1e-4)
+
+
+def test_a_pruner_sees_what_is_public(tmp_path: Path) -> None:
+    def slowly(trial: Any) -> Any:
+        losses = squares(trial)
+        for step in range(3):
+            trial.report(1.0 if trial.number % 3 == 2 else 0.0, step, public=True)
+            if trial.should_prune(public=True):
+                raise optuna.TrialPruned
+        return losses
+
+    private = private_of(slowly)
+    study = study_of(pruner=optuna.pruners.ThresholdPruner(upper=0.5))
+    study.optimize(private, n_trials=100)
+    states = [t.state for t in study.trials]
+    assert states.count(TrialState.COMPLETE) == N
+    assert states.count(TrialState.PRUNED) == N // 2 - 1 + (states[-1] == TrialState.PRUNED)
+    assert private.guarantee(study).protected
+
+
+def test_a_study_in_which_nothing_is_released_ends() -> None:
+    def never(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        raise optuna.TrialPruned
+
+    study = study_of()
+    with pytest.warns(UtilityWarning, match="nothing was released of 50 trials"):
+        study.optimize(private_of(never), n_trials=400)
+    assert len(study.trials) == FRUITLESS
+
+
+def test_trainings_are_charged_up_to_the_cap() -> None:
+    def fails(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        if trial.number > 0:
+            raise RuntimeError("secret 0.123456")
+        return RECORDS
+
+    private, study = private_of(fails, n_trials=2, training_mu=0.1), study_of()
+    with pytest.raises(ObjectiveFailedError) as raised:
+        study.optimize(private)
+    assert "0.123456" not in str(raised.value)
+    with pytest.raises(BudgetExceededError, match="6 trainings were charged"):
+        study.optimize(private, n_trials=50, catch=(ObjectiveFailedError,))
+    assert "6 trainings" in str(private.guarantee(study))
+
+
+def test_another_process_goes_on_with_the_ledger(tmp_path: Path) -> None:
+    storage, vault = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/v.db"
+    study = study_of("tpe", storage=storage, study_name="s")
+    study.optimize(private_of(vault=vault), n_trials=5)
+    before = vault_facts(tmp_path / "v.db")["releases"]
+    again = optuna.load_study(study_name="s", storage=storage, sampler=SAMPLERS["random"]())
+    later = private_of(vault=vault)
+    again.optimize(later)
+    facts = vault_facts(tmp_path / "v.db")
+    assert len(facts["releases"]) == len(complete(again)) == N
+    assert before.items() <= facts["releases"].items()
+    assert later.guarantee(again).mu_spent == pytest.approx(1.0)
+    with pytest.raises(VaultError, match="started with another vault"):
+        private_of().guarantee(again)
+    with pytest.raises(ValueError, match="started with other settings"):
+        private_of(vault=vault, n_trials=N + 1).guarantee(again)
+
+
+def test_a_release_that_a_crash_kept_from_the_study_is_told_again(tmp_path: Path) -> None:
+    storage, vault = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/v.db"
+    study, private = study_of(storage=storage), private_of(vault=vault)
+    trial = study.ask()
+    value = private(trial)  # and the process ends before study.tell
+    assert private.replay(study) == [0]
+    assert study.trials[0].value == value
+    assert private.guarantee(study).n_releases == 1
+
+
+def test_parallel_workers_share_one_budget() -> None:
+    private, study = private_of(plane), study_of("tpe")
+    study.optimize(private, n_trials=4 * N, n_jobs=3)
+    assert len(complete(study)) >= N
+    assert private.guarantee(study).mu_spent == pytest.approx(1.0)
+    assert private.guarantee(study).n_releases == N
+    assert private.guarantee(study).protected
+
+
+def test_two_threads_of_one_trial_draw_once() -> None:
+    private, study = private_of(), study_of()
+    trial, found = study.ask(), []
+    threads = [threading.Thread(target=lambda: found.append(private(trial))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert private.guarantee(study).n_releases == 1
+
+
+def test_ask_and_tell() -> None:
+    private, study = private_of(n_trials=3), study_of()
+    for _ in range(3):
+        trial = study.ask()
+        value = private.tell(trial, squares(private.guarded(trial)))
+        assert study.trials[-1].value == value
+    assert private.finished(study)
+    trial = study.ask()
+    trial.suggest_float("x", 0, 1)
+    with pytest.raises(ValueError, match="one value per validation record"):
+        private.tell(trial, 0.5)
+    assert private.guarantee(study).protected
+
+
+def test_what_did_not_pass_through_it_unprotects_the_study() -> None:
+    private, study = private_of(), study_of()
+    study.optimize(private, n_trials=3)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
+    with pytest.warns(PrivacyWarning, match="not released"):
+        study.optimize(private, n_trials=1)
+    guarantee = private.guarantee(study)
+    assert not guarantee.protected
+    assert "NOT PROTECTED" in str(guarantee)
+
+
+def test_noise_of_tests_is_said() -> None:
+    private, study = private_of(noise=InsecureNoise(0)), study_of()
+    with pytest.warns(PrivacyWarning, match="test source"):
+        study.optimize(private, n_trials=2)
+    assert not private.guarantee(study).protected
+
+
+def test_without_privacy_nothing_is_claimed() -> None:
+    private, study = private_of(mu=math.inf), study_of()
+    with pytest.warns(PrivacyWarning, match="mu is infinite"):
+        study.optimize(private)
+    exact = [float(squares(fixed(t)).mean()) for t in study.trials]
+    assert [t.value for t in study.trials] == pytest.approx(exact)
+    assert not private.guarantee(study).protected
+
+
+@pytest.mark.parametrize(
+    "sampler", [DPGIBOSampler(1), LDPGPUCBSampler(1.0, bound=1.0)], ids=lambda s: type(s).__name__
+)
+def test_samplers_that_release_themselves_are_refused(sampler: Any) -> None:
+    study = optuna.create_study(sampler=sampler)
+    with pytest.raises(ValueError, match=f"{type(sampler).__name__} releases values itself"):
+        private_of()(study.ask())
+
+
+def test_several_objectives_are_refused() -> None:
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=SAMPLERS["random"]())
+    with pytest.raises(ValueError, match="one objective"):
+        study.optimize(private_of(), n_trials=1)
+
+
+def test_conditional_parameters_are_refused_with_a_way_out() -> None:
+    def conditional(trial: Any) -> Any:
+        if trial.number == 0:
+            return squares(trial)
+        trial.suggest_float("y", 0, 1)
+        return RECORDS
+
+    study = study_of()
+    with pytest.raises(SpaceChangedError, match="fixed by its first trial"):
+        study.optimize(private_of(conditional), n_trials=2)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be a function of a trial"):
+        private_objective(np.ones(3), mu=1, n_trials=2)  # type: ignore[arg-type]
+
+
+def test_it_pickles_without_its_vault() -> None:
+    private = private_of(plane)
+    study_of().optimize(private, n_trials=2)
+    blob = pickle.dumps(private)
+    assert len(blob) < 10_000
+
+
+def test_report_and_summary_speak_of_the_study(tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    private, study = private_of(plane), study_of("tpe")
+    study.optimize(private)
+    page = private.report(study, tmp_path / "r.html").read_text()
+    assert "means of clipped values, one a trial" in page
+    summary = private.summary(study)
+    assert summary["finished"]
+    assert len(private.history(study).values) == N
+    private.purge(study)
+    assert private.guarantee(study).protected
