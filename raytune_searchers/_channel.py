@@ -6,6 +6,9 @@ an engine error, or no more than a type. Losses travel as direct arguments in bl
 :data:`BLOCK_BYTES`: larger ones would pass through Ray's object store, which is shared memory that
 other processes can read and that may be spilled to disk. What travels directly depends on how Ray
 is set up, so a channel tries it out before it sends anything that matters.
+
+A vector of several blocks is an upload (:mod:`raytune_searchers.hosts.uploads` is the host's end).
+Its sender waits for its turn, and then has no more than :data:`WINDOW_BYTES` of it on their way.
 """
 
 from __future__ import annotations
@@ -13,22 +16,30 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import ray
 import ray.cloudpickle as cloudpickle
+import ray.experimental.internal_kv as kv
 from numpy.typing import NDArray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.redaction import OWN_ERRORS
 
 Array = NDArray[np.float64]
 
+T = TypeVar("T")
+
 NAMESPACE = "privbo"
+
+KV = b"privbo"
+"""Where the cluster's own memory keeps what is ours."""
 
 BLOCK_BYTES = 2**16
 """Below Ray's limit of 100 kB for arguments that travel inside the call itself."""
@@ -39,17 +50,31 @@ _SMALLER = (2**14, 2**13)
 _BESIDE = 2**10
 """Bytes for a call's other arguments, and for what Ray adds to each."""
 
+WINDOW_BYTES = 2**20
+"""Of one vector under way at once: its host finds the next block there, and little queues."""
+
 OBJECTS_KNOWN = "objects_known"
 """Operation that every host offers, see :func:`objects_known`."""
 
 TRIES = 5
-"""Times that something is sent to a host that was restarted under way."""
+"""Times that a vector is sent to a host that was restarted under way."""
 
-_PATIENCE = 12
-"""Times a trial looks for a host that ended: about 25 s in all."""
+_PATIENCE = 180.0
+"""Seconds for which a trial looks for a host that ended. Ray calls a node dead after five health
+checks, which are 15 s where its machine refuses them and 65 s where it is silent; then a driver
+begins another host, whose process takes some seconds to start."""
+
+_LONGEST_PAUSE = 5.0
+
+GRACE = 60.0
+"""Seconds for which a trial that has seen its vault in memory gone leaves it to the search to end
+the experiment: Tune asks and saves a search every ten seconds at the latest, by default."""
 
 Reply = tuple[tuple[str, str] | None, Any]
 """((error's name, text) or None, result)."""
+
+Parcel: TypeAlias = bytes | str
+"""A vector as a host finds it: its bytes, or the name of the upload that brought them."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +117,15 @@ class HostActor:
         return reply
 
 
+@runtime_checkable
+class Pipelined(Protocol):
+    """A way to a host that takes another call before it has answered the last one."""
+
+    def begin(self, *args: Any) -> Callable[[], Reply]:
+        """Sends a call at once; what is returned waits for its reply."""
+        ...
+
+
 class Channel:
     """The way to a host, from the driver or from a trial.
 
@@ -124,16 +158,72 @@ class Channel:
             f"RAY_), or set both to {least} or more."
         )
 
-    def blocks_of(self, vector: Array) -> list[bytes]:
-        """A vector in blocks that are each small enough to travel inside a call.
+    def blocks_of(self, raw: memoryview) -> Iterator[bytes]:
+        """A vector's bytes in blocks that are each small enough to travel inside a call.
 
         Raises:
             PrivacyError: If Ray sends even small blocks through its object store.
             VaultError: If the host is gone.
         """
         size = self.block_bytes
-        raw = np.ascontiguousarray(vector, dtype=np.float64).tobytes()
-        return [raw[start : start + size] for start in range(0, len(raw), size)]
+        return (bytes(raw[start : start + size]) for start in range(0, len(raw), size))
+
+    def deliver(
+        self, owner: str, vector: Array, take: Callable[[Parcel], T | None], beside: int = 0
+    ) -> T:
+        """Brings a vector to the host, and tells it to take it.
+
+        Args:
+            owner: Whose it is; a host drops what was begun for an owner that has failed.
+            vector: Any length; what one call carries goes with the call that takes it.
+            take: The call that takes the parcel; None says that the host has not all of it.
+            beside: Bytes of arrays that this call carries besides.
+
+        Returns:
+            What ``take`` returns.
+
+        Raises:
+            PrivacyError: If Ray sends even small blocks through its object store.
+            VaultError: If the host is gone, or lost the vector again and again.
+        """
+        raw = np.ascontiguousarray(vector, dtype=np.float64).data.cast("B")
+        for _ in range(TRIES):
+            if len(raw) + beside <= self.block_bytes:
+                parcel: Parcel | None = bytes(raw)
+            else:
+                parcel = self._uploaded(owner, raw)
+            taken = None if parcel is None else take(parcel)
+            if taken is not None:
+                return taken
+        raise VaultError(
+            "A vector did not reach the vault's host: the host was restarted, or the trial "
+            "stood still for too long, again and again. Nothing of it was stored: let the trial "
+            "be retried (max_failures)."
+        )
+
+    def _uploaded(self, owner: str, raw: memoryview) -> str | None:
+        """The name of a complete upload, new each time; None if the host has lost some of it."""
+        upload = uuid.uuid4().hex
+        while wait := self._sent("turn", owner, upload, len(raw), self.block_bytes):
+            time.sleep(wait)
+        under_way: deque[Callable[[], Reply]] = deque()
+        for index, block in enumerate(self.blocks_of(raw)):
+            if len(under_way) * self.block_bytes >= WINDOW_BYTES and not self._kept(under_way):
+                return None
+            under_way.append(self._begun("stage", upload, index, block))
+        while under_way:
+            if not self._kept(under_way):
+                return None
+        return upload
+
+    def _kept(self, under_way: deque[Callable[[], Reply]]) -> bool:
+        """Whether the host has kept the block that was sent longest ago."""
+        return bool(self._result(under_way.popleft()()))
+
+    def _begun(self, *args: Any) -> Callable[[], Reply]:
+        if isinstance(self._send, Pipelined):
+            return self._send.begin(*args)
+        return functools.partial(self._send, *args)
 
     def call(self, operation: str, *args: Any) -> Any:
         """The result of an operation.
@@ -150,7 +240,11 @@ class Channel:
         _ = self.block_bytes  # raises unless small arguments travel inside calls
 
     def _sent(self, operation: str, *args: Any) -> Any:
-        error, result = self._send(operation, *args)
+        return self._result(self._send(operation, *args))
+
+    @staticmethod
+    def _result(reply: Reply) -> Any:
+        error, result = reply
         if error is not None:
             raise OWN_ERRORS[error[0]](error[1])
         return result
@@ -159,28 +253,95 @@ class Channel:
 _KNOWN: dict[str, Any] = {}
 
 
-def trial_sender(name: str, gone: Gone) -> Callable[..., Reply]:
-    """A trial's way to the host that the driver started, for a :class:`Channel`."""
-    return lambda *args: _send_from_trial(name, gone, args)
+def begun_key(name: str) -> bytes:
+    """Under which key the cluster remembers that a host has begun."""
+    return f"begun/{name}".encode()
 
 
-def _send_from_trial(name: str, gone: Gone, args: tuple[Any, ...]) -> Any:
-    for tries in range(_PATIENCE):
+@dataclass(frozen=True)
+class TrialSender:
+    """A trial's way to the host that the driver started, for a :class:`Channel`.
+
+    Attributes:
+        name: Of the host's actor.
+        gone: What is said where it is not.
+        watched: Whether a search ends the experiment if it lay in memory and is gone: trials that
+            see it first wait for that, so that each of their retries has no error of its own.
+    """
+
+    name: str
+    gone: Gone
+    watched: bool = False
+
+    def __call__(self, *args: Any) -> Reply:
+        """Sends a call, to another host if this one ends, and waits for its reply.
+
+        Raises:
+            VaultError: If there is no host, or no longer.
+            PrivacyError: If it does not answer.
+        """
+        for pause in _pauses():
+            try:
+                return self._answer(_actor_of_trial(self.name, self.gone).call.remote(*args))
+            except ActorUnavailableError:  # out of reach, or being started again: Ray will know
+                pass
+            except RayActorError:
+                self._forget()
+            time.sleep(pause)  # the driver starts another host over the database
+        raise VaultError(
+            "The vault's host ended, and the driver did not begin another one in time. What the "
+            "database holds is safe: let the trial be retried (max_failures)."
+        )
+
+    def _forget(self) -> None:
+        """Looks for the actor anew.
+
+        Raises:
+            VaultError: If it held its vault in memory.
+        """
+        _KNOWN.pop(self.name, None)
+        if self.name.startswith("memory/"):
+            if self.watched and _in_trial():
+                time.sleep(GRACE)
+            raise VaultError(self.gone.lost) from None
+
+    def begin(self, *args: Any) -> Callable[[], Reply]:
+        """As :class:`Pipelined`; what a host that ended did not answer is sent to the next one."""
         try:
-            return ray.get(_actor_of_trial(name, gone).call.remote(*args))
+            reply = _actor_of_trial(self.name, self.gone).call.remote(*args)
         except RayActorError:
-            _KNOWN.pop(name, None)
-            if name.startswith("memory/"):
-                raise VaultError(gone.lost) from None
-            time.sleep(0.1 * 1.5**tries)  # the driver starts another host over the database
+            return functools.partial(self, *args)
+
+        def answer() -> Reply:
+            with suppress(RayActorError):
+                return self._answer(reply)
+            return self(*args)
+
+        return answer
+
+    @staticmethod
+    def _answer(reply: Any) -> Reply:
+        try:
+            return ray.get(reply)  # type: ignore[no-any-return]
+        except RayActorError:
+            raise
         except RayError as error:
             raise PrivacyError(
                 f"The vault's host did not answer ({type(error).__name__})."
             ) from None
-    raise VaultError(
-        "The vault's host ended, and the driver did not begin another one in time. What the "
-        "database holds is safe: let the trial be retried (max_failures)."
-    )
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds to wait before each further attempt, :data:`_PATIENCE` in all."""
+    end, pause = time.monotonic() + _PATIENCE, 0.1
+    while time.monotonic() < end:
+        yield pause
+        pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+
+def _in_trial() -> bool:
+    """Whether this process is one of Ray's own: in a driver nobody else would end anything."""
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
 
 
 _SEEN: set[str] = set()
@@ -190,7 +351,7 @@ def _actor_of_trial(name: str, gone: Gone) -> Any:
     """The host's actor.
 
     Raises:
-        RayActorError: If it was known to this process before, and is not there now.
+        RayActorError: If it was there once, and is not now.
         VaultError: If there never was one.
     """
     try:
@@ -200,7 +361,7 @@ def _actor_of_trial(name: str, gone: Gone) -> Any:
         return _KNOWN[name]
     except (ValueError, RayError):
         pass
-    if name in _SEEN:
+    if name in _SEEN or kv._internal_kv_exists(begun_key(name), namespace=KV):
         raise RayActorError
     raise VaultError(gone.absent)
 
@@ -246,15 +407,11 @@ class LossChannel(Channel):
 
     def tell(self, trial: str, x: Array, losses: Array) -> float:
         """Sends one value a record and returns what may be published of them."""
-        blocks = self.blocks_of(losses)
-        for _ in range(TRIES):  # a host that was restarted in between has lost the blocks
-            upload = uuid.uuid4().hex
-            for index, block in enumerate(blocks):
-                self.call("stage", trial, upload, index, block)
-            value = self.call("commit", trial, upload, len(blocks), x)
-            if value is not None:
-                return float(value)
-        raise VaultError("The vault's host was restarted again and again during a report.")
+
+        def take(parcel: Parcel) -> float | None:
+            return self.call("commit", trial, parcel, x)  # type: ignore[no-any-return]
+
+        return float(self.deliver(trial, losses, take, x.nbytes))
 
 
 LOSSES = Gone(
@@ -277,6 +434,6 @@ LOSSES = Gone(
 """What is said of a vault with losses."""
 
 
-def loss_channel(name: str) -> LossChannel:
-    """A trial's channel to the vault that the driver started."""
-    return LossChannel(trial_sender(name, LOSSES))
+def loss_channel(name: str, *, watched: bool = True) -> LossChannel:
+    """A trial's channel to the vault that the driver started; see :class:`TrialSender`."""
+    return LossChannel(TrialSender(name, LOSSES, watched))

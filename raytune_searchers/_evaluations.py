@@ -18,7 +18,7 @@ from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import as_reward
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
-from raytune_searchers._channel import Channel, Gone, trial_sender
+from raytune_searchers._channel import Channel, Gone, TrialSender
 from raytune_searchers._trainable import (
     ClosedRewardReportError,
     Publication,
@@ -110,11 +110,13 @@ class RewardTrials:
         name: Of the ledger's actor.
         mechanism: What the wrapper promises to do to a reward.
         user_id: Whose reward a trial is.
+        watched: Whether a search ends the experiment if the ledger is gone.
     """
 
     name: str
     mechanism: LocalMechanism
     user_id: UserOf | None
+    watched: bool = False
 
     def begin(self, config: dict[str, Any]) -> tuple[Publication | None, BaseException | None]:
         """Starts a trial: (how it publishes, None), or (None, an error with nothing private)."""
@@ -123,7 +125,7 @@ class RewardTrials:
         if failure is not None:
             return None, failure
         user = None if self.user_id is None else _checked_name(named)
-        channel = Channel(trial_sender(self.name, USERS_LEDGER))
+        channel = Channel(TrialSender(self.name, USERS_LEDGER, self.watched))
         admitted: Admission = channel.call("enter", trial, user)
         settings = admitted.settings
         if settings.mechanism != self.mechanism:
@@ -178,6 +180,8 @@ def wrap(
     mechanism: LocalMechanism,
     user_id: UserOf | None,
     user_budget: float | None,
+    *,
+    watched: bool = False,
 ) -> Any:
     """A function trainable whose reward is privatised where it arises.
 
@@ -187,6 +191,7 @@ def wrap(
         mechanism: What happens to a reward.
         user_id: Whose reward a trial is.
         user_budget: What the ledger allows a user.
+        watched: Whether a search ends the experiment if the ledger is gone.
 
     Raises:
         ValueError: If it is no function of a config, or a budget has no users.
@@ -199,7 +204,7 @@ def wrap(
         )
     if user_id is not None and not callable(user_id):
         _checked_name(user_id)
-    private: Any = keep_private(trainable, RewardTrials(name, mechanism, user_id).begin)
+    private: Any = keep_private(trainable, RewardTrials(name, mechanism, user_id, watched).begin)
     # Pickled as it is: by its name a worker would import its module, and wrap it once more there.
     private.__qualname__ = f"ldp_trainable.<locals>.{private.__name__}"
     private.mechanism = mechanism

@@ -42,6 +42,7 @@ from raytune_searchers.hosts.base import (
     actor_name,
     anchor,
     check_alive,
+    check_lives,
     connect,
     furthest,
 )
@@ -79,6 +80,9 @@ class HostedSearch(TuneSearch):
 
     _head: tuple[int, str] = (0, "")
     """How far the chain of releases was seen; searches of older versions have seen none."""
+
+    _ENDS_WITH_HOST: ClassVar[bool] = True
+    """Whether an experiment whose vault in memory is gone has nothing left to do."""
 
     _SEE_WHY: ClassVar[str] = (
         "Ray shows how in error.txt of each; what a private trainable raises is withheld there: "
@@ -128,13 +132,20 @@ class HostedSearch(TuneSearch):
         del anchor
 
     def save(self, checkpoint_path: str) -> None:
-        """Writes the public state; Tune calls it now and then."""
+        """Writes the public state; Tune calls it now and then.
+
+        Raises:
+            VaultError: If the vault was in memory and is gone, while trials are out: Tune asks for
+                no suggestion any more once all its trials have begun.
+        """
         if self._channel is not None:
             try:
                 self._last = self._channel.call("report", self._unaudited)
             except (VaultError, PrivacyError):  # the last one stays, and says so when it is read
                 pass
         super().save(checkpoint_path)
+        if self._here and self._suggesting:
+            self._check_lives()
 
     def restore(self, checkpoint_path: str) -> None:
         """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
@@ -167,6 +178,8 @@ class HostedSearch(TuneSearch):
             raise VaultError(self._broken)
         if not self._suggesting:  # once a fit, and never by those who only read
             self._suggesting = self._reconcile = True
+        elif self._here:
+            self._check_lives()
         return super().suggest(trial_id)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
@@ -247,6 +260,11 @@ class HostedSearch(TuneSearch):
     def _check_alive(self) -> None:
         if self._has_host and self._handle is None:
             check_alive(self._anchor)
+
+    def _check_lives(self) -> None:
+        """Ends the experiment in the driver, once, before its trials fail for it one by one."""
+        if self._ENDS_WITH_HOST and self._has_host and self._handle is None:
+            check_lives(self._anchor)
 
     def _call(self, operation: str, *args: Any) -> Any:
         return self._open().call(operation, *args)

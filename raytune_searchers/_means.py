@@ -36,6 +36,7 @@ _NOT_COMPARED = (
 class _Means(PrivateSearch):
     """The driver's way to the run's host; it suggests nothing."""
 
+    _SUGGESTS = False
     _WRAP = "Give tune.Tuner the trainable that private_trainable returned, as it is."
 
     def _settings(self) -> RunSettings:

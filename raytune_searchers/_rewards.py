@@ -283,7 +283,7 @@ class RewardSearch(HostedSearch):
                 "tune.Tuner as it is, or the search a finite epsilon."
             )
         return wrap(  # type: ignore[no-any-return]
-            trainable, self._actor_name, self.mechanism, user_id, self._user_budget
+            trainable, self._actor_name, self.mechanism, user_id, self._user_budget, watched=True
         )
 
     def plan(self, n_trials: int) -> RewardPlan:

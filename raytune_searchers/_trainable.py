@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,14 @@ from typing import Any
 import numpy as np
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
-from ray.train._internal.session import get_session
+from ray import tune
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.redaction import attempt, own_words, retold
 from privbo_plugins.returned import as_losses
 from raytune_searchers._audit import VOUCH, flat
 from raytune_searchers._channel import Channel, Entry, loss_channel
+from raytune_searchers._closing import check_closed, closed_session, session_of_trial
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
@@ -102,9 +104,24 @@ REPEATED = "__trial_index__"
 class _Running:
     """The trial that this process is running: Tune runs one at a time in a worker."""
 
-    def __init__(self, publication: Publication, report: Any) -> None:
-        self.publication, self.report = publication, report
+    def __init__(self, publication: Publication) -> None:
+        self.publication = publication
         self.public: dict[str, Any] = {}
+        self._open = threading.local()
+
+    def report(self, metrics: dict[str, Any], checkpoint: Any) -> None:
+        """Reports what is public."""
+        self._open.now = True
+        try:
+            tune.report(metrics, checkpoint=checkpoint)
+        finally:
+            self._open.now = False
+
+    def heard(self, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """In place of the session's own: lets through what this very thread reports as public."""
+        if getattr(self._open, "now", False):
+            return own(*args, **kwargs)
+        raise self.publication.closed
 
 
 _running: _Running | None = None
@@ -142,19 +159,19 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
     running.report({**metrics, publication.metric: NOT_MEASURED}, checkpoint=checkpoint)
 
 
-def make_private(trainable: Trainable, name: str) -> Trainable:
+def make_private(trainable: Trainable, name: str, *, watched: bool = True) -> Trainable:
     """A function trainable whose vector goes to the vault of the run called ``name``.
 
     Raises:
         ValueError: If it is not a function of one argument that returns a vector.
     """
     check_trainable(trainable, "search.private", "one value per validation record")
-    return keep_private(trainable, functools.partial(_begin, name))
+    return keep_private(trainable, functools.partial(_begin, name, watched))
 
 
-def _begin(name: str, config: dict[str, Any]) -> tuple[Publication, None]:
+def _begin(name: str, watched: bool, config: dict[str, Any]) -> tuple[Publication, None]:
     """A trial whose vector of losses goes to a vault."""
-    trial, channel = trial_id(), loss_channel(name)
+    trial, channel = trial_id(), loss_channel(name, watched=watched)
     entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
     space: TuneSpace = cloudpickle.loads(entry.choices)
     told = entry.value is not None
@@ -238,8 +255,11 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         return None, failure
     if own.value is not None:  # told before a crash: the release is replayed
         return _result(own, own.value, dict.fromkeys(_names(own.public), NOT_MEASURED)), None
-    running = _Running(own, None)
+    running = _Running(own)
     with _closed_reports(running):
+        failure = _left_open(own)
+        if failure is not None:
+            return None, failure
         # A copy: Tune writes the config itself, with whatever is put into it, into every result.
         returned, failure = attempt(lambda: trainable(copied(config)), _translated)
         if failure is not None:
@@ -250,6 +270,15 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         value, failure = _released(own, private)
     del returned, private
     return (None, failure) if failure is not None else (_result(own, value, running.public), None)
+
+
+def _left_open(own: Publication) -> PrivacyError | None:
+    """Why the user's function may not run: a way to report that is not closed."""
+    try:
+        check_closed(own.closed)
+    except PrivacyError as error:
+        return error
+    return None
 
 
 def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, Any]:
@@ -286,12 +315,12 @@ def trial_id() -> str:
     Raises:
         PrivacyError: If Tune is not running one.
     """
-    session = get_session()
-    if session is None or session.trial_id is None:
+    found = None if session_of_trial() is None else tune.get_context().get_trial_id()
+    if found is None:
         raise PrivacyError(
             "A private trainable runs inside Ray Tune only; call the function itself to try it."
         )
-    return str(session.trial_id)
+    return str(found)
 
 
 def _refuse_nesting() -> None:
@@ -337,15 +366,9 @@ def _translated(error: BaseException) -> BaseException | None:
 def _closed_reports(running: _Running) -> Iterator[None]:
     """While the user's code runs, only :func:`report_public` reaches Tune."""
     global _running
-    session = get_session()
-    running.report = session.report
-
-    def closed(*_args: Any, **_kwargs: Any) -> None:
-        raise running.publication.closed
-
-    session.report, _running = closed, running
-    try:
-        yield
-    finally:
-        del session.report  # the class's own method shows again
-        _running = None
+    with closed_session(running.heard):
+        _running = running
+        try:
+            yield
+        finally:
+            _running = None

@@ -15,7 +15,6 @@ from typing import Any
 import ray
 import ray.cloudpickle as cloudpickle
 from ray.exceptions import ActorUnavailableError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
@@ -33,7 +32,7 @@ from privbo_plugins.settings import again, setting, settings, takes
 from privbo_plugins.standing import of_rounds, rounds_used_up
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import each_of, flat, foreign
-from raytune_searchers._channel import NAMESPACE, HostActor
+from raytune_searchers._channel import HostActor
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import merged
 from raytune_searchers._settings import SearchSettings
@@ -50,7 +49,7 @@ from raytune_searchers._shell import (
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
-from raytune_searchers.hosts.base import Anchor, _found_actor, anchor
+from raytune_searchers.hosts.base import Anchor, _found_actor, anchor, options_of
 from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
 
 _IDLE, _BUSY, _PAUSE, _AGAIN = 1.0, 0.05, 0.05, 5.0
@@ -228,6 +227,7 @@ class DPFTSDESearch(HostedSearch):
     _HOST = ServerHost
     _PLAIN = _MORE
     _WRAP = _OUTSIDE
+    _ENDS_WITH_HOST = False  # without their server agents go on alone
     _SEE_WHY = (
         "What an objective raises is withheld: give log_to= to keep it for the agents' owners, or "
         "call the function itself with one agent and one config to see it."
@@ -523,26 +523,16 @@ class DPFTSDESearch(HostedSearch):
             if own.actor is None and not durable and not own.may_begin:
                 return _found_actor(own)
             if own.actor is None:
-                own.actor = self._started(host)
-                own.may_begin = False
+                own.began(self._started(host), durable=durable)
             return own.actor
 
     def _started(self, host: _AgentHost) -> Any:
-        durable = self._agent_vaults is not None
-        remote = ray.remote(HostActor).options(
-            name=host.own.name,
-            namespace=NAMESPACE,
-            get_if_exists=durable,
-            num_cpus=0,  # the trial holds one
-            max_restarts=-1 if durable else 0,
-            max_task_retries=0,  # an objective that ends its host must not do so for ever
-            scheduling_strategy=NodeAffinitySchedulingStrategy(
-                ray.get_runtime_context().get_node_id(), soft=False
-            ),
-        )
         urls = None
         if self._agent_vaults is not None:
             urls = {i: agent_url(self._agent_vaults, self._names[i]) for i in host.members}
+        where = options_of(host.own.name, None if urls is None else urls[host.members[0]])
+        where["max_task_retries"] = 0  # an objective that ends its host must not do so for ever
+        remote = ray.remote(HostActor).options(**where)
         return remote.remote(cloudpickle.dumps(AgentHost), self._agent_settings(host), urls)
 
     def _agent_settings(self, host: _AgentHost) -> AgentSettings:

@@ -34,6 +34,7 @@ TOGETHER = {
     "raytune_searchers/test_federated.py": "Ray",
     "raytune_searchers/test_po_gp_ucb.py": "Ray",
     "raytune_searchers/test_local_ray.py": "Ray",
+    "raytune_searchers/test_closing.py": "Ray",
     "raytune_searchers/test_from_outside.py": "Ray",
 }
 """Files whose tests use one Ray."""

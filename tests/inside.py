@@ -179,6 +179,14 @@ def end_host(search: Any) -> None:
     _anchor(search).end()
 
 
+def end_forgotten_hosts() -> None:
+    """Ends the vaults in memory that no search of this process knows any more."""
+    from raytune_searchers.hosts import base
+
+    for name in base.forgotten():
+        base.anchor(name, base.Host).end()
+
+
 def give_noise(search: Any, noise: Any) -> None:
     """The host of a restored search will draw from here, once this process begins it."""
     _anchor(search).noise = noise

@@ -14,9 +14,8 @@ import math
 import os
 import sys
 import traceback
-import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,7 +35,8 @@ from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.redaction import attempt, own_words, withheld
 from privbo_plugins.returned import as_reward
-from raytune_searchers._channel import OBJECTS_KNOWN, TRIES, Channel, Reply, trial_sender
+from raytune_searchers._channel import OBJECTS_KNOWN, Channel, Parcel, Reply, TrialSender
+from raytune_searchers._closing import check_closed
 from raytune_searchers._search import merged
 from raytune_searchers._shell import (
     AGENTS,
@@ -138,17 +138,9 @@ class ServerLink:
         """Rounds that the agent has received."""
         return len(self._received)
 
-    def _blocks_of(self, message: Array) -> list[bytes]:
-        try:
-            return self._channel.blocks_of(message)
-        except VaultError as error:
-            raise FederationError(str(error)) from None
-
     def _call(self, operation: str, *args: Any) -> Any:
-        try:
+        with _as_the_links():
             return self._channel.call(operation, *args)
-        except (VaultError, PrivacyError) as error:
-            raise FederationError(str(error)) from None
 
     def join(self, space: Mapping[str, Any]) -> None:
         """Nothing to do: the driver has told the server which space all agents tune."""
@@ -159,19 +151,14 @@ class ServerLink:
         Raises:
             FederationError: If the server does not answer, or cannot release the round.
         """
+
+        def take(parcel: Parcel) -> Receipt | None:
+            return self._channel.call("send", self.agent, self.number, parcel)  # type: ignore
+
         self.receipt = None
-        blocks = self._blocks_of(message)
-        for _ in range(TRIES):  # a server that was restarted in between has lost the parts
-            upload = uuid.uuid4().hex
-            for index, block in enumerate(blocks):
-                args = self.agent, self.number, upload, index, len(blocks), block
-                receipt: Receipt = self._call("send", *args)
-            if receipt.complete:
-                self.receipt = receipt
-                return receipt.round
-        raise FederationError(
-            "The server was restarted again and again while an agent sent a vector."
-        )
+        with _as_the_links():
+            self.receipt = self._channel.deliver(str(self.agent), message, take)
+        return self.receipt.round
 
     def collect(self, t: int) -> Broadcast | None:
         """The broadcast of a round, if it has been released."""
@@ -195,6 +182,15 @@ class ServerLink:
     def guarantee(self) -> FederationGuarantee:
         """What may be claimed for the broadcasts."""
         return self._call("report", False)["guarantee"]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _as_the_links() -> Iterator[None]:
+    """What a channel raises, as an agent's link does."""
+    try:
+        yield
+    except (VaultError, PrivacyError) as error:
+        raise FederationError(str(error)) from None
 
 
 # In a host --------------------------------------------------------------------------------------
@@ -326,7 +322,7 @@ class AgentHost(Host):
         if agent not in self._members:
             s: AgentSettings = self._settings
             url = None if self._urls is None else self._urls[agent]
-            link = ServerLink(Channel(trial_sender(s.server, SERVER)), s.config, agent)
+            link = ServerLink(Channel(TrialSender(s.server, SERVER)), s.config, agent)
             self._members[agent] = Member(s, self._space, agent, url, link)
         return self._members[agent]
 
@@ -425,7 +421,10 @@ def _guarded(
 
     ray_session._session = _ClosedSession()
     try:
+        check_closed(ClosedSessionError)
         result, failure = attempt(logged, translate)
+    except PrivacyError as error:
+        return None, error
     finally:
         ray_session._session = None
     return result, None if failure is None else _told(failure)

@@ -14,12 +14,13 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn, Protocol
+from contextlib import suppress
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 import ray
 import ray.cloudpickle as cloudpickle
 import ray.experimental.internal_kv as kv
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.errors import SET_BACK, PrivacyWarning, UtilityWarning, VaultError
@@ -28,17 +29,18 @@ from privbo_plugins.redaction import own_error
 from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import (
+    KV,
     NAMESPACE,
+    OBJECTS_KNOWN,
     Channel,
     Gone,
     HostActor,
     Reply,
+    begun_key,
     objects_known,
 )
 
 _TRIES = 5
-
-_KV = b"privbo"
 
 _WARNINGS: dict[str, type[Warning]] = {
     "PrivacyWarning": PrivacyWarning,
@@ -78,6 +80,9 @@ class Host:
     """Keeps the actors of one run name in one database apart."""
 
     CHANNEL: ClassVar[type[Channel]] = Channel
+
+    KEPT: ClassVar[bool] = True
+    """Whether what it holds in memory may be come back to after its holder is gone."""
 
     def __init__(self, settings: Any, url: str | None, noise: NoiseSource | None) -> None:
         self._settings, self._url, self._noise = settings, url, noise
@@ -150,22 +155,22 @@ class _Cluster:
 
     def head(self) -> Head:
         """The furthest head that any host of the run has shown."""
-        held = kv._internal_kv_get(self._head, namespace=_KV)
+        held = kv._internal_kv_get(self._head, namespace=KV)
         return Head() if held is None else Head(*json.loads(held))
 
     def places(self) -> list[str]:
         """Where the vaults of all these hosts have lain."""
-        held = kv._internal_kv_list(self._place, namespace=_KV)
+        held = kv._internal_kv_list(self._place, namespace=KV)
         return [key.decode().removeprefix(self._place.decode()) for key in held]
 
     def show(self, head: Head) -> None:
         """Remembers a head."""
         told = json.dumps([head.n, head.digest]).encode()
-        kv._internal_kv_put(self._head, told, overwrite=True, namespace=_KV)
+        kv._internal_kv_put(self._head, told, overwrite=True, namespace=KV)
 
     def show_place(self, place: str) -> None:
         """Remembers a place."""
-        kv._internal_kv_put(self._place + place.encode(), b"", overwrite=True, namespace=_KV)
+        kv._internal_kv_put(self._place + place.encode(), b"", overwrite=True, namespace=KV)
 
 
 # The driver's side ----------------------------------------------------------------------------
@@ -189,9 +194,11 @@ def in_worker() -> bool:
 
 
 class Anchor:
-    """What keeps an embedded vault alive in the driver, and must never be pickled.
+    """A process's hold of a host, which must never be pickled.
 
-    The actor lives as long as one searcher of its run lives in the process that started it.
+    The actor of a database ends with the searchers of its run in the process that began it. One
+    that holds its vault in memory is the only ledger of its run: whoever restores the run from its
+    folder finds it again, so the process keeps it (:data:`_KEPT`) until it is closed.
     """
 
     def __init__(
@@ -199,21 +206,97 @@ class Anchor:
     ) -> None:
         self.name, self.host, self.may_begin, self.noise = name, host, may_begin, noise
         self.actor: Any = None
+        self.probe: Any = None
+        self.kept = False
         self.lock = threading.Lock()
+
+    @property
+    def over(self) -> bool:
+        """Whether a vault in memory that this process kept has ended."""
+        return self.kept and _kept(self.name) is None
+
+    def began(self, actor: Any, *, durable: bool) -> None:
+        """Takes the actor that this process has begun.
+
+        Warns:
+            UtilityWarning: If many are kept that no searcher of this process knows any more.
+        """
+        self.actor = actor
+        self.may_begin = False  # not before: whoever is refused must not find another's instead
+        kv._internal_kv_put(begun_key(self.name), b"", overwrite=True, namespace=KV)
+        if not durable and self.host.KEPT:
+            _KEPT[self.name], self.kept = _Kept(actor, _this_ray()), True
+            _warn_of_forgotten()
 
     def end(self) -> None:
         """Ends the actor, if this process holds it."""
         with self.lock:
-            if self.actor is not None:
-                ray.kill(self.actor)
-                self.actor = None
+            _KEPT.pop(self.name, None)
+            if self.actor is not None and ray.is_initialized():
+                with suppress(RayError, ValueError):  # it ended with an earlier Ray
+                    ray.kill(self.actor)
+            self.actor = None
 
     def lost(self) -> NoReturn:
         """Raises what is said of a vault that is gone."""
         raise VaultError(self.host.GONE.lost)
 
 
+class _Kept(NamedTuple):
+    """An actor with a vault in memory.
+
+    Attributes:
+        actor: Its handle, which keeps it alive.
+        ray: In which Ray it was begun: it ended with that.
+    """
+
+    actor: Any
+    ray: tuple[str, str]
+
+
+_KEPT: dict[str, _Kept] = {}
+"""Vaults in memory that this process has begun, by name, until they are closed."""
+
 _ANCHORS: weakref.WeakValueDictionary[str, Anchor] = weakref.WeakValueDictionary()
+"""One for all searchers of a run, as long as there are any."""
+
+_MANY = 8
+"""Vaults in memory without a searcher, from which on the user is told; about 150 MB each."""
+
+
+def _this_ray() -> tuple[str, str]:
+    """The node and the job of this driver: after ``ray.shutdown`` at least one is another."""
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
+
+
+def _kept(name: str) -> Any:
+    """The actor that this process keeps under a name, unless its Ray has ended."""
+    kept = _KEPT.get(name)
+    if kept is None:
+        return None
+    if ray.is_initialized() and kept.ray == _this_ray():
+        return kept.actor
+    del _KEPT[name]
+    return None
+
+
+def forgotten() -> list[str]:
+    """Names of the vaults in memory that are alive and that no searcher here knows any more."""
+    return [name for name in list(_KEPT) if name not in _ANCHORS and _kept(name) is not None]
+
+
+def _warn_of_forgotten() -> None:
+    n = len(forgotten())
+    if n and n % _MANY == 0:
+        warnings.warn(
+            f"{n} vaults in memory are alive whose searches are gone, each in a process of its "
+            "own. They are kept, because Tuner.restore and from_experiment may come back to them. "
+            "Call search.close() when a run is over (of an earlier one: "
+            "type(search).from_experiment(path).close()), or ray.shutdown() to end all.",
+            UtilityWarning,
+            stacklevel=2,
+        )
 
 
 def anchor(
@@ -221,8 +304,11 @@ def anchor(
 ) -> Anchor:
     """This process's anchor of a run, made on first use."""
     found = _ANCHORS.get(name)
-    if found is None:
+    if found is None or found.over:
         found = _ANCHORS[name] = Anchor(name, host, may_begin, noise)
+        found.actor = _kept(name)
+        found.kept = found.actor is not None
+        found.may_begin = may_begin and not found.kept
     return found
 
 
@@ -275,10 +361,12 @@ def _send_from_driver(
         actor = _driver_actor(own, settings, url)
         try:
             return ray.get(actor.call.remote(*args))
-        except Exception:  # Ray's errors, and what handles of an ended Ray raise
-            if url is None:
+        except Exception as error:  # Ray's errors, and what handles of an ended Ray raise
+            if url is not None:
+                own.actor = None  # the database holds everything: another host takes its place
+            elif not isinstance(error, ActorUnavailableError):
+                _KEPT.pop(own.name, None)
                 break
-            own.actor = None  # the database holds everything: another host takes its place
             time.sleep(0.2 * 2**tries)
     own.lost()
 
@@ -289,23 +377,40 @@ def _driver_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
             return own.actor
         if url is None and not own.may_begin:
             return _found_actor(own)
-        own.actor = _begin_actor(own, settings, url)
-        own.may_begin = False  # not before: whoever is refused must not find another's instead
+        own.began(_begin_actor(own, settings, url), durable=url is not None)
         return own.actor
 
 
-def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
-    here = ray.get_runtime_context().get_node_id()
+def options_of(name: str, url: str | None) -> dict[str, Any]:
+    """Where a host's actor runs, and what happens when its process ends.
+
+    Args:
+        name: Of the actor.
+        url: Its database; None for a vault in memory.
+    """
     durable = url is not None
-    remote = ray.remote(HostActor).options(
-        name=own.name,
-        namespace=NAMESPACE,
-        get_if_exists=durable,
-        num_cpus=0,
-        max_restarts=-1 if durable else 0,  # a restarted host without a database has no ledger
-        max_task_retries=-1 if durable else 0,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
-    )
+    return {
+        "name": name,
+        "namespace": NAMESPACE,
+        "get_if_exists": durable,
+        "num_cpus": 0,
+        "max_restarts": -1 if durable else 0,  # a restarted host without a database has no ledger
+        "max_task_retries": -1 if durable else 0,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(_here(), soft=_anywhere(url)),
+    }
+
+
+def _here() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _anywhere(url: str | None) -> bool:
+    """Whether a vault can be opened on any node: a file is on the driver's, memory on one."""
+    return url is not None and not url.startswith("sqlite")
+
+
+def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
+    remote = ray.remote(HostActor).options(**options_of(own.name, url))
     try:
         return remote.remote(cloudpickle.dumps(own.host), settings, url, own.noise)
     except ValueError:
@@ -314,6 +419,30 @@ def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
             "process. Give this search another run_name=, or a vault in a database if both shall "
             "share one ledger."
         ) from None
+
+
+def check_lives(own: Anchor) -> None:
+    """For a vault in memory that has begun: that its actor has not ended meanwhile.
+
+    A handle outlives its actor, and so does its name where it was begun: a call must show it. It
+    is not waited for, because the host may be busy; a later look finds its answer.
+
+    Raises:
+        VaultError: If it has.
+    """
+    if own.may_begin:
+        return
+    try:
+        if own.probe is None:
+            actor = own.actor if own.actor is not None else _found_actor(own)
+            own.probe = actor.call.remote(OBJECTS_KNOWN, b"")
+        if ray.wait([own.probe], timeout=0)[0]:
+            probe, own.probe = own.probe, None
+            ray.get(probe)
+    except ActorUnavailableError:
+        pass
+    except Exception:  # Ray's errors, and what handles of an ended Ray raise
+        own.lost()
 
 
 def check_alive(own: Anchor) -> None:

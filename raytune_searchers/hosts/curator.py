@@ -29,7 +29,7 @@ from privbo_plugins.errors import (
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt, own_words, public_name
-from raytune_searchers._channel import Channel, Gone, trial_sender
+from raytune_searchers._channel import Channel, Gone, TrialSender
 from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class AnswerHost(Host):
     """Holds the curator; what it raises tells nothing of a row."""
 
     GONE = CURATOR
+    KEPT = False  # nobody could come back to it: its name is in no folder
     KIND: ClassVar[str] = "curator/"
 
     def __init__(self, settings: Any, url: str | None, noise: NoiseSource | None) -> None:
@@ -213,7 +214,7 @@ def _answers_of(name: str) -> Answers:
     """Answers as trials have them."""
     found = Answers.__new__(Answers)
     found.name, found._anchor = name, None  # type: ignore[assignment]
-    found._channel = Channel(trial_sender(name, CURATOR))
+    found._channel = Channel(TrialSender(name, CURATOR))
     return found
 
 

@@ -6,7 +6,7 @@ value back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import Vault
-from raytune_searchers._channel import LOSSES, Entry, LossChannel, TrialRecord
+from raytune_searchers._channel import LOSSES, Entry, LossChannel, Parcel, TrialRecord
 from raytune_searchers.hosts.base import UNSEEN, Host
+from raytune_searchers.hosts.uploads import Inbox, Receiving
 
 Array = NDArray[np.float64]
 
@@ -57,13 +58,7 @@ class RunSettings:
     ends: bool = False
 
 
-@dataclass
-class _Upload:
-    name: str
-    blocks: dict[int, bytes] = field(default_factory=dict)
-
-
-class VaultHost(Host):
+class VaultHost(Receiving, Host):
     """A session and its vault behind one method that never raises.
 
     Args:
@@ -78,7 +73,7 @@ class VaultHost(Host):
     def __init__(self, settings: RunSettings, url: str | None, noise: NoiseSource | None) -> None:
         super().__init__(settings, url, noise)
         self._opened: Session | None = None
-        self._uploads: dict[str, _Upload] = {}
+        self._inbox = Inbox()
 
     @property
     def _session(self) -> Session:
@@ -163,7 +158,7 @@ class VaultHost(Host):
 
     def fail(self, trial: str) -> None:
         """Gives a trial's slot back and forgets what it had started to send."""
-        self._uploads.pop(trial, None)
+        self._inbox.drop(trial)
         self._session.fail(trial)
 
     def tell_plain(self, trial: str, x: Array, value: float) -> None:
@@ -216,7 +211,7 @@ class VaultHost(Host):
 
     def purge(self) -> None:
         """Deletes every raw loss."""
-        self._uploads.clear()
+        self._inbox.clear()
         self._session.purge()
 
     # The trials' side -----------------------------------------------------------------------
@@ -242,22 +237,14 @@ class VaultHost(Host):
         """Records what a trial declared public."""
         self._session.vouch(operation, trial)
 
-    def stage(self, trial: str, upload: str, index: int, block: bytes) -> None:
-        """Takes one block of a trial's losses; a new upload replaces an unfinished one."""
-        held = self._uploads.get(trial)
-        if held is None or held.name != upload:
-            held = self._uploads[trial] = _Upload(upload)
-        held.blocks[index] = block
-
-    def commit(self, trial: str, upload: str, n_blocks: int, x: Array) -> float | None:
-        """Tells the staged losses; None if some of them were lost on the way."""
-        held = self._uploads.get(trial)
-        if held is None or held.name != upload or len(held.blocks) != n_blocks:
+    def commit(self, trial: str, parcel: Parcel, x: Array) -> float | None:
+        """Tells the losses of a trial; None if some of them were lost on the way."""
+        losses = self._inbox.take(parcel)
+        if losses is None:
             return None
-        y = np.frombuffer(b"".join(held.blocks[i] for i in range(n_blocks)))
         space = self._settings.space
-        value, _ = self._session.tell(trial, space.decode(x), space, y)
-        del self._uploads[trial]
+        value, _ = self._session.tell(trial, space.decode(x), space, losses)
+        self._inbox.drop(trial)  # what another attempt of the trial has begun is of no use
         return value
 
 

@@ -1,7 +1,8 @@
 """A federation's server in a Ray actor: sums in its memory, ledger and broadcasts in its vault.
 
-Agents' hosts send their vectors to it as direct arguments of at most ``BLOCK_BYTES``: larger ones
-would pass through Ray's object store, which is shared memory that may be spilled to disk. No
+Agents' hosts send their vectors to it as direct arguments, longer ones in blocks
+(:mod:`raytune_searchers.hosts.uploads`): Ray's object store, which is shared memory that may be
+spilled to disk, sees none of them. No
 operation waits for a round: the actor answers at once, whatever is open.
 """
 
@@ -9,10 +10,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.errors import FederationError, VaultError
@@ -22,8 +21,9 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
-from raytune_searchers._channel import Gone
+from raytune_searchers._channel import Gone, Parcel
 from raytune_searchers.hosts.base import UNSEEN, Host
+from raytune_searchers.hosts.uploads import Inbox, Receiving
 
 T = TypeVar("T")
 
@@ -95,26 +95,18 @@ class Status(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What becomes of a part of a vector.
+    """What becomes of a vector.
 
     Attributes:
-        complete: Whether all parts are there.
         round: The round it counts in; None if no round is left.
         incarnation: Of the server that took it.
     """
 
-    complete: bool
     round: int | None
     incarnation: str
 
 
-@dataclass
-class _Upload:
-    name: str
-    blocks: dict[int, bytes] = field(default_factory=dict)
-
-
-class ServerHost(Host):
+class ServerHost(Receiving, Host):
     """A federation's server behind one method that never raises.
 
     Args:
@@ -132,7 +124,7 @@ class ServerHost(Host):
         super().__init__(settings, url, noise)
         self._opened: FederatedServer | None = None
         self._incarnation = uuid.uuid4().hex
-        self._uploads: dict[int, _Upload] = {}
+        self._inbox = Inbox()
         self._sent: dict[int, tuple[int, int]] = {}
 
     @property
@@ -212,38 +204,27 @@ class ServerHost(Host):
 
     # The agents' side -----------------------------------------------------------------------
 
-    def send(
-        self, agent: int, number: int, upload: str, index: int, n_blocks: int, block: bytes
-    ) -> Receipt:
-        """Takes one part of an agent's vector; the last one adds it to the open round.
+    def send(self, agent: int, number: int, parcel: Parcel) -> Receipt | None:
+        """Adds an agent's vector to the open round; None if some of it was lost on the way.
 
         Args:
             agent: The agent's number on the roster.
             number: The trial that it will choose from this round's broadcast: whatever it sends
                 for the same trial again counts as what it sent first.
-            upload: Name of this vector; a new one replaces an unfinished one.
-            index: Which part this is.
-            n_blocks: How many there are.
-            block: The part.
+            parcel: The vector.
 
         Raises:
             VaultError: If the round was complete, and could not be released.
         """
-        known = self._sent.get(agent)
+        message, known = self._inbox.take(parcel), self._sent.get(agent)
         if known is not None and known[0] >= number:
-            return Receipt(True, known[1], self._incarnation)
-        held = self._uploads.get(agent)
-        if held is None or held.name != upload:
-            held = self._uploads[agent] = _Upload(upload)
-        held.blocks[index] = block
-        if len(held.blocks) < n_blocks:
-            return Receipt(False, None, self._incarnation)
-        del self._uploads[agent]
-        message = np.frombuffer(b"".join(held.blocks[i] for i in range(n_blocks)))
+            return Receipt(known[1], self._incarnation)
+        if message is None:
+            return None
         t = _translated(lambda: self._server.connect(agent).submit(message))
         if t is not None:
             self._sent[agent] = number, t
-        return Receipt(True, t, self._incarnation)
+        return Receipt(t, self._incarnation)
 
     def broadcasts(self, after: int) -> list[Broadcast]:
         """What was released after so many rounds."""

@@ -11,12 +11,34 @@ MUTANTS = (
     Mutant(
         name="report_is_open",
         breaks="tune.report is closed while a private trainable runs in its worker.",
-        file=f"{_HOST}/_trainable.py",
-        old="    session.report, _running = closed, running\n",
-        new="    session.report, _running = session.report, running\n",
+        file=f"{_HOST}/_closing.py",
+        old="        setattr(session, name, _refusing(refuse, own))\n",
+        new="        setattr(session, name, own)\n",
         tests=(
             f"{_TESTS}/test_guards.py"
             "::test_a_report_ends_the_trial_says_what_to_do_and_writes_no_result",
+        ),
+    ),
+    Mutant(
+        name="no_look_whether_reports_are_closed",
+        breaks="No private function runs where a way to report past the closed session is open.",
+        file=f"{_HOST}/_trainable.py",
+        old="        check_closed(own.closed)\n",
+        new="        pass\n",
+        tests=(
+            f"{_TESTS}/test_closing.py"
+            "::test_with_a_ray_that_reports_past_the_session_no_private_function_runs",
+        ),
+    ),
+    Mutant(
+        name="agents_do_not_look_whether_reports_are_closed",
+        breaks="No agent's objective runs where a way to report past the closed session is open.",
+        file=f"{_HOST}/hosts/agents.py",
+        old="        check_closed(ClosedSessionError)\n",
+        new="",
+        tests=(
+            f"{_TESTS}/test_closing.py"
+            "::test_with_a_ray_that_reports_past_the_session_no_agents_objective_runs",
         ),
     ),
     Mutant(

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.inside import end_forgotten_hosts
+
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "0"
 
@@ -49,6 +51,14 @@ def the_ray(ray_folder: Path) -> Iterator[Any]:
     ray.init(_temp_dir=str(ray_folder), **INIT)
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def no_vault_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A process keeps vaults in memory to its end, and this one runs hundreds of tests."""
+    yield
+    if "the_ray" in request.fixturenames:
+        end_forgotten_hosts()
 
 
 @pytest.fixture(autouse=True)

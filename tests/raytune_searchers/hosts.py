@@ -12,6 +12,7 @@ handle of whoever began it; one with a database is begun again after its process
 from __future__ import annotations
 
 import gc
+import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -109,7 +110,7 @@ class LocalRay:
     """Ray's named actors, in this process."""
 
     def __init__(self) -> None:
-        self.running = True
+        self.running, self.job = True, uuid.uuid4().hex
         self._processes: dict[str, Process] = {}
         self._memory: dict[bytes, bytes] = {}
 
@@ -124,7 +125,8 @@ class LocalRay:
 
     def get_runtime_context(self) -> Any:
         worker = SimpleNamespace(mode=ray.SCRIPT_MODE)
-        return SimpleNamespace(worker=worker, get_node_id=lambda: "0" * 56)
+        node, job = (lambda: "0" * 56), (lambda: self.job)
+        return SimpleNamespace(worker=worker, get_node_id=node, get_job_id=job)
 
     def get_actor(self, name: str, namespace: str | None = None) -> Handle:
         process = self._processes.get(name)
@@ -171,6 +173,7 @@ class LocalRay:
         return SimpleNamespace(
             _internal_kv_initialized=lambda: True,
             _internal_kv_get=lambda key, **_: held.get(key),
+            _internal_kv_exists=lambda key, **_: key in held,
             _internal_kv_put=lambda key, value, **_: held.update({key: value}),
             _internal_kv_list=listed,
         )
@@ -191,8 +194,16 @@ class LocalRay:
             process.end()
         gc.collect()
         base._ANCHORS.clear()
+        base._KEPT.clear()
         _channel._KNOWN.clear()
         _channel._SEEN.clear()
+
+    def end_ray(self) -> None:
+        """``ray.shutdown`` and another ``ray.init``, in this process."""
+        for process in self._processes.values():
+            process.end()
+        self._memory.clear()
+        self.job = uuid.uuid4().hex
 
     @contextmanager
     def installed(self) -> Iterator[LocalRay]:
@@ -201,7 +212,8 @@ class LocalRay:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("is_initialized", "get_runtime_context", "get_actor"):
                 patch.setattr(ray, name, getattr(self, name))
-            patch.setattr(base, "kv", self._remembers())
+            for module in (base, _channel):
+                patch.setattr(module, "kv", self._remembers())
             for name, original in real.items():
                 patch.setattr(ray, name, _either(getattr(self, name), original))
             yield self
@@ -246,6 +258,10 @@ class Session:
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
         self._heard(dict(metrics))
+
+    def _get_or_create_inter_actor_queue(self) -> Any:
+        """What workers of Ray Train put in there is reported."""
+        return SimpleNamespace(put=self.report)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import signal
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
-from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
 from raytune_searchers._channel import LOSSES, LossChannel
 from raytune_searchers.hosts.losses import RunSettings, VaultHost
@@ -313,6 +314,26 @@ class TestVault:
         with pytest.raises(VaultError):
             search.suggest("again")
 
+    @pytest.mark.parametrize("samples", [-1, 3], ids=["more to come", "all have begun"])
+    def test_a_vault_in_memory_that_dies_costs_no_error_for_each_attempt(
+        self, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where Tune asks for no more trials, it finds out when it saves the search."""
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "1")
+        search = search_of(**SHORT)
+        trainable = faulty(search, tmp_path, {(2, BEFORE): KILL_VAULT})
+        with pytest.raises(VaultError) as raised, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UtilityWarning)  # fewer trials than the plan has
+            fit(
+                search, trainable, tmp_path,
+                failure=tune.FailureConfig(max_failures=5),
+                num_samples=samples, max_concurrent_trials=1,
+            )  # fmt: skip
+        assert str(raised.value) == LOSSES.lost
+        assert list((tmp_path / "run").glob("*/error.*")) == []
+        assert sorted(lines(tmp_path / "trained")) == [0, 1, 2]
+        assert len([v for _, v in shown(tmp_path / "run") if not math.isnan(v)]) <= 2
+
     def test_a_vault_in_a_database_is_opened_again(self, tmp_path: Path) -> None:
         search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db", **SHORT)
         faults = {(0, BEFORE): KILL_VAULT, (1, STORED): LOSE_VAULT}
@@ -590,10 +611,11 @@ def test_blocks_of_a_zombie_and_its_successor_are_never_mixed(tmp_path: Path) ->
     x = hosts.ask("a")
     low, high = np.zeros(20_000), np.full(20_000, 1e6)
     call, half = hosts.channel.call, [low[:10_000].tobytes(), low[10_000:].tobytes()]
-    call("stage", "a", "zombie", 0, half[0])
+    assert call("turn", "a", "zombie", low.nbytes, len(half[0])) == 0
+    assert call("stage", "zombie", 0, half[0])
     released = hosts.channel.tell("a", x, high)
-    call("stage", "a", "zombie", 1, half[1])
-    assert call("commit", "a", "zombie", 2, x) is None
+    assert not call("stage", "zombie", 1, half[1])
+    assert call("commit", "a", "zombie", x) is None
     assert released > 0.99e6
     assert call("record", "a").published == released
 

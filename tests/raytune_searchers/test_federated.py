@@ -341,7 +341,7 @@ class Federation:
     def host(self, monkeypatch: Any, urls: Any = None) -> AgentHost:
         """One host of all agents, with an objective loaded as "f"."""
         monkeypatch.setattr(
-            "raytune_searchers.hosts.agents.trial_sender", lambda name, gone: self._send
+            "raytune_searchers.hosts.agents.TrialSender", lambda name, gone: self._send
         )
         members = {i: i for i in range(self.config.n_agents)}
         space = cloudpickle.dumps((self.space, SPACE))
@@ -368,10 +368,12 @@ def test_vectors_travel_in_pieces_that_stay_inside_the_call() -> None:
 def test_pieces_of_two_vectors_are_never_mixed() -> None:
     federation = Federation()
     call = federation.channel.call
-    half = np.full(10, 1e3).tobytes()
-    assert not call("send", 0, 1, "first", 0, 2, half).complete
-    assert not call("send", 0, 1, "second", 1, 2, half).complete
-    assert call("send", 0, 1, "second", 0, 2, half).round == 1
+    half, zeros = np.full(10, 1e3).tobytes(), bytes(80)
+    for upload, index, block in [("first", 0, zeros), ("second", 1, half), ("second", 0, half)]:
+        assert call("turn", "0", upload, 160, 80) == 0
+        assert call("stage", upload, index, block)
+    assert call("send", 0, 1, "first") is None
+    assert call("send", 0, 1, "second").round == 1
 
 
 def test_a_vector_counts_once_for_a_trial() -> None:

@@ -18,8 +18,8 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import ray
 
 from privbo_plugins.errors import VaultError
-from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, trial_sender
-from raytune_searchers.hosts.base import Anchor, Host, connect
+from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, TrialSender
+from raytune_searchers.hosts.base import Anchor, Host, anchor, connect, forgotten
 from tests.raytune_searchers.hosts import crash as crash_here
 
 
@@ -71,7 +71,7 @@ class Contract:
     def test_a_host_in_memory_is_begun_once_and_lost_with_its_process(self, crash: Crash) -> None:
         kind, name = counting(), name_of("memory")
         own = Anchor(name, kind, True, None)
-        driver, trial = way(own, None), Channel(trial_sender(name, LOSSES))
+        driver, trial = way(own, None), Channel(TrialSender(name, LOSSES))
         assert [driver.call("add"), trial.call("add")] == [1, 2]
         assert way(Anchor(name, kind, False, None), None).call("add") == 3
         with pytest.raises(VaultError, match="alive in this cluster"):
@@ -81,14 +81,29 @@ class Contract:
             with pytest.raises(VaultError, match="The vault of this run is gone"):
                 lost.call("add")
 
-    def test_a_host_in_memory_ends_with_whoever_began_it(self, crash: Crash) -> None:
+    def test_a_host_in_memory_is_kept_until_it_is_closed(self, crash: Crash) -> None:
         kind, name = counting(), name_of("memory")
+        own = anchor(name, kind, may_begin=True)
+        assert way(own, None).call("add") == 1
+        del own
+        gc.collect()
+        assert name in forgotten()
+        again = anchor(name, kind)
+        assert name not in forgotten()
+        assert way(again, None).call("add") == 2
+        again.end()
+        with pytest.raises(VaultError):
+            call_again_and_again(Channel(TrialSender(name, LOSSES)))
+
+    def test_a_host_that_is_not_kept_ends_with_whoever_began_it(self, crash: Crash) -> None:
+        kind, name = counting(), name_of("memory")
+        kind.KEPT = False
         own = Anchor(name, kind, True, None)
         assert way(own, None).call("add") == 1
         del own
         gc.collect()
         with pytest.raises(VaultError):
-            call_again_and_again(Channel(trial_sender(name, LOSSES)))
+            call_again_and_again(Channel(TrialSender(name, LOSSES)))
 
     def test_a_host_with_a_database_is_begun_again(self, crash: Crash) -> None:
         kind, name, url = counting(), name_of("durable"), "sqlite:////nowhere.db"

@@ -1,0 +1,198 @@
+"""Every way to report is closed while private code runs, or nothing of it runs."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import threading
+import tomllib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray
+from ray import tune
+from ray.train._internal import session as ray_session
+
+from privbo_plugins.errors import PrivacyError
+from raytune_searchers import _closing, report_public
+from raytune_searchers._closing import SUPPORTED, check_closed, closed_session
+from raytune_searchers._shell import FAILED
+from raytune_searchers._trainable import ClosedReportError
+from tests.inside import published_by
+from tests.raytune_searchers.hosts import in_session, run_trial
+from tests.raytune_searchers.runs import begun, fit, make_search, squares
+from tests.raytune_searchers.test_federated import Federation
+
+WAYS = ("ray.tune", "ray.train", "ray.air.session", "ray.train._internal.session")
+
+
+def elsewhere(reported: list[Any]) -> Callable[..., None]:
+    """A report that asks no session."""
+
+    def report(metrics: Any, checkpoint: Any = None, **_: Any) -> None:
+        reported.append(dict(metrics))
+
+    return report
+
+
+def in_a_list(reported: list[Any]) -> Callable[..., None]:
+    """A report that only keeps what it is given, as a queue does."""
+    return lambda metrics, **_: reported.append(metrics)
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("route", [elsewhere, in_a_list])
+@pytest.mark.parametrize("module", WAYS)
+def test_with_a_ray_that_reports_past_the_session_no_private_function_runs(
+    module: str, route: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, ran, reported = begun(make_search()), [], []  # type: ignore[var-annotated]
+    private = search.private(lambda config: ran.append(config) or squares(config))
+    monkeypatch.setattr(importlib.import_module(module), "report", route(reported))
+    monkeypatch.setattr("tests.raytune_searchers.hosts.sent", lambda value: value)
+    trial = run_trial(search, private, "a")
+    assert trial is not None
+    error = str(trial.error)
+    assert isinstance(trial.error, PrivacyError)
+    assert f"Ray {ray.__version__} " in error
+    assert f"{module}.report" in error
+    assert SUPPORTED in error
+    assert ran == []
+    assert trial.rows == []
+    assert [metrics for metrics in reported if type(metrics) is dict] == []
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("module", WAYS[:2])
+def test_with_a_ray_that_reports_past_the_session_no_agents_objective_runs(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, reported = Federation().host(monkeypatch), []  # type: ignore[var-annotated]
+    monkeypatch.setattr(importlib.import_module(module), "report", elsewhere(reported))
+    error, (answer, text) = host.call("evaluate", 0, 0, "f")
+    assert (error, answer) == (None, FAILED)
+    assert f"{module}.report" in text
+    assert reported == []
+    assert host.call("tend", None, {})[1][0].done == 0  # the objective has not run
+
+
+def test_a_way_through_the_context_is_tried_where_a_ray_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with in_session("t", print), closed_session(_refused):
+        check_closed(ClosedReportError)
+        monkeypatch.setattr(type(tune.get_context()), "report", print, raising=False)
+        with pytest.raises(PrivacyError, match=r"get_context\(\).report"):
+            check_closed(ClosedReportError)
+
+
+def _refused(own: Any, *args: Any, **kwargs: Any) -> None:
+    raise ClosedReportError
+
+
+def _swallowed(own: Any, *args: Any, **kwargs: Any) -> None:
+    """Refuses nothing, and says nothing."""
+
+
+@pytest.mark.parametrize("refuse", [_swallowed, lambda own, *args, **_: own(*args)])
+def test_an_open_session_is_found_and_hears_nothing_of_it(refuse: Any) -> None:
+    heard: list[Any] = []
+    with in_session("t", heard.append), closed_session(refuse):
+        with pytest.raises(PrivacyError, match=r"ray\.tune\.report"):
+            check_closed(ClosedReportError)
+    assert heard == []
+
+
+def test_a_warning_that_is_an_error_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warns(metrics: Any, **_: Any) -> None:
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    monkeypatch.setattr("ray.train.report", warns)
+    with in_session("t", print), closed_session(_refused):
+        with pytest.raises(PrivacyError, match=r"ray\.train\.report"):
+            check_closed(ClosedReportError)
+
+
+def test_a_ray_that_keeps_its_sessions_elsewhere_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(ray_session, "get_session")
+    with pytest.raises(PrivacyError, match=re.escape(f"Ray {ray.__version__} keeps")):
+        _closing.session_of_trial()
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_what_other_threads_report_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the thread that reports as public is let through."""
+    monkeypatch.setattr("tests.raytune_searchers.hosts.sent", lambda value: value)
+    search = begun(make_search())
+    refused: list[type[BaseException]] = []
+
+    def trainable(config: dict[str, Any]) -> np.ndarray:
+        inside, done = threading.Event(), threading.Event()
+
+        def other() -> None:
+            inside.wait(10)
+            try:
+                tune.report({"secret": 1.0})
+            except BaseException as error:
+                refused.append(type(error))
+            done.set()
+
+        class Slow(dict[str, Any]):
+            def items(self) -> Any:
+                inside.set()
+                done.wait(10)
+                return super().items()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        report_public(Slow({"epoch": 1}))
+        thread.join()
+        return squares(config)
+
+    trial = run_trial(search, search.private(trainable), "a")
+    assert trial is not None
+    assert trial.error is None
+    assert refused == [ClosedReportError]
+    assert [set(row) >= {"epoch"} for row in trial.rows] == [True, True]
+    assert not any("secret" in row for row in trial.rows)
+
+
+def test_the_range_of_versions_is_the_declared_one() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["ray"] == [f"ray[tune]{SUPPORTED}"]
+
+
+def _as_a_worker_of_train(config: dict[str, Any]) -> Any:
+    """What TuneReportCallback does where a Trainer runs inside of a trial of Tune."""
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    TuneReportCallback().after_report(None, [{"secret": 0.31415926535}], None)
+    return squares(config)
+
+
+def _with_a_queue_of_the_session(config: dict[str, Any]) -> Any:
+    queue = ray_session.get_session()._get_or_create_inter_actor_queue()
+    queue.put({"secret": 0.31415926535})
+    return squares(config)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("the_ray")
+@pytest.mark.parametrize("way", [_as_a_worker_of_train, _with_a_queue_of_the_session])
+def test_the_queue_of_train_workers_is_closed(way: Any, tmp_path: Path) -> None:
+    search = make_search()
+    results = fit(search, search.private(way), tmp_path, num_samples=1)
+    assert [type(error) for error in results.errors] != []
+    assert "tune.report is closed" in str(results.errors[0])
+    assert published_by(search) == {}
+    shown = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(b"0.31415926535" in path.read_bytes() for path in shown)
