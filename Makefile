@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test test-fast test-soak coverage profile lint lint-style lint-types lint-architecture format bench clean
+.PHONY: test test-fast test-soak test-hosts coverage profile lint lint-style lint-types lint-architecture format bench clean
 
 setup: $(STAMP)
 
@@ -49,6 +49,9 @@ test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants tha
 	$(BIN)/python -m pytest -n 3 -m soak
 	$(BIN)/python -m tests.mutants --jobs 2
 
+test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with newer ones than here
+	$(BIN)/python -m tests.versions --folder $(VENV)-hosts
+
 profile: $(STAMP)  ## what the suite costs, by file; kept in benchmarks/results
 	PROFILE_TO=benchmarks/results/test_suite.json $(BIN)/python -m pytest -n 3 -q -p tests.profiling
 
@@ -77,10 +80,12 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	$(BIN)/python -m benchmarks.any_sampler
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.ray_overhead --write
+	$(BIN)/python -m benchmarks.upload --write
+	$(BIN)/python -m benchmarks.scale --write
 	$(BIN)/python -m benchmarks.local_rewards
 	$(BIN)/python -m benchmarks.federated
 	$(BIN)/python -m benchmarks.outsourced
 	$(BIN)/python -m benchmarks.distributed
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-hosts .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 import warnings
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -598,14 +599,18 @@ class PrivateSampler(StudySampler[_StudyState]):
     @staticmethod
     def _explained(own: _StudyState, trials: Sequence[FrozenTrial]) -> _Explained:
         """What the vault says of trials; of it only what they call for is read."""
-        released, labels = own.told, own.labels
-        if any(_shows_something(t) and key_of(t) not in released for t in trials):
-            stored = own.session.published()
-            released = {key: value for key, (_, _, value) in stored.items()} | released
-            labels = {key: _label(r, step) for key, (r, step, _) in stored.items()} | labels
+        released: Mapping[str, float] = own.told
+        labels: Mapping[str, str] = own.labels
+        showing = {key_of(t) for t in trials if _shows_something(t)}
+        unknown = [key for key in showing if key not in released]
+        if unknown:
+            stored = own.session.published_of(unknown)
+            values = {key: value for key, (_, _, value) in stored.items()}
+            roles = {key: _label(role, step) for key, (role, step, _) in stored.items()}
+            released, labels = ChainMap(own.told, values), ChainMap(own.labels, roles)
         explained = _Explained(released, labels, frozenset())
-        outputs = any(outputs_of(trial, explained.own(trial)) for trial in trials)
-        return explained._replace(vouched=own.session.vouched()) if outputs else explained
+        marks = {mark for trial in trials for mark in explained.marks_of(trial)}
+        return explained._replace(vouched=own.session.vouched_among(marks)) if marks else explained
 
     def history(self, study: Study) -> History:
         """What the study has published, for :mod:`privbo_plugins.plots`."""
@@ -682,8 +687,12 @@ class _Explained(NamedTuple):
 
     def vouched_for(self, operation: str, trial: FrozenTrial) -> bool:
         """Whether the caller declared what an operation was given public."""
-        places = operation, kind_of(operation)  # older versions named no step or attribute
-        return any("/".join(_mark(place, key_of(trial))) in self.vouched for place in places)
+        return any(mark in self.vouched for mark in _marks(operation, trial))
+
+    def marks_of(self, trial: FrozenTrial) -> Iterator[str]:
+        """What may say of a trial's outputs that they were declared public."""
+        for operation in outputs_of(trial, self.own(trial)):
+            yield from _marks(operation, trial)
 
 
 def _mark(operation: str, key: str) -> tuple[str, str]:
@@ -691,6 +700,11 @@ def _mark(operation: str, key: str) -> tuple[str, str]:
     kind = kind_of(operation)
     place = operation.removeprefix(kind)
     return f"trial.{kind}", f"{place}/{key}" if place else key
+
+
+def _marks(operation: str, trial: FrozenTrial) -> list[str]:
+    """Marks of an operation of a trial; older versions named no step or attribute."""
+    return ["/".join(_mark(place, key_of(trial))) for place in (operation, kind_of(operation))]
 
 
 def _label(role: str, step: int) -> str:

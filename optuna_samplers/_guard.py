@@ -48,6 +48,19 @@ _PASSED_ON = frozenset(
     }
 )
 
+_INSTEAD = {
+    "relative_params": "Read trial.params.",
+    "upload_artifact": (
+        "Upload what is public outside of the objective, to the study: "
+        "optuna.artifacts.upload_artifact(study_or_trial=study, ...)."
+    ),
+    "study": "What is public can be stored by trial.set_user_attr(..., public=True).",
+    "storage": "What is public can be stored by trial.set_user_attr(..., public=True).",
+}
+"""What to do where vouching is no way."""
+
+_ARTIFACTS = "optuna.artifacts"
+
 _WHY = {
     "relative_params": "it is Optuna's own live dictionary",
     "constraints": "constraint values are stored and shown by the dashboard",
@@ -56,6 +69,7 @@ _WHY = {
     "set_user_attr": "user attributes are stored and shown by the dashboard",
     "set_constraint": "constraint values are stored and shown by the dashboard",
     "set_user_attr(privbo:...)": "attributes of this name are the plugin's own",
+    "upload_artifact": "files are listed in the study, and shown by the dashboard",
     "study": "through the study everything in its storage can be written",
     "storage": "through the storage, or another attribute, everything can be written",
 }
@@ -72,6 +86,8 @@ class GuardedTrialError(PrivacyError):
                 " If what you pass is public (it depends on no private record), say so: "
                 f"trial.{self.operation}(..., public=True)."
             )
+        elif self.operation in _INSTEAD:
+            text += f" {_INSTEAD[self.operation]}"
         super().__init__(text)
 
 
@@ -181,9 +197,18 @@ def attempt_trial(objective: Callable[[Any], Any], trial: GuardedTrial) -> tuple
             return GuardedTrialError(str(error.operation))
         if error is trial.suggest_error:
             return _suggest_failed(error, trial.suggestion)
-        return None
+        return GuardedTrialError("upload_artifact") if _from_artifacts(error) else None
 
     return attempt(lambda: objective(trial), translate)
+
+
+def _from_artifacts(error: BaseException) -> bool:
+    """Whether Optuna has refused to upload a file for a trial that is none of its own."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = None if trace is None else trace.tb_frame.f_globals.get("__name__")
+    return type(error) is ValueError and str(module).startswith(_ARTIFACTS)
 
 
 def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
@@ -199,5 +224,6 @@ def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
         f"{suggestion} was refused: its name, range or choices make no sense, or differ from "
         "those of earlier trials (or from another call in this trial). Every trial must suggest "
         "the same parameters with the same ranges; the bounds are not repeated here, because "
-        "Optuna logs this text."
+        "Optuna logs this text. If they do: some of Optuna's own samplers serve one study only, "
+        "so give this study a new one."
     )

@@ -23,7 +23,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import shown_name, to_space
-from optuna_samplers._study import refuse_multi_objective, refuse_optuna_search, whole
+from optuna_samplers._study import (
+    refuse_multi_objective,
+    refuse_optuna_search,
+    refuse_search_cv,
+    whole,
+)
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.plots import Report
 from privbo_plugins.spaces import Space
@@ -52,6 +57,9 @@ class StudySampler(BaseSampler, Generic[S]):
 
     _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_lock", "_states")
     """What :meth:`_reset` makes anew and no pickle holds."""
+
+    _OWN_STUDY: ClassVar[bool] = False
+    """Whether a study stays with whoever runs it, and may hold exact values."""
 
     def __init__(self, given: SpaceSettings) -> None:
         declared = given.search_space
@@ -101,9 +109,12 @@ class StudySampler(BaseSampler, Generic[S]):
 
         Raises:
             ValueError: If it has several objectives.
+            PrivacyError: If OptunaSearchCV runs it, unless the study is its owner's secret anyway.
         """
         study = whole(study)
         refuse_multi_objective(study, type(self).__name__)
+        if not self._OWN_STUDY:
+            refuse_search_cv(type(self).__name__)
         return study
 
     # Optuna's hooks -------------------------------------------------------------------------

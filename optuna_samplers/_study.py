@@ -46,6 +46,12 @@ _NAMED = 5
 """Attributes that a note names, at most."""
 
 _OPTUNA_SEARCH = "ray.tune.search.optuna.optuna_search"
+_FILE = "artifacts:"
+"""What Optuna calls a file that was uploaded to a study, up to its id."""
+
+_PROXY = "optuna.storages._grpc."
+_STUDY_TABLES = "studies", "trials", "trial_values"
+_SEARCH_CV = "optuna_integration.sklearn.sklearn"
 
 
 def show_guarantee(study: Study, guarantee: object) -> None:
@@ -160,7 +166,14 @@ def failures_in(trials: Sequence[FrozenTrial]) -> int:
 
 
 def attributes_note(study: Study) -> list[str]:
-    """What to say of study attributes that somebody else wrote: their names, if there are any."""
+    """What to say of a study's files, and of attributes that somebody else wrote: their names."""
+    listed = study._storage.get_study_system_attrs(study._study_id)
+    n_files = sum(name.startswith(_FILE) for name in listed)
+    files = [f"files were uploaded to the study, which are not covered: {n_files}"]
+    return [*_others_note(study), *(files if n_files else [])]
+
+
+def _others_note(study: Study) -> list[str]:
     own = {name for name in study.user_attrs if _without_run(name) in _OWN_STUDY_ATTRS}
     others = sorted(set(study.user_attrs) - own)
     if not others:
@@ -202,10 +215,40 @@ def refuse_optuna_search(name: str) -> None:
         )
 
 
+def refuse_search_cv(name: str) -> None:
+    """OptunaSearchCV stores its own scores, of every fold, so nothing could be claimed for them.
+
+    Called wherever Optuna calls a sampler: in threads only the objective's own calls show whose
+    trial it is.
+    """
+    if _SEARCH_CV in sys.modules and _of_search_cv(sys._getframe(1)):
+        raise PrivacyError(
+            f"{name} cannot protect anything inside OptunaSearchCV, whose objective is its own: "
+            "it stores the mean score and the score of every fold as they are. Write an "
+            "objective that fits the model and returns what is to be protected, and wrap it: "
+            "study.optimize(sampler.private(objective)). No model has been scored."
+        )
+
+
+def _of_search_cv(frame: FrameType | None) -> bool:
+    """Whether the innermost loop that a call comes from runs OptunaSearchCV's objective."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        if module == _SEARCH_CV:
+            return True
+        if module == Study.__module__ and frame.f_code is Study.optimize.__code__:
+            outer = frame.f_back
+            return outer is not None and outer.f_globals.get("__name__") == _SEARCH_CV
+        frame = frame.f_back
+    return False
+
+
 def refuse_multi_objective(study: Study, name: str) -> None:
     if len(study.directions) > 1:
         raise ValueError(
-            f"{name} tunes one objective; this study has {len(study.directions)} directions."
+            f"{name} tunes one objective; this study has {len(study.directions)} directions. "
+            "Create it with direction= instead of directions=, and make one number of what the "
+            "objective returns."
         )
 
 
@@ -214,7 +257,9 @@ def refuse_shared_database(study: Study, vault: Vault) -> None:
     backend = getattr(study._storage, "_backend", study._storage)
     engine = getattr(backend, "engine", None)
     sqlalchemy = sys.modules.get("sqlalchemy")  # not loaded: then no storage has an engine
-    if sqlalchemy and isinstance(engine, sqlalchemy.Engine) and vault.lies_in(engine):
+    seen = sqlalchemy and isinstance(engine, sqlalchemy.Engine) and vault.lies_in(engine)
+    behind = type(backend).__module__.startswith(_PROXY)  # which does not say what is behind it
+    if seen or (behind and vault.lies_beside(*_STUDY_TABLES)):
         raise VaultError(
             "The vault and the study lie in the same database, so whoever reads the study could "
             "read what the vault keeps apart: raw losses, or who was asked. Give the "

@@ -98,6 +98,8 @@ class DPFTSDESampler(StudySampler[_Agent]):
         2
     """
 
+    _OWN_STUDY = True
+
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         self.link, seed = given.link, given.seed

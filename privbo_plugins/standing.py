@@ -5,7 +5,6 @@ Hosts count what their studies and experiments show; everything about privacy is
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from typing import Any
 
 from privbo_plugins.algorithms.protocols import CentralPlan
@@ -74,7 +73,7 @@ def standing(
 def of_records(
     guarantee: Guarantee,
     plan: CentralPlan | None,
-    published: Sized,
+    done: int,
     *,
     finished: bool,
     recommendation: bool,
@@ -84,7 +83,7 @@ def of_records(
     Args:
         guarantee: What may be claimed now.
         plan: None before the number of records is known.
-        published: What trials have published, one entry a trial.
+        done: How many trials have published a value.
         finished: Whether the plan is used up.
         recommendation: Whether there is one.
     """
@@ -92,7 +91,7 @@ def of_records(
     return standing(
         guarantee,
         TRIALS,
-        len(published),
+        done,
         planned,
         finished=finished,
         recommendation=recommendation,

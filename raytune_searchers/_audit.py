@@ -18,6 +18,15 @@ OURS = frozenset({*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TR
 }
 """Keys that Tune itself fills in."""
 
+BUDGET = "hyperband_info"
+"""Under which name HyperBandForBOHB writes into every result how many reports it has counted."""
+
+REPEATED = "__trial_index__"
+"""What ray.tune.search.Repeater puts into every config; importing it takes a trial a while."""
+
+SHORT_RUN = 50
+"""Of so many trials a search's saved state keeps everything; of more, where the run stands."""
+
 VOUCH = "report_public({})"
 """The operation that a trial is known to have declared public, by the name that it reports."""
 
@@ -68,6 +77,7 @@ def foreign(
     """Names in a result that neither Tune nor a release accounts for."""
     found = {name for name in result if name != metric} - OURS
     found -= {name for name in found if _of_config(name, parameters)}
+    found -= {name for name in found if _of_bohb(name, result[name])}
     if not isinstance(result.get(SHOULD_CHECKPOINT, False), bool):
         found.add(SHOULD_CHECKPOINT)
     if result.get("checkpoint_dir_name") is not None:
@@ -75,10 +85,18 @@ def foreign(
     return found
 
 
+def _of_bohb(name: str, value: Any) -> bool:
+    """The scheduler's count of reports, flattened or not, and nothing else under its name."""
+    if name == BUDGET:
+        inner = flat(value) if isinstance(value, Mapping) else {"": value}
+        return all(_of_bohb(f"{BUDGET}/{part}", v) for part, v in inner.items())
+    return name == f"{BUDGET}/budget" and type(value) is int
+
+
 def _of_config(name: str, parameters: Collection[str]) -> bool:
     """Tune repeats the config in every result, flattened or not."""
     first, *rest = name.split("/")
-    return first == "config" and (not rest or rest[0] in parameters)
+    return first == "config" and (not rest or rest[0] in {*parameters, REPEATED})
 
 
 def shown(result: Mapping[str, Any], metric: str | None) -> Any:

@@ -103,7 +103,7 @@ class PrivateSearch(HostedSearch):
     _SUGGESTS: ClassVar[bool] = True
     """Whether Tune asks it for trials, so that it can end the experiment."""
 
-    _HOST = VaultHost
+    _HOST, _STANDING = VaultHost, "standing"
     _PLAIN = "trials returned plain floats instead of per-record losses"
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
@@ -306,13 +306,13 @@ class PrivateSearch(HostedSearch):
 
     def history(self) -> History:
         """What the run has published, for :mod:`privbo_plugins.plots`."""
-        return self._report()["history"]  # type: ignore[no-any-return]
+        return self._detail("history")  # type: ignore[no-any-return]
 
     def summary(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
         report = self._report()
         return of_records(
-            report["guarantee"], report["plan"], report["published"],
+            report["guarantee"], report["plan"], report["done"],
             finished=report["finished"], recommendation=report["recommendation"] is not None,
         )  # fmt: skip
 

@@ -11,11 +11,14 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import ray
+import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
+from ray.tune.result import TRIAL_ID
 
 from privbo_plugins.errors import (
     ForeignValueError,
@@ -24,6 +27,7 @@ from privbo_plugins.errors import (
     UtilityWarning,
     VaultError,
 )
+from privbo_plugins.files import replace_file
 from privbo_plugins.privacy.source import NoiseSource
 from raytune_searchers._arguments import (
     checked_handle,
@@ -31,7 +35,16 @@ from raytune_searchers._arguments import (
     identify,
     private_url,
 )
-from raytune_searchers._audit import complaints, each_of, flat, foreign, shown, stored_record
+from raytune_searchers._audit import (
+    SHORT_RUN,
+    VOUCH,
+    complaints,
+    each_of,
+    flat,
+    foreign,
+    shown,
+    stored_record,
+)
 from raytune_searchers._channel import Channel, TrialRecord
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import SearchSettings
@@ -49,6 +62,20 @@ from raytune_searchers.hosts.base import (
 
 Array = NDArray[np.float64]
 
+BY_CLIENT = (
+    "This process is connected by Ray Client (ray://...), with which Tune runs in a process of the "
+    "cluster: this search, which keeps the ledger and says what may be claimed, would not be where "
+    "the trials are. Submit the script as a Ray Job instead: 'ray job submit -- python script.py', "
+    "with ray.init() and no address in it, or run it on a machine of the cluster with "
+    "ray.init(address='auto')."
+)
+
+_DETAILS = ("history", "published", "vouched", "entered")
+"""What of a report grows with the run."""
+
+_GROWN = 1.1
+"""What grows is written again where the run is so many times as long."""
+
 _MORE_RELEASED = "the vault ended, and more had been released than its last report knew"
 
 
@@ -64,6 +91,8 @@ class HostedSearch(TuneSearch):
     """
 
     _HOST: ClassVar[type[Host]]
+    _STANDING: ClassVar[str] = "report"
+    """The host's operation that tells what each save keeps."""
     _PLAIN: ClassVar[str]
     """What is said of a value that never passed through the host."""
     _WRAP: ClassVar[str]
@@ -74,6 +103,7 @@ class HostedSearch(TuneSearch):
         "_anchor",
         "_channel",
         "_broken",
+        "_kept",
         "_suggesting",
         "_reconcile",
     )
@@ -121,7 +151,20 @@ class HostedSearch(TuneSearch):
         self._anchor = anchor(self._actor_name, self._HOST, may_begin=may_begin, noise=noise)
         self._channel: Channel | None = None
         self._broken: str | None = None
+        self._kept = Path(), 0
         self._suggesting = self._reconcile = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A handle and public settings.
+
+        Raises:
+            VaultError: If this process is connected by Ray Client.
+        """
+        if (
+            self._has_host and ray.util.client.ray.is_connected()
+        ):  # Tuner would pickle it to a process of its own
+            raise VaultError(BY_CLIENT)
+        return super().__getstate__()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes what :meth:`get_state` gave, of this or an earlier process."""
@@ -140,16 +183,49 @@ class HostedSearch(TuneSearch):
         """
         if self._channel is not None:
             try:
-                self._last = self._channel.call("report", self._unaudited)
+                self._last = self._channel.call(self._STANDING, self._unaudited)
+                self._keep(self._channel, self._last, Path(checkpoint_path).parent)
             except (VaultError, PrivacyError):  # the last one stays, and says so when it is read
                 pass
         super().save(checkpoint_path)
         if self._here and self._suggesting:
             self._check_lives()
 
+    def _keep(self, channel: Channel, standing: Mapping[str, Any], folder: Path) -> None:
+        """Writes what grows with a run beside its state, if the vault ends with the driver.
+
+        Not at each save, but whenever the run has grown by a tenth, and at its end: then all that
+        is ever written is a multiple of what was written last.
+        """
+        if self._handle is not None or not standing.get("partial"):
+            return
+        done, (where, kept) = standing["done"], self._kept
+        kept = kept if where == folder else 0
+        if done >= _GROWN * kept or (standing.get("finished") and done > kept):
+            report = channel.call("report", self._unaudited)
+            details = {name: report[name] for name in _DETAILS if name in report}
+            kept_now = {"details": details, "head": report["head"]}
+            replace_file(
+                folder / self._details_name, lambda f: cloudpickle.dump(kept_now, f), private=False
+            )
+            self._kept = folder, done
+
+    @property
+    def _details_name(self) -> str:
+        return f"searcher-history-{self._run}.pkl"
+
+    def _kept_details(self) -> dict[str, Any]:
+        """What :meth:`_keep` wrote last, and whether the last standing goes beyond it."""
+        last, path = self._last or {}, self._kept[0] / self._details_name
+        if self._handle is not None or not last.get("partial") or not path.is_file():
+            return {}
+        found = cloudpickle.loads(path.read_bytes())
+        return {**found["details"], "partial": found["head"] != last["head"]}
+
     def restore(self, checkpoint_path: str) -> None:
         """Reads what :meth:`save` wrote; what the vault knows beyond it always wins."""
         super().restore(checkpoint_path)
+        self._kept = Path(checkpoint_path).parent, 0
         if self._reading:
             return
         with suppress(VaultError):  # of one that is gone it is told where it is asked
@@ -215,7 +291,9 @@ class HostedSearch(TuneSearch):
         return told or bool(foreign(result, self._metric, self._param_space))
 
     def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
-        record: TrialRecord = self._call("record", trial_id)
+        shows = foreign(result, self._metric, self._param_space)
+        names = tuple(VOUCH.format(name) for name in sorted(shows))
+        record: TrialRecord = self._call("record", trial_id, names)
         self._see(record.head)
         self._compare(result, record)
         return record
@@ -301,7 +379,9 @@ class HostedSearch(TuneSearch):
         except VaultError:
             if self._last is None:
                 raise
-            return {**self._last, "guarantee": self._as_far_as_known(self._last)}
+            done = len(self._last.get("published", ()))  # as older versions have told it
+            known = {"done": done, **self._last, **self._kept_details()}
+            return {**known, "guarantee": self._as_far_as_known(known)}
         self._see(self._last["head"])
         return self._last
 
@@ -320,11 +400,33 @@ class HostedSearch(TuneSearch):
     def _checked_report(self, results: Iterable[Any]) -> dict[str, Any]:
         """The report after comparing what a ``ResultGrid`` holds with it."""
         report, stored = self._report(), each_of(results)
-        for result in stored:
-            metrics = dict(result.metrics or {})
-            self._compare(flat(metrics), stored_record(metrics, report))
-        self._unaudited = self._unaudited and not stored
+        seen = [self._compared(dict(result.metrics or {}), report) for result in stored]
+        self._unaudited = not all(seen) or (self._unaudited and not stored)
         return self._report()
+
+    def _compared(self, metrics: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
+        """Compares a stored result with a report; whether that could be done."""
+        missing = metrics.get(TRIAL_ID) not in report.get("published", ())
+        if missing and report.get("partial"):
+            return not self._shows(flat(metrics))  # the vault has ended, and kept less
+        self._compare(flat(metrics), stored_record(metrics, report))
+        return True
+
+    def _detail(self, name: str) -> Any:
+        """A part of the report that grows with the run.
+
+        Raises:
+            VaultError: If the vault has ended, and with it this part.
+        """
+        report = self._report()
+        if name not in report:
+            raise VaultError(
+                "The vault does not answer, and the search's checkpoint keeps single releases of "
+                f"the first {SHORT_RUN} trials only: of longer runs the vault's database holds "
+                "them. guarantee() and recommend() go without; for history() and report() put the "
+                "database back."
+            )
+        return report[name]
 
     def close(self) -> None:
         """Ends the vault's actor; a vault in memory is gone then, one in a database is not.
@@ -335,7 +437,7 @@ class HostedSearch(TuneSearch):
             return
         try:
             self._report()
-        except VaultError:  # it has ended before
+        except (VaultError, RuntimeError):  # it has ended before, or there never was a run
             pass
         self._anchor.end()
         self._channel = None

@@ -69,7 +69,7 @@ class RewardSearch(HostedSearch):
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST = LedgerHost
+    _HOST, _STANDING = LedgerHost, "standing"
     _PLAIN = PLAIN
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
@@ -344,7 +344,7 @@ class RewardSearch(HostedSearch):
     def _released(self) -> RewardHistory:
         if self.mechanism is None:
             return reward_history(None, (), None)
-        published = set(self._report()["published"].values())
+        published = set(self._detail("published").values())
         told = [(np.array(x), value) for x, *_, value in self._shown_so_far()["plays"]]
         space = None if self._space is None else self._space.space
         return reward_history(

@@ -65,7 +65,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         ValueError: For an argument outside its range.
     """
 
-    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_here", "_patience")
+    _OF_THIS_PROCESS: ClassVar[tuple[str, ...]] = ("_here", "_paused", "_patience")
     """What :meth:`_attach` makes anew and no pickle holds."""
 
     _reading = False
@@ -105,6 +105,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     def _attach(self) -> None:
         """What belongs to this process and is never pickled."""
         self._here: set[str] = set()
+        self._paused: set[str] = set()
         self._patience = Patience(self._most_failures)
 
     @property
@@ -207,6 +208,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Forgets trials of an earlier fit, which may have dropped them; restore knows better."""
         self._live.clear()
         self._here.clear()
+        self._paused.clear()
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Takes the limit of ``max_concurrent_trials`` or a ``ConcurrencyLimiter``."""
@@ -238,7 +240,15 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return self._ready().suggestion(self._live[trial_id])
 
     def _n_running(self) -> int:
-        return len(self._here)
+        return len(self._here - self._paused)
+
+    def on_pause(self, trial_id: str) -> None:
+        """A trial was paused by ``HyperBandForBOHB``: it makes room for another one."""
+        self._paused.add(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        """A paused trial may go on; it counts as running again."""
+        self._paused.discard(trial_id)
 
     def on_trial_result(
         self,
@@ -255,6 +265,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         """Looks at what a trial has shown at its end."""
         x = self._live.pop(trial_id, None)
         self._here.discard(trial_id)
+        self._paused.discard(trial_id)
         learnt = self._complete(trial_id, x, result or {}, error)
         why = self._patience.count(failed=error, learnt=learnt)
         if why is not None:

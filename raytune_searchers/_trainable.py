@@ -24,7 +24,7 @@ from ray import tune
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.redaction import attempt, own_words, retold
 from privbo_plugins.returned import as_losses
-from raytune_searchers._audit import VOUCH, flat
+from raytune_searchers._audit import REPEATED, VOUCH, flat
 from raytune_searchers._channel import Channel, Entry, loss_channel
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
 from raytune_searchers._space import TuneSpace
@@ -95,10 +95,6 @@ class Publication:
     convert: Callable[[Any], Any]
     release: Callable[[Any], float]
     closed: type[ClosedReportError] = ClosedReportError
-
-
-REPEATED = "__trial_index__"
-"""What ray.tune.search.Repeater puts into every config; importing it takes a trial a while."""
 
 
 class _Running:

@@ -24,6 +24,7 @@ import pytest
 USER = "tests"
 
 TOGETHER = {
+    "raytune_searchers/test_cluster.py": "clusters of Rays",
     "raytune_searchers/test_faults.py": "Ray's faults",
     "raytune_searchers/test_ldp_faults.py": "Ray's faults",
     "raytune_searchers/test_federated_faults.py": "Ray's faults",
@@ -35,6 +36,7 @@ TOGETHER = {
     "raytune_searchers/test_po_gp_ucb.py": "Ray",
     "raytune_searchers/test_local_ray.py": "Ray",
     "raytune_searchers/test_closing.py": "Ray",
+    "raytune_searchers/test_uploads.py": "Ray",
     "raytune_searchers/test_from_outside.py": "Ray",
 }
 """Files whose tests use one Ray."""

@@ -299,6 +299,47 @@ def noise_of(session: Session) -> Any:
 # What a vault keeps, and who holds a ledger -----------------------------------------------------
 
 
+@contextmanager
+def statements_counted() -> Iterator[dict[str, int]]:
+    """Statements of all vaults of this process meanwhile, and rows that they have fetched."""
+    from privbo_plugins.store.vault import Transaction
+
+    count = {"statements": 0, "rows": 0}
+    run, every = Transaction._run, Transaction._all
+
+    def ran(tx: Transaction, name: str, **params: Any) -> Any:
+        count["statements"] += 1
+        return run(tx, name, **params)
+
+    def fetched(tx: Transaction, name: str, **params: Any) -> Any:
+        rows = every(tx, name, **params)
+        count["rows"] += len(rows)
+        return rows
+
+    with mock.patch.multiple(Transaction, _run=ran, _all=fetched):
+        yield count
+
+
+@contextmanager
+def database_steps() -> Iterator[list[int]]:
+    """Instructions that SQLite carries out meanwhile, in all vaults of this process in files."""
+    from privbo_plugins.store.vault import Vault
+
+    taken = [0]
+    connect = Vault._connect
+
+    def step() -> None:
+        taken[0] += 1
+
+    def connected(vault: Vault) -> Any:
+        connection = connect(vault)
+        connection.driver_connection.set_progress_handler(step, 1)
+        return connection
+
+    with mock.patch.object(Vault, "_connect", connected):
+        yield taken
+
+
 def cursor_of(tx: Any) -> Any:
     """The database's cursor of a transaction."""
     return tx._cursor

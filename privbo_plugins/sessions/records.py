@@ -44,7 +44,7 @@ from privbo_plugins.returned import as_losses
 from privbo_plugins.spaces import Space
 from privbo_plugins.standing import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
-from privbo_plugins.store.run import Head, Run, Witness, begin_or_join
+from privbo_plugins.store.run import Head, Run, Total, Witness, begin_or_join
 from privbo_plugins.store.run import stored_settings as settings_in
 from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, Vault
 
@@ -293,7 +293,7 @@ class Session:
         """A run of plain floats has no plan, but ends after as many trials as were asked for."""
         limit = self.config.n_trials
         if self._mode == PLAIN and limit is not None:
-            self._plain_over = len(tx.published()) >= limit
+            self._plain_over = tx.told() >= limit
 
     def _learn(self, seq: int, release: Release) -> None:
         self._known_algorithm().observe(release)
@@ -590,7 +590,7 @@ class Session:
         if self._mode != PRIVATE:
             return
         charge = Charge(query.kind, query.key, query.mu, query.sensitivity, scale)
-        check_budget(self.config.mu, tx.spent_mu2(VALIDATION), charge)
+        check_budget(self.config.mu, self.run.spent.of(tx, VALIDATION).mu2, charge)
         tx.charge(charge)
         if math.isinf(query.mu):
             tx.mark_unprotected("mu is infinite, so no noise is added")
@@ -622,7 +622,7 @@ class Session:
                 return
             self._sync(tx)
             most = most_trainings(self.plan)
-            if tx.spent_mu2(TRAINING) > (most - 0.5) * mu**2:
+            if self.run.spent.of(tx, TRAINING).mu2 > (most - 0.5) * mu**2:
                 raise BudgetExceededError(
                     f"{most} trainings were charged to the training records, as many as the plan "
                     f"allows: {ATTEMPTS} for each of its trials. Trials end without a release too "
@@ -649,7 +649,7 @@ class Session:
     def anybody_entered(self) -> bool:
         """Whether :meth:`enter` was called for any trial."""
         with self._lock, self._transaction() as tx:
-            return bool(tx.marks(_ENTERED))
+            return tx.any_mark(_ENTERED)
 
     def give_back(self, living: Collection[str]) -> list[str]:
         """Gives back the slots of trials that the host no longer knows; returns their keys.
@@ -671,7 +671,7 @@ class Session:
     def claimed(self) -> bool:
         """Whether :meth:`claim` was called by anyone."""
         with self._lock, self._transaction() as tx:
-            return bool(tx.marks(_CLAIMED))
+            return tx.any_mark(_CLAIMED)
 
     # Looking --------------------------------------------------------------------------------
 
@@ -692,11 +692,16 @@ class Session:
             tx.mark(_VOUCHED_FOR, f"{operation}/{trial}")
 
     def vouched_of(self, trial: str) -> frozenset[str]:
-        """Operations of one trial whose values were declared public."""
+        """Operations of one trial whose values were declared public; looks through all marks."""
         mark = f"/{trial}"
         with self._lock, self._transaction() as tx:
             told = tx.marks_ending(_VOUCHED_FOR, mark)
         return frozenset(text.removesuffix(mark) for text in told)
+
+    def vouched_among(self, marks: Iterable[str]) -> frozenset[str]:
+        """Those of some operations, as operation/trial, that were declared public."""
+        with self._lock, self._transaction() as tx:
+            return tx.those_marked(_VOUCHED_FOR, marks)
 
     def vouched(self) -> frozenset[str]:
         """What was declared public, as operation/trial."""
@@ -708,6 +713,18 @@ class Session:
         with self._lock, self._transaction() as tx:
             row = tx.trial(trial)
         return None if row is None else row.value
+
+    def published_of(self, trials: Iterable[str]) -> dict[str, tuple[str, int, float]]:
+        """(role, step, published value) of those of some trials that were told."""
+        with self._lock, self._transaction() as tx:
+            rows = {trial: tx.trial(trial) for trial in trials}
+        told = {trial: row for trial, row in rows.items() if row is not None}
+        return {t: (r.role, r.step, r.value) for t, r in told.items() if r.value is not None}
+
+    def n_told(self) -> int:
+        """Number of trials that were told."""
+        with self._lock, self._transaction() as tx:
+            return tx.told()
 
     def published(self) -> dict[str, tuple[str, int, float]]:
         """(role, step, published value) of every trial that was told."""
@@ -781,7 +798,7 @@ class Session:
         with self._lock:
             self.refresh()
             return of_records(
-                guarantee, self.plan, self.published(),
+                guarantee, self.plan, self.n_told(),
                 finished=self.finished, recommendation=self._recommends(),
             )  # fmt: skip
 
@@ -801,7 +818,8 @@ class Session:
         """
         with self._lock, self._transaction() as tx:
             self._sync(tx)
-            charges, reasons = tx.charges(), [*tx.marks(UNPROTECTED), *reasons]
+            validation, training = (self.run.spent.of(tx, who) for who in (VALIDATION, TRAINING))
+            reasons = [*tx.marks(UNPROTECTED), *reasons]
             notes, failed = list(tx.marks(NOTE)), max(failed, tx.count("failed"))
             frozen = self._frozen(tx) or {"mode": None, "n_records": None}
         if math.isinf(self.config.mu) and not reasons:
@@ -810,8 +828,7 @@ class Session:
             notes.append(
                 f"{failed} trial(s) failed or were pruned; whether a trial does so is not covered"
             )
-        notes += _training_notes(charges, self.config)
-        validation = [c for c in charges if c.population == VALIDATION]
+        notes += _training_notes(training, self.config)
         words = self._entry.describe(self.config, self.plan)
         return Guarantee(
             protected=not reasons,
@@ -823,8 +840,8 @@ class Session:
             population="validation records",
             n_records=frozen["n_records"] if frozen["mode"] == PRIVATE else None,
             mu=self.config.mu,
-            mu_spent=math.sqrt(math.fsum(c.mu**2 for c in validation)),
-            n_releases=len(validation),
+            mu_spent=math.sqrt(validation.mu2),
+            n_releases=validation.n,
             parameters=dict(words.parameters),
             not_covered=NOT_COVERED_TUNER + words.not_covered,
             reasons=tuple(reasons),
@@ -841,13 +858,12 @@ def most_trainings(plan: CentralPlan | None) -> int:
     return _UNPLANNED_TRAININGS if plan is None else ATTEMPTS * plan.n_trials
 
 
-def _training_notes(charges: Iterable[Charge], config: CentralConfig) -> list[str]:
-    training = [c for c in charges if c.population == TRAINING]
+def _training_notes(training: Total, config: CentralConfig) -> list[str]:
     if config.training_mu is None:
         return []
-    total = math.sqrt(math.fsum(c.mu**2 for c in training))
+    total = math.sqrt(training.mu2)
     return [
-        f"training records: {len(training)} trainings declared "
+        f"training records: {training.n} trainings declared "
         f"{not_below(config.training_mu, 4)}-GDP each compose to {not_below(total, 4)}-GDP for "
         "the training records, if the training is what was declared"
     ]

@@ -25,7 +25,9 @@ places again; of two copies that draw at the same moment, at least one therefore
 from __future__ import annotations
 
 import json
+import math
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,6 +106,50 @@ class OwnMemory:
         """Nothing: nobody else looks here."""
 
 
+class Spent:
+    """How many charges of which size a run holds, read on from the last look.
+
+    Every charge has a link in the chain. If the chain still holds the head of the last look,
+    nothing before it has changed, and only the links after it are read. If it does not (a
+    transaction was rolled back, or another copy of the vault was put in its place), everything is
+    counted anew.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[Head, Counter[tuple[str, float]]] = Head(), Counter()
+
+    def of(self, tx: Transaction, population: str) -> Total:
+        """What a population has been charged, also in this transaction so far."""
+        counted = self._counted(tx)
+        costs = [(mu, n) for (who, mu), n in counted.items() if who == population]
+        return Total(sum(n for _, n in costs), math.fsum(n * mu**2 for mu, n in costs))
+
+    def _counted(self, tx: Transaction) -> Counter[tuple[str, float]]:
+        seen, counted = self._seen
+        now = Head(*tx.last_link())
+        if now == seen:
+            return counted
+        if seen.n and tx.link_at(seen.n) == seen.digest:
+            counted = counted + Counter(tx.charges_since(seen.n))
+        else:
+            counted = Counter(tx.charges_by_mu())
+        self._seen = now, counted
+        return counted
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a population has been charged.
+
+    Attributes:
+        n: Number of charges.
+        mu2: Sum of their squared mu.
+    """
+
+    n: int
+    mu2: float
+
+
 class OtherSettingsError(VaultError):
     """A run was started with other settings: nothing that a second look would change."""
 
@@ -120,6 +166,7 @@ class Run:
         run_id: Its identity there.
         settings: What it was started with.
         begun_here: True where it was started, false where it was joined.
+        spent: What its ledger adds up to.
     """
 
     def __init__(
@@ -129,6 +176,7 @@ class Run:
         self.settings, self.begun_here = dict(settings), begun_here
         self._memory = OwnMemory()
         self._witness: Witness | None = None
+        self.spent = Spent()
         with vault.transaction(run_id) as tx:
             _complete(tx)
             self._memory.show(Head(*tx.last_link()))

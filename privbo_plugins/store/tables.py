@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ _trials = sa.Table(
     sa.Column("state", sa.String(8), nullable=False),
     sa.Column("value", sa.Double),
     sa.Index("privbo_trials_step", "run_id", "step"),
+    sa.Index("privbo_trials_state", "run_id", "state"),
 )
 _losses = sa.Table(
     "privbo_losses",
@@ -188,6 +190,7 @@ STATEMENTS: dict[str, Any] = {
     "has_mark": sa.select(_marks.c.kind).where(
         _of_run(_marks), _marks.c.kind == _b("kind"), _marks.c.text == _b("text")
     ),
+    "any_mark": sa.select(sa.exists().where(_of_run(_marks), _marks.c.kind == _b("kind"))),
     "new_trial": sa.insert(_trials),
     "trial": sa.select(
         _trials.c.role,
@@ -218,6 +221,9 @@ STATEMENTS: dict[str, Any] = {
     "count": sa.select(sa.func.count())
     .select_from(_trials)
     .where(_of_run(_trials), _trials.c.state == _b("state")),
+    "told": sa.select(sa.func.count())
+    .select_from(_trials)
+    .where(_of_run(_trials), sa.or_(_trials.c.state == _DONE, _trials.c.state == _GONE)),
     "out": sa.select(_trials.c.trial).where(_of_run(_trials), _trials.c.state == _OUT),
     "all_trials": sa.select(
         _trials.c.trial, _trials.c.role, _trials.c.step, _trials.c.value
@@ -244,6 +250,16 @@ STATEMENTS: dict[str, Any] = {
     "spent": sa.select(sa.func.coalesce(sa.func.sum(_ledger.c.mu * _ledger.c.mu), _ZERO)).where(
         _of_run(_ledger), _ledger.c.population == _b("population")
     ),
+    "charges_by_mu": sa.select(_ledger.c.population, _ledger.c.mu, sa.func.count())
+    .where(_of_run(_ledger))
+    .group_by(_ledger.c.population, _ledger.c.mu),
+    # by number alone: SQLite would rather look through all charges of the run
+    "links_since": sa.select(_chain.c.run_id, _chain.c.kind, _chain.c.key).where(
+        _chain.c.seq > _b("after")
+    ),
+    "charge_of": sa.select(_ledger.c.population, _ledger.c.mu).where(
+        _of_run(_ledger), _ledger.c.kind == _b("kind"), _ledger.c.key == _b("key")
+    ),
     "release": sa.insert(_releases),
     "release_by_key": sa.select(_releases.c.payload).where(
         _of_run(_releases), _releases.c.kind == _b("kind"), _releases.c.key == _b("key")
@@ -257,6 +273,9 @@ STATEMENTS: dict[str, Any] = {
     "store_evaluation": sa.update(_evaluations)
     .where(_of_run(_evaluations), _evaluations.c.trial == _b("t"))
     .values(value=_b("new_value")),
+    "released_evaluations": sa.select(sa.func.count())
+    .select_from(_evaluations)
+    .where(_of_run(_evaluations), _evaluations.c.value.is_not(None)),
     "play": sa.select(_evaluations.c.value, _evaluations.c.person).where(
         _of_run(_evaluations), _evaluations.c.trial == _b("trial")
     ),
@@ -330,6 +349,19 @@ def prepare(engine: sa.Engine) -> None:
         with engine.connect() as connection:
             check_schema(connection.execute(sa.select(_schema.c.number)).scalar())
     metadata.create_all(engine)
+    _add_indexes(engine)
+
+
+def _add_indexes(engine: sa.Engine) -> None:
+    """What makes reading an older vault quicker; one whose tables are another user's goes without.
+
+    Versions that do not know an index keep it up all the same, so it needs no number.
+    """
+    known = {index["name"] for index in sa.inspect(engine).get_indexes(_trials.name)}
+    for index in _trials.indexes:
+        if index.name not in known:
+            with suppress(*driver_errors(engine)):
+                index.create(engine, checkfirst=True)
 
 
 def check_schema(number: object) -> None:

@@ -30,7 +30,7 @@ import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,6 +57,8 @@ _CHARGE, _PAID, _MARK = "charge", "paid", "mark"
 """Kinds of lines that are no releases."""
 
 _SALT = 16
+
+_LONGEST_MARK = 512
 
 Line = tuple[str, str, str]
 """Run, kind and key of what the chain holds: charges, releases, evaluations, marks."""
@@ -203,8 +205,9 @@ class Transaction:
     def mark(self, kind: str, text: str) -> None:
         """Notes a fact about the run, once; marks are never removed."""
         if not self.has_mark(kind, text):
-            self._run("mark", kind=kind, text=text[:512])
-            self._linked(_MARK, hashed(f"{kind}/{text[:512]}"), text[:512])
+            text = text[:_LONGEST_MARK]
+            self._run("mark", kind=kind, text=text)
+            self._linked(_MARK, hashed(f"{kind}/{text}"), text)
 
     def mark_unprotected(self, reason: str) -> None:
         """Notes for ever that nothing may be claimed for the run."""
@@ -219,9 +222,18 @@ class Transaction:
         found = self._all("marks_ending", kind=kind, ending=ending)
         return tuple(sorted(str(row[0]) for row in found if row[0].endswith(ending)))
 
+    def any_mark(self, kind: str) -> bool:
+        """Whether there is a mark of a kind."""
+        return self._one("any_mark", kind=kind) == (1,)
+
+    def those_marked(self, kind: str, texts: Iterable[str]) -> frozenset[str]:
+        """Those of some texts that are marks of a kind, whole."""
+        whole = (text for text in texts if len(text) <= _LONGEST_MARK)
+        return frozenset(text for text in whole if self.has_mark(kind, text))
+
     def has_mark(self, kind: str, text: str) -> bool:
         """Whether a fact was noted."""
-        return self._one("has_mark", kind=kind, text=text[:512]) is not None
+        return self._one("has_mark", kind=kind, text=text[:_LONGEST_MARK]) is not None
 
     # Trials -------------------------------------------------------------------------------
 
@@ -278,6 +290,11 @@ class Transaction:
     def count(self, state: str) -> int:
         """Number of trials in a state."""
         row = self._one("count", state=state)
+        return int(row[0]) if row else 0
+
+    def told(self) -> int:
+        """Number of trials that were told, also of those whose losses are gone."""
+        row = self._one("told")
         return int(row[0]) if row else 0
 
     def published(self) -> dict[str, tuple[str, int, float]]:
@@ -338,6 +355,27 @@ class Transaction:
     def charges(self) -> list[Charge]:
         """The whole ledger of the run."""
         return [Charge(*row) for row in self._all("charges")]
+
+    def charges_by_mu(self) -> dict[tuple[str, float], int]:
+        """How many charges of the run have which (population, mu)."""
+        return {(who, float(mu)): int(n) for who, mu, n in self._all("charges_by_mu")}
+
+    def charges_since(self, seq: int) -> list[tuple[str, float]]:
+        """(population, mu) of the run's charges whose links come after one.
+
+        Raises:
+            VaultError: If a charge in the chain is missing from the ledger.
+        """
+        found = []
+        for run, what, line in self._all("links_since", after=seq):
+            if (run, what) != (self.run_id, _CHARGE):
+                continue
+            kind, _, key = line.partition("/")
+            row = self._one("charge_of", kind=kind, key=key)
+            if row is None:
+                raise VaultError(DAMAGED)
+            found.append((str(row[0]), float(row[1])))
+        return found
 
     def spent_mu2(self, population: str) -> float:
         """Sum of squared mu charged to a population."""
@@ -464,6 +502,11 @@ class Transaction:
         """The stored release of an evaluation, if any."""
         row = self._one("play", trial=trial)
         return None if row is None or row[0] is None else float(row[0])
+
+    def released_evaluations(self) -> int:
+        """Number of evaluations that were released."""
+        row = self._one("released_evaluations")
+        return int(row[0]) if row else 0
 
     def payer(self, trial: str) -> str | None:
         """Who was charged for an evaluation, released or not."""
@@ -803,6 +846,12 @@ class Vault:
         from privbo_plugins.store import tables as database
 
         return not self.in_memory and database.identity_seen_by(engine) == self.vault_id
+
+    def lies_beside(self, *names: str) -> bool:
+        """Whether its database holds tables of somebody else's, all of these names."""
+        import sqlalchemy as sa
+
+        return not self.in_memory and set(names) <= set(sa.inspect(self._engine).get_table_names())
 
     def close(self) -> None:
         """Closes every connection; an in-memory vault is gone then."""

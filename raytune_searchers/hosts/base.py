@@ -388,15 +388,17 @@ def options_of(name: str, url: str | None) -> dict[str, Any]:
         name: Of the actor.
         url: Its database; None for a vault in memory.
     """
-    durable = url is not None
+    durable, moves = url is not None, _anywhere(url)
+    asked = {"memory": 1} if moves else {}  # Ray places what asks for nothing anywhere at once
     return {
+        **asked,
         "name": name,
         "namespace": NAMESPACE,
         "get_if_exists": durable,
         "num_cpus": 0,
         "max_restarts": -1 if durable else 0,  # a restarted host without a database has no ledger
         "max_task_retries": -1 if durable else 0,
-        "scheduling_strategy": NodeAffinitySchedulingStrategy(_here(), soft=_anywhere(url)),
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(_here(), soft=moves),
     }
 
 

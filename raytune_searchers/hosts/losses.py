@@ -6,6 +6,7 @@ value back.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import Vault
+from raytune_searchers._audit import SHORT_RUN
 from raytune_searchers._channel import LOSSES, Entry, LossChannel, Parcel, TrialRecord
 from raytune_searchers.hosts.base import UNSEEN, Host
 from raytune_searchers.hosts.uploads import Inbox, Receiving
@@ -145,14 +147,15 @@ class VaultHost(Receiving, Host):
         """Enters a trial at a point that the driver chose."""
         self._session.place(trial, x)
 
-    def record(self, trial: str) -> TrialRecord:
-        """What is known of a trial."""
-        session = self._session
+    def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
+        """What is known of a trial, and which of some operations it declared public."""
+        session, mark = self._session, f"/{trial}"
         head = session.head()
+        vouched = session.vouched_among(f"{operation}{mark}" for operation in operations)
         return TrialRecord(
             session.published_value(trial),
             session.entered(trial),
-            session.vouched_of(trial),
+            frozenset(text.removesuffix(mark) for text in vouched),
             (head.n, head.digest),
         )
 
@@ -181,6 +184,24 @@ class VaultHost(Receiving, Host):
             unaudited: Whether a result passed by while the vault did not answer.
         """
         session = self._session
+        return {
+            **self._standing(unaudited),
+            "history": session.history(),
+            "published": {t: value for t, (_, _, value) in session.published().items()},
+            "vouched": session.vouched(),
+        }
+
+    def standing(self, unaudited: bool) -> dict[str, Any]:
+        """The report, of a long run without what grows with it.
+
+        Args:
+            unaudited: As for :meth:`report`.
+        """
+        short = self._session.n_told() <= SHORT_RUN
+        return self.report(unaudited) if short else {**self._standing(unaudited), "partial": True}
+
+    def _standing(self, unaudited: bool) -> dict[str, Any]:
+        session = self._session
         session.refresh()
         head = session.head()
         reasons: list[str] = []
@@ -196,10 +217,8 @@ class VaultHost(Receiving, Host):
         return {
             "guarantee": session.guarantee(reasons),
             "recommendation": recommendation,
-            "history": session.history(),
             "plan": session.plan,
-            "published": {t: value for t, (_, _, value) in session.published().items()},
-            "vouched": session.vouched(),
+            "done": session.n_told(),
             "finished": session.finished,
             "head": (head.n, head.digest),
         }
@@ -222,8 +241,9 @@ class VaultHost(Receiving, Host):
         if value is None:
             self._refuse_beyond_the_end()
             self._session.charge_training(f"{trial}/{attempt}")
-        public = sorted(self.record(trial).vouched)
-        return Entry(self._settings.metric, self._settings.choices, value, x, tuple(public))
+        # only a trial that is not evaluated again needs to know what it had shown
+        public = () if value is None else tuple(sorted(self._session.vouched_of(trial)))
+        return Entry(self._settings.metric, self._settings.choices, value, x, public)
 
     def _refuse_beyond_the_end(self) -> None:
         if self._settings.ends and self.finished():

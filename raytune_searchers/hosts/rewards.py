@@ -6,6 +6,7 @@ and only what came out is sent.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from privbo_plugins.privacy.source import NoiseSource
@@ -14,6 +15,7 @@ from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import UNPROTECTED
 from privbo_plugins.users import User
+from raytune_searchers._audit import SHORT_RUN
 from raytune_searchers._channel import TrialRecord
 from raytune_searchers._evaluations import USERS_LEDGER, Admission, LedgerSettings
 from raytune_searchers.hosts.base import UNSEEN, Host
@@ -82,11 +84,11 @@ class LedgerHost(Host):
         ledger.run.confirm(Head(*settings.seen))
         return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
 
-    def record(self, trial: str) -> TrialRecord:
-        """What is known of a trial."""
+    def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:
+        """What is known of a trial, and which of some operations it declared public."""
         with self._ledger.run.transaction() as tx:
             value, mark = tx.evaluation(trial), f"/{trial}"
-            vouched = tx.marks_ending(_VOUCHED_FOR, mark)
+            vouched = tx.those_marked(_VOUCHED_FOR, [f"{name}{mark}" for name in operations])
             n, digest = tx.last_link()
         return TrialRecord(
             value,
@@ -112,20 +114,34 @@ class LedgerHost(Host):
         """
         rows = self.ledger()
         published = {trial: value for trial, *_, value in rows if value is not None}
+        return {
+            **self._standing(len(published), unaudited, notes),
+            "published": published,
+            "entered": frozenset(trial for trial, *_ in rows),
+            "vouched": frozenset(self._ledger.run.marks(_VOUCHED_FOR)),
+        }
+
+    def standing(self, unaudited: bool) -> dict[str, Any]:
+        """The report, of a long run without what grows with it.
+
+        Args:
+            unaudited: As for :meth:`report`.
+        """
+        with self._ledger.run.transaction() as tx:
+            done = tx.released_evaluations()
+        if done <= SHORT_RUN:
+            return self.report(unaudited)
+        return {**self._standing(done, unaudited), "partial": True}
+
+    def _standing(self, done: int, unaudited: bool, notes: tuple[str, ...] = ()) -> dict[str, Any]:
         run, head = self._ledger.run, self.head()
         guarantee = self._ledger.guarantee(
-            len(published),
+            done,
             users_named=bool(run.marks(_NAMED)),
             reasons=[UNSEEN] if unaudited else [],
             notes=notes,
         )
-        return {
-            "guarantee": guarantee,
-            "published": published,
-            "entered": frozenset(trial for trial, *_ in rows),
-            "vouched": frozenset(run.marks(_VOUCHED_FOR)),
-            "head": head,
-        }
+        return {"guarantee": guarantee, "done": done, "head": head}
 
     def head(self) -> tuple[int, str]:
         """The end of the chain of releases."""
@@ -151,8 +167,15 @@ class LedgerHost(Host):
         if user is not None:
             self._ledger.run.mark(_NAMED, "users")
         self._entered.add(trial)
-        public = tuple(sorted(self.record(trial).vouched))
+        public = () if value is None else self._declared(trial)
         return Admission(self._settings, value, public, self._noise)
+
+    def _declared(self, trial: str) -> tuple[str, ...]:
+        """What a trial that is not evaluated again had shown."""
+        mark = f"/{trial}"
+        with self._ledger.run.transaction() as tx:
+            told = tx.marks_ending(_VOUCHED_FOR, mark)
+        return tuple(sorted(text.removesuffix(mark) for text in told))
 
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
         """Charges a user before anything is drawn: (the release if there is one, a token)."""

@@ -22,7 +22,7 @@ from raytune_searchers._channel import Parcel
 
 Array = NDArray[np.float64]
 
-HELD_BYTES = 2**25
+HELD_BYTES = 2**24
 """Of vectors that have begun to arrive, in a host."""
 
 STANDSTILL = 30.0

@@ -14,7 +14,7 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,15 @@ from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.errors import PrivacyWarning
 from raytune_searchers import (
+    DPFTSDESearch,
     DPGIBOSearch,
     DUETSSearch,
+    FederationConfig,
     LDPATAGPUCBSearch,
     LDPGPUCBSearch,
     LDPMoMAGPUCBSearch,
     LDPTGPUCBSearch,
+    POGPUCBSearch,
 )
 from raytune_searchers._channel import loss_channel
 from raytune_searchers._rewards import RewardSearch
@@ -62,6 +65,11 @@ class Subject:
             ``points_to_evaluate`` and ``seed``.
         evaluate: For a searcher with a plan: evaluates a suggestion as a real trial does and
             returns what the trial reports.
+        space: The ``param_space`` of a check that asks for none of its own.
+        points: Three configurations in it.
+        where: From a configuration in it to a number between 0 and 1.
+        metric: Under which its trials report; None if it has none of its own.
+        planned: A searcher of the same kind that has a plan, if this one has none.
         ignored: Warnings that driving it with plain floats brings about.
         exempt: Checks that ask for what its algorithm cannot mean, by name, and why.
     """
@@ -71,6 +79,11 @@ class Subject:
     evaluate: Evaluate | None = None
     ignored: type[Warning] = Warning
     exempt: Mapping[str, str] = field(default_factory=dict)
+    space: Mapping[str, Any] = field(default_factory=lambda: LINE)
+    points: tuple[Mapping[str, Any], ...] = ({"x": 0.75}, {"x": 0.125}, {"x": 0.5})
+    where: Callable[[Mapping[str, Any]], float] = lambda config: float(config["x"])
+    metric: str | None = None
+    planned: Subject | None = None
 
 
 Run = Callable[[Subject, Path], None]
@@ -149,13 +162,15 @@ def expect_error(call: Callable[[], Any], reason: str, *, text: str = "") -> Non
 def on(subject: Subject, space: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
     """A searcher as ``Tuner.fit`` prepares it: with a space, a metric and a mode."""
     searcher = subject.make(seed=3, **kwargs)
-    configure(searcher, LINE if space is None else space)
+    configure(subject, searcher, space)
     return searcher
 
 
-def configure(searcher: Any, space: Mapping[str, Any]) -> None:
+def configure(subject: Subject, searcher: Any, space: Mapping[str, Any] | None = None) -> None:
     """What Tune does before the first trial."""
-    taken = searcher.set_search_properties(METRIC, "min", dict(space), num_samples=-1)
+    wanted = dict(subject.space if space is None else space)
+    metric, mode = subject.metric or METRIC, "min"
+    taken = searcher.set_search_properties(metric, mode, wanted, num_samples=-1)
     expect(taken, "takes no space from the Tuner")
 
 
@@ -349,9 +364,13 @@ def space_as_an_argument(subject: Subject, folder: Path) -> None:
 
 @check("a second space is refused")
 def a_second_space_is_refused(subject: Subject, folder: Path) -> None:
-    """`set_search_properties` returns False for a space that is not the searcher's own."""
+    """A space that is not the searcher's own is an error, or `set_search_properties` returns False."""
     searcher = subject.make(space=LINE, metric=METRIC, mode="min")
-    taken = searcher.set_search_properties(METRIC, "min", {"z": tune.uniform(0, 1)})
+    try:
+        taken = searcher.set_search_properties(METRIC, "min", {"z": tune.uniform(0, 1)})
+    except ValueError as error:
+        expect("param_space" in str(error), "the error does not name param_space")
+        return
     expect(not taken, "takes it")
 
 
@@ -376,7 +395,7 @@ def no_metric_is_named(subject: Subject, folder: Path) -> None:
 def metric_and_mode_may_come_late(subject: Subject, folder: Path) -> None:
     """Metric and mode of `TuneConfig` are taken where the searcher has none."""
     searcher = subject.make(seed=3)
-    searcher.set_search_properties("score", "max", dict(LINE))
+    searcher.set_search_properties("score", "max", dict(subject.space))
     expect((searcher.metric, searcher.mode) == ("score", "max"), "keeps others")
     suggested(searcher, "t")
     searcher.on_trial_complete("t", {"score": 1.0, "training_iteration": 1})
@@ -387,7 +406,7 @@ def metric_and_mode_may_come_late(subject: Subject, folder: Path) -> None:
 def mode_alone(subject: Subject, folder: Path) -> None:
     """With a mode alone, the metric is Tune's anonymous `_metric`."""
     searcher = subject.make(seed=3)
-    searcher.set_search_properties(None, "max", dict(LINE))
+    searcher.set_search_properties(None, "max", dict(subject.space))
     expect(searcher.metric == "_metric", "knows no metric")
     suggested(searcher, "t")
     searcher.on_trial_complete("t", {"_metric": 1.0, "training_iteration": 1})
@@ -403,9 +422,9 @@ def wrong_mode_is_refused(subject: Subject, folder: Path) -> None:
 def drift(subject: Subject, mode: str, kind: Callable[[float], Any]) -> float:
     """Mean of x over the last trials of a search on the objective x."""
     searcher = subject.make(seed=3)
-    searcher.set_search_properties(METRIC, mode, dict(LINE))
-    configs = run_alone(searcher, 40, lambda config: kind(config["x"]))
-    return float(np.mean([config["x"] for config in configs[-10:]]))
+    searcher.set_search_properties(METRIC, mode, dict(subject.space))
+    configs = run_alone(searcher, 40, lambda config: kind(subject.where(config)))
+    return float(np.mean([subject.where(config) for config in configs[-10:]]))
 
 
 @check("min is minimised")
@@ -439,10 +458,9 @@ def seed(subject: Subject, folder: Path) -> None:
 @check("points come first")
 def points_come_first(subject: Subject, folder: Path) -> None:
     """`points_to_evaluate` are suggested first, in order, to parallel trials too."""
-    points = [{"x": 0.75}, {"x": 0.125}, {"x": 0.5}]
-    searcher = on(subject, points_to_evaluate=points)
-    values = [suggested(searcher, f"t{i}")["x"] for i in range(3)]
-    expect(np.allclose(values, [0.75, 0.125, 0.5]), "suggests others")
+    searcher = on(subject, points_to_evaluate=list(subject.points))
+    values = [subject.where(suggested(searcher, f"t{i}")) for i in range(3)]
+    expect(np.allclose(values, [subject.where(p) for p in subject.points]), "suggests others")
     for i in range(3):
         finish(searcher, f"t{i}", 0.5)
     suggested(searcher, "later")
@@ -484,10 +502,10 @@ def point_out_of_range(subject: Subject, folder: Path) -> None:
 # What trials report -------------------------------------------------------------------------
 
 
-def expect_alive(searcher: Any, n: int = 3) -> None:
+def expect_alive(subject: Subject, searcher: Any, n: int = 3) -> None:
     """The search goes on with configurations inside the space."""
     for config in run_alone(searcher, n, lambda c: 0.5, "after"):
-        expect(0 <= config["x"] <= 1, "leaves the range")
+        expect(0 <= subject.where(config) <= 1, "leaves the range")
 
 
 @check("NaN and infinite metrics")
@@ -497,7 +515,7 @@ def nan_and_infinite_metrics(subject: Subject, folder: Path) -> None:
     for i, value in enumerate([math.nan, math.inf, -math.inf] * 3):
         suggested(searcher, f"t{i}")
         finish(searcher, f"t{i}", value)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("reporting too often")
@@ -507,7 +525,7 @@ def reporting_too_often(subject: Subject, folder: Path) -> None:
     suggested(searcher, "t")
     finish(searcher, "t", 0.5)
     searcher.on_trial_result("t", result(0.5, 3))
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("additional completion")
@@ -518,7 +536,7 @@ def additional_completion(subject: Subject, folder: Path) -> None:
     finish(searcher, "t", 0.5)
     searcher.on_trial_complete("t", result(0.9, 4))
     searcher.on_trial_complete("t", error=True)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("report of an unknown trial")
@@ -528,7 +546,7 @@ def report_of_an_unknown_trial(subject: Subject, folder: Path) -> None:
     suggested(searcher, "t")
     searcher.on_trial_result("stranger", result(0.5))
     finish(searcher, "t", 0.5)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("completion of an unknown trial")
@@ -540,7 +558,7 @@ def completion_of_an_unknown_trial(subject: Subject, folder: Path) -> None:
     searcher.on_trial_complete("stranger 2", error=True)
     searcher.on_trial_complete("stranger 3")
     finish(searcher, "t", 0.5)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("restart under a new id")
@@ -549,10 +567,10 @@ def restart_under_a_new_id(subject: Subject, folder: Path) -> None:
     searcher = on(subject)
     config = suggested(searcher, "old")
     searcher.on_trial_complete("old", error=True)
-    finished = result(0.5, **{"config/x": config["x"]})
+    finished = result(0.5, **{f"config/{name}": value for name, value in config.items()})
     searcher.on_trial_result("new", finished)
     searcher.on_trial_complete("new", finished)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("report without the metric")
@@ -562,7 +580,7 @@ def report_without_the_metric(subject: Subject, folder: Path) -> None:
     suggested(searcher, "t")
     searcher.on_trial_result("t", {"training_iteration": 1})
     finish(searcher, "t", 0.5)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("result without the metric")
@@ -572,7 +590,7 @@ def result_without_the_metric(subject: Subject, folder: Path) -> None:
     for i in range(3):
         suggested(searcher, f"t{i}")
         searcher.on_trial_complete(f"t{i}", {"training_iteration": 1})
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("completion without result")
@@ -582,7 +600,7 @@ def completion_without_result(subject: Subject, folder: Path) -> None:
     for i in range(3):
         suggested(searcher, f"t{i}")
         searcher.on_trial_complete(f"t{i}")
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("failed trials")
@@ -592,7 +610,7 @@ def failed_trials(subject: Subject, folder: Path) -> None:
     for i in range(5):
         suggested(searcher, f"t{i}")
         searcher.on_trial_complete(f"t{i}", None, error=True)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("failed after reporting")
@@ -602,7 +620,7 @@ def failed_after_reporting(subject: Subject, folder: Path) -> None:
     suggested(searcher, "t")
     searcher.on_trial_result("t", result(0.5))
     searcher.on_trial_complete("t", result(0.5), error=True)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("one id asks twice")
@@ -611,7 +629,7 @@ def one_id_asks_twice(subject: Subject, folder: Path) -> None:
     searcher = on(subject)
     expect(searcher.suggest("t") == searcher.suggest("t"), "suggests another")
     finish(searcher, "t", 0.5)
-    expect_alive(searcher)
+    expect_alive(subject, searcher)
 
 
 @check("no permanent stall")
@@ -647,7 +665,7 @@ def set_max_concurrency_is_obeyed(subject: Subject, folder: Path) -> None:
 def concurrencylimiter(subject: Subject, folder: Path) -> None:
     """Wrapped, it never has more trials out, and goes on when one ends."""
     limited = ConcurrencyLimiter(subject.make(seed=3), max_concurrent=2)
-    configure(limited, LINE)
+    configure(subject, limited)
     expect_limited(limited)
 
 
@@ -669,7 +687,7 @@ def expect_limited(searcher: Any) -> None:
 def limiter_after_a_restore(subject: Subject, folder: Path) -> None:
     """Resumed trials count towards the limit, and their completions make room."""
     limited = ConcurrencyLimiter(subject.make(seed=3), max_concurrent=2)
-    configure(limited, LINE)
+    configure(subject, limited)
     out = handed(limited, 2)
     path = str(folder / "limited.pkl")
     limited.save(path)
@@ -696,7 +714,7 @@ def save_and_blank_restore(subject: Subject, folder: Path) -> None:
         searcher.suggest(trial)
     finish(searcher, "1", 0.5)
     again = restored(subject, searcher, folder)
-    expect(again.metric == METRIC, "forgets the metric")
+    expect(again.metric == (subject.metric or METRIC), "forgets the metric")
     finish(again, "2", 0.5)
     suggested(again, "3")
     finish(again, "3", 0.5)
@@ -705,23 +723,23 @@ def save_and_blank_restore(subject: Subject, folder: Path) -> None:
 @check("unfinished trials are restored")
 def unfinished_trials_are_restored(subject: Subject, folder: Path) -> None:
     """A trial that was out keeps its configuration, and may complete later."""
-    searcher = on(subject, NESTED)
+    searcher = on(subject, NESTED if subject.space is LINE else None)
     config = suggested(searcher, "open")
     again = restored(subject, searcher, folder)
     expect(again.suggest("open") == config, "forgets what it suggested")
     finish(again, "open", 0.5)
-    expect_alive(again)
+    expect_alive(subject, again)
 
 
 @check("points are restored")
 def points_are_restored(subject: Subject, folder: Path) -> None:
     """Points that were not handed out before are, and the others are not again."""
-    searcher = on(subject, points_to_evaluate=[{"x": 0.75}, {"x": 0.125}, {"x": 0.5}])
+    searcher = on(subject, points_to_evaluate=list(subject.points))
     finish_after = suggested(searcher, "1")
-    finish(searcher, "1", finish_after["x"])
+    finish(searcher, "1", subject.where(finish_after))
     again = restored(subject, searcher, folder)
-    values = [suggested(again, trial)["x"] for trial in ("2", "3")]
-    expect(np.allclose(values, [0.125, 0.5]), "suggests others")
+    values = [subject.where(suggested(again, trial)) for trial in ("2", "3")]
+    expect(np.allclose(values, [subject.where(p) for p in subject.points[1:]]), "suggests others")
 
 
 @check("trials after the last save")
@@ -734,16 +752,15 @@ def trials_after_the_last_save(subject: Subject, folder: Path) -> None:
     handed(searcher, 20, "lost")
     again = subject.make()
     again.restore(path)
-    expect_alive(again)
+    expect_alive(subject, again)
 
 
 @check("skipped trials")
 def skipped_trials(subject: Subject, folder: Path) -> None:
     """Open trials that are not resumed (`resume_unfinished=False`) do not stop the search."""
     searcher = on(subject)
-    for i in range(3):
-        suggested(searcher, f"skipped{i}")
-    expect_alive(restored(subject, searcher, folder), n=12)
+    expect(handed(searcher, 3, "skipped"), "suggests None")
+    expect_alive(subject, restored(subject, searcher, folder), n=12)
 
 
 @check("folder of an experiment")
@@ -756,7 +773,7 @@ def folder_of_an_experiment(subject: Subject, folder: Path) -> None:
     again.restore_from_dir(str(folder))
     expect(again.suggest("1") == config, "forgets what it suggested")
     finish(again, "1", 0.5)
-    expect_alive(again)
+    expect_alive(subject, again)
 
 
 @check("pickled before it is used")
@@ -764,27 +781,27 @@ def pickled_before_it_is_used(subject: Subject, folder: Path) -> None:
     """A pickled copy of a new searcher can be set up and used, as `Tuner.restore` does."""
     searcher = subject.make(seed=3)
     again = cloudpickle.loads(cloudpickle.dumps(searcher))
-    configure(again, LINE)
-    expect_alive(again)
+    configure(subject, again)
+    expect_alive(subject, again)
 
 
 @check("pickled under way")
 def pickled_under_way(subject: Subject, folder: Path) -> None:
     """A pickled copy of a used searcher goes on, open trials included."""
     searcher = on(subject)
-    run_alone(searcher, 4, lambda c: float(c["x"]))
+    run_alone(searcher, 4, subject.where)
     config = suggested(searcher, "open")
     again = cloudpickle.loads(cloudpickle.dumps(searcher))
     expect(again.suggest("open") == config, "forgets what it suggested")
     finish(again, "open", 0.5)
-    expect_alive(again)
+    expect_alive(subject, again)
 
 
 @check("pickle stays small")
 def pickle_stays_small(subject: Subject, folder: Path) -> None:
     """After 30 trials the pickle is below 64 kB."""
     searcher = on(subject)
-    run_alone(searcher, 30, lambda c: float(c["x"]))
+    run_alone(searcher, 30, subject.where)
     size = len(cloudpickle.dumps(searcher))
     expect(size < 2**16, f"{size // 1024} kB")
 
@@ -812,6 +829,7 @@ def to_the_end(subject: Subject, searcher: Any) -> Iterator[str]:
 @check("finishes")
 def finishes(subject: Subject, folder: Path) -> None:
     """At the plan's end `suggest` returns `FINISHED`, and goes on returning it."""
+    subject = subject.planned or subject
     searcher = on(subject)
     trials = list(to_the_end(subject, searcher))
     expect(trials, "finishes at once")
@@ -821,6 +839,7 @@ def finishes(subject: Subject, folder: Path) -> None:
 @check("stays finished after a restore")
 def stays_finished_after_a_restore(subject: Subject, folder: Path) -> None:
     """A restored searcher knows that the plan has been used up."""
+    subject = subject.planned or subject
     searcher = on(subject)
     expect(list(to_the_end(subject, searcher)), "finishes at once")
     again = restored(subject, searcher, folder)
@@ -830,10 +849,11 @@ def stays_finished_after_a_restore(subject: Subject, folder: Path) -> None:
 @check("finishes through a limiter")
 def finishes_through_a_limiter(subject: Subject, folder: Path) -> None:
     """`ConcurrencyLimiter` passes `FINISHED` on."""
+    subject = subject.planned or subject
     searcher = subject.make(seed=3)
     limited = ConcurrencyLimiter(searcher, max_concurrent=1)
-    configure(limited, LINE)
-    inner = Subject(subject.name, subject.make, _through(subject.evaluate, searcher))
+    configure(subject, limited)
+    inner = replace(subject, evaluate=_through(subject.evaluate, searcher))
     expect(list(to_the_end(inner, limited)), "finishes at once")
     expect(limited.suggest("late") == FINISHED, "begins again")
 
@@ -918,6 +938,93 @@ def duets(epsilon: float = math.inf, vault: str | None = None) -> Subject:
     return Subject(DUETSSearch.__name__, make, ignored=PrivacyWarning)
 
 
+ROWS = np.linspace(0.1, 0.9, 12)[:, None]
+
+
+def rows() -> Subject:
+    """POGPUCBSearch over two rows that may be asked again and again; with a plan, over twelve."""
+    whole = "a trial is a row of the table, and there is no other space"
+    names = (
+        "space is converted", "nested space", "`randint` excludes its end",
+        "`lograndint` excludes its end", "`qrandint` gives multiples",
+        "`qrandint` with q=1 excludes its end", "`quniform` gives multiples",
+        "`qloguniform` keeps q", "`qlograndint` keeps q", "choices of any kind",
+        "single-valued domain", "space is left alone", "space as an argument",
+        "no space is named", "flat points", "nested points",
+    )  # fmt: skip
+
+    def maker(Z: Any, **own: Any) -> Callable[..., Any]:
+        def make(space: Any = None, metric: Any = None, mode: Any = None, **kwargs: Any) -> Any:
+            known = {"lengthscale": 0.3, "signal_variance": 0.1, "noise_variance": 1e-2}
+            given = {"metric": metric, "mode": mode, "parameter": "x"} | known
+            return POGPUCBSearch(Z, **(given | own | kwargs))
+
+        return make
+
+    planned = Subject(
+        POGPUCBSearch.__name__,
+        maker(ROWS),
+        lambda _search, _trial, config: -abs(config["x"] - 8) / 12,
+        PrivacyWarning,
+        space={},
+    )
+    return Subject(
+        POGPUCBSearch.__name__,
+        maker(ROWS[[0, -1]], repeats=True),
+        ignored=PrivacyWarning,
+        exempt=dict.fromkeys(names, whole),
+        space={},
+        points=({"x": 1}, {"x": 0}, {"x": 1}),
+        planned=planned,
+    )
+
+
+def agents() -> Subject:
+    """DPFTSDESearch with two agents, whose configurations are tags."""
+    tags = "what agents tune stands in no trial's config"
+    learns = "what agents report is their secret: results know one metric, `federation_round`"
+    names = (
+        "space is converted", "nested space", "`randint` excludes its end",
+        "`lograndint` excludes its end", "`qrandint` gives multiples",
+        "`qrandint` with q=1 excludes its end", "`quniform` gives multiples",
+        "`qloguniform` keeps q", "`qlograndint` keeps q", "choices of any kind",
+        "single-valued domain", "space is left alone", "space as an argument",
+        "no space is named", "points come first", "flat points", "nested points",
+        "unknown name in a point", "point out of range", "points are restored", "seed",
+    )  # fmt: skip
+    others = (
+        "no metric is named", "metric and mode may come late", "mode alone", "min is minimised",
+        "max is maximised", "NumPy numbers are learned from",
+    )  # fmt: skip
+    config = FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2, n_startup=1, n_features=20)
+
+    def make(space: Any = None, metric: Any = None, mode: Any = "max", **kwargs: Any) -> Any:
+        own = {"search_space": dict(LINE), "n_trials": 3, "deadline": 30.0, "mode": mode}
+        return DPFTSDESearch(config, **(own | kwargs))
+
+    return Subject(
+        DPFTSDESearch.__name__,
+        make,
+        evaluate_as_agent,
+        Warning,
+        exempt=dict.fromkeys(names, tags) | dict.fromkeys(others, learns),
+        space={},
+        where=lambda found: found["agent"] / 2,
+        metric="federation_round",
+    )
+
+
+def evaluate_as_agent(search: Any, trial: str, config: Mapping[str, Any]) -> float:
+    """What a trial wrapped by ``search.private`` does: its agent's host evaluates."""
+    told = search.private(lambda agent, config: 1.0 - abs(config["x"] - 0.5))(dict(config))
+    return float(told["federation_round"])
+
+
+def documented() -> list[Subject]:
+    """The columns of docs/conformance.md."""
+    return [dp_gibo(), *map(rewards, REWARDS[:1]), rows(), agents(), duets(), optuna()]
+
+
 def optuna() -> Subject:
     """Tune's own OptunaSearch with its default sampler."""
     return Subject(OptunaSearch.__name__, OptunaSearch)
@@ -954,7 +1061,7 @@ def main() -> None:
     optuna_package.logging.set_verbosity(optuna_package.logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     with LocalRay().installed():
-        print(table([dp_gibo(), *map(rewards, REWARDS), duets(), optuna()]))
+        print(table(documented()))
 
 
 if __name__ == "__main__":

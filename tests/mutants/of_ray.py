@@ -53,6 +53,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a_vector_with_holes_is_taken",
+        breaks="A vector is taken when all of its blocks are there.",
+        file=f"{_HOST}/hosts/uploads.py",
+        old="        return None if held is None or held.missing else held.vector\n",
+        new="        return None if held is None else held.vector\n",
+        tests=(f"{_TESTS}/test_uploads.py::test_a_vector_with_a_hole_is_not_taken",),
+    ),
+    Mutant(
+        name="every_vector_begins_at_once",
+        breaks="A host holds no more of vectors under way than it may.",
+        file=f"{_HOST}/hosts/uploads.py",
+        old="        if before or (self._open and self.held + n_bytes > self._room):\n",
+        new="        if before:\n",
+        tests=(
+            f"{_TESTS}/test_uploads.py"
+            "::test_of_64_trials_that_end_together_a_host_holds_no_more_than_it_may",
+        ),
+    ),
+    Mutant(
         name="losses_in_the_result",
         breaks="A trial's result holds its release, never the vector behind it.",
         file=f"{_HOST}/_trainable.py",

@@ -47,6 +47,7 @@ class Nodes:
         self.folder = folder
         self._cluster = Cluster(shutdown_at_exit=False)
         self._nodes: dict[int, Any] = {}
+        self._most = 0
 
     @property
     def address(self) -> str:
@@ -60,10 +61,24 @@ class Nodes:
 
     def add(self, number: int) -> None:
         """Starts a node; the first one holds the control store."""
+        self._most = max(self._most, number + 1)
         own = {"node_ip_address": ip(number), "temp_dir": str(self.folder), **SMALL}
         if not self._nodes:
             own |= {"_system_config": HEALTH}
         self._nodes[number] = self._cluster.add_node(**own)
+
+    def revive(self) -> None:
+        """Starts the nodes that were killed, and waits until Ray knows that they were."""
+        for number in range(self._most):
+            if number not in self._nodes:
+                self.add(number)
+        self._cluster.wait_for_nodes(timeout=120)
+
+    def processes(self, number: int) -> list[str]:
+        """What the processes of a node call themselves."""
+        raylet = self._nodes[number].all_processes["raylet"][0].process.pid
+        found = [Path(f"/proc/{pid}/cmdline") for pid in descendants(raylet)]
+        return [path.read_bytes().decode() for path in found if path.exists()]
 
     def kill(self, number: int) -> None:
         """As a machine that loses its power: everything on it at once."""

@@ -260,7 +260,7 @@ def run_until_killed(scene: str, settings: dict[str, Any]) -> None:
     try:
         assert driver.wait() == -signal.SIGKILL, said.read_text()[-3000:]
     finally:
-        while left := _processes_of(driver.pid, ray_folder):
+        while left := processes_of(driver.pid, ray_folder):
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -269,7 +269,7 @@ def run_until_killed(scene: str, settings: dict[str, Any]) -> None:
         shutil.rmtree(ray_folder, ignore_errors=True)
 
 
-def _processes_of(session: int, folder: Path) -> list[int]:
+def processes_of(session: int, folder: Path) -> list[int]:
     """Processes of a session, and those whose command names a folder."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):

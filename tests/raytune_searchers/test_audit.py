@@ -37,6 +37,10 @@ def test_nothing_is_claimed_before_a_trial_ran_privately() -> None:
         {"config/auc": 0.7},
         {"config/x": 0.5, "auc": 0.7},
         {"should_checkpoint": 0.7},
+        {"hyperband_info": 0.7},
+        {"hyperband_info": {"budget": 0.7}},
+        {"hyperband_info/budget": 0.7},
+        {"hyperband_info/auc": 1},
         {"checkpoint_dir_name": "checkpoint_000000"},
         {"train/auc": 0.7},
         {"loss": [0.7, 0.8]},
@@ -52,6 +56,21 @@ def test_whatever_nobody_accounts_for_unprotects(result: dict[str, Any]) -> None
     with pytest.warns(PrivacyWarning, match="Nothing is protected"):
         search.on_trial_result("b", {"trial_id": "b", "training_iteration": 1} | result)
     assert not protected(search)
+    search.close()
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{"hyperband_info": {}}, {"hyperband_info": {"budget": 4}}, {"hyperband_info/budget": 4}],
+)
+def test_what_bohbs_scheduler_writes_into_every_result_is_no_concern(
+    result: dict[str, Any],
+) -> None:
+    search = begun(make_search())
+    told(search, "a")
+    search.suggest("b")
+    search.on_trial_result("b", {"trial_id": "b", "training_iteration": 1} | result)
+    assert protected(search)
     search.close()
 
 

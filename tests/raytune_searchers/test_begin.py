@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import shutil
 import weakref
 from pathlib import Path
@@ -17,7 +18,7 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 
 from privbo_plugins.errors import VaultError
-from raytune_searchers import DPGIBOSearch, LDPGPUCBSearch
+from raytune_searchers import DPGIBOSearch, DUETSSearch, LDPGPUCBSearch
 from raytune_searchers.hosts import base
 from tests.inside import call_host, host_name
 from tests.raytune_searchers.federated_scenes import make_search
@@ -152,3 +153,37 @@ def test_an_experiment_that_is_only_read_begins_nothing(
     found.set_search_properties(None, None, LINE)
     found.restore_from_dir(str(tmp_path))  # which is what a fit does
     assert len(local_hosts.alive) == 1
+
+
+# By Ray Client ----------------------------------------------------------------------------------
+
+
+def searches_with_hosts(folder: Path) -> dict[str, Any]:
+    told: dict[str, Any] = {"metric": "r", "mode": "max"}
+    vault = f"sqlite:///{folder}/vault.db"
+    return {
+        "records": DPGIBOSearch(1.0, **told),
+        "records in a database": DPGIBOSearch(1.0, vault=vault, **told),
+        "rewards": LDPGPUCBSearch(1.0, value_range=(0, 1), **told),
+        "draws": DUETSSearch(2, epsilon=1.0, value_range=(0, 1), n_trials=40, **told),
+        "federation": make_search(),
+    }
+
+
+def test_ray_client_is_refused_when_the_tuner_pickles_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = searches_with_hosts(tmp_path)
+    monkeypatch.setattr("ray.util.client.ray.is_connected", lambda: True)
+    for search in made.values():
+        with pytest.raises(VaultError, match="Ray Client") as refused:
+            cloudpickle.dumps(search)
+        assert "ray job submit" in str(refused.value)
+    nothing = LDPGPUCBSearch(math.inf, value_range=(0, 1), metric="r", mode="max")
+    assert cloudpickle.dumps(nothing)  # without privacy there is no ledger that could be elsewhere
+
+
+def test_a_search_that_was_never_fitted_can_be_closed(tmp_path: Path, local_hosts: Any) -> None:
+    for search in searches_with_hosts(tmp_path).values():
+        search.close()
+    assert local_hosts.alive == []

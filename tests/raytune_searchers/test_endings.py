@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
-from ray.tune.search import Repeater, repeater
+from ray.tune.search import ConcurrencyLimiter, Repeater, repeater
 
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning
 from privbo_plugins.sessions.transcript import FRUITLESS
@@ -155,6 +155,28 @@ def test_plain_floats_end_with_the_number_of_trials() -> None:
     assert not search.guarantee().protected
 
 
+# Paused trials ----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning")
+@pytest.mark.parametrize("system", list(searches()))
+def test_a_trial_that_bohb_has_paused_makes_room_until_it_goes_on(system: str) -> None:
+    search = searches()[system]()
+    space = {} if system == "PO-GP-UCB" else dict(LINE)
+    limited = ConcurrencyLimiter(search, max_concurrent=1)
+    assert limited.set_search_properties(None, None, space, num_samples=-1)
+    assert isinstance(limited.suggest("a"), dict)
+    assert limited.suggest("b") is None
+    limited.on_pause("a")
+    assert isinstance(limited.suggest("b"), dict)
+    limited.on_unpause("a")
+    limited.on_trial_complete("b", error=True)
+    assert limited.suggest("c") is None
+    limited.on_trial_complete("a", error=True)
+    assert isinstance(limited.suggest("c"), dict)
+
+
 # Repeated and foreign values --------------------------------------------------------------------
 
 
@@ -178,6 +200,9 @@ def test_a_repeater_is_refused_before_anything_is_evaluated(kind: str) -> None:
     assert "Repeater" in str(trial.error)
     assert "Leave it out" in str(trial.error)
     assert call_host(own, "report", False)["published"] == {}
+    shown = {"trial_id": "t0", f"config/{REPEATED}": 0, "config/x": suggestion["x"]}
+    own.on_trial_complete("t0", shown, error=True)
+    assert "other names" not in str(own.guarantee())
 
 
 @pytest.mark.usefixtures("local_hosts")

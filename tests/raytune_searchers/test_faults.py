@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import signal
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ import ray.cloudpickle as cloudpickle
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
-from privbo_plugins.errors import PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import DPGIBOSearch, report_public
 from raytune_searchers._channel import LOSSES, LossChannel
 from raytune_searchers.hosts.losses import RunSettings, VaultHost
@@ -314,6 +313,7 @@ class TestVault:
         with pytest.raises(VaultError):
             search.suggest("again")
 
+    @pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")  # few trials
     @pytest.mark.parametrize("samples", [-1, 3], ids=["more to come", "all have begun"])
     def test_a_vault_in_memory_that_dies_costs_no_error_for_each_attempt(
         self, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -322,13 +322,10 @@ class TestVault:
         monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "1")
         search = search_of(**SHORT)
         trainable = faulty(search, tmp_path, {(2, BEFORE): KILL_VAULT})
-        with pytest.raises(VaultError) as raised, warnings.catch_warnings():
-            warnings.simplefilter("ignore", UtilityWarning)  # fewer trials than the plan has
-            fit(
-                search, trainable, tmp_path,
-                failure=tune.FailureConfig(max_failures=5),
-                num_samples=samples, max_concurrent_trials=1,
-            )  # fmt: skip
+        often = tune.FailureConfig(max_failures=5)
+        settings = {"failure": often, "num_samples": samples, "max_concurrent_trials": 1}
+        with pytest.raises(VaultError) as raised:
+            fit(search, trainable, tmp_path, **settings)
         assert str(raised.value) == LOSSES.lost
         assert list((tmp_path / "run").glob("*/error.*")) == []
         assert sorted(lines(tmp_path / "trained")) == [0, 1, 2]

@@ -329,8 +329,8 @@ class DPGIBO:
             return self.state.final
         values = self.state.step_values.get(str(step))
         if not values:
-            released = [v for vs in self.state.step_values.values() for v in vs]
-            values = released[-1:] or [v for _, v in self.state.starts][-1:]
+            released = (vs[-1:] for vs in reversed(self.state.step_values.values()) if vs)
+            values = next(released, None) or [v for _, v in self.state.starts][-1:]
         return float(np.mean(values)) if values else 0.0
 
     def wants_losses(self, role: str, step: int) -> bool:

@@ -1,0 +1,447 @@
+"""The six systems of the Optuna matrix, each as a run that any process can begin or go on with."""
+
+from __future__ import annotations
+
+import abc
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from optuna_samplers import (
+    DPFTSDESampler,
+    DPGIBOSampler,
+    DUETSSampler,
+    FederatedServer,
+    FederationConfig,
+    LDPGPUCBSampler,
+    POGPUCBSampler,
+    ldp_objective,
+)
+from optuna_samplers._study import key_of
+from privbo_plugins.sessions.rows import Curator
+from tests.optuna_samplers.runs import rows
+
+Act = Callable[[Any], Any]
+"""What an objective does beside its evaluation."""
+
+TOKEN = "patient-5f2c9e1ab7d04e68"
+"""A text that stands for a record; no system may repeat it."""
+
+N_RECORDS, N_ROWS = 16, 12
+
+
+class Ground:
+    """Where a run lies: what anybody may read, and what stays with whoever holds the secret.
+
+    Args:
+        folder: Of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.shared, self.private = folder / "shared", folder / "private"
+        self.shared.mkdir(exist_ok=True)
+        self.private.mkdir(exist_ok=True)
+        self.vault = f"sqlite:///{self.private}/vault.db"
+        self._rng = np.random.default_rng()
+
+    def numbers(self, size: int) -> np.ndarray:
+        """Secrets, which are remembered for whoever looks for them afterwards."""
+        found = self._rng.uniform(0.11, 0.88, size)
+        with (self.private / "secrets").open("a") as file:  # one write: workers share it
+            file.write(json.dumps(found.tolist()) + "\n")
+        return found
+
+    def secrets(self) -> list[list[float]]:
+        """All numbers of all processes."""
+        path = self.private / "secrets"
+        return (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
+
+    def stored(self, sql: str) -> list[Any]:
+        """Rows of the vault, read beside the product."""
+        return rows(self.private / "vault.db", sql)
+
+
+class Subject(abc.ABC):
+    """One system in one process.
+
+    Attributes:
+        sampler: The study's.
+        ground: Where the run lies.
+    """
+
+    name: ClassVar[str]
+    direction: ClassVar[str] = "minimize"
+    n_trials: ClassVar[int] = 8
+    guarded: ClassVar[bool] = True
+    """Whether an objective sees a guarded trial, whose outputs need ``public=True``."""
+    own_study: ClassVar[bool] = False
+    """Whether the study itself is the secret of whoever runs it."""
+    space: ClassVar[dict[str, BaseDistribution]] = {"x": FloatDistribution(0.0, 1.0)}
+    sampler: Any
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+
+    # An objective ---------------------------------------------------------------------------
+
+    @property
+    def public(self) -> dict[str, bool]:
+        """What vouches for an output."""
+        return {"public": True} if self.guarded else {}
+
+    def suggest(self, trial: Any) -> Any:
+        """The parameter that matters."""
+        return trial.suggest_float("x", 0.0, 1.0)
+
+    def objective(self, act: Act | None = None) -> Any:
+        """A private objective that does something beside its evaluation."""
+
+        def plain(trial: Any) -> Any:
+            point = self.suggest(trial)
+            if act is not None:
+                act(trial)
+            return self.outcome(point)
+
+        return self.private(plain)
+
+    def private(self, plain: Callable[[Any], Any]) -> Any:
+        """The objective as the system's users wrap it."""
+        return self.sampler.private(plain)
+
+    @abc.abstractmethod
+    def outcome(self, point: Any) -> Any:
+        """A secret."""
+
+    # What can be told afterwards ------------------------------------------------------------
+
+    def guarantee(self, study: optuna.Study) -> Any:
+        """What is claimed."""
+        return self.sampler.guarantee(study)
+
+    def done(self, study: optuna.Study) -> bool:
+        """Whether the plan is used up."""
+        return bool(self.sampler.finished(study))
+
+    @abc.abstractmethod
+    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+        """What a trial may show as its value, by what the holder of the secret remembers."""
+
+    @abc.abstractmethod
+    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+        """The ledger holds what was declared, and nothing twice."""
+
+    def charges(self) -> list[Any]:
+        """Every line of the ledger, of all studies."""
+        tables = ("privbo_ledger", "privbo_plays")
+        return [line for name in tables for line in self.ground.stored(f"SELECT * FROM {name}")]
+
+    def close(self) -> None:  # noqa: B027
+        """Gives the run free for another process; most have nothing to give."""
+
+
+def completed(study: optuna.Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+
+
+class Records(Subject):
+    """DP-GIBO: a vector of losses a trial."""
+
+    name = "DP-GIBO"
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(ground)
+        self.sampler = DPGIBOSampler(
+            1.0, n_starts=2, n_steps=2, seed=3, value_share=0.2, vault=ground.vault
+        )
+
+    def outcome(self, point: Any) -> Any:
+        return self.ground.numbers(N_RECORDS)
+
+    def _read(self) -> tuple[dict[str, float], list[float]]:
+        """(values by trial, mu of each charge)."""
+        values = self.ground.stored("SELECT trial, value FROM privbo_trials WHERE state = 'done'")
+        return dict(values), [mu for (mu,) in self.ground.stored("SELECT mu FROM privbo_ledger")]
+
+    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+        values, _ = self._read()
+        return [values[key_of(trial)]] if key_of(trial) in values else []
+
+    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+        _, spent = self._read()
+        total = float(np.sum(np.square(spent)))
+        assert total == pytest.approx(1.0) if done else total <= 1.0
+
+
+class _Rewards(Subject):
+    """One privatised number a trial, epsilon 1 each."""
+
+    direction = "maximize"
+
+    def outcome(self, point: Any) -> Any:
+        return float(self.ground.numbers(1)[0])
+
+    def evaluations(self, study: optuna.Study) -> list[tuple[str, float, float | None]]:
+        """(trial, epsilon, value) of each that the ledger holds for a study."""
+        run = study.user_attrs["privbo:ldp"]["run"]
+        return self.ground.stored(
+            "SELECT trial, epsilon, value FROM privbo_plays JOIN privbo_runs USING (run_id) "
+            f"WHERE host_key = 'optuna-ldp/{run}'"
+        )
+
+    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+        return [v for t, _, v in self.evaluations(study) if t == key_of(trial) and v is not None]
+
+    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+        rows = self.evaluations(study)
+        assert len(rows) == len({trial for trial, _, _ in rows})
+        assert {epsilon for _, epsilon, _ in rows} <= {1.0}
+        guarantee = self.guarantee(study)
+        assert guarantee.n_evaluations == len(rows)
+        shown = {key_of(trial) for trial in completed(study)}
+        assert shown <= {trial for trial, _, _ in rows}
+
+    def done(self, study: optuna.Study) -> bool:
+        return len(completed(study)) >= self.n_trials
+
+
+class Rewards(_Rewards):
+    """LDP-GP-UCB."""
+
+    name = "LDP GP-UCB"
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(ground)
+        self.sampler = LDPGPUCBSampler(
+            1.0, value_range=(0.0, 1.0), seed=0, n_trials=self.n_trials, vault=ground.vault
+        )
+
+    def done(self, study: optuna.Study) -> bool:
+        return bool(self.sampler.finished(study))
+
+
+class AnySampler(_Rewards):
+    """``ldp_objective`` under Optuna's default sampler."""
+
+    name = "ldp_objective, TPE"
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(ground)
+        self.sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=3)
+
+    def private(self, plain: Callable[[Any], Any]) -> Any:
+        return ldp_objective(plain, epsilon=1.0, value_range=(0.0, 1.0), vault=self.ground.vault)
+
+    def guarantee(self, study: optuna.Study) -> Any:
+        return self.objective().guarantee(study)
+
+
+class Draws(_Rewards):
+    """DUETS with privatised rewards."""
+
+    name = "DUETS"
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(ground)
+        self.sampler = DUETSSampler(
+            2,
+            epsilon=1.0,
+            value_range=(0.0, 1.0),
+            discretisation=64,
+            n_trials=self.n_trials,
+            search_space=self.space,
+            seed=0,
+            vault=ground.vault,
+        )
+
+    def done(self, study: optuna.Study) -> bool:
+        return bool(self.sampler.finished(study))
+
+
+class Table(Subject):
+    """PO-GP-UCB with privatised answers, modeler and curator in one process."""
+
+    name = "PO-GP-UCB"
+    direction = "maximize"
+    n_trials = 6
+    guarded = False
+    space: ClassVar[dict[str, BaseDistribution]] = {"row": IntDistribution(0, N_ROWS - 1)}
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(ground)
+        rows, file = ground.private / "rows.npy", ground.shared / "table.npz"
+        if not rows.exists():
+            X = np.stack([ground.numbers(N_ROWS), ground.numbers(N_ROWS)])
+            np.save(rows, np.concatenate([X.T, ground.numbers(N_ROWS)[:, None]], axis=1))
+        known = np.load(rows)
+        self.curator = Curator(
+            known[:, :2],
+            epsilon=4.0,
+            delta=1e-6,
+            bounds=[(0.0, 1.0)] * 2,
+            outcomes=known[:, 2],
+            outcome_epsilon=1.0,
+            outcome_range=(0.0, 1.0),
+            vault=ground.vault,
+        )
+        if not file.exists():
+            self.curator.release().save(file)
+        self.sampler = POGPUCBSampler(
+            file, seed=0, lengthscale=0.5, signal_variance=0.1, noise_variance=1.0
+        )
+
+    def suggest(self, trial: Any) -> Any:
+        return trial.suggest_int("row", 0, N_ROWS - 1)
+
+    def private(self, plain: Callable[[Any], Any]) -> Any:
+        return plain
+
+    def outcome(self, point: Any) -> Any:
+        return self.curator.evaluate(point)
+
+    def done(self, study: optuna.Study) -> bool:
+        return len(completed(study)) >= self.n_trials
+
+    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+        return [self.curator.evaluate(trial.params["row"])]
+
+    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+        guarantee = self.guarantee(study)
+        assert guarantee.n_answers == len(completed(study))
+        assert guarantee.outcomes is not None
+        answers = self.ground.stored("SELECT trial, epsilon FROM privbo_plays")
+        assert {epsilon for _, epsilon in answers} == {1.0}
+        assert len(answers) == len({row for row, _ in answers})
+
+
+class Federated(Subject):
+    """DP-FTS-DE: one agent, whose study is its own, and its server."""
+
+    name = "DP-FTS-DE"
+    n_trials = 6
+    guarded = False
+    own_study = True
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(ground)
+        config = FederationConfig(
+            n_agents=1,
+            population="explore",
+            n_rounds=3,
+            n_startup=2,
+            n_features=20,
+            clipping_norm=22.0,
+            z=2.0,
+        )
+        self.server = FederatedServer(config, vault=ground.vault, deadline=30.0)
+        self.sampler = DPFTSDESampler(self.server.connect(0), search_space=self.space, seed=0)
+
+    def private(self, plain: Callable[[Any], Any]) -> Any:
+        return plain
+
+    def outcome(self, point: Any) -> Any:
+        return float(self.ground.numbers(1)[0])
+
+    def done(self, study: optuna.Study) -> bool:
+        return len(completed(study)) >= self.n_trials and bool(self.sampler.finished())
+
+    def released(self, study: optuna.Study, trial: FrozenTrial) -> list[float]:
+        return [value for line in self.ground.secrets() for value in line]
+
+    def check_charges(self, study: optuna.Study, *, done: bool) -> None:
+        ledger = self.server.ledger()
+        assert len(ledger) == self.guarantee(study).n_released == (3 if done else len(ledger))
+        claimed = self.guarantee(study)
+        assert claimed.epsilon_spent <= claimed.epsilon
+
+    def close(self) -> None:
+        self.server.close()
+
+
+SUBJECTS: dict[str, type[Subject]] = {
+    kind.name: kind for kind in (Records, Rewards, AnySampler, Draws, Table, Federated)
+}
+
+
+# Studies that several processes share ------------------------------------------------------------
+
+BEAT, GRACE = 1, 2
+"""Seconds between two signs of life, and after which a trial without one counts as lost."""
+
+
+def storage_at(kind: str, where: str) -> Any:
+    """Opens a storage, in any process."""
+    if kind == "journal":
+        backend = optuna.storages.journal.JournalFileBackend(where)
+        return optuna.storages.JournalStorage(backend)
+    if kind == "grpc":
+        return optuna.storages.GrpcStorageProxy(host="localhost", port=int(where))
+    if kind == "heartbeat":
+        return optuna.storages.RDBStorage(
+            where,
+            heartbeat_interval=BEAT,
+            grace_period=GRACE,
+            heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+        )
+    return optuna.storages.RDBStorage(where)
+
+
+def go_on(study: optuna.Study, subject: Subject, act: Act | None = None, most: int = 80) -> None:
+    """Trials until the plan is used up, or the sampler says why it stops."""
+    objective = subject.objective(act)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        while not subject.done(study) and len(study.trials) < most:
+            study.optimize(objective, n_trials=1)
+            if any("so the study is stopped" in str(w.message) for w in caught):
+                break
+    for w in caught:
+        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+
+
+def _opened(name: str, folder: str, kind: str, where: str) -> tuple[optuna.Study, Subject]:
+    """A run in a process of its own, which has no other output than a file beside the study."""
+    subject = SUBJECTS[name](Ground(Path(folder)))
+    log = os.open(subject.ground.shared / f"log-{os.getpid()}", os.O_CREAT | os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    optuna.logging.set_verbosity(optuna.logging.DEBUG)
+    study = optuna.load_study(
+        study_name="s", storage=storage_at(kind, where), sampler=subject.sampler
+    )
+    return study, subject
+
+
+def finish_there(name: str, folder: str, kind: str, where: str) -> None:
+    """Goes on with a study that another process has begun."""
+    study, subject = _opened(name, folder, kind, where)
+    go_on(study, subject)
+
+
+def hang_there(name: str, folder: str, where: str) -> None:
+    """Begins a trial that never ends, and says so in a file."""
+    study, subject = _opened(name, folder, "heartbeat", where)
+
+    def hang(trial: Any) -> None:
+        (subject.ground.private / "hangs").write_text(str(trial.number))
+        time.sleep(600)
+
+    study.optimize(subject.objective(hang), n_trials=1)
+
+
+def serve(url: str, port: int) -> None:
+    """A proxy in front of a database."""
+    warnings.simplefilter("ignore")
+    storage = optuna.storages.get_storage(url)
+    optuna.storages.run_grpc_proxy_server(storage, host="localhost", port=port)

@@ -1,0 +1,357 @@
+"""Several nodes: trials on all of them, and whatever node dies the ledger is what it was."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+pytest.importorskip("psycopg", reason="the PostgreSQL driver psycopg is not installed")
+
+from raytune_searchers import DPGIBOSearch
+from tests.inside import call_host, published_by
+from tests.leaks.memory import shared_memory
+from tests.leaks.scanner import Scanner
+from tests.raytune_searchers.cluster_scenes import (
+    federation_search,
+    make_search,
+    rewards_search,
+    sentinels,
+)
+from tests.raytune_searchers.clusters import Nodes, a_cluster, ip
+from tests.raytune_searchers.runs import PLANE, assert_sound, ledger
+from tests.raytune_searchers.scenes import BEFORE, STORED, lines
+from tests.worker import script
+
+pytestmark = pytest.mark.slow
+
+STALLED = 600.0
+"""Seconds after which a driver counts as hung, however busy the machine."""
+
+SCENES = "tests.raytune_searchers.cluster_scenes"
+
+
+@pytest.fixture(scope="module")
+def cluster(postgres_url: str) -> Iterator[Nodes]:
+    """Three nodes; skipped with them where there is no PostgreSQL."""
+    with a_cluster(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def nodes(cluster: Nodes) -> Iterator[Nodes]:
+    """The same, all of them alive, and no driver of before."""
+    cluster.revive()
+    yield cluster
+    for driver in _DRIVERS:
+        driver.end()
+    _DRIVERS.clear()
+    gc.collect()  # connections to PostgreSQL: their warning belongs to this test
+
+
+_DRIVERS: list[Driver] = []
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A folder beside everything that is scanned."""
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    (folder / "key").write_bytes(os.urandom(16))
+    return folder
+
+
+class Driver:
+    """A scene in a process of its own, attached to a node."""
+
+    def __init__(self, scene: str, folder: Path, nodes: Nodes, at: int, **settings: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self._said = folder, folder.parent / f"said-{folder.name}-{time.monotonic()}"
+        own = {"folder": str(folder), "address": nodes.address, "ip": ip(at)} | settings
+        environment = os.environ | {"TUNE_GLOBAL_CHECKPOINT_S": "1"}
+        with self._said.open("wb") as out:
+            self._process: subprocess.Popen[Any] = script(
+                f"{SCENES}:{scene}", own, stdout=out, stderr=out, env=environment
+            )
+        _DRIVERS.append(self)
+
+    def wait(self) -> None:
+        """Until it has ended well."""
+        assert self._code() == 0, self._said.read_text()[-3000:]
+
+    def ended(self) -> dict[str, Any]:
+        """What it has left, once it has ended well."""
+        self.wait()
+        return facts_of(self.folder)
+
+    def killed(self) -> None:
+        """Waits until it was."""
+        assert self._code() == -signal.SIGKILL, self._said.read_text()[-3000:]
+
+    def until_held(self) -> None:
+        """Waits until a trial waits for the test."""
+        end = time.monotonic() + STALLED
+        while not (self.folder / "held").exists():
+            assert self._process.poll() is None, self._said.read_text()[-3000:]
+            assert time.monotonic() < end, self._said.read_text()[-3000:]
+            time.sleep(0.05)
+
+    def go_on(self) -> None:
+        (self.folder / "go on").touch()
+
+    def said(self) -> bytes:
+        return self._said.read_bytes()
+
+    def end(self) -> None:
+        """Whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+    def _code(self) -> int:
+        return self._process.wait(STALLED)
+
+
+def spent(database: str) -> tuple[float, int, int]:
+    """(sum of mu squared, charges, releases) of the validation records, by the database itself."""
+    import psycopg
+
+    with psycopg.connect(database.replace("+psycopg", "")) as connection:
+        row = connection.execute(
+            "SELECT sum(mu * mu), count(*) FROM privbo_ledger WHERE population = 'validation'"
+        ).fetchone()
+        releases = connection.execute("SELECT count(*) FROM privbo_releases").fetchone()
+    assert row is not None
+    assert releases is not None
+    return float(row[0]), int(row[1]), int(releases[0])
+
+
+def check_records(database: str, folder: Path, facts: dict[str, Any]) -> list[Any]:
+    """The whole budget is spent, each loss once, and Tune shows releases; the trainings."""
+    assert facts["errors"] == 0
+    assert facts["protected"]
+    mu2, charges, releases = spent(database)
+    assert mu2 == pytest.approx(1.0, rel=1e-9)
+    assert charges == releases
+    search = make_search(vault=database, run_name="r", search_space=PLANE, **RECORDS)
+    assert_sound(search)
+    published = published_by(search)
+    assert facts["shown"].items() <= published.items()
+    assert search.finished()
+    assert ledger(search)[2] == []
+    return lines(folder / "where")
+
+
+RECORDS: dict[str, Any] = {"n_starts": 1, "n_steps": 1, "memory": -1}
+
+
+def nodes_of(trainings: list[Any]) -> set[str]:
+    """On which nodes trials have run."""
+    return {node for _, node, _ in trainings}
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """All files below a folder."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            found[str(path.relative_to(folder))] = path.read_bytes()
+    return found
+
+
+# All nodes --------------------------------------------------------------------------------------
+
+
+def test_trials_on_all_nodes_spend_exactly_the_budget_and_leave_no_loss_anywhere(
+    nodes: Nodes, tmp_path: Path, secret: Path, postgres_database: str
+) -> None:
+    driver = Driver(
+        "records", tmp_path / "all", nodes, 0, secret=str(secret), vault=postgres_database
+    )
+    facts = driver.ended()
+    trainings = check_records(postgres_database, driver.folder, facts)
+    assert nodes_of(trainings) == set(nodes.ids.values())
+    assert set(facts["addresses"]) <= {ip(n) for n in range(3)}
+
+    scanner, written = Scanner(), everything(nodes.folder) | everything(driver.folder)
+    written |= {"what the driver said": driver.said(), **dict(shared_memory(nodes.folder))}
+    for trial, *_ in trainings:
+        scanner.add_vector(f"losses of {trial}", sentinels(secret, trial))
+    scanner.allow(facts["shown"].values())
+    assert scanner.scan(written) == []
+    logs = b"".join(blob for name, blob in written.items() if "worker-" in name)
+    assert all(f"trial {trial} runs".encode() in logs for trial, *_ in trainings)  # of every node
+    control = scanner.hits(sentinels(secret, trainings[0][0]).tobytes())
+    assert len(control) >= len(sentinels(secret, "any"))
+
+
+def test_every_other_system_runs_on_all_nodes_and_keeps_its_ledger(
+    nodes: Nodes, tmp_path: Path, postgres_database: str, agents_databases: str
+) -> None:
+    """One driver after another would spend its time on imports."""
+    folder, everywhere = tmp_path / "others", set(nodes.ids.values())
+    driver = Driver(
+        "everybody", folder, nodes, 1, vault=postgres_database, agent_vaults=agents_databases
+    )
+    driver.wait()
+    for kind in ("rewards", "duets"):
+        check_rewards(kind, postgres_database, folder / kind)
+        assert nodes_of(lines(folder / kind / "where")) == everywhere
+    rows = facts_of(folder / "rows")
+    assert rows["errors"] == 0
+    assert rows["protected"]
+    assert rows["shown"] == rows["told"]
+    assert nodes_of(lines(folder / "rows" / "where")) == everywhere
+    federation = facts_of(folder / "federation")
+    check_federation(postgres_database, agents_databases, federation)
+    assert len(federation["addresses"]) == 3
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "facts.json").read_text()))
+
+
+def check_rewards(kind: str, database: str, folder: Path) -> None:
+    """Five users, each charged once, and Tune shows what was stored."""
+    facts = facts_of(folder)
+    assert facts["errors"] == 0
+    assert facts["protected"]
+    search = rewards_search(kind, database)
+    search.set_search_properties(None, None, {"x": PLANE["x"]})
+    rows = call_host(search, "ledger")
+    assert {trial: value for trial, *_, value in rows} == facts["shown"]
+    assert len(rows) == 5
+    assert [epsilon for _, _, epsilon, _, _ in rows] == [1.0] * 5
+
+
+def check_federation(database: str, agent_vaults: str, facts: dict[str, Any]) -> None:
+    """Each round is released and charged once, and no agent is left out."""
+    assert facts["errors"] == 0
+    assert facts["protected"]
+    assert facts["finished"]
+    assert facts["left"] == []
+    assert len(facts["shown"]) == 9  # three agents, three trials each
+    charges = call_host(federation_search(database, agent_vaults), "ledger")
+    assert len(charges) == 2
+    assert len({c.key for c in charges}) == 2
+
+
+@pytest.fixture
+def agents_databases(postgres_database: str) -> Iterator[str]:
+    """A database for each agent, as a URL with ``{agent}`` in it."""
+    import psycopg
+
+    admin, template = postgres_database.replace("+psycopg", ""), postgres_database + "_{agent}"
+    names = [template.format(agent=a).rsplit("/", 1)[1] for a in ("oslo", "bergen", "bodo")]
+    with psycopg.connect(admin, autocommit=True) as connection:
+        for name in names:
+            connection.execute(f'CREATE DATABASE "{name}"')
+    yield template
+    with psycopg.connect(admin, autocommit=True) as connection:
+        for name in names:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+# Deaths -----------------------------------------------------------------------------------------
+
+
+def test_a_worker_node_that_dies_costs_no_second_charge(
+    nodes: Nodes, tmp_path: Path, secret: Path, postgres_database: str
+) -> None:
+    """Its trial's losses are in the vault, and Tune has not been told: the retry replays."""
+    driver = Driver(
+        "records", tmp_path / "b", nodes, 0,
+        secret=str(secret), vault=postgres_database, wanted=[ip(2), STORED],
+    )  # fmt: skip
+    driver.until_held()
+    before = spent(postgres_database)
+    nodes.kill(2)
+    driver.go_on()
+    facts = driver.ended()
+    trainings = check_records(postgres_database, driver.folder, facts)
+    assert before[1] <= spent(postgres_database)[1]
+    held = json.loads((driver.folder / "held").read_text())
+    assert [trial for trial, *_ in trainings].count(held) == 1  # it was not evaluated again
+    assert held in facts["shown"]
+
+
+def test_a_host_whose_node_dies_moves_and_the_run_goes_on(
+    nodes: Nodes, tmp_path: Path, secret: Path, postgres_database: str
+) -> None:
+    dead = nodes.ids[2]
+    driver = Driver(
+        "records", tmp_path / "c", nodes, 1,
+        secret=str(secret), vault=postgres_database, host_ip=ip(2), wanted=[ip(1), BEFORE],
+    )  # fmt: skip
+    driver.until_held()
+    assert hosts_on(nodes, 2)
+    nodes.kill(2)
+    driver.go_on()
+    facts = driver.ended()
+    check_records(postgres_database, driver.folder, facts)
+    assert facts["host"] in nodes.ids.values()
+    assert facts["host"] != dead
+
+
+def hosts_on(nodes: Nodes, number: int) -> bool:
+    """Whether a host of ours runs on a node."""
+    return any("HostActor" in name for name in nodes.processes(number))
+
+
+@pytest.mark.parametrize("kind", ["rewards", pytest.param("duets", marks=pytest.mark.soak)])
+def test_a_ledger_of_users_whose_node_dies_moves_too(
+    kind: str, nodes: Nodes, tmp_path: Path, postgres_database: str
+) -> None:
+    driver = Driver(
+        "rewards", tmp_path / kind, nodes, 1,
+        kind=kind, vault=postgres_database, host_ip=ip(2), wanted=[ip(1), BEFORE],
+    )  # fmt: skip
+    driver.until_held()
+    assert hosts_on(nodes, 2)
+    nodes.kill(2)
+    driver.go_on()
+    assert driver.ended()["host"] in nodes.ids.values()
+    check_rewards(kind, postgres_database, driver.folder)
+
+
+@pytest.mark.soak
+def test_a_federation_whose_server_and_agents_lose_their_node_moves_too(
+    nodes: Nodes, tmp_path: Path, postgres_database: str, agents_databases: str
+) -> None:
+    driver = Driver(
+        "federation", tmp_path / "f", nodes, 1,
+        vault=postgres_database, agent_vaults=agents_databases, host_ip=ip(2), wait=True,
+    )  # fmt: skip
+    driver.until_held()
+    nodes.kill(2)
+    driver.go_on()
+    facts = driver.ended()
+    assert facts["host"] in nodes.ids.values()
+    check_federation(postgres_database, agents_databases, facts)
+
+
+def test_an_experiment_whose_driver_was_killed_goes_on_from_another_node(
+    nodes: Nodes, tmp_path: Path, secret: Path, postgres_database: str
+) -> None:
+    folder = tmp_path / "d"
+    own: dict[str, Any] = {"secret": str(secret), "vault": postgres_database}
+    Driver("records", folder, nodes, 1, dies=True, **own).killed()
+    before = spent(postgres_database)
+    shown = published_by(make_search(vault=postgres_database, run_name="r", search_space=PLANE,
+                                     **RECORDS))  # fmt: skip
+    assert before[0] < 1
+    facts = Driver("records", folder, nodes, 2, restored=True, **own).ended()
+    check_records(postgres_database, folder, facts)
+    found = DPGIBOSearch.from_experiment(folder / "run")
+    assert published_by(found).items() >= shown.items()
+    assert facts["host"] == nodes.ids[2]
+    assert np.isclose(facts["mu"], 1.0)

@@ -1,0 +1,62 @@
+"""Every cell of docs/ray-matrix.md on a real Ray, and that the page says what the table does."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+from tests.contracts import tune_matrix as matrix
+from tests.contracts.tune_matrix import ROWS, Row
+from tests.contracts.tune_systems import SYSTEMS
+
+THIRD = {
+    "MLflow": ("mlflow", "MLflow is not installed (the dev extra)"),
+    "Weights & Biases": ("wandb", "wandb is not installed (the dev extra)"),
+    "Ray Job": ("aiohttp_cors", "Ray's dashboard is not installed (ray[default], dev extra)"),
+}
+"""What a row needs that Ray Tune does without, and why it is skipped there."""
+
+CELLS = [
+    pytest.param(
+        one,
+        system,
+        id=f"{one.name}-{system}",
+        marks=pytest.mark.slow if system in one.ordinary else pytest.mark.soak,
+    )
+    for one in ROWS
+    for system in SYSTEMS
+    if not one.expected(system).startswith("not applicable")
+]
+
+
+@pytest.mark.usefixtures("the_ray")
+@pytest.mark.filterwarnings("ignore::FutureWarning:mlflow")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:wandb")
+@pytest.mark.parametrize(("row", "system"), CELLS)
+def test_a_cell_is_as_documented(row: Row, system: str, tmp_path: Path) -> None:
+    if row.name in THIRD:
+        package, reason = THIRD[row.name]
+        pytest.importorskip(package, reason=reason)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = row.run(SYSTEMS[system], tmp_path)
+    assert found == row.expected(system)
+    kinds = {one.category for one in said if one.category.__module__.startswith("privbo")}
+    assert kinds <= set(row.warns)
+
+
+def test_the_page_shows_the_table() -> None:
+    text = matrix.PAGE.read_text()
+    assert matrix.page(text) == text, "run: python -m tests.contracts.tune_matrix --write"
+
+
+def test_every_cell_says_whether_it_works_what_it_costs_or_why_not() -> None:
+    known = ("works", "costs: ", "refused: ", "not applicable: ")
+    cells = [one.expected(system) for one in ROWS for system in SYSTEMS]
+    assert all(cell == "works" or cell.startswith(known[1:]) for cell in cells)
+    assert len({one.name for one in ROWS}) == len(ROWS)
+    assert all(set(one.cells) | one.ordinary <= set(SYSTEMS) for one in ROWS)
