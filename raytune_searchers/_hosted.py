@@ -63,11 +63,11 @@ from raytune_searchers.hosts.base import (
 Array = NDArray[np.float64]
 
 BY_CLIENT = (
-    "This process is connected by Ray Client (ray://...), with which Tune runs in a process of the "
-    "cluster: this search, which keeps the ledger and says what may be claimed, would not be where "
-    "the trials are. Submit the script as a Ray Job instead: 'ray job submit -- python script.py', "
-    "with ray.init() and no address in it, or run it on a machine of the cluster with "
-    "ray.init(address='auto')."
+    "This process is connected by Ray Client (ray://...), with which Tune runs in a process of "
+    "the cluster: this search, which keeps the ledger and says what may be claimed, would not be "
+    "where the trials are. Submit the script as a Ray Job instead: 'ray job submit -- python "
+    "script.py', with ray.init() and no address in it, or run it on a machine of the cluster "
+    "with ray.init(address='auto')."
 )
 
 _DETAILS = ("history", "published", "vouched", "entered")
@@ -160,9 +160,7 @@ class HostedSearch(TuneSearch):
         Raises:
             VaultError: If this process is connected by Ray Client.
         """
-        if (
-            self._has_host and ray.util.client.ray.is_connected()
-        ):  # Tuner would pickle it to a process of its own
+        if self._has_host and ray.util.client.ray.is_connected():  # to whom Tuner would send it
             raise VaultError(BY_CLIENT)
         return super().__getstate__()
 

@@ -15,6 +15,7 @@ import ray.cloudpickle as cloudpickle
 from ray.exceptions import RayActorError, RayError
 
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, VaultError
+from raytune_searchers._audit import REPEATED
 from raytune_searchers._channel import NAMESPACE, Channel, Gone, Reply
 
 Agent = int | str
@@ -35,6 +36,12 @@ HOST_ENDED = (
     "the agent goes on from its own trials; without, it is left out."
 )
 
+
+NO_REPEATS = (
+    "ray.tune.search.Repeater runs a trial several times and tells the search a mean, but a trial "
+    "of a federation is one agent's round, which is run once. Leave it out: give the search "
+    "itself to TuneConfig. What a training's own randomness adds is averaged inside the objective."
+)
 
 AGENTS = Gone(
     lost=(
@@ -72,6 +79,8 @@ def make_shell(
     numbers = {agent: i for i, agent in enumerate(agents)}
 
     def federated(config: dict[str, Any]) -> dict[str, Any]:
+        if REPEATED in config:
+            raise PrivacyError(NO_REPEATS)
         agent, round_ = config[AGENT], config[ROUND]
         i = numbers[agent]
         channel = Channel(lambda *args: _send(hosts[i], args))

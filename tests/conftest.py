@@ -38,6 +38,7 @@ TOGETHER = {
     "raytune_searchers/test_closing.py": "Ray",
     "raytune_searchers/test_uploads.py": "Ray",
     "raytune_searchers/test_from_outside.py": "Ray",
+    "raytune_searchers/test_tune_matrix.py": "Ray",
 }
 """Files whose tests use one Ray."""
 
@@ -58,6 +59,7 @@ LONG = [
 
 SCATTERED = [
     "contracts/test_optuna_adapter.py",
+    "contracts/test_optuna_matrix.py",
     "engine/test_local_mechanisms.py",
     "contracts/test_algorithm.py",
     "stored/test_stored.py",

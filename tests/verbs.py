@@ -51,6 +51,9 @@ VERBS = {
 OF_ONE_HOST = {"mechanism", "link", "quiet", "n_startup", "left_out", "run"}
 """Attributes that say what an object was made with or has seen, no verbs."""
 
+HOOKS = {"on_pause", "on_unpause"}
+"""What a scheduler of Ray Tune calls of every searcher, although Tune's base class has it not."""
+
 
 def classes() -> dict[str, list[tuple[str, type]]]:
     """(host, class) of every system."""
@@ -70,9 +73,9 @@ def classes() -> dict[str, list[tuple[str, type]]]:
 def verbs_of(cls: type) -> set[str]:
     """Public names that the host's own base does not have."""
     base = BaseSampler if issubclass(cls, BaseSampler) else Searcher
-    return {
-        name for name in dir(cls) if not name.startswith("_") and not hasattr(base, name)
-    } - OF_ONE_HOST
+    return {name for name in dir(cls) if not name.startswith("_") and not hasattr(base, name)} - (
+        OF_ONE_HOST | HOOKS
+    )
 
 
 def _cell(members: list[type], verb: str) -> str:

@@ -364,7 +364,7 @@ def space_as_an_argument(subject: Subject, folder: Path) -> None:
 
 @check("a second space is refused")
 def a_second_space_is_refused(subject: Subject, folder: Path) -> None:
-    """A space that is not the searcher's own is an error, or `set_search_properties` returns False."""
+    """`set_search_properties` refuses a space that is not the searcher's own, or returns False."""
     searcher = subject.make(space=LINE, metric=METRIC, mode="min")
     try:
         taken = searcher.set_search_properties(METRIC, "min", {"z": tune.uniform(0, 1)})

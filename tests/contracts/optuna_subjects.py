@@ -376,7 +376,7 @@ SUBJECTS: dict[str, type[Subject]] = {
 
 # Studies that several processes share ------------------------------------------------------------
 
-BEAT, GRACE = 1, 2
+BEAT, GRACE = 1, 4
 """Seconds between two signs of life, and after which a trial without one counts as lost."""
 
 

@@ -1,4 +1,4 @@
-"""What of Ray Tune works with which search, as one table: ``python -m tests.contracts.tune_matrix``.
+"""What of Ray Tune works with which search: ``python -m tests.contracts.tune_matrix`` prints it.
 
 A row is something that Tune offers. Its function runs a small experiment on a real Ray for one
 system, checks what has come out of it and says "works", "refused: ..." or "costs: ..."; the table
@@ -83,6 +83,19 @@ class Row:
 
 ROWS: list[Row] = []
 
+NO_VALUE = "costs: no trial has a value, and fifty in a row end the search with a warning"
+ANEW = "costs: a paused trial begins anew, unless it goes on from a checkpoint of its own"
+BESIDE = "costs: `guarantee()` notes that more than answers was reported"
+MORE = "costs: up to one trial more for each that is resumed, and no privacy"
+UNSEEN = "costs: a round that was open counts as done, and no result shows it"
+BY_PBT = "Search algorithms cannot be used with PopulationBasedTraining schedulers"
+BY_REPEATER = "Repeater tells the search means of several releases"
+BY_ROUND = "Repeater runs a trial several times and tells the search a mean"
+BY_CLIENT = "connected by Ray Client"
+LEARNS_NOTHING = (
+    "costs: the search here learns nothing; `from_experiment(folder)` gives one that did"
+)
+
 
 def row(
     part: str,
@@ -156,6 +169,26 @@ def asha(system: System, folder: Path) -> str:
     return with_stopped(system, folder, scheduler)
 
 
+@row(
+    "Schedulers",
+    "ASHA with `max_t` equal to the reports",
+    cells=dict.fromkeys((RECORDS, REWARDS, DUETS), NO_VALUE),
+    warns=(UtilityWarning,),
+)
+def asha_at_the_end(system: System, folder: Path) -> str:
+    """ASHA ends each trial at its last public report, before its function returns."""
+    shows = system.public == PUBLIC
+    scheduler = AsyncHyperBandScheduler(
+        metric=system.public, mode="min", max_t=2 if shows else 1, grace_period=1
+    )
+    with system.job(folder, system.epochs(2)) as job:
+        wanted = {"num_samples": 3} if shows else {}
+        results = job.tuner(scheduler=scheduler, **wanted).fit()
+        system.check(job, results, released=0 if shows else None)
+        assert not results.errors
+    return NO_VALUE if shows else WORKS
+
+
 @row("Schedulers", "MedianStoppingRule")
 def median(system: System, folder: Path) -> str:
     """Stops trials that are worse than the median of the others, by a public metric."""
@@ -180,31 +213,33 @@ def with_halves(system: System, folder: Path, scheduler: Any) -> str:
     return ANEW if turns(folder) > len(results) else WORKS
 
 
-ANEW = "costs: a paused trial begins anew, unless it goes on from a checkpoint of its own"
-
-
 @row("Schedulers", "HyperBand")
 def hyperband(system: System, folder: Path) -> str:
-    """`HyperBandScheduler` on a public metric pauses trials and resumes the better ones."""
+    """`HyperBandScheduler` on a public metric, with `max_t` above a trial's reports."""
     scheduler = HyperBandScheduler(metric=system.public, mode="min", max_t=4, reduction_factor=2)
     return with_halves(system, folder, scheduler)
 
 
-@row("Schedulers", "HyperBandForBOHB")
+@row(
+    "Schedulers",
+    "HyperBandForBOHB",
+    cells=dict.fromkeys((RECORDS, REWARDS, DUETS), ANEW),
+)
 def bohb(system: System, folder: Path) -> str:
-    """BOHB's scheduler without its searcher."""
+    """BOHB's scheduler; its searcher `TuneBOHB` is another one, and `TuneConfig` takes one."""
     scheduler = HyperBandForBOHB(metric=system.public, mode="min", max_t=4, reduction_factor=2)
     return with_halves(system, folder, scheduler)
 
 
-@row("Schedulers", "PopulationBasedTraining")
+@row("Schedulers", "PopulationBasedTraining", cells=every(f"refused: {BY_PBT}"))
 def pbt(system: System, folder: Path) -> str:
     """Population based training mutates configurations itself and takes no search."""
     scheduler = PopulationBasedTraining(
         metric=system.public, mode="min", hyperparam_mutations={"x": [0.1, 0.9]}
     )
     with system.job(folder) as job:
-        return refusal(lambda: job.tuner(scheduler=scheduler).fit(), "PopulationBased")
+        tuner = job.tuner(scheduler=scheduler)
+        return refusal(tuner.fit, BY_PBT, "Please remove")
 
 
 # How many, how long ------------------------------------------------------------------------------
@@ -225,15 +260,27 @@ def limiter(system: System, folder: Path) -> str:
     return WORKS
 
 
-@row("How many, how long", "`Repeater`")
+@row(
+    "How many, how long",
+    "`Repeater`",
+    cells={
+        **dict.fromkeys((RECORDS, REWARDS, DUETS), f"refused: {BY_REPEATER}"),
+        AGENTS: f"refused: {BY_ROUND}",
+    },
+)
 def repeater(system: System, folder: Path) -> str:
     """The search inside a `Repeater`, which tells it means of several trials."""
     with system.job(folder) as job:
         repeated = Repeater(job.search, repeat=2)
         results = job.tuner(search=repeated, num_samples=2).fit()
+        if system.name == TABLE:  # a mean of one answer, which is told again
+            system.check(job, results, released=2)
+            assert len(set(system.values(results).values())) == 1
+            return WORKS
         system.check(job, results, released=0)
         assert turns(folder) == 0, "something was evaluated"
-        return refusal(lambda: raise_first(results), "Repeater")
+        named = BY_ROUND if system.name == AGENTS else BY_REPEATER
+        return refusal(lambda: raise_first(results), named, "Leave it out")
 
 
 def raise_first(results: Any) -> None:
@@ -343,10 +390,10 @@ def _given(inner: Any) -> Any:
 @row(
     "Checkpoints and files",
     "checkpoints",
-    cells={AGENTS: "not applicable: an agent's trial reports its tags only"},
+    cells={AGENTS: "not applicable: an agent's trial reports its tags only", TABLE: BESIDE},
 )
 def checkpoints(system: System, folder: Path) -> str:
-    """`report_public(..., checkpoint=)`, and the best of three kept by `checkpoint_score_attribute`."""
+    """`report_public(..., checkpoint=)`; `checkpoint_score_attribute` keeps the best of three."""
     kept = tune.CheckpointConfig(
         num_to_keep=1, checkpoint_score_attribute=PUBLIC, checkpoint_score_order="min"
     )
@@ -358,7 +405,10 @@ def checkpoints(system: System, folder: Path) -> str:
             assert (Path(best.path) / "model").read_text() == "1"
             assert len(result.best_checkpoints) <= 2  # the best one, and the last
         notes = " ".join(job.search.guarantee(results).notes)
-    assert system.name == TABLE or "report_public(checkpoint)" in notes, notes
+    if system.name == TABLE:
+        assert "other names" in notes, notes
+        return BESIDE
+    assert "report_public(checkpoint)" in notes, notes
     return WORKS
 
 
@@ -509,12 +559,12 @@ def after_restore(job: Job, system: System, flags: Mapping[str, bool]) -> str:
         system.check(job, results, released=job.trials - lost)
         return WORKS
     shown = len(system.values(results))
-    assert job.trials <= shown <= job.trials + errored + unfinished, shown
+    unseen = system.name == AGENTS and not unfinished  # an agent's host lives on
+    assert job.trials - unseen <= shown <= job.trials + errored + unfinished, shown
     system.check(job, results, released=shown)
+    if unseen:
+        return UNSEEN
     return MORE if errored or unfinished else WORKS
-
-
-MORE = "costs: up to one trial more for each that is resumed, and no privacy"
 
 
 def on_the_living(name: str) -> Run:
@@ -531,8 +581,17 @@ def on_the_living(name: str) -> Run:
     return run
 
 
+def after_flags(name: str) -> dict[str, str]:
+    """Where a search goes on until its plan is used up, what is resumed comes in addition."""
+    flags = {"resume_unfinished": True} | FLAGS[name]
+    cells = dict.fromkeys((RECORDS, TABLE, AGENTS), MORE) if any(flags.values()) else {}
+    return cells if flags["resume_unfinished"] else cells | {AGENTS: UNSEEN}
+
+
 for _name in FLAGS:
-    row("Tuner.restore", f"restored {_name}", ordinary=())(on_the_living(_name))
+    row("Tuner.restore", f"restored {_name}", cells=after_flags(_name), ordinary=())(
+        on_the_living(_name)
+    )
 
 
 @functools.cache
@@ -556,16 +615,34 @@ def on_another(name: str) -> Run:
 
 
 for _name in FLAGS:
-    row("Tuner.restore", f"elsewhere, {_name}", ordinary=())(on_another(_name))
+    row("Tuner.restore", f"elsewhere, {_name}", cells=after_flags(_name), ordinary=())(
+        on_another(_name)
+    )
 
 
-@row("Tuner.restore", "elsewhere, ledger in memory", ordinary=())
+GONE = {
+    RECORDS: "The vault of this run is gone",
+    REWARDS: "The ledger of this run's users is gone",
+    DUETS: "The ledger of this run's users is gone",
+    AGENTS: "The server of this federation is gone",
+    TABLE: "holds another released table than this experiment started with",
+}
+"""What is said of a ledger that has ended with its driver, or of a table that was drawn anew."""
+
+
+@row(
+    "Tuner.restore",
+    "elsewhere, ledger in memory",
+    cells={name: f"refused: {words}" for name, words in GONE.items()},
+    ordinary=(),
+)
 def without_vault(system: System, folder: Path) -> str:
     """`Tuner.restore` in another process, on another Ray, with no database."""
     (said,) = clusters.restored_elsewhere(
         folder, system.name, ["by default"], durable=False
     ).values()
-    return str(said)
+    fix = "Put that one back" if system.name == TABLE else "give it a database"
+    return _refused(str(said), GONE[system.name], GONE[system.name], fix)
 
 
 # Where the driver runs --------------------------------------------------------------------------
@@ -578,21 +655,26 @@ def ray_job(system: System, folder: Path) -> str:
         return str(clusters.submitted(own, folder, system.name))
 
 
-@row("Where the driver runs", "Ray Client", ordinary=())
+@row(
+    "Where the driver runs",
+    "Ray Client",
+    cells=every(f"refused: {BY_CLIENT}; submit a Ray Job", but={TABLE: LEARNS_NOTHING}),
+    ordinary=(),
+)
 def ray_client(system: System, folder: Path) -> str:
     """`ray.init("ray://...")`."""
     with clusters.cluster(dashboard=False) as own:
         at = {"system": system.name, "address": own.client}
         said = str(clusters.told("client_scene", folder, own.environment, **at))
-    return _refused(said, "VaultError", "connected by Ray Client", "'ray job submit")
+    return _refused(said, f"{BY_CLIENT}; submit a Ray Job", BY_CLIENT, "'ray job submit")
 
 
-def _refused(said: str, kind: str, *named: str) -> str:
-    """What a scene says that was refused, if it names the thing and the fix; else what it says."""
-    if not said.startswith(f"raised {kind}"):
+def _refused(said: str, shortly: str, *named: str) -> str:
+    """A refusal in short, if it names the thing and the fix; else what a scene says."""
+    if not said.startswith("raised "):
         return said
     assert all(words in said for words in named), said
-    return f"refused: {said.partition(': ')[2].partition(', ')[0].partition('. ')[0]}"
+    return f"refused: {shortly}"
 
 
 # The page ---------------------------------------------------------------------------------------

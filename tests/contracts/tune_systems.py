@@ -28,11 +28,8 @@ from tests.inside import call_host, published_by
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
 
-NOTHING = [
-    ("no trial has run inside search.private",),
-    ("no privatised reward has been released",),
-]
-"""What a guarantee says before anything was released."""
+NOTHING = [(), ("no trial has run inside search.private",)]
+"""A guarantee's reasons before anything was released."""
 
 
 @dataclass
@@ -149,7 +146,7 @@ class System(ABC):
     def _job(self, folder: Path, before: Any, settings: dict[str, Any]) -> Job: ...
 
     def epochs(self, n: int, bad: int = -1) -> Any:
-        """What a trial does that shows a scheduler something so often, if it can before its end."""
+        """What a trial does that shows a scheduler something so often, where it can."""
         return trials.Reports(n, bad) if self.public == PUBLIC else Quiet()
 
     def values(self, results: Any) -> dict[str, float]:
@@ -170,7 +167,7 @@ class System(ABC):
         if wanted or guarantee.protected:
             assert guarantee.protected, guarantee
         else:  # nothing has happened of which anything could be claimed
-            assert guarantee.reasons in NOTHING, guarantee
+            assert tuple(guarantee.reasons) in NOTHING, guarantee
         self._check_values(job, results, wanted)
         self._check_ledger(job, guarantee, wanted)
 

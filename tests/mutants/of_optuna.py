@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _HOST = "optuna_samplers"
 _TESTS = "tests/optuna_samplers"
+_MATRIX = "tests/contracts/test_optuna_matrix.py"
 
 MUTANTS = (
     Mutant(
@@ -18,6 +19,22 @@ MUTANTS = (
             f"{_TESTS}/test_lifecycle.py::test_a_stale_trial_is_retried_under_its_own_name",
             f"{_TESTS}/test_ldp_lifecycle.py::test_a_retry_shows_the_same_release",
         ),
+    ),
+    Mutant(
+        name="vault_behind_a_proxy",
+        breaks="A vault never lies in the database of the study.",
+        file=f"{_HOST}/_study.py",
+        old="(behind and vault.lies_beside(*_STUDY_TABLES))",
+        new="False",
+        tests=(f"{_MATRIX}::test_a_vault_in_the_database_behind_a_proxy_is_refused",),
+    ),
+    Mutant(
+        name="scores_of_a_search_cv",
+        breaks="A private sampler runs no objective that stores scores as they are.",
+        file=f"{_HOST}/_sampler.py",
+        old="            refuse_search_cv(type(self).__name__)\n",
+        new="            pass\n",
+        tests=(f"{_MATRIX}::test_what_the_page_says_of_optuna_is_so[`OptunaSearchCV`-DP-GIBO]",),
     ),
     Mutant(
         name="objective_writes_attributes",

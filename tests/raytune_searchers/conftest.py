@@ -19,6 +19,7 @@ os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "0"
 
 INIT: dict[str, Any] = {
     "num_cpus": 2,
+    "num_gpus": 1,  # a number in Ray's books; no machine of ours has one
     "include_dashboard": False,
     "log_to_driver": False,
     "logging_level": "ERROR",

@@ -18,8 +18,9 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 import ray.cloudpickle as cloudpickle
 from ray import tune
+from ray.tune.search import Repeater
 
-from privbo_plugins.errors import FederationError, PrivacyWarning, VaultError
+from privbo_plugins.errors import FederationError, PrivacyError, PrivacyWarning, VaultError
 from privbo_plugins.privacy.noise import SecureNoise
 from raytune_searchers import FederationConfig, agent_trials
 from raytune_searchers._channel import OBJECTS_KNOWN, Channel
@@ -485,3 +486,15 @@ def test_functions_that_cannot_be_loaded_tell_nothing(monkeypatch: Any) -> None:
     assert error is None
     assert "withheld" in text
     assert "Jane" not in text
+
+
+@pytest.mark.usefixtures("local_hosts")
+def test_a_repeater_is_refused_before_an_agent_evaluates(tmp_path: Path) -> None:
+    search = make_search()
+    repeated = Repeater(search, repeat=2)
+    suggestion = repeated.suggest("t0")
+    assert isinstance(suggestion, dict)
+    with pytest.raises(PrivacyError, match="Leave it out"):
+        search.private(noted(tmp_path))(dict(suggestion))
+    assert evaluations(tmp_path) == []
+    search.close()
