@@ -6,7 +6,7 @@ validation loss over a non-private optimum, of what is recommended and of the lu
 (``study.best_params``). Seeds drive candidates and are the same in all arms; privacy noise is the
 operating system's, so figures vary from run to run.
 
-    python -m benchmarks.any_sampler [--seeds 20] [--jobs 2] [--problems svc-digits ...]
+    python -m benchmarks.any_sampler [--seeds 20] [--jobs 2] [--problems svc-digits] [--mus 1]
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def _study(problem: Problem, task: Task) -> tuple[optuna.Study, dict[str, Any]]:
     return study, private.recommend(study)
 
 
-def tasks(problems: list[str], n_seeds: int) -> list[Task]:
+def tasks(problems: list[str], mus: list[float], n_seeds: int) -> list[Task]:
     """Every run; no default was chosen on these seeds."""
     return [
         Task(problem, arm, mu, seed)
         for problem in problems
-        for mu in MUS
+        for mu in mus
         for arm in ("default", *SAMPLERS)
         for seed in range(200, 200 + n_seeds)
     ]
@@ -95,10 +95,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=PROBLEMS)
+    parser.add_argument("--mus", type=float, nargs="+", default=list(MUS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", UtilityWarning)
-    todo = tasks(arguments.problems, arguments.seeds)
+    todo = tasks(arguments.problems, arguments.mus, arguments.seeds)
     with ProcessPoolExecutor(arguments.jobs) as pool:
         done = list(tqdm(pool.map(run, todo), total=len(todo), desc="runs"))
     outcomes = [

@@ -55,7 +55,7 @@ from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, VaultError
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.redaction import retold
+from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.reports import records_report
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.transcript import FRUITLESS, Patience
@@ -408,13 +408,25 @@ class PrivateSampler(StudySampler[_StudyState]):
             ValueError: If the vector is not usable; the trial stays running and can be told
                 again.
         """
-        self._pay_training(self._current(trial.study), trial.number)
-        value, error = self._tell(trial, losses)
+        value, error = self._paid_and_told(trial, losses)
         del losses
         if error is not None:
             raise error
         trial.study.tell(trial, value)
         return value
+
+    def _paid_and_told(self, trial: optuna.Trial, losses: Any) -> tuple[float, Any]:
+        """As :meth:`_tell`, for a trial of an ask-and-tell loop."""
+        _, error = attempt(lambda: self._pay_open(trial), retold)
+        return (float("nan"), error) if error is not None else self._tell(trial, losses)
+
+    def _pay_open(self, trial: optuna.Trial) -> None:
+        own = self._current(trial.study)
+        if frozen_of(trial).state.is_finished():
+            raise ValueError(
+                f"Trial {trial.number} is over and cannot be told again. Nothing was charged."
+            )
+        self._pay_training(own, trial.number)
 
     def _tell(self, trial: optuna.Trial, losses: Any) -> tuple[float, BaseException | None]:
         """(released value, None), or (nan, an error whose frames hold no private value)."""

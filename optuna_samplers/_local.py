@@ -58,7 +58,7 @@ from privbo_plugins.privacy.local import (
 )
 from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.redaction import attempt, own_words, retold
+from privbo_plugins.redaction import attempt, of_converting, retold
 from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
 from privbo_plugins.settings import again, called_with, named, setting, settings
@@ -421,7 +421,7 @@ class LocalObjective:
         returned, error = attempt_trial(self._objective, guarded)
         if error is not None:
             return float("nan"), error
-        reward, error = attempt(functools.partial(as_reward, returned), own_words)
+        reward, error = attempt(functools.partial(as_reward, returned), of_converting)
         del returned
         if error is not None or reward is None:
             return float("nan"), error

@@ -25,6 +25,7 @@ from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.settings import again, called_with, named, part, setting, settings
 
 
@@ -74,8 +75,15 @@ class MeansObjective(PrivateObjective):
             ValueError: If the vector is not usable; the trial stays running and can be told
                 again. Also if the study's sampler releases values of its own.
         """
-        _refuse_private_sampler(trial.study)
-        return self._sampler.tell_private(trial, losses)
+        _, error = attempt(lambda: _refuse_private_sampler(trial.study), retold)
+        value = float("nan")
+        if error is None:
+            value, error = self._sampler._paid_and_told(trial, losses)
+        del losses
+        if error is not None:
+            raise error
+        trial.study.tell(trial, value)
+        return value
 
     @property
     def plan(self) -> Callable[[Mapping[str, BaseDistribution], int], CentralPlan]:

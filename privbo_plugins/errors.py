@@ -58,6 +58,10 @@ class NotARewardError(ValueError):
     """An objective returned something else than one number; the text never quotes it."""
 
 
+class NotLossesError(ValueError):
+    """An objective returned something else than a vector; the text never quotes it."""
+
+
 SET_BACK = (
     "The vault shows less than it did: it was restored from an older backup, and what was "
     "released since that backup is missing from its ledger. Nothing more can be released for "

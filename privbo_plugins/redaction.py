@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar, cast
 from privbo_plugins.errors import (
     BudgetExceededError,
     NotARewardError,
+    NotLossesError,
     ObjectiveFailedError,
     PrivacyError,
     PrivacyWarning,
@@ -30,6 +31,7 @@ OWN_ERRORS: dict[str, type[Exception]] = {
     for kind in (
         BudgetExceededError,
         NotARewardError,
+        NotLossesError,
         PrivacyError,
         SpaceChangedError,
         VaultError,
@@ -148,6 +150,21 @@ def own_words(error: BaseException) -> Exception | None:
     """
     kind = next((kind for kind in OWN_ERRORS.values() if type(error) is kind), None)
     return None if kind is None else kind(str(error))
+
+
+def of_converting(error: BaseException) -> Exception | None:
+    """What may be told where something that an objective returned is made a number, or a vector.
+
+    That runs the code of what was returned, so only the converters' own errors are the engine's
+    there: even a plain ``ValueError`` may quote data.
+
+    Example:
+        >>> of_converting(NotARewardError("None or several."))
+        NotARewardError('None or several.')
+        >>> of_converting(ValueError("Jane Doe")) is None
+        True
+    """
+    return own_words(error) if type(error) in (NotARewardError, NotLossesError) else None
 
 
 def own_error(error: BaseException) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.errors import NotARewardError
+from privbo_plugins.errors import NotARewardError, NotLossesError
 
 Array = NDArray[np.float64]
 
@@ -29,8 +29,8 @@ def as_losses(values: Any) -> Array:
     into a constant.
 
     Raises:
-        ValueError: If it is not a non-empty vector, whatever its entries are. The message never
-            quotes a value.
+        NotLossesError: If it is not a non-empty vector, whatever its entries are; a ValueError
+            whose message never quotes a value.
 
     Example:
         >>> as_losses([0.25, "n/a", None, 0.5 + 1j, [0.5], "0.5"]).tolist()
@@ -38,13 +38,13 @@ def as_losses(values: Any) -> Array:
     """
     array = _quietly_converted(values)
     if array is None or array.ndim == 0:
-        raise ValueError(
+        raise NotLossesError(
             "A private objective must return one value per validation record, shape "
             "(n_records,); these must be real numbers in an array, list, series or tensor. It "
             "returned something else, or a single number. Return the vector before averaging it."
         )
     if array.ndim != 1 or array.size == 0:
-        raise ValueError(
+        raise NotLossesError(
             "Per-record losses must be a non-empty vector of shape (n_records,), got an array of "
             f"{array.ndim} dimension(s){' without entries' if array.size == 0 else ''}."
         )

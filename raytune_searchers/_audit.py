@@ -7,7 +7,14 @@ from collections.abc import Collection, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
-from ray.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
+from ray.tune.result import (
+    AUTO_RESULT_KEYS,
+    DONE,
+    EXPERIMENT_TAG,
+    SHOULD_CHECKPOINT,
+    TRAINING_ITERATION,
+    TRIAL_ID,
+)
 
 from raytune_searchers._channel import TrialRecord
 
@@ -69,6 +76,22 @@ def each_of(results: Any) -> list[Any]:
 
         results = ResultGrid(results)
     return list(results)
+
+
+def rows_of(result: Any) -> list[dict[str, Any]] | None:
+    """All that a stored result ever showed, row by row; None if some of it is not stored."""
+    last = dict(result.metrics or {})
+    frame, n = getattr(result, "metrics_dataframe", None), last.get(TRAINING_ITERATION, 1)
+    if n == 1:
+        return [last]
+    if frame is None or len(frame) < n:
+        return None
+    return [{k: _plain(v) for k, v in row.items() if v == v} for row in frame.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    """A number of Python's own instead of one of numpy's."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def foreign(

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import ray.cloudpickle as cloudpickle
@@ -99,9 +99,6 @@ class PrivateSearch(HostedSearch):
     """
 
     _announced: tuple[str, ...] = ()
-
-    _SUGGESTS: ClassVar[bool] = True
-    """Whether Tune asks it for trials, so that it can end the experiment."""
 
     _HOST, _STANDING = VaultHost, "standing"
     _PLAIN = "trials returned plain floats instead of per-record losses"
@@ -250,7 +247,7 @@ class PrivateSearch(HostedSearch):
         Raises:
             ValueError: If it is a class, a generator or no function.
         """
-        return make_private(trainable, self._actor_name, watched=self._SUGGESTS)
+        return make_private(trainable, self._actor_name)
 
     def plan(self, param_space: Mapping[str, Any], n_records: int) -> TunePlan:
         """What a run over this space and so many records would do and cost.

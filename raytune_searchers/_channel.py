@@ -254,7 +254,7 @@ _KNOWN: dict[str, Any] = {}
 
 
 def begun_key(name: str) -> bytes:
-    """Under which key the cluster remembers that a host has begun."""
+    """Under which key the cluster remembers that a vault in memory has begun."""
     return f"begun/{name}".encode()
 
 
@@ -387,7 +387,8 @@ def objects_known(_sent: bytes) -> int:
     except AttributeError:
         raise PrivacyError(
             "This version of Ray does not tell which objects a process knows, so it cannot be "
-            "seen whether losses stay out of its object store. Use Ray 2.60."
+            "seen whether losses stay out of its object store. Use a version of Ray with which "
+            "this package was tested: see its requirement ray[tune]."
         ) from None
 
 
@@ -434,6 +435,6 @@ LOSSES = Gone(
 """What is said of a vault with losses."""
 
 
-def loss_channel(name: str, *, watched: bool = True) -> LossChannel:
+def loss_channel(name: str) -> LossChannel:
     """A trial's channel to the vault that the driver started; see :class:`TrialSender`."""
-    return LossChannel(TrialSender(name, LOSSES, watched))
+    return LossChannel(TrialSender(name, LOSSES, watched=True))

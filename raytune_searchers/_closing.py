@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from ray import tune
 
 from privbo_plugins.errors import PrivacyError
 
-SUPPORTED = ">=2.59,<2.61"
+SUPPORTED = ">=2.55.1,<2.61"
 """Versions of Ray with which the tests pass, as in pyproject.toml."""
 
 _QUEUE = "_get_or_create_inter_actor_queue"
@@ -77,7 +78,9 @@ def closed_session(refuse: Callable[..., Any]) -> Iterator[None]:
     """
     session = session_of_trial()
     closed = {
-        name: getattr(session, name) for name in ("report", _QUEUE) if hasattr(session, name)
+        name: _unguarded(getattr(session, name))
+        for name in ("report", _QUEUE)
+        if hasattr(session, name)
     }
     if "report" not in closed:
         raise PrivacyError(_unsupported("has no report in a trial's session"))
@@ -85,13 +88,40 @@ def closed_session(refuse: Callable[..., Any]) -> Iterator[None]:
         setattr(session, name, _refusing(refuse, own))
     try:
         yield
-    finally:
-        for name in closed:
-            delattr(session, name)  # the class's own method shows again
+    finally:  # Tune reports what the function returns in the thread that has run it
+        for name, own in closed.items():
+            setattr(session, name, _Guarded(session, refuse, own))
 
 
 def _refusing(refuse: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **kwargs: refuse(own, *args, **kwargs)
+
+
+class _Guarded:
+    """A method that stays closed to threads which private code has left behind.
+
+    A session serves one trial after the other, each in a thread of its own, and threads of an
+    earlier one may still run.
+
+    Args:
+        session: The trial's.
+        refuse: As for :func:`closed_session`.
+        own: The session's own method.
+    """
+
+    def __init__(self, session: Any, refuse: Callable[..., Any], own: Callable[..., Any]) -> None:
+        self.own, self._session, self._refuse = own, session, refuse
+        self._opener = threading.current_thread()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        runner = getattr(self._session, "training_thread", self._opener)
+        if threading.current_thread() is runner:
+            return self.own(*args, **kwargs)
+        return self._refuse(self.own, *args, **kwargs)
+
+
+def _unguarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    return method.own if isinstance(method, _Guarded) else method
 
 
 def check_closed(closed: type[PrivacyError]) -> None:

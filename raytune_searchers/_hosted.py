@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +42,7 @@ from raytune_searchers._audit import (
     each_of,
     flat,
     foreign,
+    rows_of,
     shown,
     stored_record,
 )
@@ -111,6 +112,9 @@ class HostedSearch(TuneSearch):
     _head: tuple[int, str] = (0, "")
     """How far the chain of releases was seen; searches of older versions have seen none."""
 
+    _passed: frozenset[str] = frozenset()
+    """Trials of which something was shown while the vault failed."""
+
     _ENDS_WITH_HOST: ClassVar[bool] = True
     """Whether an experiment whose vault in memory is gone has nothing left to do."""
 
@@ -151,7 +155,7 @@ class HostedSearch(TuneSearch):
         self._anchor = anchor(self._actor_name, self._HOST, may_begin=may_begin, noise=noise)
         self._channel: Channel | None = None
         self._broken: str | None = None
-        self._kept = Path(), 0
+        self._kept: tuple[Path | None, int] = None, 0
         self._suggesting = self._reconcile = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -214,8 +218,10 @@ class HostedSearch(TuneSearch):
 
     def _kept_details(self) -> dict[str, Any]:
         """What :meth:`_keep` wrote last, and whether the last standing goes beyond it."""
-        last, path = self._last or {}, self._kept[0] / self._details_name
-        if self._handle is not None or not last.get("partial") or not path.is_file():
+        last, (folder, _) = self._last or {}, self._kept
+        path = None if folder is None else folder / self._details_name
+        wanted = self._handle is None and last.get("partial")
+        if not wanted or path is None or not path.is_file():
             return {}
         found = cloudpickle.loads(path.read_bytes())
         return {**found["details"], "partial": found["head"] != last["head"]}
@@ -281,7 +287,8 @@ class HostedSearch(TuneSearch):
             step(*args)
         except VaultError as error:
             self._broken = str(error)
-            self._unaudited |= any(isinstance(a, Mapping) and self._shows(a) for a in args)
+            if any(isinstance(a, Mapping) and self._shows(a) for a in args):
+                self._unaudited, self._passed = True, self._passed | {str(args[0])}
 
     def _shows(self, result: Mapping[str, Any]) -> bool:
         """Whether a result holds anything that a release or a declaration must account for."""
@@ -399,8 +406,17 @@ class HostedSearch(TuneSearch):
         """The report after comparing what a ``ResultGrid`` holds with it."""
         report, stored = self._report(), each_of(results)
         seen = [self._compared(dict(result.metrics or {}), report) for result in stored]
-        self._unaudited = not all(seen) or (self._unaudited and not stored)
+        self._passed -= {trial for result in stored for trial in self._whole(result, report)}
+        if not all(seen) or (stored and not self._passed):
+            self._unaudited = not all(seen)
         return self._report()
+
+    def _whole(self, result: Any, report: Mapping[str, Any]) -> Iterator[str]:
+        """The trial of a result, if everything that it ever showed could be compared."""
+        trial = str((result.metrics or {}).get(TRIAL_ID))
+        rows = rows_of(result) if trial in self._passed else None
+        if rows is not None and all([self._compared(row, report) for row in rows]):
+            yield trial
 
     def _compared(self, metrics: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
         """Compares a stored result with a report; whether that could be done."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ray import tune
 
 from privbo_plugins.errors import PrivacyError
-from privbo_plugins.redaction import attempt, own_words, retold
+from privbo_plugins.redaction import attempt, of_converting, retold
 from privbo_plugins.returned import as_losses
 from raytune_searchers._audit import REPEATED, VOUCH, flat
 from raytune_searchers._channel import Channel, Entry, loss_channel
@@ -155,19 +155,19 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
     running.report({**metrics, publication.metric: NOT_MEASURED}, checkpoint=checkpoint)
 
 
-def make_private(trainable: Trainable, name: str, *, watched: bool = True) -> Trainable:
+def make_private(trainable: Trainable, name: str) -> Trainable:
     """A function trainable whose vector goes to the vault of the run called ``name``.
 
     Raises:
         ValueError: If it is not a function of one argument that returns a vector.
     """
     check_trainable(trainable, "search.private", "one value per validation record")
-    return keep_private(trainable, functools.partial(_begin, name, watched))
+    return keep_private(trainable, functools.partial(_begin, name))
 
 
-def _begin(name: str, watched: bool, config: dict[str, Any]) -> tuple[Publication, None]:
+def _begin(name: str, config: dict[str, Any]) -> tuple[Publication, None]:
     """A trial whose vector of losses goes to a vault."""
-    trial, channel = trial_id(), loss_channel(name, watched=watched)
+    trial, channel = trial_id(), loss_channel(name)
     entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
     space: TuneSpace = cloudpickle.loads(entry.choices)
     told = entry.value is not None
@@ -341,7 +341,7 @@ def _converted(
     returned: Any, convert: Callable[[Any], Any] = as_losses
 ) -> tuple[Any, BaseException | None]:
     """The private value; converting runs the user's code too: that of the object returned."""
-    return attempt(lambda: convert(returned), own_words)
+    return attempt(lambda: convert(returned), of_converting)
 
 
 def _released(publication: Publication, private: Any) -> tuple[float, Any]:

@@ -31,7 +31,7 @@ from privbo_plugins.sessions.transcript import HOPELESS, Lost
 from privbo_plugins.settings import again, setting, settings, takes
 from privbo_plugins.standing import of_rounds, rounds_used_up
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
-from raytune_searchers._audit import each_of, flat, foreign
+from raytune_searchers._audit import each_of, flat, foreign, shown
 from raytune_searchers._channel import HostActor
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import merged
@@ -429,7 +429,8 @@ class DPFTSDESearch(HostedSearch):
         names = foreign(result, RELEASED, (AGENT, ROUND)) - {AGENT, ROUND}
         agents = [result[name] for name in (AGENT, f"config/{AGENT}") if name in result]
         known = all(type(agent) in (int, str) and agent in self._names for agent in agents)
-        rounds = [result[name] for name in (ROUND, f"config/{ROUND}", RELEASED) if name in result]
+        rounds = [result[name] for name in (ROUND, f"config/{ROUND}") if name in result]
+        rounds += [] if shown(result, RELEASED) is None else [result[RELEASED]]
         most = max(self._trials, self._config.n_rounds)
         whole = all(type(number) is int and 0 <= number <= most for number in rounds)
         return bool(names) or not known or not whole

@@ -59,7 +59,6 @@ SEARCHES: Mapping[str, str] = {
     "DUETSSearch": "duets",
     "PrivateSearch": "",
     "ldp_trainable": "",
-    "private_trainable": "released_means",
     "report_public": "",
     "answering": "",
     "agent_trials": "dp_fts_de",

@@ -44,6 +44,17 @@ def check_positive(name: str, value: Any, *, allow_inf: bool = False) -> None:
         raise ValueError(f"{name} must be a positive number, got {value!r}.")
 
 
+def check_mu(name: str, value: Any, *, allow_inf: bool = False) -> None:
+    """That a setting is a Gaussian DP parameter whose square is a number.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    check_positive(name, value, allow_inf=allow_inf)
+    if math.isfinite(value) and not SMALLEST <= value <= 1 / SMALLEST:
+        raise ValueError(f"{name} must lie in [{SMALLEST:g}, {1 / SMALLEST:g}], got {value!r}.")
+
+
 def check_count(name: str, value: Any, least: int, *, optional: bool = True) -> None:
     """That a setting is a whole number, or None where that stands for a default.
 

@@ -204,7 +204,11 @@ STATEMENTS: dict[str, Any] = {
         _of_run(_trials), _trials.c.step == _b("step")
     ),
     "done_points": sa.select(_trials.c.trial, _trials.c.x)
-    .where(_of_run(_trials), _trials.c.step == _b("step"), _trials.c.state == _DONE)
+    .where(
+        _of_run(_trials),
+        _trials.c.step == _b("step"),
+        sa.func.lower(_trials.c.state) == _DONE,  # so that the index of states is not taken
+    )
     .order_by(_trials.c.slot, _trials.c.trial),
     "finish": sa.update(_trials)
     .where(_of_run(_trials), _trials.c.trial == _b("t"))

@@ -33,7 +33,7 @@ from privbo_plugins.errors import (
 from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.redaction import attempt, own_words, withheld
+from privbo_plugins.redaction import attempt, of_converting, withheld
 from privbo_plugins.returned import as_reward
 from raytune_searchers._channel import OBJECTS_KNOWN, Channel, Parcel, Reply, TrialSender
 from raytune_searchers._closing import check_closed
@@ -386,7 +386,7 @@ class AgentHost(Host):
         config = self._config(member.point(number))
         returned, failure = _guarded(lambda: objective(member.name, config))
         if failure is None:
-            value, failure = _guarded(lambda: as_reward(returned), own_words)
+            value, failure = _guarded(lambda: as_reward(returned), of_converting)
         if failure is None:
             member.tell(number, math.nan if value is None else value)
         return failure

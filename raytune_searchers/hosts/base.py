@@ -223,8 +223,10 @@ class Anchor:
         """
         self.actor = actor
         self.may_begin = False  # not before: whoever is refused must not find another's instead
+        if durable:
+            return
         kv._internal_kv_put(begun_key(self.name), b"", overwrite=True, namespace=KV)
-        if not durable and self.host.KEPT:
+        if self.host.KEPT:
             _KEPT[self.name], self.kept = _Kept(actor, _this_ray()), True
             _warn_of_forgotten()
 

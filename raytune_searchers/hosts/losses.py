@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig
-from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
@@ -44,7 +43,6 @@ class RunSettings:
             Tune says of its number of samples differs between a fit and a restore.
         vault_id: Identity of the vault, if it must exist already.
         seen: How far the driver has seen the chain of releases: the vault must hold it.
-        ends: Whether a trial that begins after the plan's end is refused: nobody else stops it.
     """
 
     run: str
@@ -57,7 +55,6 @@ class RunSettings:
     adopt_trials: bool = False
     vault_id: str | None = None
     seen: tuple[int, str] = (0, "")
-    ends: bool = False
 
 
 class VaultHost(Receiving, Host):
@@ -239,19 +236,10 @@ class VaultHost(Receiving, Host):
         """A trial starts; it is charged for its training unless it has been told before."""
         value, x = self._session.enter(trial)
         if value is None:
-            self._refuse_beyond_the_end()
             self._session.charge_training(f"{trial}/{attempt}")
         # only a trial that is not evaluated again needs to know what it had shown
         public = () if value is None else tuple(sorted(self._session.vouched_of(trial)))
         return Entry(self._settings.metric, self._settings.choices, value, x, public)
-
-    def _refuse_beyond_the_end(self) -> None:
-        if self._settings.ends and self.finished():
-            raise BudgetExceededError(
-                "The budget of this run is spent: as many trials were released as n_trials= of "
-                "private_trainable says. Give num_samples= of TuneConfig the same number. "
-                "Nothing was evaluated or charged."
-            )
 
     def vouch(self, operation: str, trial: str) -> None:
         """Records what a trial declared public."""
@@ -259,7 +247,7 @@ class VaultHost(Receiving, Host):
 
     def commit(self, trial: str, parcel: Parcel, x: Array) -> float | None:
         """Tells the losses of a trial; None if some of them were lost on the way."""
-        losses = self._inbox.take(parcel)
+        losses = self._inbox.take(trial, parcel)
         if losses is None:
             return None
         space = self._settings.space

@@ -216,7 +216,7 @@ class ServerHost(Receiving, Host):
         Raises:
             VaultError: If the round was complete, and could not be released.
         """
-        message, known = self._inbox.take(parcel), self._sent.get(agent)
+        message, known = self._inbox.take(str(agent), parcel), self._sent.get(agent)
         if known is not None and known[0] >= number:
             return Receipt(known[1], self._incarnation)
         if message is None:

@@ -31,6 +31,9 @@ STANDSTILL = 30.0
 _UNASKED = 5.0
 """Seconds without a question after which a sender waits no longer."""
 
+_MOST_BYTES, _MOST_BLOCKS = 2**29, 2**16
+"""Of a vector: as many records as a statistic accepts, in the smallest blocks that are sent."""
+
 _STEP, _LONGEST = 0.02, 1.0
 """Seconds that a sender waits for each one before it, and at most."""
 
@@ -106,8 +109,10 @@ class Inbox:
         Raises:
             ValueError: If there is no such vector.
         """
-        if n_bytes <= 0 or n_bytes % 8 or size <= 0:
+        if not 0 < n_bytes <= _MOST_BYTES or n_bytes % 8 or size <= 0:
             raise ValueError("An upload is a vector of doubles, in blocks that hold something.")
+        if -(-n_bytes // size) > _MOST_BLOCKS:
+            raise ValueError(f"An upload has at most {_MOST_BLOCKS} blocks.")
         self._let_go()
         if upload in self._open:
             return 0.0
@@ -133,11 +138,19 @@ class Inbox:
         held.seen = self._now
         return True
 
-    def take(self, parcel: Parcel) -> Array | None:
-        """A vector, shape (n,), which is not held any longer; None if not all of it is here."""
+    def take(self, owner: str, parcel: Parcel) -> Array | None:
+        """A vector, shape (n,), which is not held any longer; None if not all of it is here.
+
+        Args:
+            owner: Whose it is: nobody gets another one's.
+            parcel: The vector, or the name of its upload.
+        """
         if isinstance(parcel, bytes):
             return np.frombuffer(parcel)
-        held = self._open.pop(parcel, None)
+        held = self._open.get(parcel)
+        if held is None or held.owner != owner:
+            return None
+        del self._open[parcel]
         return None if held is None or held.missing else held.vector
 
     def drop(self, owner: str) -> None:

@@ -13,6 +13,7 @@ import math
 import tempfile
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -205,9 +206,15 @@ def run_alone(
 
 
 def values_of(subject: Subject, domain: Any, n: int = 30) -> list[Any]:
-    """What a searcher suggests for a domain beside another one."""
+    """What a searcher suggests for a domain beside another one; what it repeats gets worse."""
     searcher = on(subject, {"a": domain, "x": tune.uniform(0.0, 1.0)})
-    configs = run_alone(searcher, n, lambda config: float(config["x"]))
+    times: Counter[Any] = Counter()
+
+    def objective(config: dict[str, Any]) -> float:
+        times[config["a"]] += 1
+        return times[config["a"]] / n
+
+    configs = run_alone(searcher, n, objective)
     return [config["a"] for config in configs]
 
 

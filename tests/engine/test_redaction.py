@@ -8,10 +8,24 @@ from typing import Any
 
 import pytest
 
-from privbo_plugins.errors import BudgetExceededError, NotARewardError, PrivacyError, VaultError
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    NotARewardError,
+    NotLossesError,
+    PrivacyError,
+    VaultError,
+)
 from privbo_plugins.privacy.local import make_mechanism
-from privbo_plugins.redaction import OWN_ERRORS, attempt, own_error, own_words, retelling, retold
-from privbo_plugins.returned import as_reward
+from privbo_plugins.redaction import (
+    OWN_ERRORS,
+    attempt,
+    of_converting,
+    own_error,
+    own_words,
+    retelling,
+    retold,
+)
+from privbo_plugins.returned import as_losses, as_reward
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import open_vault
 
@@ -42,8 +56,20 @@ def test_what_is_no_reward_keeps_the_engine_s_own_words() -> None:
         "NotARewardError",
         "None or several.",
     )
-    _, error = attempt(lambda: as_reward(None), own_words)
+    _, error = attempt(lambda: as_reward(None), of_converting)
     assert type(error) is NotARewardError
+    _, error = attempt(lambda: as_losses(0.5), of_converting)
+    assert type(error) is NotLossesError
+    assert "before averaging" in str(error)
+
+
+@pytest.mark.parametrize("kind", [k for k in OWN_ERRORS.values() if "Not" not in k.__name__])
+def test_what_an_object_raises_as_it_is_converted_is_none_of_the_engine_s(
+    kind: type[Exception],
+) -> None:
+    _, error = attempt(lambda: raising(kind(NAME)), of_converting)
+    assert type(error) is not kind
+    assert NAME not in str(error)
 
 
 def test_what_is_no_reward_is_still_a_value_error_where_it_always_was() -> None:

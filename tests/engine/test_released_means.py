@@ -102,7 +102,7 @@ def test_without_noise_the_best_point_is_recommended(maximize: bool) -> None:
     X = np.linspace(0, 1, 40)[:, None]
     algorithm = made(mu=math.inf, n_trials=40, maximize=maximize)
     told(algorithm, X, sign * (X[:, 0] - 0.37) ** 2)
-    assert algorithm.recommendation()[0] == pytest.approx(0.37, abs=0.01)
+    assert algorithm.recommendation()[0] == pytest.approx(0.37, abs=0.5 / 39 + 1e-9)
 
 
 def test_the_lucky_draw_is_not_what_is_recommended() -> None:
@@ -118,18 +118,18 @@ def test_the_lucky_draw_is_not_what_is_recommended() -> None:
 
 
 def test_over_many_runs_the_recommendation_beats_the_luckiest_trial() -> None:
-    """Forty paired runs on one bowl; with equal chances 27 wins or more have probability .02."""
-    wins = 0
-    for seed in range(40):
+    """Sixty paired runs on one bowl with fixed seeds, 60 points each."""
+    found, luckiest = [], []
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         algorithm = made(PLANE, n=500, n_trials=60)
         X = rng.uniform(size=(60, 2))
         exact = ((X - [0.3, 0.7]) ** 2).sum(axis=1)
         values = exact + algorithm.plan.value_noise * rng.standard_normal(60)
-        found = told(algorithm, X, values).recommendation()
-        excess = float(((found - [0.3, 0.7]) ** 2).sum())
-        wins += excess < exact[values.argmin()]
-    assert wins >= 27
+        x = told(algorithm, X, values).recommendation()
+        found.append(float(((x - [0.3, 0.7]) ** 2).sum()))
+        luckiest.append(float(exact[values.argmin()]))
+    assert np.mean(found) < 0.8 * np.mean(luckiest)
 
 
 def test_choices_are_told_apart() -> None:

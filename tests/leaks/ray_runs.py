@@ -339,7 +339,7 @@ class Runs:
             self.facts[name]["plays"] = getattr(told, "n_evaluations", None)
 
     def records(self) -> None:
-        from raytune_searchers import DPGIBOSearch, PrivateSearch, private_trainable
+        from raytune_searchers import DPGIBOSearch, PrivateSearch
         from tests.sixth import SixthConfig
 
         own: dict[str, Any] = {
@@ -373,15 +373,6 @@ class Runs:
         self.fit(
             "records outside", outside, trainable, outside.guarantee, space=LINE, num_samples=5
         )
-        means = private_trainable(
-            functools.partial(mutating, "records", N),
-            param_space=LINE,
-            mu=1.0,
-            n_trials=3,
-            vault="env:LEAK_VAULT",
-        )
-        self.fit("records means", None, means, means.run.guarantee, space=LINE, num_samples=3)
-        means.run.report(self.root / "objects" / "records means" / "report.html")
         every = {"records big": big, "records wild": wild, "records outside": outside}
         for name, search in every.items():
             (self.root / "objects" / f"{name} public.txt").write_text(

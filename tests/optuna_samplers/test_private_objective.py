@@ -299,3 +299,40 @@ def test_report_and_summary_speak_of_the_study(tmp_path: Path) -> None:
     assert len(private.history(study).values) == N
     private.purge(study)
     assert private.guarantee(study).protected
+
+
+def frames_with(error: BaseException, name: str) -> list[str]:
+    trace, found = error.__traceback__, []
+    while trace is not None:
+        if name in trace.tb_frame.f_locals and trace.tb_frame.f_globals["__name__"] != __name__:
+            found.append(trace.tb_frame.f_code.co_qualname)
+        trace = trace.tb_next
+    return found
+
+
+@pytest.mark.parametrize("training_mu", [None, 0.1])
+def test_no_frame_of_a_refused_tell_holds_the_losses(training_mu: float | None) -> None:
+    private, study = private_of(n_trials=1, training_mu=training_mu), study_of()
+    private.tell(study.ask({"x": FloatDistribution(0, 1)}), RECORDS)
+    for _ in range(4):
+        trial = study.ask({"x": FloatDistribution(0, 1)})
+        with pytest.raises((ValueError, BudgetExceededError)) as raised:
+            private.tell(trial, RECORDS[:7])
+        assert frames_with(raised.value, "losses") == []
+
+
+def test_a_trial_that_is_over_is_not_told_again_nor_charged() -> None:
+    private, study = private_of(), study_of()
+    trial = study.ask({"x": FloatDistribution(0, 1)})
+    study.tell(trial, state=TrialState.FAIL)
+    with pytest.raises(ValueError, match="is over and cannot be told"):
+        private.tell(trial, RECORDS)
+    assert private.guarantee(study).n_releases == 0
+
+
+@pytest.mark.parametrize("mu", [1e-170, 1e155])
+def test_budgets_whose_squares_are_no_numbers_are_refused(mu: float) -> None:
+    with pytest.raises(ValueError, match=r"mu must lie in \[1e-100, 1e\+100\]"):
+        private_of(mu=mu)
+    with pytest.raises(ValueError, match=r"mu must lie in \[1e-100, 1e\+100\]"):
+        DPGIBOSampler(mu)

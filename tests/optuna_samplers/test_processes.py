@@ -168,7 +168,7 @@ def test_workers_that_open_a_new_vault_at_once_open_the_same(
     assert len(rows(tmp_path / "vault.db", "SELECT vault_id FROM privbo_vault")) == 1
 
 
-@pytest.mark.parametrize("read", ["published", "vouched"])
+@pytest.mark.parametrize("read", ["published_of", "vouched_among"])
 def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_strange(
     read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,9 +184,9 @@ def test_a_worker_that_reads_the_guarantee_while_another_tells_finds_nothing_str
     same_study.optimize(other.private(vouching), n_trials=1)
     reader, n_told = getattr(Session, read), 0
 
-    def overtaken(self: Session) -> Any:
+    def overtaken(self: Session, *what: Any) -> Any:
         nonlocal n_told
-        shown = reader(self)
+        shown = reader(self, *what)
         if self is session_of(sampler, study):
             n_told += 1
             same_study.optimize(other.private(vouching), n_trials=1)

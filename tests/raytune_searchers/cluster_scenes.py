@@ -149,12 +149,13 @@ def host_node(search: Any) -> str:
 
 def conclude(folder: Path, search: Any, results: Any, **more: Any) -> dict[str, Any]:
     """What the test compares with the ledger that it reads itself."""
-    shown = {r.metrics["trial_id"]: r.metrics.get(search.metric) for r in results}
+    ended = [r for r in results if r.error is None]
+    shown = {r.metrics["trial_id"]: r.metrics.get(search.metric) for r in ended}
     guarantee = search.guarantee(results)
     facts = {
         "errors": results.num_errors,
         "shown": shown,
-        "addresses": sorted({str(r.metrics["node_ip"]) for r in results}),
+        "addresses": sorted({str(r.metrics["node_ip"]) for r in ended}),
         "protected": guarantee.protected,
         **more,
     }

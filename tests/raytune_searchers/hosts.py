@@ -212,6 +212,7 @@ class LocalRay:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("is_initialized", "get_runtime_context", "get_actor"):
                 patch.setattr(ray, name, getattr(self, name))
+            patch.setattr(_channel, "_PATIENCE", 2.0)  # nobody begins a host while this one waits
             for module in (base, _channel):
                 patch.setattr(module, "kv", self._remembers())
             for name, original in real.items():

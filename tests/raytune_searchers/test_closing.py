@@ -8,6 +8,7 @@ import threading
 import tomllib
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,36 @@ def test_the_queue_of_train_workers_is_closed(way: Any, tmp_path: Path) -> None:
     assert published_by(search) == {}
     shown = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(b"0.31415926535" in path.read_bytes() for path in shown)
+
+
+def test_threads_that_private_code_leaves_behind_find_the_session_closed() -> None:
+    """Tune's own thread reports the value; a session serves further trials in other threads."""
+    told: list[str] = []
+
+    class Session:
+        training_thread = threading.current_thread()
+
+        def report(self, what: str) -> None:
+            told.append(what)
+
+    session = Session()
+
+    def refuse(own: Any, *_: Any) -> None:
+        raise ClosedReportError
+
+    def left_behind() -> str:
+        try:
+            session.report("raw")
+        except ClosedReportError:
+            return "refused"
+        return "reported"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("raytune_searchers._closing.session_of_trial", lambda: session)
+        for _ in range(2):  # one trial after the other
+            with closed_session(refuse), pytest.raises(ClosedReportError):
+                session.report("meanwhile")
+            session.report("released")
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(left_behind).result() == "refused"
+    assert told == ["released", "released"]

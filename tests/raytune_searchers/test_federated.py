@@ -489,6 +489,7 @@ def test_functions_that_cannot_be_loaded_tell_nothing(monkeypatch: Any) -> None:
 
 
 @pytest.mark.usefixtures("local_hosts")
+@pytest.mark.filterwarnings("ignore:Mean of empty slice:RuntimeWarning")  # Repeater's own
 def test_a_repeater_is_refused_before_an_agent_evaluates(tmp_path: Path) -> None:
     search = make_search()
     repeated = Repeater(search, repeat=2)
@@ -497,4 +498,8 @@ def test_a_repeater_is_refused_before_an_agent_evaluates(tmp_path: Path) -> None
     with pytest.raises(PrivacyError, match="Leave it out"):
         search.private(noted(tmp_path))(dict(suggestion))
     assert evaluations(tmp_path) == []
+    repeated.suggest("t1")
+    for trial in ("t0", "t1"):  # of which it tells the mean, which is NaN
+        repeated.on_trial_complete(trial, {"trial_id": trial}, error=True)
+    assert search.guarantee().protected
     search.close()

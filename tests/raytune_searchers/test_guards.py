@@ -196,7 +196,7 @@ def test_what_is_no_vector_of_losses_is_refused_in_clear_words(
     name: str, guarded: Guarded
 ) -> None:
     kind, text = guarded.caught[name]
-    assert kind == "ValueError"
+    assert kind == "NotLossesError"
     assert re.search(REFUSED[name][1], text)
 
 

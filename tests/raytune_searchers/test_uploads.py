@@ -100,7 +100,7 @@ def test_the_turn_of_a_trial_that_died_under_way_expires() -> None:
     passed(inbox, clock, 2, "1")
     assert inbox.stage("u1", 0, bytes(SIZE))
     assert not inbox.stage("u0", 1, bytes(SIZE))
-    assert inbox.take("u0") is None
+    assert inbox.take("0", "u0") is None
 
 
 def test_a_trial_that_died_while_it_waited_keeps_nobody_waiting() -> None:
@@ -139,7 +139,7 @@ def test_a_vector_with_a_hole_is_not_taken(lost: int) -> None:
     assert asked(inbox, "0", len(raw))
     for index in {0, 1, 2, 3} - {lost}:
         assert inbox.stage("u0", index, raw[index * SIZE : (index + 1) * SIZE])
-    assert inbox.take("u0") is None
+    assert inbox.take("0", "u0") is None
     assert inbox.held == 0
 
 
@@ -185,7 +185,7 @@ class Taker:
         return self.inbox.stage(*args)
 
     def _commit(self, owner: str, parcel: Parcel, _x: Any) -> float | None:
-        vector = self.inbox.take(parcel)
+        vector = self.inbox.take(owner, parcel)
         if vector is None:
             return None
         self.kept.setdefault(owner, vector.tobytes())
@@ -446,3 +446,16 @@ def test_many_vectors_reach_a_host_through_ray_also_one_that_is_killed(
     assert told == {trial: pytest.approx(int(trial) / 100, abs=1e-3) for trial in trials}
     assert len(ledger(search)[0]) == len(trials)
     end_host(search)
+
+
+def test_nobody_gets_another_ones_vector_and_blocks_are_counted_before_there_is_room() -> None:
+    inbox = Inbox(clock=Clock())
+    assert asked(inbox, "0", 2 * SIZE)
+    for index in range(2):
+        assert inbox.stage("u0", index, bytes(SIZE))
+    assert inbox.take("1", "u0") is None
+    assert inbox.take("0", "u0") is not None
+    with pytest.raises(ValueError, match="at most 65536 blocks"):
+        inbox.turn("2", "u2", 2**24, 8)
+    with pytest.raises(ValueError, match="a vector of doubles"):
+        inbox.turn("2", "u2", 2**40, 2**16)

@@ -12,6 +12,7 @@ from privbo_plugins.algorithms.values import (
     SMALLEST,
     as_json,
     check_count,
+    check_mu,
     check_positive,
     from_json,
     value_range,
@@ -143,13 +144,15 @@ class GIBOConfig:
     )
 
     def __post_init__(self) -> None:
-        check_positive("mu", self.mu, allow_inf=True)
+        check_mu("mu", self.mu, allow_inf=True)
         self._check_counts()
         self._check_bounds()
         self._check_names()
-        for name in ("tolerance", "step_size", "training_mu"):
+        for name in ("tolerance", "step_size"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
+        if self.training_mu is not None:
+            check_mu("training_mu", self.training_mu)
         check_positive("lengthscale", self.lengthscale)
         _within("noise_ratio", self.noise_ratio, math.inf)
 

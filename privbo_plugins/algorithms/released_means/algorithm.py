@@ -3,8 +3,9 @@
 The points are the host's: any sampler or searcher chooses them from what has been released. Asked
 for points itself, it is random search.
 
-What is recommended is no trial's luck: the least posterior mean of a Gaussian process over
-everything released (:mod:`privbo_plugins.algorithms.released_means.smoothing`).
+What is recommended is no trial's luck: of all evaluated points the one with the least posterior
+mean of a Gaussian process over everything released
+(:mod:`privbo_plugins.algorithms.released_means.smoothing`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from privbo_plugins.algorithms.protocols import (
 from privbo_plugins.algorithms.released_means.config import MeansConfig
 from privbo_plugins.algorithms.released_means.plan import MeansPlan
 from privbo_plugins.algorithms.released_means.smoothing import Smoother
-from privbo_plugins.algorithms.search import maximiser
 from privbo_plugins.algorithms.values import value_query
 from privbo_plugins.spaces import Space
 
@@ -180,7 +180,7 @@ class ReleasedMeans:
         return Smoother(X, np.array(self.state.values[:m]), sigma)
 
     def recommendation(self) -> Array:
-        """Where the posterior mean is best, shape (D,).
+        """The evaluated point with the best posterior mean, shape (D,).
 
         Raises:
             ValueError: If nothing has been released yet.
@@ -192,13 +192,10 @@ class ReleasedMeans:
         return np.array(self._recommended[m])
 
     def _best(self, smoothed: Smoother, m: int) -> Array:
-        sign = 1.0 if self.maximize else -1.0
-        return maximiser(
-            self.space,
-            lambda X: sign * smoothed.posterior(self.space.embed(X))[0],
-            near=np.array(self.state.points[:m]),
-            rng=np.random.default_rng([self.seed, m]),
-        )
+        """Of the evaluated points: between them a cliff may lie that no release has seen."""
+        X, sign = np.array(self.state.points[:m]), 1.0 if self.maximize else -1.0
+        mean, _ = smoothed.posterior(self.space.embed(X))
+        return np.asarray(X[int(np.argmax(sign * mean))])
 
     @property
     def path(self) -> list[list[float]]:

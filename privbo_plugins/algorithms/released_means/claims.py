@@ -14,4 +14,11 @@ def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
     parameters: dict[str, Any] = {"N": config.n_trials, "value_range": config.value_range}
     if plan is not None:
         parameters["value_noise"] = plan.value_noise
-    return Words("means of clipped values, one a trial", parameters)
+    return Words(
+        "means of clipped values, one a trial",
+        parameters,
+        (
+            "what the objective's own wrapper makes of a release: a study's values are compared "
+            "with their releases when a further trial is told and when guarantee is asked for",
+        ),
+    )

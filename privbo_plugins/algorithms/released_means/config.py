@@ -11,7 +11,7 @@ from privbo_plugins.algorithms.values import (
     LossBound,
     as_json,
     check_count,
-    check_positive,
+    check_mu,
     from_json,
     value_range,
 )
@@ -51,11 +51,11 @@ class MeansConfig:
     )
 
     def __post_init__(self) -> None:
-        check_positive("mu", self.mu, allow_inf=True)
+        check_mu("mu", self.mu, allow_inf=True)
         check_count("n_trials", self.n_trials, 1, optional=False)
         value_range(self.loss_bound)
         if self.training_mu is not None:
-            check_positive("training_mu", self.training_mu)
+            check_mu("training_mu", self.training_mu)
 
     @property
     def value_range(self) -> tuple[float, float]:
