@@ -208,11 +208,11 @@ def run_alone(
 def values_of(subject: Subject, domain: Any, n: int = 30) -> list[Any]:
     """What a searcher suggests for a domain beside another one; what it repeats gets worse."""
     searcher = on(subject, {"a": domain, "x": tune.uniform(0.0, 1.0)})
-    times: Counter[Any] = Counter()
+    times: Counter[str] = Counter()
 
     def objective(config: dict[str, Any]) -> float:
-        times[config["a"]] += 1
-        return times[config["a"]] / n
+        times[repr(config["a"])] += 1  # choices may be lists
+        return times[repr(config["a"])] / n
 
     configs = run_alone(searcher, n, objective)
     return [config["a"] for config in configs]

@@ -82,6 +82,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 """From a vector that holds the sentinel to what may not be returned, and what is said then."""
 
+OTHER_SHAPES = ("ragged", "one too few", "one too many")
+"""Vectors that are none of this run: the session says so, not the conversion."""
+
 
 def _reports_the_metric(config: dict[str, Any]) -> Any:
     report_public({"loss": SENTINEL})
@@ -196,7 +199,7 @@ def test_what_is_no_vector_of_losses_is_refused_in_clear_words(
     name: str, guarded: Guarded
 ) -> None:
     kind, text = guarded.caught[name]
-    assert kind == "NotLossesError"
+    assert kind == ("ValueError" if name in OTHER_SHAPES else "NotLossesError")
     assert re.search(REFUSED[name][1], text)
 
 
