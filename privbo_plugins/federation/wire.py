@@ -1035,6 +1035,7 @@ class RemoteLink:
     def _introduce(self, sock: socket.socket) -> None:
         """Proves who this agent is, and demands the same of the server, before anything else."""
         agent, secret, nonce = self.agent, self._invitation.secret, secrets.token_hex(16)
+        seen = dict(self._seen)  # another thread may see a later release while this answer comes
         hello = _receive(sock, _HANDSHAKE)
         theirs = _text(hello.get("nonce"))
         if hello.get("protocol") != _PROTOCOL:
@@ -1054,7 +1055,7 @@ class RemoteLink:
                 f"The federation's server at {self._place} was started again with other settings. "
                 "Start this agent again too."
             )
-        if any(t > len(released) or released[t - 1] != seen for t, seen in self._seen.items()):
+        if any(t > len(released) or released[t - 1] != digest for t, digest in seen.items()):
             raise FederationError(
                 f"The federation's server at {self._place} has lost its ledger: its record of "
                 "what it released before is missing or differs, so it would spend its budget "

@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -835,6 +835,80 @@ def test_threads_of_an_agent_wait_for_the_same_round() -> None:
         for thread in threads:
             thread.join()
         assert [b.round for b in found] == [1, 1, 1, 1]
+
+
+class SlowPath:
+    """Passes on both ways what an agent and a server say.
+
+    Of the second connection it keeps the server's greeting, sets ``held``, and passes it on once
+    ``go_on`` is set.
+    """
+
+    def __init__(self, server: FederatedServer) -> None:
+        self._there = server.invitation(0)
+        self.held, self.go_on = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> SlowPath:
+        listening = socket.create_server(("127.0.0.1", 0))
+        self._sockets.append(listening)
+        self.invitation = wires.invitation(
+            listening.getsockname(), 0, wires.secret_in(self._there)
+        )
+        self._begin(self._accept, listening)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        for sock in self._sockets:
+            sock.close()
+
+    def _begin(self, *call: Any) -> None:
+        self._threads.append(threading.Thread(target=call[0], args=call[1:]))
+        self._threads[-1].start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for late in (False, True):
+            near = listening.accept()[0]
+            far = socket.create_connection(wires.address_in(self._there))
+            self._sockets += [near, far]
+            self._begin(self._pass_on, near, far, False)
+            self._begin(self._pass_on, far, near, late)
+
+    def _pass_on(self, source: socket.socket, to: socket.socket, late: bool) -> None:
+        with suppress(OSError, EOFError):
+            wires.say(to, **wires.hear(source))
+            said = wires.hear(source)
+            if late:
+                self.held.set()
+                assert self.go_on.wait(PATIENCE)
+            while True:
+                wires.say(to, **said)
+                said = wires.hear(source)
+        with suppress(OSError):
+            to.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_greeting_on_the_way_while_a_round_ends_is_no_lost_ledger() -> None:
+    found: list[Any] = []
+    with serving(2, deadline=None) as server, SlowPath(server) as path:
+        with closing(connect(path.invitation)) as link:
+            assert link.submit(np.ones(M)) == 1
+            threads = [
+                threading.Thread(target=lambda: found.append(link.collect(1))) for _ in range(2)
+            ]
+            for thread in threads:
+                thread.start()
+            assert path.held.wait(PATIENCE)  # it says that nothing was released yet
+            assert server.connect(1).submit(np.ones(M)) == 1
+            while not found:  # by now the other thread knows of a release
+                time.sleep(0.01)
+            path.go_on.set()
+            for thread in threads:
+                thread.join(PATIENCE)
+    assert [b.round for b in found] == [1, 1]
 
 
 def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
