@@ -43,6 +43,9 @@ TOOLS = ("pytest", "pytest-xdist", "hypothesis", "pandas", "pyarrow", "optuna-da
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
 """Older versions of Ray warn of what newer ones do, and here warnings are errors."""
 
+UNTIDY = "ignore:subprocess:ResourceWarning"
+"""They also forget processes of theirs that still run."""
+
 
 def declared(project: Path) -> tuple[list[str], list[str]]:
     """(what the package and its hosts require, what tests need besides), as pip reads it."""
@@ -90,10 +93,11 @@ def newer(required: list[str]) -> list[str]:
 
 def passed(interpreter: Path) -> bool:
     """Whether the tests pass there."""
-    command = [interpreter, "-m", "pytest", "-q", "-n", "2", "-m", "not soak", *TESTS]
+    options = ("-q", "-n", "2", "-m", "not soak", "-W", UNTIDY, "-p", "no:cacheprovider")
+    command = [interpreter, "-m", "pytest", *options, *TESTS]
     began = time.monotonic()
     env = {**os.environ, **QUIET, "PYTHONPATH": str(HERE)}
-    done = subprocess.run([*command, "-p", "no:cacheprovider"], cwd=HERE, env=env, check=False)
+    done = subprocess.run(command, cwd=HERE, env=env, check=False)
     print(f"{interpreter.parents[1].name}: {time.monotonic() - began:.0f} s", flush=True)
     return done.returncode == 0
 
