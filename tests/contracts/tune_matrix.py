@@ -31,7 +31,7 @@ from ray.tune.schedulers import (
 )
 from ray.tune.search import ConcurrencyLimiter, Repeater
 
-from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.errors import UtilityWarning, VaultError
 from tests.contracts import tune_clusters as clusters
 from tests.contracts.tune_systems import SYSTEMS, Job, System
 from tests.contracts.tune_trials import (
@@ -556,6 +556,9 @@ def interrupted_by_signal() -> Iterator[None]:
 def after_restore(job: Job, system: System, flags: Mapping[str, bool]) -> str:
     """Goes on with an interrupted experiment, which must be sound in the end."""
     results = job.restored(**flags).fit()
+    for error in results.errors:
+        if isinstance(error, VaultError):  # every trial was suggested before
+            raise error
     errored = bool(flags.get("resume_errored") or flags.get("restart_errored"))
     unfinished = flags.get("resume_unfinished", True)
     if job.num_samples > 0:  # of which those count that failed, or were open
@@ -627,8 +630,8 @@ for _name in FLAGS:
 
 GONE = {
     RECORDS: "The vault of this run is gone",
-    REWARDS: "The ledger of this run's users is gone",
-    DUETS: "The ledger of this run's users is gone",
+    REWARDS: "No ledger is alive for this private trainable",
+    DUETS: "No ledger is alive for this private trainable",
     AGENTS: "The server of this federation is gone",
     TABLE: "holds another released table than this experiment started with",
 }
@@ -646,8 +649,12 @@ def without_vault(system: System, folder: Path) -> str:
     (said,) = clusters.restored_elsewhere(
         folder, system.name, ["by default"], durable=False
     ).values()
-    fixes = {TABLE: "Put that one back", AGENTS: "give it databases"}
-    fix = fixes.get(system.name, "give it a database")
+    fixes = {
+        RECORDS: "give it a database",
+        TABLE: "Put that one back",
+        AGENTS: "give it databases",
+    }
+    fix = fixes.get(system.name, "give both the same vault=")
     return _refused(str(said), GONE[system.name], GONE[system.name], fix)
 
 
