@@ -9,6 +9,8 @@ paired; they are shown with their standard errors over the runs. Parts:
 - ``default``: this project's default on the landmine fields and on the synthetic problem, beside
   Thompson sampling, local search with the same model, the mechanism's noise without a signal,
   N(0, I), no noise, and other budgets;
+- ``likeness``: the default beside local search with the same model, from agents who are alike to
+  agents whom the broadcast misleads;
 - ``tradeoffs``: the paper's synthetic experiment with q, z, S and P varied;
 - ``scale``: time and memory of a round for up to 10 000 agents with 1000 features.
 
@@ -36,7 +38,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from benchmarks.federated_problems import FederatedProblem, available, landmine, synthetic
+from benchmarks.federated_problems import (
+    LIKENESS,
+    FederatedProblem,
+    available,
+    landmine,
+    likeness,
+    synthetic,
+)
 from benchmarks.simulation import simulate
 from privbo_plugins.algorithms.dp_fts_de import (
     Broadcast,
@@ -61,7 +70,7 @@ PRINTED = {
 }  # fmt: skip
 """(q, z) to the paper's epsilon: N = 29, T = 60, delta = N^-1.1."""
 
-SHOWN = (0, 5, 10, 20, 40, 60)
+SHOWN = (0, 1, 2, 5, 10, 20, 40, 60)
 """Rounds after the start-up points whose best values are shown."""
 
 NO_CLIP = 1e4
@@ -92,6 +101,13 @@ ROUGH = PopulationPrior(
     own_sd=0.01, noise_sd=0.022,
 )  # fmt: skip
 """What is known of the synthetic functions: how they were drawn."""
+
+
+SMOOTH = PopulationPrior(
+    level=0.5, level_sd=0.1, shared_lengthscale=0.05, shared_sd=0.22, own_lengthscale=0.05,
+    own_sd=0.03, noise_sd=0.022,
+)  # fmt: skip
+"""That agents are alike, which is true of some of the families of likeness only."""
 
 
 class Placebo:
@@ -134,6 +150,8 @@ def problem(name: str, seed: int) -> FederatedProblem:
     """A problem by name; what it has evaluated is remembered for the next arm."""
     if name == "synthetic":
         return synthetic(seed)
+    if name in LIKENESS:
+        return likeness(name, seed)
     return landmine(seed, log=name == "landmine, log")
 
 
@@ -213,6 +231,14 @@ def default(runs: int) -> Iterable[Row]:
     yield from _arms("synthetic", known, runs, 20)
 
 
+def likenesses(runs: int) -> Iterable[Row]:
+    """The default, with a prior that says that agents are alike, whether they are or not."""
+    given: Row = {"epsilon": 4.0, "prior": SMOOTH, "n_features": 30}
+    arms = {"local, same model": {**given, "link": "alone"}, "default": given}
+    for kind in LIKENESS:
+        yield from _arms(kind, arms, runs, 20, first=1000)
+
+
 def _arms(
     name: str, arms: Mapping[str, Row], runs: int, n_rounds: int, first: int = 0
 ) -> Iterable[Row]:
@@ -282,6 +308,7 @@ PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
     "epsilons": epsilons,
     "paper": paper,
     "default": default,
+    "likeness": likenesses,
     "tradeoffs": tradeoffs,
     "scale": scale,
 }
@@ -289,6 +316,7 @@ RUN: dict[str, Callable[..., Row]] = {
     "epsilons": run_epsilon,
     "paper": run,
     "default": run,
+    "likeness": run,
     "tradeoffs": run,
     "scale": run_scale,
 }

@@ -114,6 +114,48 @@ def synthetic(seed: int, *, n_agents: int = 200, spread: float = 0.02) -> Federa
     return FederatedProblem(Space({"x": Int(0, 999)}), n_agents, evaluate, true, F.max(1))
 
 
+LIKENESS = ("alike", "shifted", "two kinds", "a fifth opposite", "strangers")
+"""From agents whom a broadcast describes to agents whom it misleads."""
+
+
+def likeness(kind: str, seed: int, *, n_agents: int = 60) -> FederatedProblem:
+    """Functions on 300 points, drawn from a Gaussian process (SE kernel, l = .05) in [0, 1].
+
+    Observations have noise of standard deviation .01.
+
+    Args:
+        kind: One of :data:`LIKENESS`: one function with small changes for each agent; one that
+            every agent sees up to 15 points further left or right; two functions, one for half of
+            the agents each; one that stands on its head for every fifth; one for each agent.
+        seed: Of the functions and of the noise.
+        n_agents: N.
+    """
+    rng, n, points = np.random.default_rng([LIKENESS.index(kind), seed]), n_agents, 300
+    x = np.linspace(0.0, 1.0, points)[:, None]
+    K = RBF(0.05).k(x, x) + 1e-8 * np.eye(points)
+    f = rng.standard_normal((n, points)) @ np.linalg.cholesky(K).T
+    low, high = f.min(1, keepdims=True), f.max(1, keepdims=True)
+    f = (f - low) / (high - low)
+    coins, number = 0.02 * rng.choice([-1.0, 1.0], size=(n, points)), np.arange(n)
+    F = {
+        "alike": lambda: f[0] + coins,
+        "shifted": lambda: np.stack([np.roll(f[0], by) for by in rng.integers(-15, 16, n)]),
+        "two kinds": lambda: f[number % 2] + coins,
+        "a fifth opposite": lambda: np.where(number[:, None] % 5 == 0, 1.0 - f[0], f[0]) + coins,
+        "strangers": lambda: f,
+    }[kind]()
+    noise = np.random.default_rng([20212, seed])
+
+    def true(agent: int, at: Array) -> float:
+        return float(F[agent, round(float(at[0]) * (points - 1))])
+
+    def evaluate(agent: int, at: Array) -> float:
+        return true(agent, at) + 0.01 * float(noise.standard_normal())
+
+    space = Space({"x": Int(0, points - 1)})
+    return FederatedProblem(space, n, evaluate, true, F.max(1))
+
+
 def available(name: str) -> bool:
     """Whether a problem's data are there."""
     return name != "landmine" or LANDMINE.exists()

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
 
 from benchmarks.simulation import simulate
 from privbo_plugins.algorithms.dp_fts_de import (
@@ -130,18 +131,38 @@ def mean_after(belief: Belief, A: np.ndarray, told: Sequence[Broadcast]) -> np.n
     return np.asarray(belief.prior.level + belief.phi(A) @ mu)
 
 
+def moments(
+    model: PopulationModel, X: np.ndarray, y: np.ndarray, told: Sequence[Broadcast], at: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Mean and variance at points (a, D), and log p(y), of one Gaussian process."""
+    belief, s2 = model.belief(len(told)), model.config.prior.noise_sd**2
+    Z, A = model.space.embed(X), model.space.embed(at)
+    K, centre = k_after(belief, Z, Z) + s2 * np.eye(len(Z)), mean_after(belief, Z, told)
+    inverse, k = np.linalg.inv(K), k_after(belief, A, Z)
+    mean = mean_after(belief, A, told) + k @ inverse @ (y - centre)
+    variance = np.array([k_after(belief, a[None], a[None])[0, 0] for a in A])
+    variance -= (k @ inverse * k).sum(1)
+    return mean, np.maximum(variance, 0), float(multivariate_normal.logpdf(y, centre, K))
+
+
+def likeness(
+    model: PopulationModel, X: np.ndarray, y: np.ndarray, told: Sequence[Broadcast]
+) -> float:
+    """Probability that broadcasts describe an agent: 4 to 1, less with points of its own."""
+    heard, alone = (moments(model, X, y, of, X)[2] for of in (told, []))
+    odds = 4 * np.exp(heard - alone) / np.exp(0.5) ** max(len(X) - 3, 0)
+    return float(odds / (1 + odds)) if told else 0.0
+
+
 def optimistic(
     model: PopulationModel, X: np.ndarray, y: np.ndarray, told: Sequence[Broadcast], at: np.ndarray
 ) -> np.ndarray:
-    """Dense GP-UCB at points (a, D); minus infinity where the agent was."""
-    belief, s2 = model.belief(len(told)), model.config.prior.noise_sd**2
-    Z, A = model.space.embed(X), model.space.embed(at)
-    inverse = np.linalg.inv(k_after(belief, Z, Z) + s2 * np.eye(len(Z)))
-    k = k_after(belief, A, Z)
-    mean = mean_after(belief, A, told) + k @ inverse @ (y - mean_after(belief, Z, told))
-    variance = np.array([k_after(belief, a[None], a[None])[0, 0] for a in A])
-    variance -= (k @ inverse * k).sum(1)
-    score = mean + model.config.beta * np.sqrt(np.maximum(variance, 0))
+    """Dense UCB of the mixture at points (a, D); minus infinity where the agent was."""
+    w, (mean, variance, _) = likeness(model, X, y, told), moments(model, X, y, told, at)
+    mean_0, variance_0, _ = moments(model, X, y, [], at)
+    mixed = w * mean + (1 - w) * mean_0
+    second = w * (variance + mean**2) + (1 - w) * (variance_0 + mean_0**2)
+    score = mixed + model.config.beta * np.sqrt(np.maximum(second - mixed**2, 0))
     score[[(np.abs(at_ - X).max(1) < 1e-9).any() for at_ in at]] = -np.inf
     return np.asarray(score)
 
@@ -175,6 +196,23 @@ def test_on_a_grid_it_is_the_dense_argmax(space: Space, n: int, told: int) -> No
         x = model.propose(X, y, 1, received, np.random.default_rng(seed))
         (index,) = np.flatnonzero((np.abs(points - x) < 1e-12).all(1))
         assert score[index] >= score.max() - 1e-9
+
+
+def test_an_agent_whose_data_contradict_the_broadcasts_goes_its_own_way() -> None:
+    """And one whose data agree with them follows."""
+    model = model_of(LINE, z=0.0, n_agents=20)
+    points = points_of(LINE)
+    hill = 0.65 + 0.1 * np.cos(4 * points[:, 0])
+    message = model.message(points, hill, [], np.random.default_rng(0))
+    told = [Broadcast(1, message[None], np.zeros(1))]
+    few = points[[2, 7, 12, 17]]
+    follows, leaves = 0.65 + 0.1 * np.cos(4 * few[:, 0]), 0.65 - 0.1 * np.cos(4 * few[:, 0])
+    assert likeness(model, few, follows, told) > 0.7
+    assert likeness(model, few, leaves, told) < 0.05
+    gone = model.propose(few, leaves, 1, told, np.random.default_rng(0))
+    alone = model.propose(few, leaves, 1, [], np.random.default_rng(0))
+    np.testing.assert_allclose(gone, alone, atol=0.051)  # the next point of the line at most
+    assert abs(model.propose(few, follows, 1, told, np.random.default_rng(0)) - alone).max() > 0.1
 
 
 def test_before_anything_is_seen_all_points_are_alike() -> None:

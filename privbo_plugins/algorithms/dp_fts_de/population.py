@@ -23,12 +23,14 @@ Notation (values in units of the public range, 1 is best):
     phi, u     m(x) = phi(x)ᵀ u, u ~ N(0, I) before anything is heard         (., U), (U,)
     Z          Cov(u, B), averaged over designs that agents may have          (U, M)
     C          Cov(B)                                                         (M, M)
+    w          probability that the broadcasts describe an agent, given y     scalar
     =========  =============================================================  ==========
 
 Given B, u has mean Z C⁻¹ B and covariance I - Z C⁻¹ Zᵀ (the linear estimator of least mean
 squared error; clipping is ignored). Everything except B is public and the same for everybody:
 designs are drawn from a public seed, and the clipping norm is the root mean square of |v_n| under
-the prior. All that agents do with B is post-processing.
+the prior. All that agents do with B is post-processing. An agent may be unlike all others: it
+weighs the model that heard B against the same model that did not by how well each explains y.
 """
 
 from __future__ import annotations
@@ -57,6 +59,12 @@ _DESIGNS, _POINTS = 64, 1024
 
 _INDUCING = 256
 _RANK_TOLERANCE = 1e-9
+
+_ALIKE, _FADES, _FEW = math.log(4.0), 0.5, 3
+"""Logarithm of the odds that the broadcasts describe an agent, and by how much it falls with each
+point of its own beyond the first few. Chosen on the synthetic families of
+``benchmarks.federated --parts likeness``, on other draws than its figures are from."""
+
 _JITTER = 1e-9
 
 
@@ -255,28 +263,89 @@ class PopulationModel(SharedModel):
         rng: np.random.Generator,
     ) -> Array:
         """The x with the largest mean + beta sd that was not evaluated yet, shape (D,)."""
-        belief, told = self.belief(len(broadcasts)), _vectors(broadcasts)
         Z = self.space.embed(X)
-        phi_Z = belief.phi(Z)
-        K = belief.k(Z, Z, phi_Z, phi_Z) + belief.prior.noise_sd**2 * np.eye(len(Z))
-        factor = scipy.linalg.cho_factor(K, lower=True)
-        alpha = scipy.linalg.cho_solve(factor, y - belief.mean(phi_Z, told))
+        posterior = self._posterior(Z, y, _vectors(broadcasts))
 
         def optimistic(A: Array, phi: Array) -> Array:
-            k = belief.k(A, Z, phi, phi_Z)  # (a, n)
-            S = scipy.linalg.solve_triangular(factor[0], k.T, lower=True)
-            variance = np.maximum(belief.variance(phi) - (S * S).sum(0), 0.0)
-            score = belief.mean(phi, told) + k @ alpha + self.config.beta * np.sqrt(variance)
+            mean, variance = posterior(A, phi)
+            score = mean + self.config.beta * np.sqrt(variance)
             return np.where(_among(A, Z), -np.inf, score)
 
         def score(points: Array) -> Array:
             A = self.space.embed(points)
-            return optimistic(A, belief.phi(A))
+            return optimistic(A, self.belief(0).phi(A))
 
         if self.grid is None or self._on_grid is None:
             return maximiser(self.space, score, X, rng)
         values = optimistic(self._embedded, self._on_grid)
         return np.asarray(self.grid[argmax(values, rng)])
+
+    def _posterior(self, Z: Array, y: Array, told: Sequence[Array]) -> Posterior | Mixture:
+        """What an agent knows of its own function: with the broadcasts as far as they fit it."""
+        alone = Posterior(self.belief(0), (), Z, y)
+        if not told:
+            return alone
+        return Mixture(Posterior(self.belief(len(told)), told, Z, y), alone, len(Z))
+
+
+class Posterior:
+    """An agent's own function after its data, with the broadcasts as its prior or without.
+
+    Args:
+        belief: What broadcasts say of m, and how surely.
+        told: The broadcasts behind it.
+        Z: The agent's points, embedded, shape (n, p).
+        y: Its values, shape (n,).
+    """
+
+    def __init__(self, belief: Belief, told: Sequence[Array], Z: Array, y: Array) -> None:
+        self._belief, self._told, self._Z = belief, told, Z
+        self._phi_Z = belief.phi(Z)
+        noise = belief.prior.noise_sd**2 * np.eye(len(Z))
+        K = belief.k(Z, Z, self._phi_Z, self._phi_Z) + noise
+        self._factor = scipy.linalg.cho_factor(K, lower=True)
+        residual = y - belief.mean(self._phi_Z, told)
+        self._alpha = scipy.linalg.cho_solve(self._factor, residual)
+        fit, volume = residual @ self._alpha, 2.0 * np.log(np.diag(self._factor[0])).sum()
+        self.evidence = -0.5 * float(fit + volume)
+        """log p(y), but for a constant that depends on n alone."""
+
+    def __call__(self, A: Array, phi: Array) -> tuple[Array, Array]:
+        """Mean and variance at embedded points with their features, shapes (a,) and (a,)."""
+        k = self._belief.k(A, self._Z, phi, self._phi_Z)  # (a, n)
+        S = scipy.linalg.solve_triangular(self._factor[0], k.T, lower=True)
+        variance = np.maximum(self._belief.variance(phi) - (S * S).sum(0), 0.0)
+        return self._belief.mean(phi, self._told) + k @ self._alpha, variance
+
+
+class Mixture:
+    """An agent that is like the others with probability w, and like nobody otherwise.
+
+    w / (1 - w) = odds of n points * p(y | B) / p(y): broadcasts lose their say where an agent's
+    own data contradict them, and the sooner the more it has of its own.
+
+    Args:
+        heard: With the broadcasts.
+        alone: Without them.
+        n: Number of the agent's points.
+    """
+
+    def __init__(self, heard: Posterior, alone: Posterior, n: int) -> None:
+        self._heard, self._alone = heard, alone
+        logit = _ALIKE - _FADES * max(n - _FEW, 0) + heard.evidence - alone.evidence
+        self.w = float(scipy.special.expit(logit))
+        """w, in [0, 1]."""
+
+    def __call__(self, A: Array, phi: Array) -> tuple[Array, Array]:
+        """Mean and variance, as of :class:`Posterior`."""
+        w, (mean, variance), (mean_0, variance_0) = (
+            self.w, self._heard(A, phi), self._alone(A, phi),
+        )  # fmt: skip
+        between = w * (1.0 - w) * (mean - mean_0) ** 2
+        return (
+            w * mean + (1.0 - w) * mean_0,
+            w * variance + (1.0 - w) * variance_0 + between,
+        )
 
 
 def _vectors(broadcasts: Sequence[Broadcast]) -> list[Array]:
