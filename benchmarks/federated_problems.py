@@ -137,13 +137,14 @@ def likeness(kind: str, seed: int, *, n_agents: int = 60) -> FederatedProblem:
     low, high = f.min(1, keepdims=True), f.max(1, keepdims=True)
     f = (f - low) / (high - low)
     coins, number = 0.02 * rng.choice([-1.0, 1.0], size=(n, points)), np.arange(n)
-    F = {
+    made: dict[str, Callable[[], Array]] = {
         "alike": lambda: f[0] + coins,
         "shifted": lambda: np.stack([np.roll(f[0], by) for by in rng.integers(-15, 16, n)]),
         "two kinds": lambda: f[number % 2] + coins,
         "a fifth opposite": lambda: np.where(number[:, None] % 5 == 0, 1.0 - f[0], f[0]) + coins,
         "strangers": lambda: f,
-    }[kind]()
+    }
+    F = made[kind]()
     noise = np.random.default_rng([20212, seed])
 
     def true(agent: int, at: Array) -> float:
