@@ -151,8 +151,9 @@ def run_baseline(world: World, kind: str, beta: float, seed: int) -> Communicati
 
 
 def ours(lengthscale: float, **more: Any) -> DUETSConfig:
-    """The default, playing the best point in the last epoch, as regret asks for."""
-    settings: Row = {"n_agents": N, "horizon": T, "noise_ratio": NOISE**2, "final": "best"} | more
+    """The default with T_1 = 2 as published, playing the best point last, as regret asks for."""
+    settings: Row = {"n_agents": N, "horizon": T, "noise_ratio": NOISE**2, "final": "best"}
+    settings |= {"first_epoch": 2} | more
     return DUETSConfig(lengthscale=lengthscale, **settings)
 
 
@@ -251,7 +252,8 @@ def private(runs: int) -> Iterable[Row]:
     for name, seed in product(("branin", "hartmann4"), range(runs)):
         yield {"name": name, "kind": "random", "epsilon": None, "seed": seed}
         for epsilon in EPSILONS:
-            yield {"name": name, "kind": "LDP-DUETS", "epsilon": epsilon, "seed": seed}
+            for kind in ("LDP-DUETS", "LDP-DUETS, T1=1"):
+                yield {"name": name, "kind": kind, "epsilon": epsilon, "seed": seed}
             if epsilon in SEQUENTIAL and seed < SEQUENTIAL_RUNS:
                 yield {"name": name, "kind": "LDP-GP-UCB", "epsilon": epsilon, "seed": seed}
 
@@ -278,9 +280,10 @@ def run_private(name: str, kind: str, epsilon: float | None, seed: int) -> Row:
     if kind == "random":
         X = world.problem.uniform(PRIVATE_AGENTS * PRIVATE_HORIZON, np.random.default_rng(seed))
         world.evaluation(X)
-    elif kind == "LDP-DUETS":
-        length = world.problem.lengthscale
-        more = {"n_agents": PRIVATE_AGENTS, "horizon": PRIVATE_HORIZON, **known}
+    elif kind.startswith("LDP-DUETS"):
+        length, first = world.problem.lengthscale, 1 if kind.endswith("T1=1") else 2
+        many: Row = {"n_agents": PRIVATE_AGENTS, "horizon": PRIVATE_HORIZON}
+        more = many | known | {"first_epoch": first}
         run_duets(world, ours(length, **more), seed)
     else:
         run_sequential(world, UCBConfig(**_settings(world, known)), seed)

@@ -84,7 +84,8 @@ def in_the_open(trials: int, out: Path) -> None:
     told = study.user_attrs["privbo:duets"]
     for epoch in told["epochs"]:
         print(
-            f"Epoch {epoch['epoch']}: {epoch['length']} trials an agent; "
+            f"Epoch {epoch['epoch']}: {epoch['length']} "
+            f"{'trial' if epoch['length'] == 1 else 'trials'} an agent; "
             f"{epoch['share']:.1%} of the space is left; an agent has sent or heard "
             f"{epoch['per_agent']:.0f} numbers."
         )

@@ -36,7 +36,7 @@ def as_losses(values: Any) -> Array:
         >>> as_losses([0.25, "n/a", None, 0.5 + 1j, [0.5], "0.5"]).tolist()
         [0.25, nan, nan, nan, nan, 0.5]
     """
-    array = _quietly_converted(values)
+    array = as_floats(values)
     if array is None or array.ndim == 0:
         raise NotLossesError(
             "A private objective must return one value per validation record, shape "
@@ -65,7 +65,7 @@ def as_reward(returned: Any) -> float:
         >>> as_reward([0.25]), as_reward("n/a")
         (0.25, nan)
     """
-    array = None if returned is None else _quietly_converted(returned)
+    array = None if returned is None else as_floats(returned)
     if array is None or array.size != 1:
         raise NotARewardError(
             "The objective must return one reward, the one user's of this trial; got none or "
@@ -75,13 +75,62 @@ def as_reward(returned: Any) -> float:
     return float(array.reshape(()))
 
 
-def _quietly_converted(returned: Any) -> Array | None:
+def as_floats(returned: Any) -> Array | None:
+    """Floats in the outer shape of what was given; what is no real number is NaN.
+
+    Of a sequence, an entry that is itself a sequence is no number. Nothing of what the object's
+    own code says or warns gets out.
+
+    Returns:
+        None for what has no shape: a mapping, a set, an object whose conversion fails.
+    """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # a warning would tell that some record is odd
         try:
             return _converted(_unwrapped(returned))
         except Exception:  # its text may quote the data
             return None
+
+
+def as_labels(given: Any) -> NDArray[Any] | None:
+    """Labels, numbers or strings, in the outer shape of what was given; what is masked is None.
+
+    Returns:
+        An array; of objects unless all entries of a list are numbers, or all strings. None for
+        what has no shape.
+
+    Example:
+        >>> as_labels(["cat", "dog"]).dtype.kind, as_labels([0, True]).tolist()
+        ('U', [0.0, 1.0])
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return _labels(_unwrapped(given))
+        except Exception:  # its text may quote the data
+            return None
+
+
+def _labels(given: Any) -> NDArray[Any] | None:
+    if isinstance(given, np.ma.MaskedArray):
+        labels = np.array(given.data, dtype=object)
+        labels[np.ma.getmaskarray(given)] = None
+        return labels
+    if isinstance(given, np.ndarray):
+        return given
+    if not isinstance(given, Sized) or isinstance(given, str | bytes | bytearray | Mapping):
+        return None
+    entries = [given[i] for i in range(len(given))]  # type: ignore[index]
+    for kinds, dtype in (((str, np.str_), str), ((int, float, np.number, np.bool_), float)):
+        if entries and all(isinstance(entry, kinds) for entry in entries):
+            return np.array(entries, dtype=dtype)
+    if entries and all(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
+        several = np.array(entries, dtype=object)
+        return several if several.ndim > 1 else None  # rows of unequal length are no labels
+    labels = np.empty(len(entries), dtype=object)
+    for i, entry in enumerate(entries):
+        labels[i] = entry
+    return labels
 
 
 def _unwrapped(returned: Any) -> Any:

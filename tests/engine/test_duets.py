@@ -240,8 +240,63 @@ def test_lengths_of_epochs_are_the_papers() -> None:
 
 def test_lengths_double_and_end_at_the_horizon() -> None:
     assert lengths(DUETSConfig(first_epoch=3, horizon=50)) == [3, 6, 12, 24, 5]
-    assert lengths(DUETSConfig(), epochs=6) == [2, 4, 8, 16, 32, 64]
+    assert lengths(DUETSConfig(7), epochs=6) == [2, 4, 8, 16, 32, 64]
     assert lengths(DUETSConfig(horizon=1)) == lengths(DUETSConfig.paper(3, 1)) == [1]
+
+
+@pytest.mark.parametrize(("n_agents", "first"), [(1, 2), (7, 2), (8, 1), (9, 1), (100, 1)])
+def test_many_agents_begin_with_one_evaluation_each_unless_told_otherwise(
+    n_agents: int, first: int
+) -> None:
+    assert lengths(DUETSConfig(n_agents), epochs=3) == [first, 2 * first, 4 * first]
+    assert lengths(DUETSConfig(n_agents, first_epoch=3), epochs=2) == [3, 6]
+    assert lengths(DUETSConfig.paper(n_agents, 50))[0] == 2, "what is published stays so"
+    explicit = DUETSConfig(n_agents, first_epoch=first)
+    assert DUETSConfig(n_agents).to_dict() == explicit.to_dict(), "one run, however it was said"
+
+
+def plays(duets: DUETS, n: int) -> list[tuple[Any, ...]]:
+    """Slots and points of the next n evaluations, each told."""
+    found = []
+    for key in range(n):
+        evaluation = duets.ask(key)
+        assert evaluation is not None
+        found.append((evaluation.epoch, evaluation.agent, evaluation.draw, *evaluation.x))
+        duets.tell(evaluation, -float(evaluation.x[0] ** 2))
+    return found
+
+
+@pytest.mark.parametrize("told", [3, 16, 20])
+def test_a_run_from_before_many_agents_began_with_one_goes_on_with_two(told: int) -> None:
+    """The oracle is version 0.1's default, given by hand; its states had no such entry."""
+    before = DUETS(DUETSConfig(8, first_epoch=2, discretisation=64), LINE, seed=5)
+    plays(before, told)
+    state = json.loads(json.dumps(before.state_dict()))
+    assert state.pop("first_epoch") == 2
+    again = DUETS(DUETSConfig(8, discretisation=64), LINE, seed=5)
+    assert again.public_state.T_j == 1
+    again.load_state_dict(state)
+    assert plays(again, 30) == plays(before, 30)
+    assert again.state_dict() == before.state_dict()
+
+
+def test_a_state_tells_the_length_that_its_run_began_with() -> None:
+    config = DUETSConfig(8, discretisation=64)
+    now, again = DUETS(config, LINE, seed=5), DUETS(config, LINE, seed=5)
+    plays(now, 5)
+    state = json.loads(json.dumps(now.state_dict()))
+    assert state["first_epoch"] == 1
+    again.load_state_dict(state)
+    assert plays(again, 20) == plays(now, 20)
+    later = DUETS(config, LINE, seed=5)  # as if the default had become another
+    later.load_state_dict({"plays": [], "first_epoch": 4})
+    assert later.public_state.T_j == 4
+    fresh = DUETS(config, LINE, seed=5)
+    fresh.load_state_dict({"plays": []})
+    assert fresh.public_state.T_j == 1, "nothing was drawn by another length"
+    for wrong in (0, 1.5, "2", True):
+        with pytest.raises(ValueError, match="first_epoch of a state"):
+            DUETS(config, LINE, seed=5).load_state_dict({"plays": [], "first_epoch": wrong})
 
 
 @pytest.mark.parametrize("config", [DUETSConfig(horizon=21), DUETSConfig.paper(2, 21)], ids=str)
@@ -277,8 +332,7 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
         *({"discretisation": value} for value in (0, 15, 100.0, None)),
         *({name: value} for name in ("p0", "beta", "beta_scale", "B", "noise_ratio", "lengthscale")
           for value in (0.0, -1.0, math.nan, math.inf, "1", True)),
-        *({name: None} for name in ("n_agents", "first_epoch", "p0", "beta_scale", "B",
-                                    "noise_ratio")),
+        *({name: None} for name in ("n_agents", "p0", "beta_scale", "B", "noise_ratio")),
         *({"failure_probability": value} for value in (0.0, 1.0, -0.1, math.nan)),
         *({name: "other"} for name in ("kernel", "epochs", "trimming", "inducing", "coins",
                                        "final", "constants")),
@@ -296,7 +350,9 @@ def test_settings_outside_their_range_are_refused(bad: dict[str, Any]) -> None:
 
 
 def test_settings_travel_in_json() -> None:
-    config = DUETSConfig(low=-1.0, high=1.0, noise=make_mechanism(1.0, bound=1.0).noise)
+    config = DUETSConfig(
+        first_epoch=3, low=-1.0, high=1.0, noise=make_mechanism(1.0, bound=1.0).noise
+    )
     described = json.loads(json.dumps(config.to_dict(), allow_nan=False))
     assert config.noise is not None
     assert described.pop("noise")["variance"] == config.noise.variance

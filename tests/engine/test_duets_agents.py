@@ -639,7 +639,7 @@ def test_a_state_says_what_it_lacks() -> None:
     sides += [(agents[0], lambda: make_agents(DEFAULT, GRID, key=0)[1][0])]
     for public_state, fresh in sides:
         state = travelled(public_state.state_dict())
-        for name in state:
+        for name in state.keys() - {"first_epoch"}:  # which older versions left out
             with pytest.raises(ValueError, match=f"state holds heard.*lacks {name}"):
                 fresh().load_state_dict({k: v for k, v in state.items() if k != name})
         nothings: list[Any] = [{}, None, []]
@@ -671,6 +671,26 @@ def test_a_state_of_private_coins_that_could_be_worked_out_is_refused() -> None:
     assert "coins" not in server.state_dict()
     assert "coins" not in agents[0].state_dict()
     make_agents(DEFAULT, GRID, key=0)[0].load_state_dict(travelled(server.state_dict()))
+
+
+def test_server_and_agents_go_on_with_the_first_epoch_that_an_older_state_began_with() -> None:
+    """Version 0.1 had one length, 2, and did not write it down."""
+    many = {"n_agents": 8, "horizon": 20, "lengthscale": 0.3}
+    before, older = make_agents(DUETSConfig(first_epoch=2, **many), GRID, key=0)
+    for t in (0, 1):
+        older[0].tell(t, float(t))
+    assert before.receive(older[0].upload(before.inducing_set()))
+    states = [travelled(side.state_dict()) for side in (before, older[0])]
+    assert [state.pop("first_epoch") for state in states] == [2, 2]
+    server, agents = make_agents(DUETSConfig(**many), GRID, key=0)
+    assert server.public_state.T_j == agents[0].public_state.T_j == 1
+    server.load_state_dict(states[0])
+    agents[0].load_state_dict(states[1])
+    assert server.state_dict() == before.state_dict()
+    assert agents[0].state_dict() == older[0].state_dict()
+    assert np.array_equal(agents[0].points, older[0].points)
+    with pytest.raises(ValueError, match="first_epoch of a state"):
+        server.load_state_dict({**states[0], "first_epoch": 0})
 
 
 @both

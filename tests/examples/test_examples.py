@@ -93,7 +93,8 @@ def test_the_distributed_demo(tmp_path: Path) -> None:
     assert (
         "Released so far: 64 evaluations. The user asked most often had 1 evaluations" in printed
     )
-    assert "Epoch 2: 4 trials an agent" in printed
+    assert "Epoch 1: 1 trial an agent" in printed
+    assert "Epoch 2: 2 trials an agent" in printed
     assert (tmp_path / "demo-distributed.html").stat().st_size > 10**4
 
 

@@ -165,6 +165,31 @@ def test_a_study_that_an_earlier_version_began_goes_on_with_its_coins(coins: str
         make_study(make(n_agents=3, **more), study._storage).ask(LINE)
 
 
+@pytest.mark.parametrize("coins", EARLIER)
+def test_a_study_of_many_agents_goes_on_with_the_first_epoch_that_it_began_with(
+    coins: str,
+) -> None:
+    """The earlier default, 2, is given by hand; its marks are those of studies of version 0.1."""
+    more = {**EARLIER[coins][0], "n_agents": 8}
+    before = make(first_epoch=2, **more)
+    study = make_study(before)
+    study.optimize(peak, n_trials=11)
+    again = make(**more)
+    resumed = optuna.load_study(study_name="s", storage=study._storage, sampler=again)
+    resumed.optimize(peak, n_trials=11)
+    assert [draw_of(t) for t in resumed.trials[:16]] == [
+        (1, n, t) for t in (0, 1) for n in range(8)
+    ]
+    assert {draw_of(t)[0] for t in resumed.trials[16:]} == {2}
+    assert len({str(t.system_attrs["privbo:duets"]) for t in resumed.trials}) == 1
+    assert state(again, resumed) == state(before, study)
+    with pytest.raises(SpaceChangedError, match="same settings"):
+        make_study(make(first_epoch=1, **more), study._storage).ask(LINE)
+    new = optuna.create_study(sampler=make(**more), direction="maximize")
+    new.optimize(peak, n_trials=9)
+    assert [draw_of(t) for t in new.trials] == [(1, n, 0) for n in range(8)] + [(2, 0, 0)]
+
+
 def test_workers_agree_on_how_private_coins_are_derived() -> None:
     more: dict[str, Any] = {"coins": "private", "trimming": "paper"}
     sampler = make(**more)
@@ -772,7 +797,7 @@ def test_the_published_settings_are_on_offer() -> None:
     paper: dict[str, Any] = {
         "epochs": "paper", "trimming": "paper", "inducing": "sampled", "coins": "private",
         "final": "uniform", "fit": False, "n_trials": 20, "draws": "independent",
-        "constants": "theorem",
+        "constants": "theorem", "first_epoch": 2,
     }  # fmt: skip
     sampler = make(**paper)
     assert sampler._duets == DUETSConfig.paper(2, 10, discretisation=64)

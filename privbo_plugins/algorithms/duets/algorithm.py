@@ -22,7 +22,7 @@ from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain, SpaceDomain
 from privbo_plugins.algorithms.duets.posterior import posterior_of
-from privbo_plugins.algorithms.duets.public_state import PublicState
+from privbo_plugins.algorithms.duets.public_state import PublicState, first_epoch_of
 from privbo_plugins.algorithms.duets.server import Server
 from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.spaces import Space
@@ -365,7 +365,10 @@ class DUETS:
         told = [_unrow(row) for row in state["plays"]]
         old = state.get("coins") != SECRET
         drawn = lost or any(evaluation.epoch is not None for evaluation, _ in told)
-        if drawn and old == self.public_state.coins.secret:
+        T_1, before = first_epoch_of(state), self.config.T_1
+        if drawn or T_1 is not None:
+            self.config = self.config.begun_with(T_1)
+        if self.config.T_1 != before or (drawn and old == self.public_state.coins.secret):
             self._toss(old)
         for i, (evaluation, value) in enumerate([*told, (None, 0.0)]):
             for _, gone, worst in (entry for entry in lost if entry[0] == i):

@@ -42,7 +42,7 @@ What the theory leaves free, and how the default uses it:
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from numbers import Real
 from typing import Any, Self
 
@@ -55,7 +55,14 @@ from privbo_plugins.settings import OlderName, part, setting, settings
 WIDTH = 0.1
 """What constants="order" multiplies the theorem's width by: see the benchmark's figure."""
 
+MANY_AGENTS = 8
+"""From so many agents on one draw each is start enough: see the benchmark's figure."""
+
+_FORMER = 2
+"""T_1 where none is given: of fewer agents, and of every run that version 0.1 began."""
+
 PUBLISHED: dict[str, Any] = {
+    "first_epoch": 2,
     "epochs": "paper",
     "trimming": "paper",
     "inducing": "sampled",
@@ -92,7 +99,11 @@ class DUETSChoices:
         default=8,
         kw_only=False,
     )
-    first_epoch: int = setting("Evaluations of an agent in the first epoch, >= 1.", default=2)
+    first_epoch: int | None = setting(
+        "Evaluations of an agent in the first epoch, >= 1; None for 1 from eight agents on, and "
+        "for 2 of fewer. A run that has begun keeps what it began with.",
+        default=None,
+    )
     epochs: str = setting(
         '"doubling", or "paper" for lengths that need ``n_trials``.',
         default="doubling",
@@ -222,10 +233,10 @@ class DUETSConfig(DUETSChoices):
     )
 
     def __post_init__(self) -> None:
-        for name in ("n_agents", "first_epoch", "discretisation"):
+        for name in ("n_agents", "discretisation"):
             _check_whole(name, getattr(self, name), 16 if name == "discretisation" else 1)
-        if self.horizon is not None:
-            _check_whole("horizon", self.horizon, 1)
+        for name in ("first_epoch", "horizon"):
+            _check_whole(name, getattr(self, name), 1, optional=True)
         for name in ("p0", "beta", "beta_scale", "B", "noise_ratio", "lengthscale"):
             _check_positive(name, getattr(self, name), optional=name in ("beta", "lengthscale"))
         if not (isinstance(self.failure_probability, Real) and 0 < self.failure_probability < 1):
@@ -264,6 +275,23 @@ class DUETSConfig(DUETSChoices):
         return cls(n_agents=n_agents, horizon=horizon, **(PUBLISHED | changes))
 
     @property
+    def T_1(self) -> int:
+        """Evaluations of an agent in the first epoch: as given, or for so many agents."""
+        if self.first_epoch is not None:
+            return int(self.first_epoch)
+        return 1 if self.n_agents >= MANY_AGENTS else _FORMER
+
+    def begun_with(self, T_1: int | None) -> Self:
+        """The settings of a run that has begun, which decide nothing anew.
+
+        Args:
+            T_1: What the run says of its first epoch; None if it began before runs said so.
+        """
+        if self.first_epoch is not None:
+            return self
+        return replace(self, first_epoch=_FORMER if T_1 is None else T_1)
+
+    @property
     def planned_trials(self) -> int | None:
         """N T, trials of all agents together; None without an end."""
         return None if self.horizon is None else int(self.n_agents * self.horizon)
@@ -273,7 +301,7 @@ class DUETSConfig(DUETSChoices):
         if self.epochs == "paper" and previous:
             planned = math.isqrt(int(self.horizon or 0) * previous)
         else:
-            planned = 2 * previous or self.first_epoch
+            planned = 2 * previous or self.T_1
         left = math.inf if self.horizon is None else self.horizon - evaluated
         return int(min(max(planned, 1), max(left, 0)))
 
@@ -299,6 +327,7 @@ class DUETSConfig(DUETSChoices):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         described = {field.name: getattr(self, field.name) for field in fields(self)}
+        described["first_epoch"] = self.T_1
         for name, stored in _STORED.items():
             described[stored] = described.pop(name)
         if self.noise is not None:
@@ -313,7 +342,9 @@ def _in_order(low: Any, high: Any) -> bool:
     return bool(math.isfinite(low) and math.isfinite(high) and low < high)
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
+def _check_whole(name: str, value: Any, least: int, *, optional: bool = False) -> None:
+    if value is None and optional:
+        return
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
 

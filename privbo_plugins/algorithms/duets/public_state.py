@@ -255,6 +255,12 @@ class PublicState:
         """
         return (scale.lam, scale.s, scale.c) if self.level is None else (scale.lam, scale.s)
 
+    def _begin_as(self, T_1: int | None) -> None:
+        self.config = self.config.begun_with(T_1)
+        if self.j == 1:
+            self.T_j = self.config.length(0, 0)
+            self._forget()
+
     def skip(self) -> None:
         """Ends the last epoch, from which nobody learns."""
         self.evaluated += self.T_j
@@ -272,19 +278,34 @@ class PublicState:
         heard = [broadcast.to_dict() for broadcast in self.heard]
         return {"heard": heard, "epoch": self.j, **self.derivation()}
 
-    def derivation(self) -> dict[str, str]:
-        """The entry of a state that says how its coins were derived."""
-        return {"coins": SECRET} if self.coins.secret else {}
+    def derivation(self) -> dict[str, Any]:
+        """What a state says of how its draws were derived: coins, and the first epoch's length."""
+        coins = {"coins": SECRET} if self.coins.secret else {}
+        return {"first_epoch": self.config.T_1, **coins}
 
     def check_derivation(self, state: Mapping[str, Any]) -> None:
-        """Refuses a state of draws by other coins.
+        """Goes on as a state began; refuses one of draws by other coins.
 
         Raises:
-            ValueError: If private coins were derived in another way.
+            ValueError: If private coins were derived in another way, or the first epoch's length
+                is none.
         """
+        self._begin_as(first_epoch_of(state))
         if (state.get("coins") == SECRET) != self.coins.secret:
             raise ValueError(
                 "The coins behind this state were derived in another way: from those of earlier "
                 "versions each agent could work out all others', so a run with private coins that "
                 "one of them started has to start anew."
             )
+
+
+def first_epoch_of(state: Mapping[str, Any]) -> int | None:
+    """T_1 as a state says it; None in one of an older version, which had one default.
+
+    Raises:
+        ValueError: If it says something else than a length.
+    """
+    T_1 = state.get("first_epoch")
+    if T_1 is not None and not (is_whole(T_1) and T_1 >= 1):
+        raise ValueError("The first_epoch of a state is an integer >= 1.")
+    return T_1

@@ -1,0 +1,527 @@
+"""Per-record losses for people who tune models, and what to tell a sampler about each.
+
+A private objective returns one loss a validation record::
+
+    from privbo_plugins import losses
+
+    sampler = DPGIBOSampler(mu=1, **losses.bounded_log.settings())
+    # ... and in the objective: return losses.bounded_log(y, model.predict_proba(X))
+
+Notation:
+
+    ======  ===========================================================  ==============
+    symbol  meaning                                                      shape
+    ======  ===========================================================  ==============
+    n, K    validation records, classes                                  integers
+    y       targets, or labels                                           (n,)
+    p       what the model says of them                                  (n,) or (n, K)
+    C       ``loss_bound``: released values are clipped to [0, C]        scalar
+    B       ``clipping_norm``: largest norm of one record's gradient     scalar
+    ======  ===========================================================  ==============
+
+Each loss is a function of (y_true, prediction) that returns float64 of shape (n,). Arrays, lists,
+series and tensors are taken. What is no number (NaN, infinity, a probability outside [0, 1], an
+unknown label) is NaN in the result, which the mechanism counts as the worst loss (in a gradient as
+no slope): whether something is refused depends on outer shapes and on settings alone, never on a
+record.
+
+``settings`` are keywords of ``DPGIBOSampler`` and ``DPGIBOSearch``; ``loss_bound`` or ``bound``
+alone is what ``private_objective`` takes. ``benchmarks/heavy_tails.py`` measured what they do.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections import Counter
+from collections.abc import Sequence, Sized
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.errors import NotLossesError
+from privbo_plugins.returned import as_floats, as_labels
+
+Array = NDArray[np.float64]
+Labels = Sequence[Any] | NDArray[Any]
+"""The class of each column of probabilities; public, as ``classifier.classes_`` is."""
+
+_TINY = float(np.finfo(np.float64).eps)
+"""Probabilities below it count as it, as in scikit-learn."""
+
+_SUM_TOLERANCE = 1e-3
+"""So far may a row of probabilities be from adding up to one: float16 is that coarse."""
+
+_UNCLIPPED = 2.0
+"""B over C at which few gradients of a smooth loss are clipped: see the benchmark."""
+
+_FAR = 4.0
+"""So many spreads from its prediction counts a target at most, in released values."""
+
+
+class LossSettings(TypedDict):
+    """Keywords of a sampler or a search."""
+
+    loss_bound: float
+    clipping_norm: float
+
+
+class BoundedLoss:
+    """A loss that lies in [0, 1] whatever the data are.
+
+    Attributes:
+        loss_bound: Its largest value, C.
+        clipping_norm: The recommended B.
+    """
+
+    loss_bound: float = 1.0
+    clipping_norm: float = _UNCLIPPED
+
+    def settings(self) -> LossSettings:
+        """Keywords of a sampler: ``DPGIBOSampler(mu=1, **losses.brier.settings())``."""
+        return {"loss_bound": self.loss_bound, "clipping_norm": self.clipping_norm}
+
+
+class ZeroOne(BoundedLoss):
+    """1 where the predicted label is not the true one, else 0.
+
+    Example:
+        >>> zero_one(["cat", "dog"], ["cat", "cat"]).tolist()
+        [0.0, 1.0]
+        >>> zero_one.loss_bound
+        1.0
+    """
+
+    clipping_norm = 1.0
+
+    def __call__(self, y_true: Any, prediction: Any) -> Array:
+        """One loss a record, shape (n,).
+
+        Args:
+            y_true: True labels (n,), numbers or strings.
+            prediction: Predicted labels (n,), of the same kind.
+
+        Raises:
+            NotLossesError: For another outer shape; a ValueError that quotes no value.
+        """
+        y, p = _flat("y_true", as_labels(y_true)), _flat("prediction", as_labels(prediction))
+        _check_lengths(y, p)
+        _check_kinds(y, "prediction", p)
+        return _differences(y, p)
+
+
+class Brier(BoundedLoss):
+    """Half the squared distance of the predicted probabilities from the label, in [0, 1].
+
+    For two classes that is (p - y)², p the probability of the second. It is a proper score: the
+    true probabilities minimise its mean. scikit-learn's ``brier_score_loss`` without
+    ``scale_by_half`` is twice as much where there are more than two classes.
+
+    Example:
+        >>> brier([0, 1], [0.25, 0.5]).tolist()
+        [0.0625, 0.25]
+        >>> brier(["b"], [[0.5, 0.5, 0.0]], labels=["a", "b", "c"]).tolist()
+        [0.25]
+    """
+
+    def __call__(self, y_true: Any, prediction: Any, *, labels: Labels | None = None) -> Array:
+        """One loss a record, shape (n,).
+
+        Args:
+            y_true: True labels (n,).
+            prediction: Probabilities (n, K), or (n,) of the second of two classes.
+            labels: The class of each column; None for 0 ... K - 1.
+
+        Raises:
+            NotLossesError: For another outer shape, or another number of labels.
+        """
+        P, columns, known = _classified(y_true, prediction, labels)
+        with np.errstate(all="ignore"):
+            own = P[np.arange(len(P)), columns]
+            loss = 0.5 * ((P * P).sum(1) - own * own + (1.0 - own) ** 2)
+        return _where_finite(loss, known)
+
+
+class Log:
+    """Log loss, -ln of the probability that the model gave to the true label; no bound.
+
+    A confident model that errs loses without end, so no C is natural: :data:`bounded_log` is
+    nearly the same and has one. ``bound`` says what C means here.
+
+    Example:
+        >>> log([0, 1], [0.5, 1.0]).round(3).tolist()
+        [0.693, 0.0]
+        >>> round(log.bound(floor=1e-3), 3)
+        6.908
+    """
+
+    def __call__(self, y_true: Any, prediction: Any, *, labels: Labels | None = None) -> Array:
+        """One loss a record, shape (n,); probabilities below 2.2e-16 count as that.
+
+        Args:
+            y_true: True labels (n,).
+            prediction: Probabilities (n, K), or (n,) of the second of two classes.
+            labels: The class of each column; None for 0 ... K - 1.
+
+        Raises:
+            NotLossesError: For another outer shape, or another number of labels.
+        """
+        P, columns, known = _classified(y_true, prediction, labels)
+        own = P[np.arange(len(P)), columns]
+        with np.errstate(all="ignore"):
+            return _where_finite(np.log(1.0 / np.clip(own, _TINY, 1.0)), known)
+
+    def bound(self, floor: float = 1e-3) -> float:
+        """C at which a probability below the floor counts as the floor: -ln(floor).
+
+        Args:
+            floor: In (0, 1).
+
+        Raises:
+            ValueError: For another floor.
+        """
+        _check_within("floor", floor, 1.0)
+        return -math.log(floor)
+
+    def settings(self, floor: float = 1e-3) -> LossSettings:
+        """Keywords of a sampler, for a floor as in :meth:`bound`."""
+        C = self.bound(floor)
+        return {"loss_bound": C, "clipping_norm": _UNCLIPPED * C}
+
+
+class BoundedLog(BoundedLoss):
+    """Log loss of the probabilities mixed with a little of the uniform ones, scaled to [0, 1].
+
+    With e the ``smoothing``, a label's probability p counts as q = (1 - e) p + e / K, and the loss
+    is (ln q(1) - ln q) / (ln q(1) - ln q(0)): a smooth, strictly increasing function of -ln p.
+
+    It changes the objective: where labels have the probabilities r, its mean is least not at r but
+    at (r - e / K) / (1 - e) (at 0 where that is negative, and the others share the rest). That
+    moves no probability by more than e / (1 - e).
+
+    Example:
+        >>> bounded_log([0, 1, 1], [0.0, 1.0, 0.0]).tolist()
+        [0.0, 0.0, 1.0]
+        >>> bounded_log.settings()
+        {'loss_bound': 1.0, 'clipping_norm': 2.0}
+    """
+
+    def __call__(
+        self,
+        y_true: Any,
+        prediction: Any,
+        *,
+        labels: Labels | None = None,
+        smoothing: float = 2e-3,
+    ) -> Array:
+        """One loss a record, shape (n,), in [0, 1].
+
+        Args:
+            y_true: True labels (n,).
+            prediction: Probabilities (n, K), or (n,) of the second of two classes.
+            labels: The class of each column; None for 0 ... K - 1.
+            smoothing: e in (0, 1), the same in all trials. Less is nearer to log loss and has
+                heavier tails.
+
+        Raises:
+            NotLossesError: For another outer shape, or another number of labels.
+            ValueError: For another smoothing.
+        """
+        _check_within("smoothing", smoothing, 1.0)
+        P, columns, known = _classified(y_true, prediction, labels)
+        least = smoothing / P.shape[1]
+        best, worst = math.log(1.0 - smoothing + least), math.log(least)
+        with np.errstate(all="ignore"):
+            q = (1.0 - smoothing) * P[np.arange(len(P)), columns] + least
+            loss = np.clip((best - np.log(q)) / (best - worst), 0.0, 1.0)
+        return _where_finite(loss, known)
+
+
+class RegressionLoss(abc.ABC):
+    """A loss of targets and predictions on the real line; the public range gives its bound."""
+
+    def __call__(self, y_true: Any, prediction: Any) -> Array:
+        """One loss a record, shape (n,).
+
+        Args:
+            y_true: Targets (n,), or (n, 1).
+            prediction: Predictions (n,), or (n, 1).
+
+        Raises:
+            NotLossesError: For another outer shape; a ValueError that quotes no value.
+        """
+        y, p = _flat("y_true", _numbers(y_true)), _flat("prediction", _numbers(prediction))
+        _check_lengths(y, p)
+        with np.errstate(all="ignore"):
+            return _where_finite(self._of(y - p), True)
+
+    @abc.abstractmethod
+    def _of(self, residuals: Array) -> Array:
+        """The loss of y - p."""
+
+    @abc.abstractmethod
+    def _largest(self, distance: float) -> float:
+        """The largest loss at a distance."""
+
+    def bound(self, y_low: float, y_high: float) -> float:
+        """The largest loss where target and prediction lie in the target's public range.
+
+        Args:
+            y_low: Least target that anybody may have; from public knowledge, not from the data.
+            y_high: Largest.
+
+        Raises:
+            ValueError: If they are no finite numbers in order.
+        """
+        _check_range(y_low, y_high)
+        return self._largest(float(y_high) - float(y_low))
+
+    def settings(
+        self, y_low: float, y_high: float, *, spread: float | None = None
+    ) -> LossSettings:
+        """Keywords of a sampler, in the loss's own units.
+
+        Args:
+            y_low: As for :meth:`bound`.
+            y_high: As for :meth:`bound`.
+            spread: How far a target typically lies from the middle of them, > 0: public knowledge,
+                or the standard deviation of the training targets where these are no secret.
+                None for a quarter of the range, which is too wide where few targets come near
+                its ends; then noise is larger than it needs to be.
+
+        Raises:
+            ValueError: For arguments outside their ranges.
+        """
+        _check_range(y_low, y_high)
+        width = float(y_high) - float(y_low)
+        unit = width / _FAR if spread is None else spread
+        _check_within("spread", unit, math.inf)
+        far = min(width, _FAR * unit)
+        return {"loss_bound": self._largest(far), "clipping_norm": self._norm(unit)}
+
+    def _norm(self, spread: float) -> float:
+        return _UNCLIPPED * self._largest(spread)
+
+
+class Squared(RegressionLoss):
+    """Squared error (y - p)².
+
+    Example:
+        >>> squared([1.0, 2.0], [1.5, 2.0]).tolist()
+        [0.25, 0.0]
+        >>> squared.bound(0, 10), squared.settings(0, 10, spread=1.5)
+        (100.0, {'loss_bound': 36.0, 'clipping_norm': 4.5})
+    """
+
+    def _of(self, residuals: Array) -> Array:
+        return np.asarray(residuals * residuals)
+
+    def _largest(self, distance: float) -> float:
+        return distance * distance
+
+
+class Absolute(RegressionLoss):
+    """Absolute error abs(y - p); its mean is least at the median.
+
+    Example:
+        >>> absolute([1.0, 2.0], [1.5, 2.0]).tolist(), absolute.bound(0, 10)
+        ([0.5, 0.0], 10.0)
+    """
+
+    def _of(self, residuals: Array) -> Array:
+        return np.asarray(np.abs(residuals))
+
+    def _largest(self, distance: float) -> float:
+        return distance
+
+
+class Pinball(RegressionLoss):
+    """Pinball loss of a quantile: q (y - p) above the prediction, (1 - q)(p - y) below.
+
+    Args:
+        q: The quantile that the model predicts, in (0, 1).
+
+    Raises:
+        ValueError: For another q.
+
+    Example:
+        >>> late = pinball(0.9)
+        >>> late([1.0, 2.0], [0.0, 3.0]).round(3).tolist(), late.bound(0, 10)
+        ([0.9, 0.1], 9.0)
+    """
+
+    def __init__(self, q: float) -> None:
+        _check_within("q", q, 1.0)
+        self.q = float(q)
+
+    def _of(self, residuals: Array) -> Array:
+        return np.asarray(np.maximum(self.q * residuals, (self.q - 1.0) * residuals))
+
+    def _largest(self, distance: float) -> float:
+        return max(self.q, 1.0 - self.q) * distance
+
+
+zero_one = ZeroOne()
+"""0-1 loss of predicted labels."""
+
+brier = Brier()
+"""Brier score of predicted probabilities, a proper score in [0, 1]."""
+
+log = Log()
+"""Log loss of predicted probabilities, without a bound."""
+
+bounded_log = BoundedLog()
+"""Log loss with a bound that hardly moves its minimiser: what to tune probabilities by."""
+
+squared = Squared()
+"""Squared error."""
+
+absolute = Absolute()
+"""Absolute error."""
+
+pinball = Pinball
+"""Pinball loss of a quantile: ``pinball(0.9)`` is a loss."""
+
+
+# What comes in ----------------------------------------------------------------------------------
+
+
+def _flat(name: str, values: NDArray[Any] | None) -> NDArray[Any]:
+    """One value a record, shape (n,).
+
+    Raises:
+        NotLossesError: If there are none, or several a record.
+    """
+    if values is None or values.ndim == 0 or values.size == 0:
+        raise NotLossesError(
+            f"{name} must be a non-empty array, list, series or tensor with one value a "
+            "record, shape (n_records,); it is something else, or a single value."
+        )
+    if values.ndim == 2 and values.shape[1] == 1:
+        return values[:, 0]
+    if values.ndim != 1:
+        raise NotLossesError(
+            f"{name} must have one value a record, shape (n_records,), got an array of shape "
+            f"{values.shape}. Of probabilities take the label, argmax(axis=1); of several outputs "
+            "add up the losses."
+        )
+    return values
+
+
+def _check_lengths(y: NDArray[Any], prediction: NDArray[Any]) -> None:
+    if len(y) != len(prediction):
+        raise NotLossesError(
+            f"y_true and prediction must be of the same records: y_true has {len(y)} of them, "
+            f"prediction {len(prediction)}."
+        )
+
+
+def _check_kinds(y: NDArray[Any], name: str, other: NDArray[Any]) -> None:
+    """That not all are numbers on one side and strings on the other: then nothing is ever equal.
+
+    What is asked is whether a whole array holds numbers or strings, which no one record decides.
+    """
+    if {y.dtype.kind in "biuf", other.dtype.kind in "biuf"} == {True, False} and (
+        {y.dtype.kind, other.dtype.kind} & set("US")
+    ):
+        raise NotLossesError(
+            f"y_true and {name} must be labels of one kind; one holds numbers, the other strings. "
+            "Name each column's class with labels=classifier.classes_, or convert one of them."
+        )
+
+
+def _classified(
+    y_true: Any, prediction: Any, labels: Labels | None
+) -> tuple[Array, NDArray[np.intp], NDArray[np.bool_]]:
+    """Probabilities (n, K), the true label's column (n,), and where both are what they should be.
+
+    Raises:
+        NotLossesError: For another outer shape, or another number of labels.
+    """
+    P, y = _probabilities(prediction), _flat("y_true", as_labels(y_true))
+    _check_lengths(y, P)
+    columns = _columns(y, P.shape[1], labels)
+    with np.errstate(all="ignore"):
+        fine = ((P >= 0.0) & (P <= 1.0)).all(1) & (np.abs(P.sum(1) - 1.0) <= _SUM_TOLERANCE)
+    return P, np.maximum(columns, 0), fine & (columns >= 0)
+
+
+def _columns(y: NDArray[Any], K: int, labels: Labels | None) -> NDArray[np.intp]:
+    """The column of each true label, -1 for one that is none of them; shape (n,)."""
+    known = np.arange(K) if labels is None else _flat("labels", as_labels(labels))
+    if len(known) != K:
+        raise NotLossesError(
+            f"labels must name the class of each of the {K} columns of prediction, as "
+            f"classifier.classes_ does; got {len(known)}."
+        )
+    _check_kinds(y, "labels", known)
+    found = np.full(len(y), -1, dtype=np.intp)
+    for column in range(K):
+        found[_differences(y, known[column : column + 1]) == 0.0] = column
+    return found
+
+
+def _probabilities(prediction: Any) -> Array:
+    """Shape (n, K), from that, from rows in a list, or from the second class's probabilities.
+
+    Raises:
+        NotLossesError: For another outer shape.
+    """
+    values = _numbers(prediction)
+    if values is not None and values.ndim == 2 and values.shape[1] > 1 and values.size:
+        return values
+    p = _flat("prediction", values)
+    return np.stack([1.0 - p, p], axis=1)
+
+
+def _numbers(values: Any) -> Array | None:
+    """Floats, (n,) or (n, K); K is the length of most rows in a list, others are NaN."""
+    if not isinstance(values, list | tuple):
+        return as_floats(values)
+    rows = [as_floats(row) if isinstance(row, Sized) else None for row in values]
+    lengths = Counter(len(row) for row in rows if row is not None and row.ndim == 1)
+    if not lengths:
+        return as_floats(values)
+    K = lengths.most_common(1)[0][0]
+    nothing = np.full(K, math.nan)
+    return np.array([row if row is not None and row.shape == (K,) else nothing for row in rows])
+
+
+def _differences(a: NDArray[Any], b: NDArray[Any]) -> Array:
+    """1 where labels differ, 0 where they are the same, NaN where one is missing; (n,)."""
+    kinds = {a.dtype.kind, b.dtype.kind}
+    with np.errstate(all="ignore"):
+        if kinds <= set("biuf"):
+            missing = ~(np.isfinite(a) & np.isfinite(b))
+            return np.asarray(np.where(missing, math.nan, (a != b).astype(float)))
+        if kinds == {"U"} or kinds == {"S"}:
+            return np.asarray((a != b).astype(float))
+    return np.asarray(np.frompyfunc(_difference, 2, 1)(a, b), dtype=float)
+
+
+def _difference(a: Any, b: Any) -> float:
+    try:
+        missing = a is None or b is None or a != a or b != b
+        return math.nan if missing else float(bool(a != b))
+    except Exception:  # what it says may quote a record
+        return math.nan
+
+
+def _where_finite(loss: Array, known: NDArray[np.bool_] | bool) -> Array:
+    return np.asarray(np.where(np.isfinite(loss) & known, loss, math.nan))
+
+
+def _check_within(name: str, value: Any, end: float) -> None:
+    fine = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (fine and 0.0 < value < end):
+        raise ValueError(f"{name} must be a number in (0, {end:g}), got {value!r}.")
+
+
+def _check_range(y_low: Any, y_high: Any) -> None:
+    ends = (y_low, y_high)
+    real = all(isinstance(y, int | float | np.number) and not isinstance(y, bool) for y in ends)
+    if not (real and math.isfinite(y_high - y_low) and y_low < y_high):
+        raise ValueError(
+            f"The target's public range needs finite y_low < y_high, got {y_low!r} and {y_high!r}."
+        )

@@ -1,0 +1,416 @@
+"""Per-record losses against scikit-learn and SciPy, record by record, and what bounds say."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.optimize import minimize_scalar
+from sklearn import metrics
+
+from privbo_plugins import losses
+from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.plan import make_plan
+from privbo_plugins.errors import NotLossesError, UtilityWarning
+from privbo_plugins.spaces import Float, Space
+
+ROOT = Path(__file__).parents[2]
+UNIT = st.floats(0.0, 1.0)
+REALS = st.floats(-1e6, 1e6)
+Vectors = tuple[np.ndarray, np.ndarray]
+
+
+@st.composite
+def binary(draw: st.DrawFn) -> Vectors:
+    n = draw(st.integers(1, 20))
+    labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, 1)))
+    return labels, draw(hnp.arrays(np.float64, n, elements=UNIT))
+
+
+@st.composite
+def several(draw: st.DrawFn) -> Vectors:
+    n, K = draw(st.integers(1, 10)), draw(st.integers(3, 6))
+    labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, K - 1)))
+    raw = draw(hnp.arrays(np.float64, (n, K), elements=st.floats(1e-6, 1.0)))
+    return labels, raw / raw.sum(1, keepdims=True)
+
+
+@st.composite
+def targets(draw: st.DrawFn) -> Vectors:
+    n = draw(st.integers(1, 20))
+    numbers = hnp.arrays(np.float64, n, elements=REALS)
+    return draw(numbers), draw(numbers)
+
+
+def each(metric: Callable[..., float], y: Any, p: Any, **settings: Any) -> np.ndarray:
+    """A metric's value on each record alone."""
+    return np.array([metric(y[i : i + 1], p[i : i + 1], **settings) for i in range(len(y))])
+
+
+# Against scikit-learn --------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=50)
+@given(binary())
+def test_losses_of_two_classes_are_those_of_scikit_learn(data: Vectors) -> None:
+    y, p = data
+    brier = each(metrics.brier_score_loss, y, p, labels=[0, 1])
+    log = each(metrics.log_loss, y, p, labels=[0, 1])
+    for prediction in (p, p[:, None], np.stack([1 - p, p], 1)):
+        assert losses.brier(y, prediction) == pytest.approx(brier, abs=1e-12)
+        assert losses.log(y, prediction) == pytest.approx(log, rel=1e-9, abs=1e-12)
+    label = (p > 0.5).astype(int)
+    wrong = each(lambda a, b: 1 - metrics.accuracy_score(a, b), y, label)
+    assert losses.zero_one(y, label).tolist() == wrong.tolist()
+
+
+@settings(deadline=None, max_examples=50)
+@given(several())
+def test_losses_of_several_classes_are_those_of_scikit_learn(data: Vectors) -> None:
+    y, P = data
+    K = list(range(P.shape[1]))
+    half = each(metrics.brier_score_loss, y, P, labels=K, scale_by_half=True)
+    assert losses.brier(y, P) == pytest.approx(half, abs=1e-12)
+    log = each(metrics.log_loss, y, P, labels=K)
+    assert losses.log(y, P) == pytest.approx(log, rel=1e-9, abs=1e-12)
+    names = np.array(list("fbdace"))[: P.shape[1]]
+    for loss in (losses.brier, losses.log, losses.bounded_log):
+        assert np.array_equal(loss(names[y], P, labels=names), loss(y, P))
+        assert np.array_equal(loss(list(names[y]), P.tolist(), labels=list(names)), loss(y, P))
+        assert np.array_equal(loss(names[y].astype(object), P, labels=names), loss(y, P))
+
+
+@settings(deadline=None, max_examples=50)
+@given(targets(), st.floats(0.01, 0.99))
+def test_losses_of_regressions_are_those_of_scikit_learn(data: Vectors, q: float) -> None:
+    y, p = data
+    for loss, metric, more in (
+        (losses.squared, metrics.mean_squared_error, {}),
+        (losses.absolute, metrics.mean_absolute_error, {}),
+        (losses.pinball(q), metrics.mean_pinball_loss, {"alpha": q}),
+    ):
+        expected = pytest.approx(each(metric, y, p, **more), rel=1e-9, abs=1e-9)
+        assert loss(y, p) == expected
+        assert loss(y, p[:, None]) == expected, "not every target with every prediction"
+        assert loss(y.tolist(), p[:, None].tolist()) == expected
+
+
+# What comes in, and what it becomes ------------------------------------------------------------
+
+
+def name_of(loss: Any) -> str:
+    """The same in every process that runs a part of the tests."""
+    return type(loss).__name__
+
+
+PROBABILITIES = (losses.brier, losses.log, losses.bounded_log)
+NUMBERS = (losses.squared, losses.absolute, losses.pinball(0.3))
+
+
+class Tensor:
+    """What a tensor of torch offers, and no more: numpy() fails before detach and cpu."""
+
+    def __init__(self, values: Any, steps: tuple[str, ...] = ()) -> None:
+        self._values, self._steps = np.asarray(values), steps
+
+    def detach(self) -> Tensor:
+        return Tensor(self._values, (*self._steps, "detach"))
+
+    def cpu(self) -> Tensor:
+        return Tensor(self._values, (*self._steps, "cpu"))
+
+    def numpy(self) -> Any:
+        assert self._steps == ("detach", "cpu")
+        return self._values
+
+
+@pytest.mark.parametrize("loss", [*PROBABILITIES, *NUMBERS, losses.zero_one], ids=name_of)
+def test_every_kind_of_collection_gives_the_same(loss: Callable[..., Any]) -> None:
+    import pandas as pd
+
+    y, p = [0, 1, 1], [0.0, 1.0, 0.0] if loss is losses.zero_one else [0.25, 0.5, 1.0]
+    expected = loss(np.array(y), np.array(p))
+    assert expected.dtype == np.float64
+    assert expected.shape == (3,)
+    for kind in (list, tuple, pd.Series, Tensor, lambda v: np.ma.array(v), lambda v: pd.array(v)):
+        assert np.array_equal(loss(kind(y), kind(p)), expected)
+    assert np.array_equal(loss(np.array(y, np.int8), np.array(p, np.float32)), expected)
+
+
+def test_tensors_of_torch_are_taken() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    p = torch.tensor([[0.25, 0.75], [0.5, 0.5]], requires_grad=True)
+    y = torch.tensor([0, 1])
+    for loss in PROBABILITIES:
+        assert loss(y, p) == pytest.approx(loss([0, 1], [[0.25, 0.75], [0.5, 0.5]]))
+
+
+ODD: list[Any] = [math.nan, math.inf, -math.inf, None, "x", -0.1, 1.1, 1e300]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("loss", PROBABILITIES, ids=name_of)
+def test_what_is_no_probability_is_nan_in_its_own_place(loss: Any, odd: Any) -> None:
+    expected = loss([0, 1, 1], [0.25, 0.5, 0.5])
+    mixed = loss([0, 1, 1], [0.25, odd, 0.5])
+    assert np.isnan(mixed[1])
+    assert np.array_equal(mixed[[0, 2]], expected[[0, 2]])
+    rows = loss([0, 1, 1], [[0.75, 0.25], [odd, 0.5], [0.5, 0.5]])
+    assert np.isnan(rows[1])
+    assert np.array_equal(rows[[0, 2]], expected[[0, 2]])
+    assert np.array_equal(np.isnan(loss([0, odd, 1], [0.25, 0.5, 0.5])), [False, True, False])
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, None, "x", 1e300], ids=repr)
+@pytest.mark.parametrize("loss", [losses.squared], ids=name_of)
+def test_what_is_no_number_is_nan_in_its_own_place(loss: Any, odd: Any) -> None:
+    for y, p in (([1.0, 2.0], [0.5, odd]), ([1.0, odd], [0.5, 0.5])):
+        found = loss(y, p)
+        assert found[0] == 0.25
+        assert np.isnan(found[1])
+
+
+@pytest.mark.parametrize("odd", [math.nan, None, float("nan")], ids=repr)
+def test_a_missing_label_is_nan(odd: Any) -> None:
+    assert np.isnan(losses.zero_one([0, 1], [0, odd])).tolist() == [False, True]
+    assert np.isnan(losses.zero_one(["a", odd], ["a", "b"])).tolist() == [False, True]
+
+
+def test_a_masked_record_is_nan() -> None:
+    mask = [False, True]
+    for loss in (*PROBABILITIES, *NUMBERS, losses.zero_one):
+        for y, p in (
+            ([0, 1], np.ma.array([1.0, 1.0], mask=mask)),
+            (np.ma.array([0, 1], mask=mask), [1.0, 1.0]),
+        ):
+            assert np.isnan(loss(y, p)).tolist() == mask
+
+
+def test_rows_that_do_not_add_up_to_one_are_nan() -> None:
+    """Otherwise a model that says 1 for every class would be the best."""
+    rows = [[1.0, 1.0], [0.5, 0.5], [0.0, 0.0], [0.5, 0.4], [0.5004, 0.5]]
+    for loss in PROBABILITIES:
+        assert np.isnan(loss([1] * 5, rows)).tolist() == [True, False, True, True, False]
+        assert np.isnan(loss([1, 1], [[0.5, 0.5], [0.5]])).tolist() == [False, True]
+
+
+class Shouts:
+    """A label whose own code quotes it."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("Jane Doe")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_nothing_that_a_record_does_gets_out() -> None:
+    labels = np.array(["a", Shouts()], dtype=object)
+    assert np.isnan(losses.zero_one(labels, ["a", "a"])).tolist() == [False, True]
+    assert np.isnan(losses.brier([0, Shouts()], [0.5, 0.5])).tolist() == [False, True]
+
+
+WRONG: list[tuple[Callable[[], Any], str]] = [
+    (lambda: losses.squared([1.0, 2.0], [1.0]), "y_true has 2 of them, prediction 1"),
+    (lambda: losses.squared(3.0, [1.0]), "y_true must be a non-empty array"),
+    (lambda: losses.squared([], []), "y_true must be a non-empty array"),
+    (lambda: losses.squared([[1.0, 2.0]] * 2, [1.0] * 2), r"shape \(2, 2\)"),
+    (lambda: losses.squared(np.ones((2, 2)), np.ones(2)), r"shape \(2, 2\)"),
+    (lambda: losses.zero_one([0, 1], np.ones((2, 3))), "argmax"),
+    (lambda: losses.zero_one([0, 1], [[0.5, 0.5], [0.5, 0.5]]), "argmax"),
+    (lambda: losses.zero_one([0, 1], [[0.5, 0.5], [0.5]]), "prediction must be a non-empty"),
+    (lambda: losses.zero_one(["a", "b"], [0, 1]), "one holds numbers, the other strings"),
+    (lambda: losses.brier(["a", "b"], [0.5, 0.5]), "labels=classifier.classes_"),
+    (lambda: losses.log([0, 1], [0.5, 0.5], labels=["a", "b"]), "labels=classifier.classes_"),
+    (lambda: losses.log([0], [[0.2, 0.8]], labels=[0, 1, 2]), "each of the 2 columns.*got 3"),
+    (lambda: losses.brier([0], None), "prediction must be a non-empty"),
+    (lambda: losses.brier([0], {"a": 1}), "prediction must be a non-empty"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), WRONG)
+def test_other_shapes_are_refused_with_the_way_out(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(NotLossesError, match=text):
+        call()
+
+
+SECRET = 0.8371625
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: losses.squared([SECRET, SECRET], [SECRET]),
+        lambda: losses.squared(SECRET, SECRET),
+        lambda: losses.brier(["0.8371625"], [SECRET]),
+        lambda: losses.zero_one([SECRET], [[SECRET, SECRET]]),
+        lambda: losses.brier([SECRET], np.full((1, 1, 1), SECRET)),
+    ],
+)
+def test_no_refusal_quotes_a_record(call: Callable[[], Any]) -> None:
+    with pytest.raises(NotLossesError) as refused:
+        call()
+    assert "8371" not in str(refused.value)
+
+
+# Bounds ----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=50)
+@given(binary(), several())
+def test_bounded_losses_stay_within_their_bound(two: Vectors, more: Vectors) -> None:
+    for y, p in (two, more):
+        for loss in (losses.brier, losses.bounded_log):
+            found = loss(y, p)
+            assert (found >= 0.0).all()
+            assert (found <= loss.loss_bound).all()
+    assert losses.zero_one.loss_bound == losses.brier.loss_bound == 1
+    worst = [1.0, 0.0]
+    assert losses.zero_one([1], [0]).tolist() == losses.brier([0, 1], worst).tolist()[:1] == [1.0]
+    assert losses.bounded_log([0, 1], worst).tolist() == [1.0, 1.0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(REALS, st.floats(1e-3, 1e6), UNIT, UNIT, st.floats(0.01, 0.99))
+def test_no_target_and_prediction_in_the_range_lose_more_than_the_bound(
+    low: float, width: float, a: float, b: float, q: float
+) -> None:
+    high = low + width
+    y, p = (min(low + u * width, high) for u in (a, b))
+    for loss in (losses.squared, losses.absolute, losses.pinball(q)):
+        bound = loss.bound(low, high)
+        assert loss([y], [p])[0] <= bound * (1 + 1e-12)
+        reached = max(loss([low, high], [high, low]))
+        assert reached == pytest.approx(bound, rel=1e-9), "and the bound is reached"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(1e-3, 1.0), st.floats(1.0, 1e3), st.floats(1e-3, 1e3))
+def test_settings_change_with_the_unit_of_the_target_as_the_loss_does(
+    spread: float, width: float, unit: float
+) -> None:
+    for loss, power in ((losses.squared, 2), (losses.absolute, 1), (losses.pinball(0.9), 1)):
+        one = loss.settings(0.0, width, spread=spread)
+        other = loss.settings(0.0, width * unit, spread=spread * unit)
+        for name in ("loss_bound", "clipping_norm"):
+            assert other[name] == pytest.approx(one[name] * unit**power, rel=1e-6)
+        assert one["loss_bound"] <= loss.bound(0.0, width) * (1 + 1e-12)
+        default = loss.settings(0.0, width)
+        assert default == loss.settings(0.0, width, spread=width / 4)
+
+
+def test_a_sampler_takes_the_settings_of_every_loss() -> None:
+    for taken in (
+        losses.zero_one.settings(),
+        losses.brier.settings(),
+        losses.log.settings(floor=0.01),
+        losses.bounded_log.settings(),
+        losses.squared.settings(-5, 5),
+        losses.absolute.settings(-5, 5, spread=1),
+        losses.pinball(0.9).settings(-5, 5),
+    ):
+        config = GIBOConfig(mu=1.0, **taken)
+        assert config.value_range == (0.0, taken["loss_bound"])
+        assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
+    assert losses.log.settings(floor=0.01)["loss_bound"] == pytest.approx(math.log(100))
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, -1.0, math.nan, "x", True, None])
+def test_settings_outside_their_range_are_refused(bad: Any) -> None:
+    for call, name in (
+        (lambda: losses.log.bound(floor=bad), "floor"),
+        (lambda: losses.pinball(bad), "q"),
+        (lambda: losses.bounded_log([0], [0.5], smoothing=bad), "smoothing"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be a number in"):
+            call()
+    for ends in ((1, 0), (0, 0), (0, math.inf), (math.nan, 1), ("0", 1), (True, 2), (None, 1)):
+        for regression in (losses.squared.bound, losses.absolute.settings):
+            with pytest.raises(ValueError, match="finite y_low < y_high"):
+                regression(*ends)  # type: ignore[arg-type]
+    for spread in (0.0, -1.0, math.nan, math.inf, "1", True):
+        with pytest.raises(ValueError, match="spread must be a number in"):
+            losses.squared.settings(0, 1, spread=spread)  # type: ignore[arg-type]
+
+
+# The link --------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=20), st.floats(1e-6, 0.5))
+def test_bounded_log_grows_with_log_loss(p: list[float], e: float) -> None:
+    y = np.ones(len(p), dtype=int)
+    order = np.argsort(p)[::-1]
+    found = losses.bounded_log(y, p, smoothing=e)[order]
+    assert (np.diff(found) >= 0).all()
+    # The definition, from scratch: -ln of the mixture, brought to [0, 1].
+    q = (1 - e) * np.array(p)[order] + e / 2
+    least, most = -math.log(1 - e / 2), -math.log(e / 2)
+    assert found == pytest.approx((-np.log(q) - least) / (most - least), abs=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(0.0, 1.0), st.sampled_from([1e-3, 2e-3, 0.05]))
+def test_the_minimiser_of_bounded_log_is_where_its_docstring_says(r: float, e: float) -> None:
+    def mean(p: float) -> float:
+        own = losses.bounded_log([1, 0], [p, p], smoothing=e)
+        return float(r * own[0] + (1 - r) * own[1])
+
+    numeric = minimize_scalar(mean, bounds=(0, 1), method="bounded", options={"xatol": 1e-9}).x
+    said = min(max((r - e / 2) / (1 - e), 0.0), 1.0)
+    assert numeric == pytest.approx(said, abs=1e-4)
+    assert abs(said - r) <= e / (1 - e)
+
+
+def test_other_bounded_links_of_log_loss_move_its_minimiser_far() -> None:
+    """What docs/losses.md warns of: -ln p through 1 - exp(-y / 2), labels that are 1 in 70 %."""
+    p = np.linspace(1e-6, 1 - 1e-6, 100_001)
+    means = {
+        link: 0.7 * f(-np.log(p)) + 0.3 * f(-np.log(1 - p))
+        for link, f in (("exp", lambda y: -np.expm1(-y / 2)), ("own", lambda y: y / (1 + y)))
+    }
+    least = {link: float(p[mean.argmin()]) for link, mean in means.items()}
+    assert least["exp"] == pytest.approx(0.7**2 / (0.7**2 + 0.3**2), abs=1e-3)
+    assert abs(least["own"] - 0.7) > 0.1
+    own = 0.7 * losses.bounded_log(np.ones(len(p), int), p)
+    own += 0.3 * losses.bounded_log(np.zeros(len(p), int), p)
+    assert p[own.argmin()] == pytest.approx(0.7, abs=1e-3)
+
+
+# What a plan says, and what an import costs -----------------------------------------------------
+
+
+@pytest.mark.parametrize(("mu", "warns"), [(1.0, False), (0.3, False), (0.1, True)])
+def test_a_plan_for_few_records_warns_where_the_noise_drowns_the_signal(
+    mu: float, warns: bool
+) -> None:
+    """Diabetes, n = 221: two budgets at which a recipe works, and one where none does."""
+    config = GIBOConfig(mu, **losses.squared.settings(25, 346, spread=77))
+    plan = make_plan(config, Space({k: Float(0.0, 1.0) for k in "abcd"}), 221)
+    sd = 2 * plan.clipping_norm * math.sqrt(25 / 0.9) / (221 * mu)
+    assert plan.gradient_noise == pytest.approx(sd, rel=1e-4)
+    assert plan.drowned is warns
+    assert ("WARNING" in str(plan)) is warns
+    if warns:
+        with pytest.warns(UtilityWarning, match="noise of one step"):
+            plan.warn_if_drowned()
+
+
+def test_losses_import_no_framework_and_nothing_heavy() -> None:
+    probe = (
+        "import sys, privbo_plugins.losses; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    heavy = {"torch", "sklearn", "scipy", "optuna", "ray", "pandas", "opendp", "sqlalchemy"}
+    assert not heavy & set(done.stdout.split())

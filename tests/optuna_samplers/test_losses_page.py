@@ -1,0 +1,52 @@
+"""docs/losses.md: its code runs, and its table says what the losses say."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privbo_plugins import losses
+
+PAGE = Path(__file__).parents[2] / "docs" / "losses.md"
+
+
+def test_the_page_s_code_runs_and_finds_a_good_model(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    defined: dict[str, Any] = {"__name__": "__main__"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="sklearn")
+        exec(compile("\n".join(blocks), PAGE.name, "exec"), defined)
+    study = defined["study"]
+    assert len(study.trials) == 60
+    assert defined["sampler"].guarantee(study).protected
+    assert 1e-4 < defined["sampler"].recommend(study)["C"] < 1e4
+    assert defined["settings"] == {"loss_bound": 16 * 77.0**2, "clipping_norm": 2 * 77.0**2}
+    assert str(defined["settings"]) in capsys.readouterr().out
+
+
+def test_the_table_holds_what_the_losses_say() -> None:
+    rows = dict(
+        re.findall(r"^\| `(\w+)[(q)]*` \| ([^|]*) \| [^|]* \|", PAGE.read_text(), re.MULTILINE)
+    )
+    assert set(rows) == {
+        "zero_one", "brier", "bounded_log", "log", "squared", "absolute", "pinball",
+    }  # fmt: skip
+    norms = dict(
+        re.findall(r"^\| `(\w+)` \| [^|]* \| (\d)[^|]* \|", PAGE.read_text(), re.MULTILINE)
+    )
+    for name in ("zero_one", "brier", "bounded_log"):
+        loss = getattr(losses, name)
+        assert rows[name].startswith(f"{loss.loss_bound:g}")
+        assert norms[name] == f"{loss.clipping_norm:g}"
+    assert f"= {losses.log.bound(floor=1e-3):.1f}" in rows["log"]
+    assert losses.log.settings()["clipping_norm"] == 2 * losses.log.bound()
+    assert "16 spread²" in rows["squared"]
+    assert losses.squared.settings(0, 100, spread=1) == {"loss_bound": 16, "clipping_norm": 2}
+    assert losses.absolute.settings(0, 100, spread=1) == {"loss_bound": 4, "clipping_norm": 2}
+    late = losses.pinball(0.9).settings(0, 100, spread=1)
+    assert late == {"loss_bound": pytest.approx(3.6), "clipping_norm": pytest.approx(1.8)}
+    assert losses.pinball(0.9).bound(0, 100) == pytest.approx(90)
