@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
     from raytune_searchers._base import PrivateSearch
     from raytune_searchers._local import ldp_trainable
+    from raytune_searchers._means import private_trainable
     from raytune_searchers._trainable import report_public
     from raytune_searchers.dp_fts_de import DPFTSDESearch, agent_trials
     from raytune_searchers.dp_gibo import DPGIBOSearch
@@ -30,6 +31,7 @@ else:
             "privbo_plugins.algorithms.dp_fts_de.config": ["FederationConfig"],
             "raytune_searchers.hosts.curator": ["answering"],
             "raytune_searchers._local": ["ldp_trainable"],
+            "raytune_searchers._means": ["private_trainable"],
             "raytune_searchers._trainable": ["report_public"],
             "raytune_searchers.dp_fts_de": ["DPFTSDESearch", "agent_trials"],
             "raytune_searchers.dp_gibo": ["DPGIBOSearch"],
@@ -58,5 +60,6 @@ __all__ = [
     "agent_trials",
     "answering",
     "ldp_trainable",
+    "private_trainable",
     "report_public",
 ]

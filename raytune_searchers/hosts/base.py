@@ -173,6 +173,45 @@ class _Cluster:
         kv._internal_kv_put(self._place + place.encode(), b"", overwrite=True, namespace=KV)
 
 
+class Watch:
+    """Trials of which a driver compares what they show, in the cluster's own memory.
+
+    A host that takes another's place finds them there; a driver that takes another's place is
+    another job, so what the earlier one has watched counts for nothing.
+
+    Args:
+        name: Of the run.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _key(self, trial: str) -> bytes:
+        return f"watched/{self._name}/{trial}".encode()
+
+    def begin(self, trial: str, job: str) -> None:
+        """A driver will compare what is shown of a trial."""
+        kv._internal_kv_put(self._key(trial), job.encode(), overwrite=True, namespace=KV)
+
+    def end(self, trial: str) -> None:
+        """Nobody will any more."""
+        kv._internal_kv_del(self._key(trial), namespace=KV)
+
+    def covers(self, trial: str, job: str, attempt: str) -> bool:
+        """Whether the driver of a job does; from now on it does so for this attempt alone.
+
+        A driver that ends without a word may leave one behind, and whoever takes the trial up
+        again in its place has to begin it anew.
+        """
+        found = kv._internal_kv_get(self._key(trial), namespace=KV)
+        told = None if found is None else found.decode()
+        if told == job:
+            kv._internal_kv_put(
+                self._key(trial), f"{job}/{attempt}".encode(), overwrite=True, namespace=KV
+            )
+        return told in (job, f"{job}/{attempt}")
+
+
 # The driver's side ----------------------------------------------------------------------------
 
 

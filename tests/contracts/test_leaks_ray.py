@@ -353,6 +353,7 @@ def test_experiments_ran_and_failed_as_they_should(left: Left) -> None:
         "records big": (7, 0),
         "records wild": (5, 1 + alone),
         "records outside": (5, 1 + alone),
+        "records means": (3, 0),
         "rewards wild": (5, 1 + alone),
         "rewards plain": (2, 0),
         "federation": (len(AGENTS) * TRIALS + 2, 2),
@@ -372,7 +373,7 @@ def test_experiments_ran_and_failed_as_they_should(left: Left) -> None:
 def test_every_way_was_gone(left: Left) -> None:
     retried = 1
     alone = len(ALONE["records"])
-    assert left.made["records"] == 7 + retried + 2 * (len(VECTOR_FAILS) + alone + 2)
+    assert left.made["records"] == 7 + 3 + retried + 2 * (len(VECTOR_FAILS) + alone + 2)
     assert MANY * 8 > 3 * BLOCK_BYTES
     users = 2 * (2 + 2) + 2 * 1  # good ones with a name, plain ones, a failing name
     assert left.made["rewards"] >= len(REWARD_FAILS) + alone + users - 1

@@ -31,7 +31,13 @@ from optuna_samplers import (
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation import connect
 from privbo_plugins.sessions.rows import Curator
-from raytune_searchers import DUETSSearch, LDPGPUCBSearch, POGPUCBSearch, answering
+from raytune_searchers import (
+    DUETSSearch,
+    LDPGPUCBSearch,
+    POGPUCBSearch,
+    answering,
+    private_trainable,
+)
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers.hosts.agents import AgentHost
 from tests.independence.sealed import IN_MEMORY, Deaf
@@ -39,6 +45,7 @@ from tests.independence.seen import Run, Seen
 from tests.independence.zoo import ORDINARY
 from tests.raytune_searchers import federated_scenes, runs
 from tests.raytune_searchers.hosts import LocalRay, evaluation
+from tests.raytune_searchers.means_scenes import Experiment
 from tests.systems import (
     SQUARE,
     duets_sampler,
@@ -398,6 +405,24 @@ def ray_records(seen: Seen, entry: Any, *, vault: bool = True) -> None:
         _gather_search(seen, search, trials)
 
 
+def ray_means(seen: Seen, entry: Any) -> None:
+    """Under a searcher of somebody else, by the hooks of the callback."""
+    given(entry)
+    with _local_ray(), seen.recorded():
+        private = private_trainable(
+            _config_losses, param_space=runs.LINE, mu=1.0, n_trials=4, seed=3, noise=Deaf(),
+            vault=seen.vault, run_name="r",
+        )  # fmt: skip
+        experiment = Experiment(private.callback)
+        for i, x in enumerate((0.1, 0.7, 0.4, 0.9)):
+            experiment.run(private, f"t{i}", x=x)
+        experiment.end()
+        seen.add("pickles", "trainable", cloudpickle.dumps(private))
+        seen.add("pickles", "callback", cloudpickle.dumps(private.callback))
+        seen.add("pickles", "state", cloudpickle.dumps(private.callback.get_state()))
+        _gather_search(seen, private._search, experiment.trials)
+
+
 _evaluated: list[int] = []
 
 
@@ -510,6 +535,7 @@ RUNS: dict[str, tuple[str, Run]] = {
     "records, in a journal": (LIST, journal),
     "records, ask and tell": (LIST, told),
     "records, ray": (LIST, ray_records),
+    "means, ray": (LIST, ray_means),
     "rewards, laplace": (REWARD, functools.partial(rewards, build=LDPGPUCBSampler)),
     "rewards, duchi": (REWARD, functools.partial(rewards, mechanism="duchi")),
     "rewards, piecewise": (REWARD, functools.partial(rewards, mechanism="piecewise")),

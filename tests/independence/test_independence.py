@@ -96,7 +96,8 @@ SHORT = {
 """What the small version takes, by place."""
 
 SMALL = [
-    "records", "records, ray", "rewards, laplace", "rewards, ray", "duets", "duets, ray",
+    "records", "records, ray", "means, ray", "rewards, laplace", "rewards, ray",
+    "duets", "duets, ray",
     "rounds", "rounds, sockets", "agents", "agents, ray", "rows", "outcomes", "rows, ray",
     "outcomes, ray",
 ]  # fmt: skip

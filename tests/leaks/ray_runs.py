@@ -22,7 +22,7 @@ import sys
 import traceback
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +307,7 @@ class Runs:
         *,
         space: dict[str, Any] | None = None,
         retries: int = 0,
+        callbacks: Sequence[Any] = (),
         **settings: Any,
     ) -> None:
         """One trial at a time in one worker, which is begun anew only after a failure."""
@@ -320,6 +321,7 @@ class Runs:
                 name=name,
                 verbose=0,
                 failure_config=tune.FailureConfig(max_failures=retries),
+                callbacks=list(callbacks),
             ),
         )
         self.facts[name] = {"trials": 0, "errors": 0, "public": []}
@@ -339,7 +341,7 @@ class Runs:
             self.facts[name]["plays"] = getattr(told, "n_evaluations", None)
 
     def records(self) -> None:
-        from raytune_searchers import DPGIBOSearch, PrivateSearch
+        from raytune_searchers import DPGIBOSearch, PrivateSearch, private_trainable
         from tests.sixth import SixthConfig
 
         own: dict[str, Any] = {
@@ -372,6 +374,27 @@ class Runs:
         trainable = make_wild("records", outside, N, VECTOR_FAILS)
         self.fit(
             "records outside", outside, trainable, outside.guarantee, space=LINE, num_samples=5
+        )
+        means = private_trainable(
+            functools.partial(mutating, "records", N),
+            param_space=LINE,
+            mu=1.0,
+            n_trials=3,
+            vault="env:LEAK_VAULT",
+        )
+        self.fit(
+            "records means",
+            None,
+            means,
+            means.guarantee,
+            space=LINE,
+            num_samples=3,
+            callbacks=[means.callback],
+        )
+        place = self.root / "objects" / "records means"
+        means.report(place / "report.html")
+        (place / "callback.pkl").write_bytes(
+            cloudpickle.dumps((means.callback, means.callback.get_state()))
         )
         every = {"records big": big, "records wild": wild, "records outside": outside}
         for name, search in every.items():

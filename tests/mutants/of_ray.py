@@ -155,4 +155,48 @@ MUTANTS = (
             "::test_a_plain_reward_is_on_no_page_although_the_search_has_learnt_it",
         ),
     ),
+    Mutant(
+        name="trials_run_unwatched",
+        breaks="A trial under somebody else's searcher runs only while its rows are compared.",
+        file=f"{_HOST}/hosts/losses.py",
+        old="        if self._settings.watched and not self._watch.covers(trial, job):\n",
+        new="        if self._settings.watched and not job:\n",
+        tests=(
+            f"{_TESTS}/test_private_trainable.py"
+            "::test_what_another_driver_has_watched_counts_for_nothing",
+        ),
+    ),
+    Mutant(
+        name="rows_on_the_way_are_not_compared",
+        breaks="Every row under somebody else's searcher is compared, not a trial's last alone.",
+        file=f"{_HOST}/_means.py",
+        old="        self._search.on_trial_result(trial.trial_id, flat(result))\n",
+        new="        del result\n",
+        tests=(
+            f"{_TESTS}/test_private_trainable.py"
+            "::test_what_tune_pickles_and_restores_is_the_run_that_this_process_knows",
+        ),
+    ),
+    Mutant(
+        name="what_nobody_compared_is_claimed",
+        breaks="A release whose rows nobody has compared is not claimed to be protected.",
+        file=f"{_HOST}/_means.py",
+        old='        if not set(report.get("uncompared", ())) - self._here:\n',
+        new='        if "uncompared" in report:\n',
+        tests=(
+            f"{_TESTS}/test_private_trainable.py"
+            "::test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_are_given",
+        ),
+    ),
+    Mutant(
+        name="another_ledger_goes_on",
+        breaks="An experiment does not go on with another ledger than it began with.",
+        file=f"{_HOST}/_means.py",
+        old='        if seen.get("_run") != self._run or len(vaults) > 1:\n',
+        new='        if seen.get("_run") is None:\n',
+        tests=(
+            f"{_TESTS}/test_private_trainable.py"
+            "::test_the_state_of_another_run_or_vault_is_refused",
+        ),
+    ),
 )

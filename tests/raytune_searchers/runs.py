@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def fit(
     param_space: dict[str, Any] | None = None,
     name: str = "run",
     failure: Any = None,
+    callbacks: Sequence[Any] = (),
     **tune_settings: Any,
 ) -> Any:
     """Runs an experiment quietly and returns its ResultGrid."""
@@ -66,6 +68,7 @@ def fit(
         param_space=param_space,
         name=name,
         failure=failure,
+        callbacks=callbacks,
         **tune_settings,
     ).fit()
 
@@ -78,6 +81,7 @@ def tuner(
     param_space: dict[str, Any] | None = None,
     name: str = "run",
     failure: Any = None,
+    callbacks: Sequence[Any] = (),
     **tune_settings: Any,
 ) -> Any:
     """The Tuner of :func:`fit`."""
@@ -91,6 +95,7 @@ def tuner(
             name=name,
             verbose=0,
             failure_config=failure or tune.FailureConfig(),
+            callbacks=list(callbacks),
         ),
     )
 

@@ -1,0 +1,493 @@
+"""Any searcher, centrally private: a trainable whose clipped noisy mean is all that it reports.
+
+The experiment keeps its own searcher, scheduler and loggers, which see releases only. So nobody of
+ours would see what else is shown on the way: a callback compares every row with the ledger, by
+what :class:`~raytune_searchers._base.PrivateSearch` does it with for its own trials. It tells the
+run's host which trials it looks at before their functions run, and the host admits no others.
+
+Order of Tune's calls: building a ``Tuner`` pickles the callback; ``set_state`` when an experiment
+is restored, with what ``get_state`` gave last; ``setup``; then ``on_step_begin`` before anything
+begins, ``on_trial_start`` before a trial's function does, and ``on_trial_result`` once searcher
+and scheduler know of a row, in the order of the callbacks: loggers before it know too.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.result import TRIAL_ID
+
+from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.plots import History
+from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.settings import NoiseSettings
+from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.settings import again, called_with, part, setting, settings
+from raytune_searchers._audit import REPEATED, each_of, flat, rows_of, shown
+from raytune_searchers._base import PrivateSearch, TunePlan
+from raytune_searchers._channel import MEANS, TrialRecord
+from raytune_searchers._settings import SearchSettings, TuneSettings
+from raytune_searchers._trainable import Trainable, make_private
+from raytune_searchers.hosts.base import furthest
+from raytune_searchers.hosts.losses import RunSettings
+
+_NEVER_COMPARED = (
+    "values were released whose results the callback has not compared with the ledger: give all "
+    "results to guarantee"
+)
+
+_OTHER_LEDGER = (
+    "This experiment holds values that the ledger of this private_trainable has not released: it "
+    "was run with another one. Going on would spend mu a second time on the same records. Give "
+    "Tuner.restore the trainable that the experiment was begun with, or in a new process "
+    "private_trainable(..., vault=, run_name=) with the same vault and name, and the callbacks in "
+    "the same order. A vault in memory ended with its driver: what was begun with it cannot go on."
+)
+
+_SEEN = ("_run", "_vault_id", "_head", "_exposed", "_passed", "_unaudited", "_last")
+"""Whose run it is, and what a callback has seen of it."""
+
+
+class MeansSearch(PrivateSearch):
+    """The driver's way to the run's host, and what compares results with it; it suggests nothing.
+
+    All of a process that have one run are one, also those that Tune unpickles at a restore.
+    """
+
+    _WRAP = "Give tune.Tuner the trainable that private_trainable returned, as it is."
+
+    def _attach(self, **more: Any) -> None:
+        super()._attach(**more)
+        self._cut_short: set[str] = set()
+        _HERE[self._actor_name] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _joined, (self._actor_name, self.__getstate__() | self._seen())
+
+    @property
+    def _most_failures(self) -> int:
+        """The experiment's end is its own searcher's."""
+        return sys.maxsize
+
+    def _settings(self) -> RunSettings:
+        return replace(super()._settings(), watched=True)
+
+    def private(self, trainable: Trainable) -> Trainable:
+        """As of every search on per-record losses."""
+        return make_private(trainable, self._actor_name, "private_trainable", MEANS)
+
+    # What was seen --------------------------------------------------------------------------
+
+    def seen(self) -> dict[str, Any]:
+        """Whose run it is, and what was seen of it; all of it public."""
+        with suppress(VaultError, PrivacyError):  # the last one stays, and says so when it is read
+            self._keep(None)
+        return self._seen()
+
+    def _seen(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _SEEN}
+
+    def go_on_from(self, seen: Mapping[str, Any]) -> None:
+        """Learns what a callback had seen, of this process or an earlier one.
+
+        Raises:
+            VaultError: If it was another run, or another vault.
+        """
+        vaults = {self._vault_id, seen.get("_vault_id")} - {None}
+        if seen.get("_run") != self._run or len(vaults) > 1:
+            raise VaultError(_OTHER_LEDGER)
+        self._head = furthest(*sorted((self._head, tuple(seen["_head"]))))
+        self._vault_id = seen["_vault_id"] or self._vault_id
+        self._exposed |= seen["_exposed"]
+        self._passed |= seen["_passed"]
+        self._unaudited = self._unaudited or seen["_unaudited"]
+        told = [last for last in (self._last, seen["_last"]) if last is not None]
+        self._last = max(told, key=lambda last: last["head"][0], default=None)
+
+    # Comparing ------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Has the host begin, before any trial does.
+
+        Raises:
+            VaultError: If it lay in memory and is gone.
+            ValueError: If the run was begun with other settings.
+        """
+        self._here.clear()
+        self._broken = self._channel = None
+        self._open()
+
+    def check(self) -> None:
+        """That every row can still be compared.
+
+        Raises:
+            VaultError: If not.
+        """
+        if self._broken is not None:
+            raise VaultError(self._broken)
+        self._check_lives()
+
+    def begin_trial(self, trial_id: str, config: Mapping[str, Any]) -> None:
+        """Tells the host that a trial's rows will be compared.
+
+        Raises:
+            ValueError: If its config is not one of the run's space.
+        """
+        unknown = sorted(set(config) - {*self._param_space, REPEATED})
+        if unknown:
+            raise ValueError(
+                f"The Tuner's param_space has {', '.join(map(repr, unknown))}, and the one that "
+                "private_trainable was given has not: give both the same, constants included."
+            )
+        self._here.add(trial_id)
+        self._unless_broken(self._call, "watch", trial_id, _this_job())
+
+    def end_trial(self, trial_id: str, result: Mapping[str, Any], *, error: bool = False) -> None:
+        """Looks at the end of a trial, whose rows nobody compares from now on."""
+        self.on_trial_complete(trial_id, dict(result), error)
+        self._unless_broken(self._call, "unwatch", trial_id)
+
+    def look_back(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Looks at what a restored experiment shows of a trial.
+
+        Raises:
+            VaultError: If another ledger has released it.
+        """
+        if not self._shows(result):
+            return
+        record: TrialRecord = self._call("record", trial_id)
+        if not record.entered and shown(result, self._metric) is not None:
+            raise VaultError(_OTHER_LEDGER)
+        self.on_trial_result(trial_id, result)
+
+    def end(self, left: Mapping[str, Mapping[str, Any]], *, broken: bool) -> None:
+        """Looks at what trials show that the experiment ends without their end.
+
+        Args:
+            left: Last rows of all trials.
+            broken: Whether an error ends it, perhaps of a callback that has shown a row which
+                this one was not told of: then these trials count as not compared.
+        """
+        if broken:
+            self._cut_short |= self._here
+        for trial_id in sorted(self._here):
+            self.end_trial(trial_id, left.get(trial_id, {}))
+        self._here.clear()
+        with suppress(VaultError):  # what was known before stays, and says so when it is read
+            self._report()
+
+    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
+        record = super()._audit(trial_id, result)
+        if shown(result, self._metric) is not None:
+            self._call("compared", trial_id)
+        return record
+
+    def _complete(self, trial_id: str, x: Any, result: Mapping[str, Any], error: bool) -> bool:
+        learnt = super()._complete(trial_id, x, result, error)
+        if trial_id not in self._cut_short:
+            self._call("compared", trial_id)
+        return learnt
+
+    def _take_plain(
+        self,
+        trial_id: str,
+        x: Any,  # noqa: ARG002
+        result: Mapping[str, Any],  # noqa: ARG002
+        value: float,  # noqa: ARG002
+    ) -> bool:
+        """Nothing is learnt of a plain float: whose searcher it is has it already."""
+        self._call("fail", trial_id)
+        return False
+
+    def _report(self) -> dict[str, Any]:
+        report = super()._report()
+        if not report.get("uncompared"):
+            return report
+        known: Guarantee = report["guarantee"]
+        told = replace(known, protected=False, reasons=(*known.reasons, _NEVER_COMPARED))
+        return {**report, "guarantee": told}
+
+    def _checked_report(self, results: Iterable[Any]) -> dict[str, Any]:
+        stored = each_of(results)
+        report = super()._checked_report(stored)
+        for result in stored:
+            self._compare_whole(result, report)
+        return self._report() if stored else report
+
+    def _compare_whole(self, result: Any, report: Mapping[str, Any]) -> None:
+        """Counts a stored result as compared, if every row that it ever showed is there."""
+        trial = (result.metrics or {}).get(TRIAL_ID)
+        open_ = set(report.get("uncompared", ())) - self._cut_short
+        rows = rows_of(result) if trial in open_ else None
+        if rows is not None and all([self._compared(row, report) for row in rows]):
+            with suppress(VaultError):  # then it stays as it is
+                self._call("compared", str(trial))
+
+
+_HERE: weakref.WeakValueDictionary[str, MeansSearch] = weakref.WeakValueDictionary()
+"""What this process knows of each run."""
+
+
+def _joined(name: str, state: dict[str, Any]) -> MeansSearch:
+    """What this process knows of a run that comes by pickle; begun with that if it knows none."""
+    found = _HERE.get(name)
+    if found is not None:
+        found.go_on_from(state)
+        return found
+    made = MeansSearch.__new__(MeansSearch)
+    made.__setstate__(state)
+    return made
+
+
+def _this_job() -> str:
+    return str(ray.get_runtime_context().get_job_id())
+
+
+class ComparingCallback(tune.Callback):  # type: ignore[misc]  # Ray has no types
+    """Compares every row of an experiment with the ledger of its run.
+
+    Args:
+        search: What compares.
+    """
+
+    def __init__(self, search: MeansSearch) -> None:
+        self._search = search
+        self._looked_back = self._taken = False
+        self._refused: str | None = None
+
+    def get_state(self) -> dict[str, Any]:
+        """Whose run it is, and what was seen of it."""
+        return self._search.seen()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes what :meth:`get_state` gave before the experiment was restored.
+
+        Of what is raised here Tune writes a line, and begins the experiment anew: :meth:`setup`
+        raises it.
+        """
+        self._taken = True
+        try:
+            self._search.go_on_from(state)
+        except VaultError as error:
+            self._refused = str(error)
+
+    def setup(self, **_info: Any) -> None:
+        """Has the host of the run begin.
+
+        Raises:
+            VaultError: If it lay in memory and is gone, or the experiment was run with another
+                ledger.
+        """
+        refused, self._refused, self._looked_back = self._refused, None, False
+        if refused is not None:
+            raise VaultError(refused)
+        self._search.begin()
+
+    def on_step_begin(self, *, trials: list[Any], **_info: Any) -> None:
+        """Ends an experiment of which not every row can be compared.
+
+        Raises:
+            VaultError: If the vault is gone, or the experiment holds another ledger's values.
+        """
+        if not self._looked_back:
+            if trials and not self._taken:  # Tune keeps states by the callbacks' places
+                raise VaultError(_OTHER_LEDGER)
+            for trial in trials:
+                self._search.look_back(trial.trial_id, flat(trial.last_result))
+            self._looked_back, self._taken = True, False
+        self._search.check()
+
+    def on_trial_start(self, *, trial: Any, **_info: Any) -> None:
+        """Tells the host which trial is looked at; its function has not begun."""
+        self._search.begin_trial(trial.trial_id, trial.config)
+
+    def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_info: Any) -> None:
+        """Compares a row."""
+        self._search.on_trial_result(trial.trial_id, flat(result))
+
+    def on_trial_complete(self, *, trial: Any, **_info: Any) -> None:
+        """Compares what is left of a trial that has ended or was stopped."""
+        self._search.end_trial(trial.trial_id, flat(trial.last_result))
+
+    def on_trial_error(self, *, trial: Any, **_info: Any) -> None:
+        """Compares what is left of a trial that has failed."""
+        self._search.end_trial(trial.trial_id, flat(trial.last_result), error=True)
+
+    def on_experiment_end(self, *, trials: list[Any], **_info: Any) -> None:
+        """Looks at trials that were out when the experiment ended."""
+        left = {trial.trial_id: flat(trial.last_result) for trial in trials}
+        self._search.end(left, broken=sys.exc_info()[0] is not None)
+
+
+class PrivateTrainable:
+    """A trainable for any searcher; made by :func:`private_trainable`.
+
+    Args:
+        search: The way to the run's host.
+        trainable: The user's function.
+
+    Attributes:
+        callback: For ``tune.RunConfig(callbacks=[...])``: compares every row with the ledger. No
+            trial runs without it.
+    """
+
+    def __init__(self, search: MeansSearch, trainable: Trainable) -> None:
+        private: Any = search.private(trainable)
+        # Pickled as it is: by its name a worker would import its module, and wrap it once more.
+        private.__qualname__ = f"private_trainable.<locals>.{private.__name__}"
+        self._search, self._private = search, private
+        self.__name__ = str(private.__name__)
+        self.callback = ComparingCallback(search)
+
+    def __call__(self, config: dict[str, Any], **parameters: Any) -> Any:
+        """One trial, as Tune runs it: the released value under the metric."""
+        return self._private(config, **parameters)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A trial gets the function alone, and imports nothing of a driver's."""
+        return copy.copy, (self._private,)
+
+    @property
+    def plan(self) -> Callable[[int], TunePlan]:
+        """``plan(n_records)``: what a run would release, with a warning if that says nothing."""
+        return functools.partial(self._search.plan, self._search._param_space)
+
+    def recommend(self, param_space: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The config of an evaluated trial with the best posterior mean over all releases.
+
+        ``get_best_result`` gives the luckiest trial instead.
+
+        Args:
+            param_space: Needed where constants or choices are objects.
+
+        Raises:
+            ValueError: If nothing has been released yet, or objects are hidden.
+        """
+        return self._search.recommend(param_space)
+
+    def guarantee(self, results: Iterable[Any] = ()) -> Guarantee:
+        """What may be claimed for everything that the experiment has shown.
+
+        Args:
+            results: The ``ResultGrid`` of ``Tuner.fit``, to compare what it holds with the ledger
+                once more; what passed the callback was compared on the way.
+        """
+        return self._search.guarantee(results)
+
+    def finished(self) -> bool:
+        """Whether the budget is spent."""
+        return self._search.finished()
+
+    def history(self) -> History:
+        """What the run has published, for :mod:`privbo_plugins.plots`."""
+        return self._search.history()
+
+    def summary(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+        return self._search.summary()
+
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+        """Writes an HTML page, as searchers do."""
+        return self._search.report(path, results)
+
+    def purge(self) -> None:
+        """Deletes what the vault holds of raw losses; nothing is left behind by a release."""
+        self._search.purge()
+
+    def close(self) -> None:
+        """Ends the vault's actor; a vault in memory is gone then, one in a database is not."""
+        self._search.close()
+
+
+@settings(eq=False)
+class _Settings(MeansConfig):
+    """Arguments of :func:`private_trainable`."""
+
+    trainable: Trainable = setting(
+        "From a config to a vector of shape (n_records,): losses to minimise or scores to "
+        "maximise, by ``mode``. Entry i must belong to the same record in every trial and on "
+        "every worker; NaN for a record that cannot be scored counts as the worst.",
+        kw_only=False,
+    )
+    param_space: Mapping[str, Any] = setting(
+        "The Tuner's own; which config is recommended is found in it."
+    )
+    mu: float = again(MeansConfig, "mu", default=dataclasses.MISSING)
+    metric: str = setting("Under which name the release is reported.", default="loss")
+    mode: str = setting('"min" for losses, "max" for scores.', default="min")
+    seed: int | None = again(TuneSettings, "seed", default=None)
+    vault: str | None = again(SearchSettings, "vault", default=None)
+    run_name: str | None = setting(
+        "Name of the run in the database; None makes one. Needed to go on with a ledger "
+        "after ``Tuner.restore`` in a new process.",
+        default=None,
+    )
+    noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
+
+
+@called_with(_Settings)
+def private_trainable(given: _Settings) -> PrivateTrainable:
+    """Makes any searcher centrally private: each trial's clipped mean is released with noise.
+
+    The vector goes to the vault, where it is forgotten with its release; what Tune stores and
+    shows is mu-GDP for the validation records (replace-one), whatever its searcher and scheduler
+    make of it. N releases share mu, so each carries noise of loss_bound sqrt(N) / (n mu). Give
+    ``num_samples=N`` to the Tuner: a trial that begins once they are made is refused.
+
+    Give ``tune.RunConfig(callbacks=[private.callback])`` too: it compares every row with the
+    ledger, and a trial that nobody looks at is refused before the function runs.
+
+    Call it in the driver. After ``Tuner.restore`` in a new process give the same ``vault=`` and
+    ``run_name=`` again.
+
+    {settings}
+
+    Returns:
+        A trainable for ``tune.Tuner`` (:class:`PrivateTrainable`) with ``callback``,
+        ``guarantee()`` and ``recommend()``.
+
+    Raises:
+        ValueError: For every argument outside its range.
+        VaultError: If the vault's database cannot be opened for writing.
+
+    Example:
+        >>> from ray import tune
+        >>> space = {"x": tune.uniform(0, 1)}
+        >>> private = private_trainable(
+        ...     lambda config: [config["x"], config["x"] ** 2],
+        ...     param_space=space, mu=1, n_trials=30,
+        ... )
+        >>> print(private.plan(n_records=5000))
+        Plan of released means: 30 trials, n=5000 records, mu=1 in total
+          each trial's clipped mean is released with noise of sd 0.0011 (mu=0.183)
+          On Ray Tune: give tune.TuneConfig(max_concurrent_trials=...) the number of trials
+          that can run at once; without it Tune starts them one after another.
+        >>> # run_config = tune.RunConfig(callbacks=[private.callback])
+        >>> # tune.Tuner(private, param_space=space, run_config=run_config, ...).fit()
+        >>> # print(private.guarantee())
+    """
+    if given.metric is None or given.mode is None:
+        raise ValueError("private_trainable needs a metric and a mode of its own.")
+    search = MeansSearch(
+        part(given, MeansConfig),
+        metric=given.metric,
+        mode=given.mode,
+        search_space=given.param_space,
+        seed=given.seed,
+        vault=given.vault,
+        run_name=given.run_name,
+        noise=given.noise,
+    )
+    return PrivateTrainable(search, given.trainable)

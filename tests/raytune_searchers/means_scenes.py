@@ -1,0 +1,129 @@
+"""Experiments of ``private_trainable``: in this process, and by a driver that is killed."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import ray
+from ray import tune
+from ray.tune.search.optuna import OptunaSearch
+
+from raytune_searchers import private_trainable
+from tests.raytune_searchers.hosts import in_session, sent
+from tests.raytune_searchers.runs import LINE, squares, tuner
+from tests.raytune_searchers.scenes import CountedNoise, append, first_time, kill_driver, turn_of
+
+N = 6
+"""Releases of a whole run."""
+
+
+def counted(folder: Path, before: Callable[[int], None] | None = None) -> Any:
+    """A trainable that notes each training.
+
+    Args:
+        folder: Where.
+        before: Called with the trial's number before its losses are known to anybody.
+    """
+
+    def measured(config: dict[str, Any]) -> np.ndarray:
+        turn = turn_of(folder, tune.get_context().get_trial_id())
+        append(folder / "trained", turn)
+        if before is not None:
+            before(turn)
+        return squares(config)
+
+    return measured
+
+
+def wrapped(folder: Path, trainable: Any, **own: Any) -> Any:
+    """Made private, with draws that are counted."""
+    settings = {"param_space": LINE, "mu": 1.0, "n_trials": N, "noise": CountedNoise(folder)}
+    return private_trainable(trainable, **(settings | own))
+
+
+class Experiment:
+    """As much of Tune as calls a callback, with trials that do not travel far.
+
+    Args:
+        callback: What is called.
+        kept: Trials of the experiment that is restored.
+    """
+
+    def __init__(self, callback: Any, kept: tuple[Any, ...] = ()) -> None:
+        self.callback, self.trials = callback, list(kept)
+        callback.setup(stop=None, num_samples=N, total_num_samples=N)
+        self.step()
+
+    def _tell(self, hook: str, trial: Any, **more: Any) -> None:
+        getattr(self.callback, hook)(iteration=0, trials=self.trials, trial=trial, **more)
+
+    def step(self) -> None:
+        """As Tune does before it looks for anything to do."""
+        self.callback.on_step_begin(iteration=0, trials=self.trials)
+
+    def begin(self, name: str, **config: Any) -> Any:
+        """A trial whose function has not begun."""
+        config = config or {"x": 0.5}
+        trial = SimpleNamespace(
+            trial_id=name, config=config, last_result={}, metrics={}, rows=[], error=None
+        )
+        self.trials.append(trial)
+        self._tell("on_trial_start", trial)
+        return trial
+
+    def shows(self, trial: Any, **row: Any) -> None:
+        """What a trial reports."""
+        own = {"trial_id": trial.trial_id, "training_iteration": len(trial.rows) + 1}
+        result = {**row, **own, "config": trial.config}
+        self._tell("on_trial_result", trial, result=result)
+        trial.last_result = trial.metrics = result
+        trial.rows.append(result)
+
+    def run(self, private: Any, name: str, **config: Any) -> Any:
+        """A whole trial."""
+        trial = self.begin(name, **config)
+        with in_session(name, lambda row: self.shows(trial, **row)):
+            try:
+                returned = sent(private)(sent(trial.config))
+            except Exception as error:
+                trial.error = error
+        if trial.error is None:
+            self.shows(trial, **returned)
+        self._tell("on_trial_complete" if trial.error is None else "on_trial_error", trial)
+        self.step()
+        return trial
+
+    def end(self) -> None:
+        """Of the experiment."""
+        self.callback.on_experiment_end(trials=self.trials)
+
+
+def drive(folder: str, ray_folder: str, own: dict[str, Any]) -> None:
+    """Runs the experiment ``folder``/run until its third trial kills the driver."""
+    from tests.raytune_searchers.conftest import INIT  # trials need no pytest
+
+    warnings.simplefilter("ignore")
+    ray.init(_temp_dir=ray_folder, **INIT)
+    driver, place = os.getpid(), Path(folder)
+
+    def strike(turn: int) -> None:
+        if turn == 2 and first_time(place / "struck"):
+            kill_driver(driver, place / "run")
+
+    private = wrapped(place, counted(place, strike), **own)
+    tuner(
+        OptunaSearch(seed=1),
+        private,
+        place,
+        callbacks=[private.callback],
+        metric="loss",
+        mode="min",
+        num_samples=N,
+        max_concurrent_trials=1,
+    ).fit()

@@ -1,0 +1,748 @@
+"""Any searcher of Ray Tune, centrally private."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+import ray.cloudpickle as cloudpickle
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+from ray.tune.search import ConcurrencyLimiter
+from ray.tune.search.optuna import OptunaSearch
+
+from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from raytune_searchers import PrivateSearch, private_trainable, report_public
+from raytune_searchers._audit import rows_of
+from raytune_searchers._channel import LOSSES, UNWATCHED
+from tests.inside import call_host, channel_of, host_name, published_by
+from tests.raytune_searchers.hosts import LocalRay, Trial, in_session, sent
+from tests.raytune_searchers.means_scenes import Experiment, counted, wrapped
+from tests.raytune_searchers.runs import (
+    LINE,
+    PLANE,
+    RECORDS,
+    absent,
+    assert_sound,
+    fit,
+    ledger,
+    squares,
+)
+from tests.raytune_searchers.scenes import (
+    LOSE_VAULT,
+    kill_vault,
+    lines,
+    run_until_killed,
+)
+
+N = 6
+
+NEVER_COMPARED = "results the callback has not compared"
+
+
+def search_of(private: Any) -> Any:
+    """The driver's way to the ledger."""
+    return private._search
+
+
+def private_of(trainable: Any = squares, **more: Any) -> Any:
+    own = {"param_space": LINE, "mu": 1, "n_trials": N, "seed": 3}
+    return private_trainable(trainable, **(own | more))
+
+
+def run(private: Any, folder: Path, search: Any = None, *, given: Any = None, **more: Any) -> Any:
+    """An experiment with the callback; ``given`` is what the Tuner gets instead."""
+    settings = {
+        "num_samples": N,
+        "metric": "loss",
+        "mode": "min",
+        "max_concurrent_trials": 2,
+        "callbacks": [private.callback],
+    }
+    return fit(search, given or private, folder, **(settings | more))
+
+
+@pytest.fixture
+def quiet_noise() -> Iterator[None]:
+    """Counted draws are drawn securely, but the run does not know."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*test source", PrivacyWarning)
+        yield
+
+
+def spent(private: Any) -> float:
+    """Squares of what was charged, summed without the product's help."""
+    charges, _, _ = ledger(search_of(private))
+    return sum(c.mu**2 for c in charges if c.population == "validation")
+
+
+# In the driver alone ----------------------------------------------------------------------------
+
+
+def test_the_plan_says_what_a_run_costs_and_how_to_run_it_here() -> None:
+    plan = private_of().plan(n_records=len(RECORDS) * 10)
+    assert plan.n_trials == N
+    assert plan.value_noise == pytest.approx(math.sqrt(N) / (len(RECORDS) * 10), rel=1e-5)
+    assert "max_concurrent_trials" in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"metric": None}, "needs a metric and a mode"),
+        ({"mode": "best"}, "mode must be 'min' or 'max'"),
+        ({"param_space": {"x": 3}}, "at least one parameter that varies"),
+        ({"param_space": {"x": tune.grid_search([1, 2])}}, "grid"),
+        ({"n_trials": 0}, "n_trials must be an integer >= 1"),
+        ({"trainable": 3}, "private_trainable takes a function"),
+        ({"vault": "postgresql://user:secret@host/db"}, "holds a password"),
+    ],
+)
+def test_what_makes_no_run_is_refused(more: dict[str, Any], told: str) -> None:
+    trainable = more.pop("trainable", squares)
+    with pytest.raises(ValueError, match=told) as raised:
+        private_of(trainable, **more)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_trial_gets_the_function_alone() -> None:
+    private = private_of()
+    blob = cloudpickle.dumps(private)
+    assert len(blob) < 10_000
+    assert b"ComparingCallback" not in blob
+    assert b"_means" not in blob
+    travelled = cloudpickle.loads(blob)
+    assert travelled.__name__ == private.__name__ == "squares"
+
+
+# The callback, in this process ------------------------------------------------------------------
+
+
+def test_a_run_whose_every_row_was_compared_is_protected(local_hosts: LocalRay) -> None:
+    private = private_of()
+    experiment = Experiment(private.callback)
+    for i in range(N):
+        experiment.run(private, f"t{i}")
+    experiment.end()
+    guarantee = private.guarantee()
+    assert guarantee.protected, guarantee
+    assert guarantee.mu_spent == pytest.approx(1.0)
+    assert spent(private) == pytest.approx(1.0)
+
+
+def test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_are_given(
+    local_hosts: LocalRay,
+) -> None:
+    private = private_of()
+    experiment = Experiment(private.callback)
+    experiment.run(private, "t0")
+    trial = experiment.begin("t1")
+    with in_session("t1", lambda _row: None):
+        returned = sent(private)(trial.config)
+    assert not private.guarantee().protected  # nor while the trial is out
+    search_of(private)._here.clear()  # as another process that reads the run
+    guarantee = private.guarantee()
+    assert not guarantee.protected
+    assert NEVER_COMPARED in str(guarantee)
+    last = {"trial_id": "t1", "training_iteration": 2, **returned}
+    assert not private.guarantee([Trial("t1", {"x": 0.5}, last)]).protected  # one row is missing
+    whole = last | {"training_iteration": 1}
+    assert private.guarantee([Trial("t1", {"x": 0.5}, whole)]).protected
+    assert private.guarantee().protected
+
+
+def test_trials_that_are_out_when_the_experiment_ends_are_looked_at(local_hosts: LocalRay) -> None:
+    private = private_of()
+    experiment = Experiment(private.callback)
+    trial = experiment.begin("t0")
+    with in_session("t0", lambda _row: None):
+        sent(private)(trial.config)
+    experiment.end()
+    assert private.guarantee().protected
+    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="Nobody compares"):
+        sent(private)(trial.config)
+
+
+def test_what_another_driver_has_watched_counts_for_nothing(
+    local_hosts: LocalRay, tmp_path: Path
+) -> None:
+    private = private_of(counted(tmp_path))
+    trial = Experiment(private.callback).begin("t0")
+    local_hosts.job = "another"
+    with in_session("t0", lambda _row: None), pytest.raises(Exception, match="Nobody compares"):
+        sent(private)(trial.config)
+    assert lines(tmp_path / "trained") == []
+
+
+def test_a_trial_is_watched_also_if_another_host_takes_the_place_of_the_first(
+    local_hosts: LocalRay, tmp_path: Path
+) -> None:
+    private = private_of(vault=f"sqlite:///{tmp_path}/v.db", run_name="r")
+    experiment = Experiment(private.callback)
+    trial = experiment.begin("t0")
+    local_hosts.get_actor(host_name(search_of(private))).process.crash()
+    with in_session("t0", lambda _row: None):
+        assert set(sent(private)(trial.config)) == {"loss"}
+
+
+def test_a_config_of_another_space_is_refused_before_a_function_runs(
+    local_hosts: LocalRay,
+) -> None:
+    with pytest.raises(ValueError, match="param_space has 'depth'"):
+        Experiment(private_of().callback).begin("t0", depth=3)
+
+
+def test_a_grid_is_declared_as_a_choice_and_other_choices_are_refused(
+    local_hosts: LocalRay, tmp_path: Path
+) -> None:
+    def losses(config: dict[str, Any]) -> np.ndarray:
+        (tmp_path / "ran").touch()
+        return squares({"x": config["grid"] / 10})
+
+    private = private_of(losses, param_space={"grid": tune.choice([3, 6, 9])}, mu=1e6)
+    experiment = Experiment(private.callback)
+    for value in (3, 6, 9):
+        experiment.run(private, f"t{value}", grid=value)
+    assert private.recommend() == {"grid": 6}
+    (tmp_path / "ran").unlink()
+    assert "none of its 3 declared choices" in str(experiment.run(private, "t5", grid=5).error)
+    assert not (tmp_path / "ran").exists()
+    beyond = private_of()
+    Experiment(beyond.callback).run(beyond, "t", x=1.3)
+    assert beyond.recommend() == {"x": 1.0}
+
+
+def test_a_run_of_a_search_is_not_gone_on_with_beside_it(
+    local_hosts: LocalRay, tmp_path: Path
+) -> None:
+    own = {"vault": f"sqlite:///{tmp_path}/v.db", "run_name": "r"}
+    search = PrivateSearch(
+        MeansConfig(1, n_trials=N), metric="loss", mode="min", search_space=LINE, seed=3, **own
+    )
+    channel_of(search)
+    with pytest.raises(ValueError, match="suggests its trials"):
+        Experiment(private_of(**own).callback)
+
+
+def test_a_restored_callback_refuses_values_of_another_ledger(local_hosts: LocalRay) -> None:
+    first, second = private_of(), private_of()
+    trial = Experiment(first.callback).run(first, "t0")
+    with pytest.raises(VaultError, match="spend mu a second time"):
+        Experiment(second.callback, (trial,))
+    first.callback.set_state(first.callback.get_state())
+    assert Experiment(first.callback, (trial,)).trials == [trial]
+
+
+def test_the_state_of_another_run_or_vault_is_refused(
+    local_hosts: LocalRay, tmp_path: Path
+) -> None:
+    first, second = private_of(), private_of()
+    Experiment(first.callback)
+    second.callback.set_state(first.callback.get_state())
+    with pytest.raises(VaultError, match="spend mu a second time"):
+        Experiment(second.callback)
+    stored = [private_of(vault=f"sqlite:///{tmp_path}/{n}.db", run_name="r") for n in "ab"]
+    stored[1].callback.set_state(stored[0].callback.get_state())
+    with pytest.raises(VaultError, match="spend mu a second time"):
+        Experiment(stored[1].callback)
+
+
+def test_what_tune_pickles_and_restores_is_the_run_that_this_process_knows(
+    local_hosts: LocalRay,
+) -> None:
+    private = private_of()
+    Experiment(private.callback).run(private, "t0")
+    again = sent(private.callback)
+    again.set_state(private.callback.get_state())
+    trial = Experiment(again).begin("t1")
+    with pytest.warns(PrivacyWarning, match="plain floats"):
+        again.on_trial_result(trial=trial, result={"loss": 0.3, "trial_id": "t1"})
+    assert not private.guarantee().protected
+
+
+def test_what_a_callback_has_seen_of_a_vault_in_memory_outlives_its_process(
+    local_hosts: LocalRay,
+) -> None:
+    private = private_of()
+    experiment = Experiment(private.callback)
+    experiment.run(private, "t0")
+    state, blob = sent(private.callback.get_state()), cloudpickle.dumps(private.callback)
+    local_hosts.end_driver()
+    del private, experiment
+    gc.collect()
+    restored = cloudpickle.loads(blob)
+    restored.set_state(state)
+    with pytest.raises(VaultError) as raised:
+        Experiment(restored)
+    assert str(raised.value) == LOSSES.lost
+    guarantee = restored._search.guarantee()
+    assert guarantee.protected
+    assert guarantee.n_releases == 1
+    assert "the vault has ended" in str(guarantee)
+
+
+def test_a_release_beyond_the_last_report_of_a_vault_that_ended_is_not_claimed(
+    local_hosts: LocalRay,
+) -> None:
+    private = private_of()
+    experiment = Experiment(private.callback)
+    experiment.run(private, "t0")
+    private.callback.get_state()
+    experiment.run(private, "t1")
+    local_hosts.kill(local_hosts.get_actor(host_name(search_of(private))))
+    with pytest.raises(VaultError):
+        experiment.step()
+    guarantee = private.guarantee()
+    assert not guarantee.protected
+    assert "more had been released than its last report knew" in str(guarantee)
+
+
+def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
+    local_hosts: LocalRay,
+) -> None:
+    """More than 50 trials: a checkpoint keeps no single releases of so many."""
+    private, trials = private_of(n_trials=80), []
+    for n in (20, 40):
+        experiment = Experiment(private.callback)
+        trials += [experiment.run(private, f"{n}-{i}") for i in range(n)]
+        private.callback.get_state()
+        experiment.end()
+        assert private.guarantee().protected
+    local_hosts.kill(local_hosts.get_actor(host_name(search_of(private))))
+    guarantee = private.guarantee(trials)
+    assert guarantee.protected, guarantee
+    assert guarantee.mu_spent == pytest.approx(math.sqrt(60 / 80))
+    assert "the vault has ended" in str(guarantee)
+    assert len(private.history().values) == 60
+
+
+def test_a_row_that_comes_after_the_vault_has_ended_unprotects(local_hosts: LocalRay) -> None:
+    private = private_of()
+    experiment = Experiment(private.callback)
+    experiment.run(private, "t0")
+    trial = experiment.begin("t1")
+    private.callback.get_state()
+    local_hosts.kill(local_hosts.get_actor(host_name(search_of(private))))
+    experiment.shows(trial, loss=0.5)
+    with pytest.raises(VaultError):
+        experiment.step()
+    assert not private.guarantee().protected
+
+
+def test_without_a_trial_nothing_is_claimed(local_hosts: LocalRay) -> None:
+    guarantee = private_of().guarantee()
+    assert not guarantee.protected
+    assert "no trial of private_trainable has run" in str(guarantee)
+
+
+# On a real Ray ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_another_searcher_sees_releases_only(the_ray: Any, tmp_path: Path, mode: str) -> None:
+    private = private_of(param_space=PLANE, mode=mode)
+    results = run(private, tmp_path, OptunaSearch(seed=1), param_space=PLANE, mode=mode)
+    assert not results.errors
+    search = search_of(private)
+    published = published_by(search)
+    assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
+    exact = {float(np.mean(squares(r.config))) for r in results}
+    assert exact.isdisjoint(published.values())
+    assert_sound(search)
+    _, releases, held = ledger(search)
+    assert Counter(r.kind for r in releases) == {"value": N}
+    assert held == []
+    assert spent(private) == pytest.approx(1.0)
+    guarantee = private.guarantee()
+    assert guarantee.protected
+    assert guarantee.mu_spent == pytest.approx(1.0)
+    assert private.guarantee(results).protected
+    assert private.finished()
+    assert private.recommend()["c"] == 5
+    assert private.recommend() in [r.config for r in results]
+    private.close()
+    assert private.guarantee().protected
+    assert private.guarantee().mu_spent == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_random_search_by_tune_itself_and_trials_beyond_the_budget(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    """With next to no noise the recommended config is the one with the least mean."""
+    private = private_of(mu=1e5)
+    results = run(private, tmp_path, num_samples=N + 2, max_concurrent_trials=1)
+    assert results.num_errors == 2
+    assert all("budget of this run is spent" in str(error) for error in results.errors)
+    assert private.guarantee(results).protected
+    assert private.summary()["finished"]
+    told = [r.config["x"] for r in results if not r.error]
+    best = min(told, key=lambda x: float(np.mean(squares({"x": x}))))
+    assert private.recommend()["x"] == pytest.approx(best)
+    private.close()
+
+
+@pytest.mark.slow
+def test_trials_that_asha_stops_are_not_paid_for(the_ray: Any, tmp_path: Path) -> None:
+    def trained(config: dict[str, Any]) -> np.ndarray:
+        for epoch in range(3):
+            report_public({"train_loss": config["x"] + 1 / (epoch + 1)})
+        return squares(config)
+
+    private = private_of(trained)
+    scheduler = ASHAScheduler(
+        metric="train_loss", mode="min", max_t=10, grace_period=1, reduction_factor=2
+    )
+    results = run(
+        private,
+        tmp_path,
+        ConcurrencyLimiter(OptunaSearch(seed=1, metric="loss", mode="min"), 1),
+        scheduler=scheduler,
+        metric=None,
+        mode=None,
+        max_concurrent_trials=None,
+    )
+    assert not results.errors
+    told = [r for r in results if not math.isnan(r.metrics["loss"])]
+    assert 1 <= len(told) < N
+    guarantee = private.guarantee()
+    assert guarantee.protected, guarantee
+    assert guarantee.n_releases == len(told)
+    assert spent(private) == pytest.approx(len(told) / N)
+    private.close()
+
+
+@pytest.mark.slow
+def test_a_config_that_population_based_training_changes_is_the_one_released(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    def trained(config: dict[str, Any]) -> np.ndarray:
+        folder = tmp_path / f"model-{tune.get_context().get_trial_id()}"
+        folder.mkdir(exist_ok=True)
+        for _ in range(4):
+            checkpoint = tune.Checkpoint.from_directory(str(folder))
+            report_public({"train_loss": config["x"]}, checkpoint=checkpoint)
+        return squares(config)
+
+    private = private_of(trained, mu=1e5, n_trials=2)
+    scheduler = PopulationBasedTraining(
+        metric="train_loss",
+        mode="min",
+        perturbation_interval=1,
+        resample_probability=1.0,
+        quantile_fraction=0.5,
+        hyperparam_mutations={"x": tune.uniform(0.0, 1.0)},
+    )
+    results = run(
+        private,
+        tmp_path,
+        scheduler=scheduler,
+        metric=None,
+        mode=None,
+        num_samples=2,
+    )
+    assert not results.errors
+    assert private.guarantee().protected, private.guarantee()
+    for result in results:
+        assert result.metrics["loss"] == pytest.approx(np.mean(squares(result.config)), abs=1e-3)
+    private.close()
+
+
+@pytest.mark.slow
+def test_without_the_callback_no_function_runs(the_ray: Any, tmp_path: Path) -> None:
+    private = private_of(counted(tmp_path))
+    results = run(private, tmp_path, num_samples=1, callbacks=[], name="never begun")
+    assert [UNWATCHED in str(error) for error in results.errors] == [True]
+    assert not run(private, tmp_path, num_samples=1, name="with it").errors
+    results = run(private, tmp_path, num_samples=1, callbacks=[], name="without it")
+    assert [UNWATCHED in str(error) for error in results.errors] == [True]
+    assert len(lines(tmp_path / "trained")) == 1
+    assert spent(private) == pytest.approx(1 / N)
+    assert private.guarantee().protected
+    private.close()
+
+
+@pytest.mark.slow
+def test_a_raw_row_on_the_way_is_found_although_the_last_one_is_a_release(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    private = private_of()
+
+    def around(config: dict[str, Any]) -> dict[str, float]:
+        tune.report({"loss": float(np.mean(squares(config)))})
+        return dict(private(config))
+
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        results = run(private, tmp_path, given=around, num_samples=2)
+    assert not results.errors
+    published = published_by(search_of(private))
+    assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
+    assert not private.guarantee().protected
+    private.close()
+    assert not private.guarantee().protected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (lambda told, _: {"loss": told + 1.0}, "another value than was released"),
+        (lambda told, config: {"loss": told, "raw": squares(config)[0]}, "under other names"),
+    ],
+)
+def test_a_result_that_a_wrapper_changes_is_found(
+    the_ray: Any, tmp_path: Path, changed: Any, told: str
+) -> None:
+    private = private_of()
+
+    def around(config: dict[str, Any]) -> dict[str, float]:
+        return dict(changed(private(config)["loss"], config))
+
+    with pytest.warns(PrivacyWarning, match=told):
+        run(private, tmp_path, given=around, num_samples=2)
+    assert not private.guarantee().protected
+    private.close()
+
+
+@pytest.mark.slow
+def test_plain_floats_under_the_callback_are_found(the_ray: Any, tmp_path: Path) -> None:
+    private = private_of()
+    with pytest.warns(PrivacyWarning, match="plain floats"):
+        run(private, tmp_path, given=lambda config: {"loss": config["x"]}, num_samples=2)
+    guarantee = private.guarantee()
+    assert not guarantee.protected
+    assert guarantee.n_releases == 0
+    private.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quiet_noise")
+def test_wrapped_a_second_time_a_restored_experiment_spends_nothing_more(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    first = wrapped(tmp_path, counted(tmp_path, _fail_the_third(tmp_path)))
+    results = run(first, tmp_path, max_concurrent_trials=1)
+    assert results.num_errors == 1
+    draws = lines(tmp_path / "draws")
+    trained = lines(tmp_path / "trained")
+    second = wrapped(tmp_path, counted(tmp_path))
+    path = str(tmp_path / "run")
+    results = tune.Tuner.restore(path, second, resume_errored=True).fit()
+    assert [UNWATCHED in str(error) for error in results.errors] == [True]
+    with pytest.raises(VaultError, match="spend mu a second time"):
+        tune.run(
+            second,
+            name="run",
+            storage_path=str(tmp_path),
+            resume="AUTO+ERRORED",
+            callbacks=[second.callback],
+            verbose=0,
+        )
+    assert lines(tmp_path / "draws") == draws
+    assert lines(tmp_path / "trained") == trained
+    results = tune.Tuner.restore(path, first, resume_errored=True).fit()
+    assert not results.errors
+    assert len(lines(tmp_path / "draws")) == N
+    assert spent(first) == pytest.approx(1.0)
+    assert ["test source" in r for r in first.guarantee(results).reasons] == [True]
+    first.close()
+
+
+def _fail_the_third(folder: Path) -> Any:
+    def strike(turn: int) -> None:
+        if turn == 2 and not (folder / "failed").exists():
+            (folder / "failed").touch()
+            raise ValueError("Jane Doe")
+
+    return strike
+
+
+@pytest.mark.slow
+def test_a_vault_in_memory_that_dies_ends_the_experiment_and_is_told(
+    the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+    name: list[str] = []
+
+    def fatal(turn: int) -> None:
+        if turn == 2:
+            kill_vault(name[0], LOSE_VAULT)
+
+    private = private_of(counted(tmp_path, fatal))
+    name.append(host_name(search_of(private)))
+    with pytest.raises(VaultError) as raised:
+        run(private, tmp_path, max_concurrent_trials=1)
+    assert str(raised.value) == LOSSES.lost
+    del raised
+    gc.collect()  # Tune's loggers, which it has left open
+    guarantee = private.guarantee()
+    assert "the vault has ended" in str(guarantee)
+    assert guarantee.mu_spent == pytest.approx(math.sqrt(2 / N)) or not guarantee.protected
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quiet_noise")
+def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file(
+    the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+    own = {"vault": f"sqlite:///{tmp_path}/v.db", "run_name": "r"}
+    _run_until_killed(tmp_path, own)
+    assert len(lines(tmp_path / "draws")) == 2
+    again = wrapped(tmp_path, counted(tmp_path), **own)
+    results = tune.Tuner.restore(str(tmp_path / "run"), again).fit()
+    assert not results.errors
+    assert len(results) == len(lines(tmp_path / "draws")) == N
+    assert_sound(search_of(again))
+    assert spent(again) == pytest.approx(1.0)
+    published = published_by(search_of(again))
+    assert {r.metrics["trial_id"]: r.metrics["loss"] for r in results} == published
+    assert call_host(search_of(again), "report", False)["uncompared"] == []
+    again.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quiet_noise")
+def test_a_driver_that_is_killed_with_its_vault_in_memory_does_not_go_on(
+    the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+    _run_until_killed(tmp_path, {})
+    trained = lines(tmp_path / "trained")
+    with pytest.raises(VaultError) as raised:
+        tune.Tuner.restore(str(tmp_path / "run"), wrapped(tmp_path, counted(tmp_path))).fit()
+    assert str(raised.value) == LOSSES.lost
+    assert lines(tmp_path / "trained") == trained
+    assert len(lines(tmp_path / "draws")) == 2
+
+
+def _run_until_killed(folder: Path, own: dict[str, Any]) -> None:
+    scene = "tests.raytune_searchers.means_scenes:drive"
+    run_until_killed(scene, {"folder": str(folder), "own": own})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quiet_noise")
+def test_a_host_over_a_database_that_dies_is_begun_again_and_its_trials_are_still_watched(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    name: list[str] = []
+
+    def fatal(turn: int) -> None:
+        if turn == 2:
+            kill_vault(name[0], LOSE_VAULT)
+
+    private = wrapped(
+        tmp_path, counted(tmp_path, fatal), vault=f"sqlite:///{tmp_path}/v.db", run_name="r"
+    )
+    name.append(host_name(search_of(private)))
+    results = run(private, tmp_path, max_concurrent_trials=1)
+    assert not results.errors
+    assert len(lines(tmp_path / "draws")) == N
+    assert spent(private) == pytest.approx(1.0)
+    private.close()
+
+
+@pytest.mark.slow
+def test_tune_run_resources_and_new_processes_work_and_import_nothing_of_a_driver(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    def noted(config: dict[str, Any]) -> np.ndarray:
+        import sys
+
+        (tmp_path / "modules").write_text(json.dumps(sorted(sys.modules)))
+        return squares(config)
+
+    private = private_of(noted)
+    analysis = tune.run(
+        tune.with_resources(private, {"cpu": 2}),
+        config=LINE,
+        metric="loss",
+        mode="min",
+        num_samples=2,
+        callbacks=[private.callback],
+        storage_path=str(tmp_path),
+        name="run",
+        verbose=0,
+        reuse_actors=False,
+    )
+    assert private.guarantee(analysis).protected, private.guarantee(analysis)
+    assert spent(private) == pytest.approx(2 / N)
+    imported = json.loads((tmp_path / "modules").read_text())
+    assert "raytune_searchers._trainable" in imported
+    assert absent(imported, ["raytune_searchers._means", "opendp", "sqlalchemy"])
+    private.close()
+
+
+# What an experiment that ends without a word leaves behind ---------------------------------------
+
+
+def test_a_trial_that_was_begun_by_an_experiment_that_died_runs_once_at_most(
+    local_hosts: LocalRay,
+) -> None:
+    """Taken up again without the callback; what ran unseen is not protected."""
+    private = private_of()
+    experiment = Experiment(private.callback)
+    experiment.run(private, "t0")
+    experiment.begin("t1", x=0.3)  # no hook is called any more
+    with in_session("t1", lambda _: None):
+        sent(private)(sent({"x": 0.3}))
+    guarantee = private.guarantee()
+    assert not guarantee.protected
+    assert any(NEVER_COMPARED in reason for reason in guarantee.reasons)
+    with in_session("t1", lambda _: None), pytest.raises(PrivacyError, match="Nobody compares"):
+        sent(private)(sent({"x": 0.3}))
+
+
+def test_an_experiment_with_trials_whose_callback_has_no_state_is_another_ledgers(
+    local_hosts: LocalRay,
+) -> None:
+    """Tune keeps the states of callbacks by their places in the list."""
+    private = private_of()
+    left = SimpleNamespace(trial_id="t0", config={"x": 0.3}, last_result={})
+    with pytest.raises(VaultError, match="in the same order"):
+        Experiment(private.callback, (left,))
+    assert private.guarantee().mu_spent == 0
+
+
+def test_rows_that_an_error_of_another_callback_kept_from_ours_count_as_not_compared(
+    local_hosts: LocalRay,
+) -> None:
+    private = private_of()
+    experiment = Experiment(private.callback)
+    experiment.run(private, "t0")
+    trial = experiment.begin("t1", x=0.3)
+    with in_session("t1", lambda _: None):
+        returned = sent(private)(sent({"x": 0.3}))
+    try:
+        raise RuntimeError("a dashboard is down")
+    except RuntimeError:
+        experiment.end()
+    assert not private.guarantee().protected
+    stored = SimpleNamespace(
+        metrics={**returned, "trial_id": trial.trial_id, "training_iteration": 1}, error=None
+    )
+    assert not private.guarantee([stored]).protected  # an earlier logger may have shown more
+
+
+def test_all_rows_of_a_trial_that_was_begun_again_are_compared() -> None:
+    rows = [{"loss": 0.42, "training_iteration": 1}, {"loss": 0.5, "training_iteration": 1}]
+    stored = SimpleNamespace(metrics=rows[-1], metrics_dataframe=pd.DataFrame(rows))
+    found = rows_of(stored)
+    assert found is not None
+    assert [row["loss"] for row in found] == [0.42, 0.5, 0.5]
