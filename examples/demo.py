@@ -56,7 +56,7 @@ def main() -> None:
     )
     plan = sampler.plan(SPACE, n_records=N_VALID)
     print(plan)
-    print("Released values carry that noise and may be negative; ignore 'Best value' below.")
+    print("Values below are estimates from all releases so far; each trial's noisy draw is kept.")
     print("demo.db and demo-report.html may be shared, demo-private.db may not.", end="\n\n")
     study = optuna.create_study(
         study_name="demo", storage=f"sqlite:///{arguments.out / 'demo.db'}", sampler=sampler
@@ -66,7 +66,7 @@ def main() -> None:
 
     recommended = sampler.recommend(study)
     print("\nRecommended:", {name: f"{value:.3g}" for name, value in recommended.items()})
-    print("Released value there:", f"{study.trials[-1].value:.4f}", "(private, noisy)")
+    print("Estimate there:", f"{study.trials[-1].value:.4f}", "(private)")
     print("\nGuarantee:", sampler.guarantee(study))
 
     print_truth(recommended)

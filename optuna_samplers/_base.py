@@ -69,6 +69,9 @@ RUN_ATTR = "privbo:run"
 ROLE_ATTR = "privbo:role"
 """Trial attribute: what the trial was for, and whether its value is a release of its own."""
 
+RELEASE_ATTR = "privbo:release"
+"""Trial attribute: the noisy draw, where the trial's value is an estimate from all releases."""
+
 _WRAP = (
     "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
     "returns one value per validation record."
@@ -97,6 +100,7 @@ class _StudyState(OfStudy):
         self.prepaid: set[int] = set()
         self.told: dict[str, float] = {}
         self.labels: dict[str, str] = {}
+        self.drawn: dict[str, float] = {}
         self.suggested: dict[str, BaseDistribution] = {}
         self.audited: set[int] = set()
         self.first_open = 0
@@ -453,6 +457,10 @@ class PrivateSampler(StudySampler[_StudyState]):
         own.told[key_of(frozen)] = value
         own.labels[key_of(frozen)] = label.removesuffix(_CARRIED)
         trial.set_user_attr(ROLE_ATTR, label)
+        drawn = own.session.drawn(key_of(frozen))
+        if drawn is not None:
+            own.drawn[key_of(frozen)] = drawn
+            trial.set_user_attr(RELEASE_ATTR, drawn)
         if own.session.finished:
             self._finish(study, own)
         elif first:
@@ -620,7 +628,10 @@ class PrivateSampler(StudySampler[_StudyState]):
             values = {key: value for key, (_, _, value) in stored.items()}
             roles = {key: _label(role, step) for key, (role, step, _) in stored.items()}
             released, labels = ChainMap(own.told, values), ChainMap(own.labels, roles)
-        explained = _Explained(released, labels, frozenset())
+        drawing = {key_of(t) for t in trials if RELEASE_ATTR in t.user_attrs}
+        unseen = drawing.difference(own.drawn)
+        drawn = ChainMap(own.drawn, own.session.drawn_of(unseen) if unseen else {})
+        explained = _Explained(released, labels, drawn, frozenset())
         marks = {mark for trial in trials for mark in explained.marks_of(trial)}
         return explained._replace(vouched=own.session.vouched_among(marks)) if marks else explained
 
@@ -656,6 +667,9 @@ class PrivateSampler(StudySampler[_StudyState]):
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             known = published.get(key_of(trial))
             if known is not None:
+                drawn = session.drawn(key_of(trial))
+                if drawn is not None:
+                    study._storage.set_trial_user_attr(trial._trial_id, RELEASE_ATTR, drawn)
                 study.tell(trial.number, known[2])
                 finished.append(trial.number)
         return finished
@@ -685,17 +699,20 @@ def _stop(study: Study) -> None:
 
 
 class _Explained(NamedTuple):
-    """What is known of trials by key: values released, roles, and outputs vouched for."""
+    """What is known of trials by key: values published, roles, draws, outputs vouched for."""
 
     released: Mapping[str, float]
     labels: Mapping[str, str]
+    drawn: Mapping[str, float]
     vouched: frozenset[str]
 
     def own(self, trial: FrozenTrial) -> tuple[str, ...]:
         """Attributes that hold what the sampler itself has written there."""
         label, role = self.labels.get(key_of(trial)), trial.user_attrs.get(ROLE_ATTR)
         known = isinstance(role, str) and role.removesuffix(_CARRIED) == label
-        return (ROLE_ATTR,) if known else ()
+        drawn, shown = self.drawn.get(key_of(trial)), trial.user_attrs.get(RELEASE_ATTR)
+        told = drawn is not None and type(shown) is float and shown == drawn
+        return (*((ROLE_ATTR,) if known else ()), *((RELEASE_ATTR,) if told else ()))
 
     def vouched_for(self, operation: str, trial: FrozenTrial) -> bool:
         """Whether the caller declared what an operation was given public."""

@@ -34,6 +34,9 @@ REPEATED = "__trial_index__"
 SHORT_RUN = 50
 """Of so many trials a search's saved state keeps everything; of more, where the run stands."""
 
+RELEASE = "privbo_release"
+"""Under which name a trial shows its noisy draw, where the metric is an estimate."""
+
 VOUCH = "report_public({})"
 """The operation that a trial is known to have declared public, by the name that it reports."""
 
@@ -55,6 +58,8 @@ def complaints(
         plain: What is said of a value that never passed through the vault.
     """
     for name in foreign(result, metric, parameters):
+        if name == RELEASE and record.drawn is not None and same(result[name], record.drawn):
+            continue
         if VOUCH.format(name) not in record.vouched:
             yield "results hold values under other names than the search's metric"
             break
@@ -82,11 +87,10 @@ def rows_of(result: Any) -> list[dict[str, Any]] | None:
     """All that a stored result ever showed, row by row; None if some of it is not stored."""
     last = dict(result.metrics or {})
     frame, n = getattr(result, "metrics_dataframe", None), last.get(TRAINING_ITERATION, 1)
-    if n == 1:
-        return [last]
     if frame is None or len(frame) < n:
-        return None
-    return [{k: _plain(v) for k, v in row.items() if v == v} for row in frame.to_dict("records")]
+        return [last] if n == 1 else None
+    rows = frame.to_dict("records")  # more than n, where a trial was begun again
+    return [*({k: _plain(v) for k, v in row.items() if v == v} for row in rows), last]
 
 
 def _plain(value: Any) -> Any:
@@ -155,7 +159,8 @@ def stored_record(metrics: Mapping[str, Any], report: Mapping[str, Any]) -> Tria
     mark = f"/{trial}"
     vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
     entered = trial in report.get("entered", (trial,))
-    return TrialRecord(report["published"].get(trial), entered, vouched, report["head"])
+    drawn = report.get("drawn", {}).get(trial)
+    return TrialRecord(report["published"].get(trial), entered, vouched, report["head"], drawn)
 
 
 def flat(metrics: Mapping[str, Any], path: str = "") -> dict[str, Any]:

@@ -98,6 +98,7 @@ class TrialRecord:
     entered: bool
     vouched: frozenset[str]
     head: tuple[int, str]
+    drawn: float | None = None
 
 
 class HostActor:
@@ -435,6 +436,21 @@ LOSSES = Gone(
 """What is said of a vault with losses."""
 
 
-def loss_channel(name: str) -> LossChannel:
+UNWATCHED = (
+    "Nobody compares what this experiment shows with the ledger, so the trial was not run. Give "
+    "the very trainable that private_trainable returned its callback: "
+    "tune.RunConfig(callbacks=[private.callback]), or callbacks=[private.callback] of tune.run. "
+    "An experiment that is restored has the callback that it began with, and goes on with the "
+    "ledger of that one only: give Tuner.restore the same trainable, or in a new process "
+    "private_trainable(..., vault=, run_name=) with the first one's vault and name. Nothing was "
+    "evaluated or charged."
+)
+"""What is said to a trial whose results nobody of ours sees."""
+
+MEANS = Gone(lost=LOSSES.lost, absent=UNWATCHED)
+"""What is said of a vault whose searcher is not ours: its host begins with the callback."""
+
+
+def loss_channel(name: str, gone: Gone = LOSSES) -> LossChannel:
     """A trial's channel to the vault that the driver started; see :class:`TrialSender`."""
-    return LossChannel(TrialSender(name, LOSSES, watched=True))
+    return LossChannel(TrialSender(name, gone, watched=True))

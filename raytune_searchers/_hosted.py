@@ -71,7 +71,7 @@ BY_CLIENT = (
     "with ray.init(address='auto')."
 )
 
-_DETAILS = ("history", "published", "vouched", "entered")
+_DETAILS = ("history", "published", "drawn", "vouched", "entered")
 """What of a report grows with the run."""
 
 _GROWN = 1.1
@@ -183,23 +183,27 @@ class HostedSearch(TuneSearch):
             VaultError: If the vault was in memory and is gone, while trials are out: Tune asks for
                 no suggestion any more once all its trials have begun.
         """
-        if self._channel is not None:
-            try:
-                self._last = self._channel.call(self._STANDING, self._unaudited)
-                self._keep(self._channel, self._last, Path(checkpoint_path).parent)
-            except (VaultError, PrivacyError):  # the last one stays, and says so when it is read
-                pass
+        with suppress(VaultError, PrivacyError):  # the last one stays, and says so when it is read
+            self._keep(Path(checkpoint_path).parent)
         super().save(checkpoint_path)
         if self._here and self._suggesting:
             self._check_lives()
 
-    def _keep(self, channel: Channel, standing: Mapping[str, Any], folder: Path) -> None:
-        """Writes what grows with a run beside its state, if the vault ends with the driver.
+    def _keep(self, folder: Path | None) -> None:
+        """Remembers where the run stands, for when its vault has ended.
 
-        Not at each save, but whenever the run has grown by a tenth, and at its end: then all that
-        is ever written is a multiple of what was written last.
+        What grows with a run is written beside its state, if the vault ends with the driver: not
+        at each save, but whenever the run has grown by a tenth, and at its end; then all that is
+        ever written is a multiple of what was written last.
+
+        Raises:
+            VaultError: If the vault has ended.
         """
-        if self._handle is not None or not standing.get("partial"):
+        channel = self._channel
+        if channel is None:
+            return
+        standing = self._last = channel.call(self._STANDING, self._unaudited)
+        if folder is None or self._handle is not None or not standing.get("partial"):
             return
         done, (where, kept) = standing["done"], self._kept
         kept = kept if where == folder else 0

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import ray
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 from ray import tune
@@ -24,8 +25,8 @@ from ray import tune
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.redaction import attempt, of_converting, retold
 from privbo_plugins.returned import as_losses
-from raytune_searchers._audit import REPEATED, VOUCH, flat
-from raytune_searchers._channel import Channel, Entry, loss_channel
+from raytune_searchers._audit import RELEASE, REPEATED, VOUCH, flat
+from raytune_searchers._channel import LOSSES, Channel, Entry, Gone, loss_channel
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
 from raytune_searchers._space import TuneSpace
 
@@ -85,6 +86,7 @@ class Publication:
         convert: Makes the private value from what the function returned.
         release: Releases the private value and returns what was released.
         closed: What ``tune.report`` raises meanwhile.
+        drawn: The noisy draw, where what was released for the metric is an estimate.
     """
 
     trial: str
@@ -95,6 +97,7 @@ class Publication:
     convert: Callable[[Any], Any]
     release: Callable[[Any], float]
     closed: type[ClosedReportError] = ClosedReportError
+    drawn: Callable[[], float | None] = lambda: None
 
 
 class _Running:
@@ -155,20 +158,29 @@ def report_public(metrics: Mapping[str, Any], *, checkpoint: Any = None) -> None
     running.report({**metrics, publication.metric: NOT_MEASURED}, checkpoint=checkpoint)
 
 
-def make_private(trainable: Trainable, name: str) -> Trainable:
+def make_private(
+    trainable: Trainable, name: str, wrapper: str = "search.private", gone: Gone = LOSSES
+) -> Trainable:
     """A function trainable whose vector goes to the vault of the run called ``name``.
+
+    Args:
+        trainable: The user's function.
+        name: Of the vault's actor.
+        wrapper: What the user has called.
+        gone: What a trial says where the vault is not.
 
     Raises:
         ValueError: If it is not a function of one argument that returns a vector.
     """
-    check_trainable(trainable, "search.private", "one value per validation record")
-    return keep_private(trainable, functools.partial(_begin, name))
+    check_trainable(trainable, wrapper, "one value per validation record")
+    return keep_private(trainable, functools.partial(_begin, name, gone))
 
 
-def _begin(name: str, config: dict[str, Any]) -> tuple[Publication, None]:
+def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, None]:
     """A trial whose vector of losses goes to a vault."""
-    trial, channel = trial_id(), loss_channel(name)
-    entry: Entry = channel.call("enter", trial, uuid.uuid4().hex)
+    trial, channel = trial_id(), loss_channel(name, gone)
+    job = str(ray.get_runtime_context().get_job_id())
+    entry: Entry = channel.call("enter", trial, uuid.uuid4().hex, job)
     space: TuneSpace = cloudpickle.loads(entry.choices)
     told = entry.value is not None
     x = None if told else space.encode(config, entry.x)  # before the trainable can change it
@@ -177,7 +189,16 @@ def _begin(name: str, config: dict[str, Any]) -> tuple[Publication, None]:
         return channel.tell(trial, np.asarray(x), losses)
 
     return (
-        Publication(trial, entry.metric, channel, entry.value, entry.public, as_losses, release),
+        Publication(
+            trial,
+            entry.metric,
+            channel,
+            entry.value,
+            entry.public,
+            as_losses,
+            release,
+            drawn=functools.partial(channel.call, "drawn", trial),
+        ),
         None,
     )
 
@@ -250,7 +271,8 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
     if own is None:
         return None, failure
     if own.value is not None:  # told before a crash: the release is replayed
-        return _result(own, own.value, dict.fromkeys(_names(own.public), NOT_MEASURED)), None
+        public = dict.fromkeys(_names(own.public), NOT_MEASURED)
+        return attempt(functools.partial(_result, own, own.value, public), retold)
     running = _Running(own)
     with _closed_reports(running):
         failure = _left_open(own)
@@ -265,7 +287,9 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
             return None, failure
         value, failure = _released(own, private)
     del returned, private
-    return (None, failure) if failure is not None else (_result(own, value, running.public), None)
+    if failure is not None:
+        return None, failure
+    return attempt(functools.partial(_result, own, value, running.public), retold)
 
 
 def _left_open(own: Publication) -> PrivacyError | None:
@@ -289,7 +313,9 @@ def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, An
 def _result(publication: Publication, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
     """The released value beside what was vouched for: schedulers insist on their metric."""
     shown = {name: value for name, value in public.items() if name != "checkpoint"}
-    return {**shown, publication.metric: value}
+    drawn = publication.drawn()
+    own = {} if drawn is None else {RELEASE: drawn}
+    return {**shown, **own, publication.metric: value}
 
 
 def _names(operations: Sequence[str]) -> list[str]:

@@ -59,6 +59,7 @@ SEARCHES: Mapping[str, str] = {
     "DUETSSearch": "duets",
     "PrivateSearch": "",
     "ldp_trainable": "",
+    "private_trainable": "released_means",
     "report_public": "",
     "answering": "",
     "agent_trials": "dp_fts_de",
@@ -234,6 +235,6 @@ def test_mypy_sees_the_types_behind_lazy_names(tmp_path: Path) -> None:
     assert "user.py:2" not in said
     shown = next(line for line in said.splitlines() if "user.py:6: note: Revealed" in line)
     assert "def (n_agents: int =, *, " in shown
-    assert "first_epoch: int =" in shown, "an editor completes it"
+    assert "first_epoch: int | None =" in shown, "an editor completes it"
     assert "max_concurrent: int | None =" in shown
     assert 'user.py:7: error: Argument "first_epoch" to "DUETSSearch" has incompatible' in said

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -327,4 +327,20 @@ class CentralAlgorithm(Algorithm, Protocol):
 
     def remembered_after(self, last: Query) -> Sequence[tuple[str, Any]]:
         """(trial, x) of the losses that are still needed after the last release of a step."""
+        ...
+
+
+@runtime_checkable
+class Estimating(Protocol):
+    """A :class:`CentralAlgorithm` whose trials show estimates instead of single noisy draws."""
+
+    def shown_value(self, release: Release | None, role: str, step: int, x: Array) -> float:
+        """What a trial publishes, from releases only, its own (not observed yet) among them.
+
+        Args:
+            release: The trial's own; None if there is none.
+            role: Of the trial.
+            step: Of the trial.
+            x: Where it was evaluated, shape (D,).
+        """
         ...

@@ -14,13 +14,14 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import (
     ATTEMPTS,
+    FINAL,
     OUTSIDE,
     OUTSIDE_STEP,
     START,
@@ -28,6 +29,7 @@ from privbo_plugins.algorithms.protocols import (
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
+    Estimating,
     Proposal,
     Query,
     Release,
@@ -50,7 +52,7 @@ from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, Va
 
 Array = NDArray[np.float64]
 
-_CLAIMED, _ENTERED = "claimed", "entered"
+_CLAIMED, _ENTERED, _COMPARED = "claimed", "entered", "compared"
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
 _UNPLANNED_TRAININGS = 100
@@ -126,6 +128,7 @@ class Session:
             VaultError: If the host remembers a run that this vault does not hold.
             ValueError: If the settings differ from those the run started with.
         """
+        config = _as_it_began(config, settings_in(vault, host_key))
         settings = {
             "algorithm": entry_of(config).name,
             "config": config.to_dict(),
@@ -442,8 +445,7 @@ class Session:
 
         Returns:
             The value to publish, and what it is: the trial's role and step, with ", carried"
-            where the plan has no release left for this trial and a mean of earlier releases
-            stands in.
+            where the plan has no release left for this trial and earlier releases stand in.
 
         Raises:
             ValueError: If the vector is not usable; nothing is stored or charged then.
@@ -528,10 +530,13 @@ class Session:
         x = self._known_space().encode(params)
         role, step = self._unasked(tx, trial, x) if row is None else (row.role, row.step)
         query = algorithm.value_query(trial, role, step, x)
-        if query is None:
-            value = algorithm.carried_value(role, step)
+        release = None if query is None else self._release(tx, query, _blocks_of(y))
+        if row is not None and row.value is not None:  # told, and its losses purged under way
+            value = row.value
+        elif isinstance(algorithm, Estimating):
+            value = algorithm.shown_value(release, role, step, x)
         else:
-            value = self._release(tx, query, _blocks_of(y)).values[0]
+            value = algorithm.carried_value(role, step) if release is None else release.values[0]
         wanted = algorithm.wants_losses(role, step)
         if wanted:
             tx.put_losses(trial, y)
@@ -651,6 +656,18 @@ class Session:
         with self._lock, self._transaction() as tx:
             return tx.any_mark(_ENTERED)
 
+    def mark_compared(self, trial: str) -> None:
+        """Records that what the host shows of a trial was compared with its release, if any."""
+        with self._lock, self._transaction() as tx:
+            row = tx.trial(trial)
+            if row is not None and row.value is not None:
+                tx.mark(_COMPARED, trial)
+
+    def uncompared(self) -> list[str]:
+        """Trials that were told, and of which nobody has said :meth:`mark_compared`."""
+        with self._lock, self._transaction() as tx:
+            return sorted(set(tx.published()).difference(tx.marks(_COMPARED)))
+
     def give_back(self, living: Collection[str]) -> list[str]:
         """Gives back the slots of trials that the host no longer knows; returns their keys.
 
@@ -713,6 +730,37 @@ class Session:
         with self._lock, self._transaction() as tx:
             row = tx.trial(trial)
         return None if row is None else row.value
+
+    def drawn(self, trial: str) -> float | None:
+        """The noisy draw behind a trial's published value, where that is an estimate.
+
+        None where the trial has no release of its own, or publishes it as it is.
+        """
+        return self.drawn_of([trial]).get(trial)
+
+    def all_drawn(self) -> dict[str, float]:
+        """:meth:`drawn` of every trial that has one."""
+        with self._lock, self._transaction() as tx:
+            shown, rows = tx.published(), tx.releases_after(0)
+        draws = {
+            told["meta"].get("trial", key): float(told["values"][0])
+            for _, kind, key, told in rows
+            if kind == "value" or "trial" in told["meta"]
+        }
+        return {t: draw for t, draw in draws.items() if t in shown and shown[t][2] != draw}
+
+    def drawn_of(self, trials: Iterable[str]) -> dict[str, float]:
+        """:meth:`drawn` of those of some trials that have one."""
+        found = {}
+        with self._lock, self._transaction() as tx:
+            last = tx.released(FINAL, FINAL) or {"meta": {}}
+            for trial in trials:
+                row, own = tx.trial(trial), tx.released("value", trial)
+                if own is None and last["meta"].get("trial") == trial:
+                    own = last
+                if own is not None and row is not None and own["values"][0] != row.value:
+                    found[trial] = float(own["values"][0])
+        return found
 
     def published_of(self, trials: Iterable[str]) -> dict[str, tuple[str, int, float]]:
         """(role, step, published value) of those of some trials that were told."""
@@ -901,6 +949,14 @@ def _space_changed(old: Space | None, new: Space) -> str:
         "charged; start a new study for a new space (on the same records its mu adds to this "
         "one's: squares add up)."
     )
+
+
+def _as_it_began(config: CentralConfig, stored: Mapping[str, Any] | None) -> CentralConfig:
+    """The settings of a run that exists, planned by the rules that it began with."""
+    continuing = getattr(config, "continuing", None)
+    if stored is None or continuing is None or stored["algorithm"] != entry_of(config).name:
+        return config
+    return cast(CentralConfig, continuing(stored["config"]))
 
 
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -14,14 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig
+from privbo_plugins.errors import BudgetExceededError, PrivacyError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import Vault
 from raytune_searchers._audit import SHORT_RUN
-from raytune_searchers._channel import LOSSES, Entry, LossChannel, Parcel, TrialRecord
-from raytune_searchers.hosts.base import UNSEEN, Host
+from raytune_searchers._channel import (
+    LOSSES,
+    UNWATCHED,
+    Entry,
+    LossChannel,
+    Parcel,
+    TrialRecord,
+)
+from raytune_searchers.hosts.base import UNSEEN, Host, Watch, actor_name
 from raytune_searchers.hosts.uploads import Inbox, Receiving
 
 Array = NDArray[np.float64]
@@ -43,6 +51,8 @@ class RunSettings:
             Tune says of its number of samples differs between a fit and a restore.
         vault_id: Identity of the vault, if it must exist already.
         seen: How far the driver has seen the chain of releases: the vault must hold it.
+        watched: Whether the searcher is somebody else's: then a trial runs only while somebody of
+            ours compares what is shown of it, and only before the plan's end.
     """
 
     run: str
@@ -55,6 +65,7 @@ class RunSettings:
     adopt_trials: bool = False
     vault_id: str | None = None
     seen: tuple[int, str] = (0, "")
+    watched: bool = False
 
 
 class VaultHost(Receiving, Host):
@@ -73,6 +84,7 @@ class VaultHost(Receiving, Host):
         super().__init__(settings, url, noise)
         self._opened: Session | None = None
         self._inbox = Inbox()
+        self._watch = Watch(actor_name(type(self), settings.vault_id, settings.run))
 
     @property
     def _session(self) -> Session:
@@ -117,6 +129,12 @@ class VaultHost(Receiving, Host):
                 "cannot change under way: use the same settings, or another run_name= (on the "
                 "same records its mu adds to this one's: squares add up)."
             )
+        if settings.watched != own.watched:
+            raise ValueError(
+                "This run is held by a search of its own, which suggests its trials, and "
+                "private_trainable goes on with runs of private_trainable only (or the other way "
+                "round). Close the one before the other goes on, or give another run_name=."
+            )
         session.run.confirm(Head(*settings.seen))
         return session.run.vault.vault_id, session.guarantee().reasons
 
@@ -154,7 +172,24 @@ class VaultHost(Receiving, Host):
             session.entered(trial),
             frozenset(text.removesuffix(mark) for text in vouched),
             (head.n, head.digest),
+            session.drawn(trial),
         )
+
+    def watch(self, trial: str, job: str) -> None:
+        """From now on the driver of a job compares what is shown of a trial."""
+        self._watch.begin(trial, job)
+
+    def unwatch(self, trial: str) -> None:
+        """Nobody compares what is shown of a trial any more."""
+        self._watch.end(trial)
+
+    def compared(self, trial: str) -> None:
+        """Records that what was shown of a trial was compared with its release."""
+        self._session.mark_compared(trial)
+
+    def drawn(self, trial: str) -> float | None:
+        """The noisy draw of a trial whose published value is an estimate."""
+        return self._session.drawn(trial)
 
     def fail(self, trial: str) -> None:
         """Gives a trial's slot back and forgets what it had started to send."""
@@ -185,6 +220,7 @@ class VaultHost(Receiving, Host):
             **self._standing(unaudited),
             "history": session.history(),
             "published": {t: value for t, (_, _, value) in session.published().items()},
+            "drawn": session.all_drawn(),
             "vouched": session.vouched(),
         }
 
@@ -203,8 +239,10 @@ class VaultHost(Receiving, Host):
         head = session.head()
         reasons: list[str] = []
         recommendation: Array | None
+        watched = self._settings.watched
         if not session.anybody_entered():
-            reasons.append("no trial has run inside search.private")
+            inside = "of private_trainable has run" if watched else "has run inside search.private"
+            reasons.append(f"no trial {inside}")
         if unaudited:
             reasons.append(UNSEEN)
         try:
@@ -218,6 +256,7 @@ class VaultHost(Receiving, Host):
             "done": session.n_told(),
             "finished": session.finished,
             "head": (head.n, head.digest),
+            "uncompared": session.uncompared() if watched else [],
         }
 
     def ledger(self) -> tuple[list[Any], list[Any], list[str]]:
@@ -232,14 +271,35 @@ class VaultHost(Receiving, Host):
 
     # The trials' side -----------------------------------------------------------------------
 
-    def enter(self, trial: str, attempt: str) -> Entry:
-        """A trial starts; it is charged for its training unless it has been told before."""
+    def enter(self, trial: str, attempt: str, job: str = "") -> Entry:
+        """A trial starts; it is charged for its training unless it has been told before.
+
+        Args:
+            trial: The trial.
+            attempt: Names this attempt of it and no other.
+            job: Of the driver that has begun the trial.
+
+        Raises:
+            PrivacyError: If nobody compares what will be shown of it.
+            BudgetExceededError: If the plan is used up, and nobody else ends the experiment.
+        """
+        if self._settings.watched and not self._watch.covers(trial, job, attempt):
+            raise PrivacyError(UNWATCHED)
         value, x = self._session.enter(trial)
         if value is None:
+            self._refuse_beyond_the_end()
             self._session.charge_training(f"{trial}/{attempt}")
         # only a trial that is not evaluated again needs to know what it had shown
         public = () if value is None else tuple(sorted(self._session.vouched_of(trial)))
         return Entry(self._settings.metric, self._settings.choices, value, x, public)
+
+    def _refuse_beyond_the_end(self) -> None:
+        if self._settings.watched and self.finished():
+            raise BudgetExceededError(
+                "The budget of this run is spent: as many trials were released as n_trials= of "
+                "private_trainable says. Give num_samples= of TuneConfig the same number. "
+                "Nothing was evaluated or charged."
+            )
 
     def vouch(self, operation: str, trial: str) -> None:
         """Records what a trial declared public."""

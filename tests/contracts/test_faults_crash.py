@@ -53,6 +53,16 @@ def study_values(folder: Path) -> dict[str, float]:
     return {str(t.system_attrs.get("failed_trial", t.number)): t.value for t in done}
 
 
+def study_draws(folder: Path) -> dict[str, float]:
+    """The draw that each trial shows beside its value, by the vault's name of it."""
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{folder}/study.db")
+    return {
+        str(t.system_attrs.get("failed_trial", t.number)): t.user_attrs["privbo:release"]
+        for t in study.trials
+        if "privbo:release" in t.user_attrs
+    }
+
+
 def check_consistent(folder: Path) -> dict[str, Any]:
     """What must hold of the files at every moment; returns the vault's facts."""
     facts = vault_facts(folder / "vault.db")
@@ -70,7 +80,12 @@ def check_consistent(folder: Path) -> dict[str, Any]:
                 for trial, role, _, _, state, v in facts["trials"]
                 if key in (trial, role) and state == "done"
             }
-            assert shown == set(values)
+            assert len(shown) == 1
+            assert all(0 <= v <= 1 for v in shown) or shown == set(values)
+    draws_shown = study_draws(folder)
+    for name, drawn in draws_shown.items():
+        last = "final" if ("value", name) not in facts["releases"] else name
+        assert facts["releases"]["value", last] == [drawn]
     return facts
 
 
@@ -95,6 +110,8 @@ def check_finished(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
     for name, values in before["releases"].items():
         assert facts["releases"][name] == values
     assert facts["order"][: len(before["order"])] == before["order"]
+    for name, number in before["published"].items():
+        assert facts["published"][name] == number  # an estimate is made once
     assert facts["held"] == []
     assert shown["finished"]
     assert shown["protected"]

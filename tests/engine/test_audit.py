@@ -120,13 +120,13 @@ def mean_clipped_by_coordinate(blocks: Iterable[np.ndarray], B: float) -> np.nda
     return np.clip(np.vstack(list(blocks)), -B, B).mean(0)
 
 
-def gradient_query() -> tuple[Query, np.ndarray, np.ndarray]:
+def gradient_query(norm: float | None = 0.5) -> tuple[Query, np.ndarray, np.ndarray]:
     """The gradient release of one step, and losses that differ in one record, at the worst.
 
-    That record's gradient is (1, 1, 1, 1) 3B on one side and its opposite on the other.
+    That record's gradient is 1.5 (1, 1, 1, 1) on one side and its opposite on the other.
     """
     config = GIBOConfig(
-        mu=CLAIM, n_steps=1, n_starts=0, clipping_norm=0.5, value_share=0.0, lengthscale=0.3,
+        mu=CLAIM, n_steps=1, n_starts=0, clipping_norm=norm, value_share=0.0, lengthscale=0.3,
         noise_ratio=0.01, step_size=0.1,
     )  # fmt: skip
     engine = start(config, cube(4), N)
@@ -157,6 +157,25 @@ def test_the_gradient_release_is_as_private_as_it_claims(runs: int) -> None:
     assert query.mu == pytest.approx(CLAIM)
     bound = audit_query(query, Y, other, SecureNoise(), runs)
     assert POWER[runs] * CLAIM <= bound <= CLAIM
+
+
+@each_size
+def test_the_gradient_release_with_a_planned_norm_is_as_private_as_it_claims(runs: int) -> None:
+    """B = .0126 n mu / (2 sqrt(d)), a figure of public quantities."""
+    query, Y, other = gradient_query(None)
+    assert query.sensitivity == pytest.approx(2 * 0.0126 * CLAIM / (2 * 2.0), rel=1e-5)
+    bound = audit_query(query, Y, other, SecureNoise(), runs)
+    assert POWER[runs] * CLAIM <= bound <= CLAIM
+
+
+def test_the_audit_flags_a_planned_norm_that_only_the_noise_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Gradients clipped to 1, as before norms were planned."""
+    clip = algorithm.mean_of_clipped_rows
+    monkeypatch.setattr(algorithm, "mean_of_clipped_rows", lambda blocks, _: clip(blocks, 1.0))
+    query, Y, other = gradient_query(None)
+    assert audit_query(query, Y, other, InsecureNoise(0), RUNS) > CLAIM
 
 
 @pytest.mark.parametrize("noise", [HalfNoise(), SeededNoise()], ids=["half", "seeded"])
@@ -207,10 +226,10 @@ def audit_values(
         if i % PER_SESSION == 0:
             session = value_session(kind, noise)
         data = i % 2
-        answers = [
-            session.tell(str(i), {"x00": 0.5}, cube(1), losses[data])[0] for _ in range(tells)
-        ]
-        scores[data].append(combine(answers))
+        told = [session.tell(str(i), {"x00": 0.5}, cube(1), losses[data])[0] for _ in range(tells)]
+        drawn = session.drawn(str(i))  # shown beside what is told, which is made of draws alone
+        draw = told[0] if drawn is None else drawn
+        scores[data].append(combine([draw if value == told[0] else value for value in told]))
     assert session.plan is not None
     assert session.plan.mu_value == pytest.approx(CLAIM)
     return audited_mu(*scores)

@@ -168,7 +168,9 @@ def test_the_posterior_is_that_of_the_textbook(m: int, p: int, seed: int) -> Non
     assert smoother.constant == pytest.approx(c)
     mean, sd = smoother.posterior(at)
     assert mean == pytest.approx(c + k.T @ np.linalg.solve(K, y - c))
-    assert sd**2 == pytest.approx(a - np.sum(k * np.linalg.solve(K, k), axis=0), abs=1e-9)
+    known = a - np.sum(k * np.linalg.solve(K, k), axis=0)
+    of_constant = (1 - ones @ np.linalg.solve(K, k)) ** 2 / (ones @ np.linalg.solve(K, ones))
+    assert sd**2 == pytest.approx(known + of_constant, abs=1e-9)  # universal kriging
 
 
 def test_length_and_amplitude_have_the_largest_likelihood_of_all_candidates() -> None:

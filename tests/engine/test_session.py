@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
 from privbo_plugins.algorithms.protocols import Release
+from privbo_plugins.algorithms.released_means.estimates import Estimator
 from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
@@ -78,15 +79,17 @@ def test_a_whole_run_finds_the_minimum_and_spends_exactly_its_budget() -> None:
     assert values[-1] == pytest.approx(losses(best).mean(), abs=0.05)
 
 
-def test_what_is_published_is_what_was_released() -> None:
+def test_an_estimate_is_published_and_the_draw_stands_beside_it() -> None:
     losses, _ = quadratic(N, 2, 0)
     session = open_session(config(), cube(2))
     values = run_session(session, losses)
     released = {r.key: r.values[0] for r in session.releases() if r.kind in ("value", "final")}
     names = [f"t{i:04d}" for i in range(len(values))]
     assert [session.published_value(t) for t in names] == values
-    assert [released[t] for t in names[:-1]] == values[:-1]
-    assert released["final"] == values[-1]
+    drawn = [*(released[t] for t in names[:-1]), released["final"]]
+    assert [session.drawn(t) for t in names] == drawn
+    assert session.drawn_of(names) == session.all_drawn() == dict(zip(names, drawn, strict=True))
+    assert not set(values) & set(drawn)
     assert {t: v for t, (_, _, v) in session.published().items()} == dict(
         zip(names, values, strict=True)
     )
@@ -96,11 +99,12 @@ def test_released_values_are_the_clipped_mean_plus_the_planned_noise() -> None:
     """The exact statistic is known here, so the noise that was added shows: 5 sd, alarm 1e-5."""
     losses, _ = quadratic(N, 2, 0)
     session = open_session(config(n_steps=30, loss_bound=0.02), cube(2))
-    values, exact = [], []
+    exact: list[float] = []
     while not session.finished:
-        x = session.ask(f"t{len(values)}").x
+        x = session.ask(f"t{len(exact)}").x
+        session.tell(f"t{len(exact)}", cube(2).decode(x), cube(2), losses(x))
         exact.append(np.clip(losses(x), 0, 0.02).mean())
-        values.append(session.tell(f"t{len(values)}", cube(2).decode(x), cube(2), losses(x))[0])
+    values = [r.values[0] for r in session.releases() if r.kind in ("value", "final")]
     assert session.plan is not None
     noise = (np.array(values) - exact) / session.plan.value_noise
     # The plan's own noise: (C/n) sqrt(M) / mu_v.
@@ -373,7 +377,12 @@ def test_extra_trials_beyond_a_batch_inform_the_step_and_cost_nothing() -> None:
     assert late[1].endswith("carried")
     released = {r.key: r.values[0] for r in session.releases() if r.kind == "value"}
     assert "t1" not in released
-    assert late[0] == pytest.approx(np.mean([released[t] for t in ("t3", "t4", "t0")]))
+    points = [session.releases()[i].meta["x"] for i in range(3)]
+    told = list(zip(points, [released[t] for t in ("t3", "t4", "t0")], strict=True))
+    sigma = session.plan.value_noise
+    estimator = Estimator(cube(2), (0.0, 1.0), sigma, maximize=False)
+    assert late[0] == estimator.at(proposals[1].x, told)  # earlier releases only
+    assert session.drawn("t1") is None
     assert session.held_losses() == []
     check_books(session)
 

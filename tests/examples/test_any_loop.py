@@ -299,8 +299,11 @@ def crashed(folder: Path, kind: str, where: str) -> list[list[Any]]:
 def test_a_point_that_a_crash_left_open_is_handed_out_again(tmp_path: Path) -> None:
     turns = crashed(tmp_path, "records", "before it is told")
     loop = records_of(tmp_path)
-    values = [release.values[0] for release in session_in(loop).releases()]
-    assert values == [turn[2] for turn in turns[:2]]
+    session = session_in(loop)
+    assert [session.published_value(turn[0]) for turn in turns[:2]] == [t[2] for t in turns[:2]]
+    assert [session.drawn(turn[0]) for turn in turns[:2]] == [
+        release.values[0] for release in session.releases()
+    ]
     assert loop.guarantee().n_releases == 2
     key, params = loop.ask()
     assert (key != turns[2][0], params) == (True, turns[2][1])
@@ -320,7 +323,7 @@ def test_a_release_that_a_crash_kept_from_its_loop_is_replayed(kind: str, tmp_pa
     replayed = loop.tell(turns[2][0], [0.0] * 120)
     assert loop.guarantee() == before
     if kind == "records":
-        assert session_in(loop).releases()[2].values[0] == replayed
+        assert session_in(loop).published_value(turns[2][0]) == replayed
         assert before.n_releases == 3
     else:
         assert rewards_in(loop)[0].evaluations()[turns[2][0]] == replayed

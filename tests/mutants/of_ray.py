@@ -159,7 +159,7 @@ MUTANTS = (
         name="trials_run_unwatched",
         breaks="A trial under somebody else's searcher runs only while its rows are compared.",
         file=f"{_HOST}/hosts/losses.py",
-        old="        if self._settings.watched and not self._watch.covers(trial, job):\n",
+        old="        if self._settings.watched and not self._watch.covers(trial, job, attempt):\n",
         new="        if self._settings.watched and not job:\n",
         tests=(
             f"{_TESTS}/test_private_trainable.py"
@@ -181,7 +181,7 @@ MUTANTS = (
         name="what_nobody_compared_is_claimed",
         breaks="A release whose rows nobody has compared is not claimed to be protected.",
         file=f"{_HOST}/_means.py",
-        old='        if not set(report.get("uncompared", ())) - self._here:\n',
+        old='        if not report.get("uncompared"):\n',
         new='        if "uncompared" in report:\n',
         tests=(
             f"{_TESTS}/test_private_trainable.py"

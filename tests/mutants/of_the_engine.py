@@ -61,6 +61,27 @@ _RECORDS = (
         ),
     ),
     Mutant(
+        name="planned_norm_known_to_the_noise_only",
+        breaks="Gradients are clipped to the norm that their sensitivity is made of.",
+        file=f"{_ENGINE}/algorithms/dp_gibo/algorithm.py",
+        old="mean_of_clipped_rows(self._gradients(blocks, W), B)",
+        new="mean_of_clipped_rows(self._gradients(blocks, W), 1.0)",
+        tests=(
+            "tests/contracts/test_algorithm.py"
+            "::test_one_record_never_moves_a_statistic_more_than_its_sensitivity",
+            f"{_TESTS}/test_audit.py"
+            "::test_the_gradient_release_with_a_planned_norm_is_as_private_as_it_claims",
+        ),
+    ),
+    Mutant(
+        name="stored_run_planned_anew",
+        breaks="A stored run goes on with the steps, norm and noise that it began with.",
+        file=f"{_ENGINE}/algorithms/dp_gibo/config.py",
+        old='planning = stored.get("planning", _FIRST_PLANNING)',
+        new="planning = PLANNING",
+        tests=(f"{_TESTS}/test_plan.py::test_a_stored_run_goes_on_as_it_began",),
+    ),
+    Mutant(
         name="clip_by_coordinate",
         breaks="A record's whole gradient is bounded, not each of its coordinates.",
         file=f"{_ENGINE}/privacy/mechanisms.py",

@@ -57,7 +57,7 @@ def test_of_records_it_shows_what_was_released_and_recommended(tmp_path: Path) -
     assert own.hits("page", own_part(page.encode())) == []
     assert claim(sampler.guarantee(study)) in page
     assert "Private tuning report: digits" in page
-    assert repr(study.trials[0].value) in page
+    assert repr(study.trials[0].user_attrs["privbo:release"]) in page
     assert repr(sampler.recommend(study)["x"]) in page
 
 

@@ -175,6 +175,7 @@ class LocalRay:
             _internal_kv_get=lambda key, **_: held.get(key),
             _internal_kv_exists=lambda key, **_: key in held,
             _internal_kv_put=lambda key, value, **_: held.update({key: value}),
+            _internal_kv_del=lambda key, **_: held.pop(key, None),
             _internal_kv_list=listed,
         )
 

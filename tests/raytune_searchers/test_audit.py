@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,38 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from raytune_searchers import _trainable
 from tests.inside import call_host, kill_host, refusing
-from tests.raytune_searchers.runs import begun, make_search, protected, told
+from tests.raytune_searchers.runs import (
+    begun,
+    channel_of,
+    ledger,
+    make_search,
+    protected,
+    squares,
+    told,
+)
 
 pytestmark = pytest.mark.usefixtures("local_hosts")
+
+
+@pytest.mark.parametrize("shown", ["its own", "another's", "no number"])
+def test_the_draw_beside_an_estimate_is_the_trials_own(shown: str) -> None:
+    search = begun(make_search())
+    told(search, "a")
+    config = search.suggest("b")
+    assert isinstance(config, dict)
+    channel = channel_of(search)
+    channel.call("enter", "b", "attempt")
+    value = channel.tell("b", np.array([config["x"]]), squares(config))
+    own, other = channel.call("drawn", "b"), channel.call("drawn", "a")
+    draw = {"its own": own, "another's": other, "no number": str(own)}[shown]
+    _, releases, _ = ledger(search)
+    assert [release.values[0] for release in releases] == [other, own]
+    assert value not in (other, own)
+    result = {"loss": value, "trial_id": "b", "privbo_release": draw}
+    with contextlib.nullcontext() if draw == own else pytest.warns(PrivacyWarning):
+        search.on_trial_complete("b", result)
+    assert protected(search) == (shown == "its own")
+    search.close()
 
 
 def test_nothing_is_claimed_before_a_trial_ran_privately() -> None:
@@ -43,6 +73,7 @@ def test_nothing_is_claimed_before_a_trial_ran_privately() -> None:
         {"hyperband_info/auc": 1},
         {"checkpoint_dir_name": "checkpoint_000000"},
         {"train/auc": 0.7},
+        {"privbo_release": 0.7},
         {"loss": [0.7, 0.8]},
         {"loss": np.array([0.7, 0.8])},
         {"loss": "0.7"},
@@ -156,9 +187,10 @@ def test_a_vault_that_ends_after_everything_was_compared_leaves_its_last_word(
 ) -> None:
     search = begun(make_search())
     value = told(search, "a")
+    drawn = search._call("drawn", "a")
     search.save(str(tmp_path / "state"))
     kill_host(search)
     guarantee = search.guarantee()
     assert guarantee.protected
     assert "the vault has ended" in str(guarantee)
-    assert search.history().values[0][2] == value
+    assert search.history().values[0][2] == drawn != value

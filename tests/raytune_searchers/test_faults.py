@@ -92,6 +92,12 @@ def shown(path: Path) -> list[tuple[str, float]]:
     return [(row["trial_id"], row["loss"]) for row in rows if "loss" in row]
 
 
+def draws_shown(path: Path) -> dict[str, float]:
+    """The draw that Tune has written beside each trial's estimate."""
+    rows = [row for file in path.glob("*/result.json") for row in lines(file)]
+    return {row["trial_id"]: row["privbo_release"] for row in rows if "privbo_release" in row}
+
+
 def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
     """What must hold of a ledger and of what Tune shows at every moment; the releases."""
     assert_sound(search, mu)
@@ -99,9 +105,12 @@ def check(search: DPGIBOSearch, path: Path, mu: float = 1.0) -> list[Any]:
     published = published_by(search)
     for trial, value in shown(path):
         assert math.isnan(value) or value == published[trial]
-    for release in releases:
-        if release.kind == "value":
-            assert published[release.key] == release.values[0]
+    drawn = {release.key: release.values[0] for release in releases if release.kind == "value"}
+    assert set(drawn) <= set(published)
+    for trial, draw in draws_shown(path).items():
+        assert draw == drawn.get(
+            trial, next((r.values[0] for r in releases if r.key == "final"), 0)
+        )
     used = [t for r in releases if r.kind == "gradient" for t, _ in r.meta["points"]]
     assert len(used) == len(set(used))
     assert set(used) <= set(published)
@@ -562,7 +571,7 @@ def test_a_host_that_dies_under_a_tell_stores_one_release(
     assert hosts.called["stage"] > 3
     charges, releases, _ = hosts.facts()
     assert [(c.kind, c.key) for c in charges] == [("value", "a")]
-    assert [r.values for r in releases] == [(value,)]
+    assert [r.values for r in releases] == [(hosts.channel.call("drawn", "a"),)]
     assert hosts.channel.tell("a", x, 1 - many(x)) == value
     assert hosts.channel.call("enter", "a", "later").value == value
     assert len(hosts.facts()[0]) == 1

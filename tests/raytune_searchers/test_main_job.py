@@ -97,6 +97,11 @@ def test_a_run_publishes_releases_only_and_ends_by_itself(job: Job) -> None:
     assert {r.metrics["trial_id"]: r.metrics["loss"] for r in job.results} == published
     exact = {float(np.mean(job.trainable(r.config))) for r in job.results}
     assert exact.isdisjoint(published.values())
+    releases = [r for r in ledger(job.search)[1] if r.kind in ("value", "final")]
+    drawn = {r.metrics["privbo_release"] for r in job.results}
+    assert drawn == {r.values[0] for r in releases}
+    assert drawn.isdisjoint(published.values())
+    assert all(0.0 <= value <= 1.0 for value in published.values())
     assert job.search.finished()
     assert job.search.guarantee(job.results).protected
     assert_sound(job.search)

@@ -136,6 +136,12 @@ def test_a_saved_search_has_the_settings_that_it_was_made_with(
     made = as_then(searches.SEARCHES[left.name])
     saved = type(made).from_experiment(left.folder)
     ours, theirs = settings_of(made), settings_of(saved)
+    if left.name == "ray_records":  # what was saved goes on by the rules of its version
+        assert (ours.planning, theirs.planning) == (2, 1)
+        ours = ours.continuing(theirs.to_dict())
+    if left.name == "ray_duets":  # likewise
+        assert (ours.first_epoch, theirs.first_epoch) == (None, 2)
+        ours = replace(ours, first_epoch=2)
     for field in fields(ours):
         now, then = getattr(ours, field.name), getattr(theirs, field.name)
         if isinstance(now, RewardNoise):  # a figure, which may have become a little sharper

@@ -28,7 +28,7 @@ import copy
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_gibo import design
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
-from privbo_plugins.algorithms.dp_gibo.plan import Plan, lengthscales, plan_starts
+from privbo_plugins.algorithms.dp_gibo.plan import Plan, lengthscales, plan_norm, plan_starts
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
 from privbo_plugins.algorithms.protocols import (
     FINAL,
@@ -55,6 +55,9 @@ from privbo_plugins.privacy.mechanisms import (
     mean_of_clipped_rows,
 )
 from privbo_plugins.spaces import Space
+
+if TYPE_CHECKING:
+    from privbo_plugins.algorithms.released_means.estimates import Estimator
 
 Array = NDArray[np.float64]
 
@@ -83,6 +86,7 @@ class GIBOState:
         extras: Value releases drawn from the reserve.
         final: The released value at the recommendation, if made.
         remembered: (trial, x) of remembered points, oldest first.
+        values: (x, value) of all value releases that say where; older versions' steps do not.
     """
 
     step: int = 0
@@ -95,6 +99,7 @@ class GIBOState:
     extras: int = 0
     final: float | None = None
     remembered: list[tuple[str, list[float]]] = field(default_factory=list)
+    values: list[tuple[list[float], float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -136,12 +141,13 @@ class DPGIBO:
         self.state = GIBOState()
         self._K = plan_starts(config, space.d)
         self._numeric = space.numeric
-        self._lengthscales = lengthscales(config, space)
+        self._lengthscales = lengthscales(config, space, plan)
         self.kernel = config.make_kernel(self._lengthscales)
         self._batch_cache: tuple[int, _Batch] | None = None
         self._extra_cache: list[Array] = []
         self._start_cache: Array = np.empty((0, len(space)))
         self._gp: GaussianProcess | None = None
+        self._estimator: Estimator | None = None
         if self._K == 0:
             self._begin(self._start_point(0).tolist())
 
@@ -292,10 +298,12 @@ class DPGIBO:
         reserve = self._reserve(role, step)
         if plan.mu_value == 0 or reserve is None:
             return None
-        meta: dict[str, Any] = {"role": role, "step": step, "reserve": reserve}
-        if role == START:
-            meta["x"] = np.asarray(x).tolist()
+        meta: dict[str, Any] = {
+            "role": role, "step": step, "reserve": reserve, "x": np.asarray(x).tolist()
+        }  # fmt: skip
         last = FINAL if role == FINAL else None
+        if last:
+            meta["trial"] = trial  # its key does not say whose value it is
         return value_query(
             trial,
             self.config.value_range,
@@ -322,6 +330,24 @@ class DPGIBO:
         if planned:
             return False
         return True if state.extras < self.config.extra_values else None
+
+    def shown_value(self, release: Release | None, role: str, step: int, x: Array) -> float:
+        """An estimate of the exact mean at x, given the releases so far and the trial's own.
+
+        Where values are exact or none is released, the release itself or what is carried. The
+        algorithm's own steps never read it.
+        """
+        sigma = 0.0 if self.plan is None else self.plan.value_noise
+        own = None if release is None else (np.asarray(x).tolist(), release.values[0])
+        if sigma == 0 or not (self.state.values or own):
+            return self.carried_value(role, step) if release is None else release.values[0]
+        if self._estimator is None:  # naming a sampler loads no other algorithm's package
+            from privbo_plugins.algorithms.released_means.estimates import Estimator
+
+            self._estimator = Estimator(
+                self.space, self.config.value_range, sigma, maximize=self.maximize
+            )
+        return self._estimator.at(x, self.state.values, own)
 
     def carried_value(self, role: str, step: int) -> float:
         """What a trial without a release of its own publishes: a mean of earlier releases."""
@@ -441,6 +467,8 @@ class DPGIBO:
 
     def _observe_value(self, release: Release) -> None:
         value, role = release.values[0], release.meta["role"]
+        if "x" in release.meta:
+            self.state.values.append((list(release.meta["x"]), value))
         if release.meta["reserve"]:
             self.state.extras += 1
         elif role == FINAL:
@@ -469,8 +497,9 @@ class DPGIBO:
     def _begin(self, theta: list[float]) -> None:
         self.state.theta = list(theta)
         self.state.path = [list(theta)]
-        fixed_norm = self.config.clipping_norm
-        self.state.B = 1.0 if isinstance(fixed_norm, str) else float(fixed_norm)
+        self.state.B = (
+            plan_norm(self.config, 0.0) if self.plan is None else self.plan.clipping_norm
+        )
         if math.isinf(self.config.mu):
             self.state.B = math.inf
 
@@ -538,5 +567,7 @@ class DPGIBO:
         fields["B"] = max(float(fields["B"]), SMALLEST)  # older versions let it sink further
         fields["starts"] = [(list(x), v) for x, v in fields["starts"]]
         fields["remembered"] = [(t, list(x)) for t, x in fields["remembered"]]
+        fields["values"] = [(list(x), v) for x, v in fields.get("values", [])]
         self.state = GIBOState(**fields)
         self._batch_cache, self._extra_cache, self._gp = None, [], None
+        self._estimator = None

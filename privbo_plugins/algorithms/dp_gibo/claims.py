@@ -14,8 +14,9 @@ def words(config: GIBOConfig, plan: Plan | None) -> Words:
     statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
     if config.adaptive:
         statistics += ", on fractions of records within the norm"
+    planned = None if plan is None or config.adaptive else plan.clipping_norm
     parameters: dict[str, Any] = {
-        "clipping_norm": config.clipping_norm,
+        "clipping_norm": planned or config.clipping_norm or "planned with the first trial",
         "value_range": config.value_range,
     }
     if plan is not None:

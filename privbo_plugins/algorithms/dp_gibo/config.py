@@ -24,6 +24,13 @@ ADAPTIVE = "adaptive"
 
 _ENDLESS = 10**9
 
+PLANNING = 2
+"""The present rules of planning. Those of a number never change: stored runs go on by them."""
+
+_FIRST_PLANNING = 1
+FIRST_DEFAULTS = {"clipping_norm": 1.0, "lengthscale": 0.35}
+"""What the first rules plan for every run; once the defaults of these settings."""
+
 PUBLISHED: dict[str, Any] = {
     "n_steps": 25,
     "n_starts": 0,
@@ -64,7 +71,8 @@ class GIBOConfig:
         kw_only=False,
     )
     n_steps: int | None = setting(
-        "Gradient steps T; None for 25, or as many as ``n_trials`` allows.",
+        "Gradient steps T; None for as many as 25 (d + 1) trials, or those that ``n_trials`` "
+        "allows, are enough for.",
         default=None,
     )
     n_trials: int | None = setting(
@@ -72,7 +80,11 @@ class GIBOConfig:
         "``num_samples``, if that is not -1.",
         default=None,
     )
-    batch_size: int | None = setting("Trials a step; None for d + 1.", default=None)
+    batch_size: int | None = setting(
+        "Trials a step; None for d + 1, or from 5 parameters on, where the steps are planned too, "
+        "for 2 d in pairs around the centre.",
+        default=None,
+    )
     tolerance: float | None = setting(
         "Instead of ``batch_size``: the trace of the gradient's posterior covariance that "
         "the fewest points should reach (unit-cube units; it starts at d / lengthscale²).",
@@ -89,10 +101,11 @@ class GIBOConfig:
         "Others show a mean of released values.",
         default=0,
     )
-    clipping_norm: float | str = setting(
+    clipping_norm: float | str | None = setting(
         'Largest norm B of one record\'s gradient (losses over the unit cube); "adaptive" '
-        "follows a private quantile, which is charged too.",
-        default=1.0,
+        "follows a private quantile, which is charged too. None plans it: .1 to 1 of the width "
+        "of ``loss_bound``, the less the noise allows.",
+        default=None,
     )
     loss_bound: float | tuple[float, float] = setting(
         "Values are clipped to [0, loss_bound], or (low, high), before they are released. "
@@ -105,7 +118,11 @@ class GIBOConfig:
     )
     norm_share: float = setting("Share of mu² spent on an adaptive clipping norm.", default=0.05)
     kernel: str = setting('"rbf", "matern52" or "polynomial2".', default="rbf")
-    lengthscale: float = setting("Length-scale, in units of the unit cube.", default=0.35)
+    lengthscale: float | None = setting(
+        "Length-scale, in units of the unit cube; None plans it: .35, or for planned pairs .25 "
+        "to .17 sqrt(d), longer where there is more noise.",
+        default=None,
+    )
     noise_ratio: float = setting(
         "Variance of one record's evaluation noise over the signal's. 0-1 losses jump, so "
         "the default is large.",
@@ -142,18 +159,22 @@ class GIBOConfig:
         "of a trial pays.",
         default=None,
     )
+    planning: int = setting(
+        "The rules by which what is None is planned: 1 as up to version 0.1 (25 steps of d + 1 "
+        "trials, B = 1, length-scale .35), 2 as described here. A stored run keeps its own.",
+        default=PLANNING,
+    )
 
     def __post_init__(self) -> None:
         check_mu("mu", self.mu, allow_inf=True)
         self._check_counts()
         self._check_bounds()
         self._check_names()
-        for name in ("tolerance", "step_size"):
+        for name in ("tolerance", "step_size", "lengthscale"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
         if self.training_mu is not None:
             check_mu("training_mu", self.training_mu)
-        check_positive("lengthscale", self.lengthscale)
         _within("noise_ratio", self.noise_ratio, math.inf)
 
     def _check_counts(self) -> None:
@@ -178,7 +199,7 @@ class GIBOConfig:
                 f"clipping_norm must be a positive number or 'adaptive', got "
                 f"{self.clipping_norm!r}."
             )
-        if not isinstance(self.clipping_norm, str):
+        if not isinstance(self.clipping_norm, str | None):
             check_positive("clipping_norm", self.clipping_norm, allow_inf=math.isinf(self.mu))
             if float(self.clipping_norm) < SMALLEST:
                 raise ValueError(f"clipping_norm must be >= {SMALLEST}, got {self.clipping_norm}.")
@@ -193,6 +214,8 @@ class GIBOConfig:
             )
 
     def _check_names(self) -> None:
+        if type(self.planning) is not int or not 1 <= self.planning <= PLANNING:
+            raise ValueError(f"planning must be 1 or {PLANNING}, got {self.planning!r}.")
         if self.kernel not in KERNELS:
             raise ValueError(f"kernel must be one of {sorted(KERNELS)}, got {self.kernel!r}.")
         if self.step_rule not in STEP_RULES:
@@ -225,13 +248,33 @@ class GIBOConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""
-        return as_json(asdict(self))
+        stored = as_json(asdict(self))
+        if self.planning == _FIRST_PLANNING:
+            del stored["planning"]  # as version 0.1 stored it, which its runs are compared with
+        return stored
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Settings from :meth:`to_dict`; what an older version did not know has its default."""
         known = {f.name for f in fields(cls)}
-        return cls(**from_json({k: v for k, v in stored.items() if k in known}))
+        found = from_json({k: v for k, v in stored.items() if k in known})
+        return cls(**({"planning": _FIRST_PLANNING} | found))
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Settings that were pickled before there was ``planning`` keep the first rules."""
+        self.__dict__.update({"planning": _FIRST_PLANNING} | dict(state))
+
+    def continuing(self, stored: Mapping[str, Any]) -> Self:
+        """These settings for a run that began with the stored ones: it is planned as it began.
+
+        Args:
+            stored: Of :meth:`to_dict`, also of an older version.
+        """
+        planning = stored.get("planning", _FIRST_PLANNING)
+        if planning != _FIRST_PLANNING:
+            return replace(self, planning=planning)
+        own: dict[str, Any] = {n: v for n, v in FIRST_DEFAULTS.items() if getattr(self, n) is None}
+        return replace(self, planning=planning, **own)
 
     @property
     def trials_given(self) -> bool:
@@ -251,6 +294,7 @@ class GIBOConfig:
             n_steps=_ENDLESS,
             n_trials=None,
             value_share=max(self.value_share, 0.1),
+            lengthscale=self.lengthscale or FIRST_DEFAULTS["lengthscale"],
             step_rule="adagrad-norm",  # shrinks by itself: a run without an end has no schedule
             step_size=None,
         )

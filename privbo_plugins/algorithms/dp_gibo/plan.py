@@ -12,7 +12,18 @@ Notation:
     K       start points
     M       planned value releases, K + T b + 1 + extra_values
     B, C    clipping norm; width of the range of values
+    nu      a step's noise over B, 2 sqrt(T d) / (n mu_g): its expected length
+    l       length-scale, unit-cube units
     ======  ============================================================
+
+What a user leaves open follows nu, which knows n, d and mu. A record's gradient that is clipped
+still tells a direction, and the noise is B nu long: so B shrinks until the noise has one absolute
+length, and not below a tenth of C, from where on smaller ones changed nothing. A longer l averages
+over more of the space, which biases the gradient and costs no privacy: it grows as sqrt(nu).
+Pairs +- around the centre cancel even terms of the loss, among them the curvature that a simplex
+takes for slope; 2 d points instead of d + 1 cost trials but no privacy, so that a run has fewer
+steps and as many trials. With many coordinates the direction is mostly noise, so the way of all
+steps together is bounded.
 
 Everything here comes from public quantities.
 """
@@ -26,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.config import FIRST_DEFAULTS, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.design import (
     best_radius,
     closed_form_value,
@@ -47,7 +58,30 @@ _STARTS = 16
 """Default K for spaces with numeric parameters."""
 
 _STEPS = 25
-"""Default T."""
+"""Default T, of d + 1 trials each."""
+
+_PAIRED_FROM = 5
+"""Parameters from which on pairs are planned: they helped with 15 and 64, and not with 2."""
+
+_FEWEST_PAIRED = 8
+"""Steps of pairs are planned where there is room for so many; of d + 1 trials otherwise."""
+
+_NOISE_LENGTH = 0.0126
+"""B nu / C, the length of a step's noise over the range of values, that a planned B aims at."""
+
+_LEAST_NORM = 0.1
+"""B / C below which a planned B does not go."""
+
+_LENGTH_RATE = 0.28
+"""l / sqrt(d nu) of a planned length-scale."""
+
+_LEAST_LENGTH = 0.25
+
+_MOST_LENGTH = 0.17
+"""Largest planned l / sqrt(d); a rotated pair then moves each coordinate by a limited amount."""
+
+_WAY = 2.0
+"""Largest length of the planned way of steps that keep the direction, unit-cube units."""
 
 _DROWNING = 0.5
 """Noise of a step's gradient, in clipping norms, from which a warning is due."""
@@ -74,6 +108,7 @@ class Plan:
         step_size: eta, unit-cube units.
         average: Fraction of the last iterates averaged into the recommendation.
         training_mu: Charged to the training records for each training; None if nothing is.
+        lengthscale: l, of coordinates that are not coarse.
     """
 
     n_records: int
@@ -92,6 +127,7 @@ class Plan:
     step_size: float
     average: float
     training_mu: float | None = None
+    lengthscale: float = FIRST_DEFAULTS["lengthscale"]
 
     @property
     def n_trials(self) -> int:
@@ -138,7 +174,8 @@ class Plan:
         steps = (
             f"  {self.n_steps} steps of {self.batch_size} trials; each released gradient carries "
             f"noise of sd {self.gradient_noise:.3g} a coordinate ({self.noise_norm:.2f} clipping "
-            f"norms long, mu={self.mu_gradient:.3g})"
+            f"norms long, mu={self.mu_gradient:.3g}); clipping norm {self.clipping_norm:.3g}, "
+            f"length-scale {self.lengthscale:.3g}"
         )
         last = [
             "  1 trial at the recommendation",
@@ -164,14 +201,16 @@ class Plan:
         return "\n".join(lines)
 
 
-def lengthscales(config: GIBOConfig, space: Space) -> Array:
-    """One length-scale a numeric coordinate, shape (d,).
+def lengthscales(config: GIBOConfig, space: Space, plan: Plan | None = None) -> Array:
+    """One length-scale a numeric coordinate, shape (d,); before there is a plan, an unplanned one.
 
     A coordinate on a coarse grid needs one so long that a design reaches its neighbours.
     """
     d = space.d
+    unplanned = config.lengthscale or FIRST_DEFAULTS["lengthscale"]
+    wanted = unplanned if plan is None else plan.lengthscale
     coarse = space.resolution[space.numeric] * math.sqrt(max(d, 1)) / 0.37
-    return np.asarray(np.maximum(config.lengthscale, np.minimum(coarse, 4.0)))
+    return np.asarray(np.maximum(wanted, np.minimum(coarse, 4.0)))
 
 
 def plan_starts(config: GIBOConfig, d: int) -> int:
@@ -223,6 +262,35 @@ def fresh_trace(config: GIBOConfig, space: Space, b: int) -> float:
     return gradient_trace(kernel, X, theta, config.noise_ratio)
 
 
+def plan_pairs(config: GIBOConfig, d: int, K: int) -> int:
+    """T of steps of 2 d trials, in as many trials as 25 steps of d + 1 make; 0 without pairs."""
+    given = (config.n_steps, config.batch_size, config.tolerance)
+    usual = config.memory == 0 and not config.exact_centre and config.kernel != "polynomial2"
+    if config.planning == 1 or d < _PAIRED_FROM or not usual or given != (None, None, None):
+        return 0
+    room = math.inf if config.n_trials is None else (config.n_trials - K - 1) // (2 * d)
+    T = int(min(_STEPS * (d + 1) // (2 * d), room))
+    return T if T >= _FEWEST_PAIRED else 0
+
+
+def plan_norm(config: GIBOConfig, nu: float) -> float:
+    """B at the start: given, 1 for one that adapts, or what the noise allows."""
+    if config.clipping_norm is not None:
+        return 1.0 if isinstance(config.clipping_norm, str) else float(config.clipping_norm)
+    if config.planning == 1:
+        return FIRST_DEFAULTS["clipping_norm"]
+    low, high = config.value_range
+    share = _NOISE_LENGTH / nu if nu > 0 else 1.0
+    return min(max(share, _LEAST_NORM), 1.0) * (high - low)
+
+
+def plan_lengthscale(config: GIBOConfig, d: int, nu: float, *, paired: bool) -> float:
+    """l: given, the usual one, or for planned pairs what suits the noise."""
+    if config.lengthscale is not None or not paired:
+        return config.lengthscale or FIRST_DEFAULTS["lengthscale"]
+    return max(min(_LENGTH_RATE * math.sqrt(d * nu), _MOST_LENGTH * math.sqrt(d)), _LEAST_LENGTH)
+
+
 def plan_steps(config: GIBOConfig, d: int, b: int, K: int) -> int:
     """T: as given, or the default within the trial limit.
 
@@ -265,12 +333,15 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         2
     """
     d = space.d
-    K, b = plan_starts(config, d), plan_batch(config, space)
-    T = plan_steps(config, d, b, K)
+    K = plan_starts(config, d)
+    pairs = plan_pairs(config, d, K)
+    b = 2 * d if pairs else plan_batch(config, space)
+    T = pairs or plan_steps(config, d, b, K)
     private = not math.isinf(config.mu)
     M = K + T * b + 1 + config.extra_values if config.value_share > 0 else 0
     mu_gradient, mu_value, mu_norm = _shares(config, T, M)
-    B = 1.0 if isinstance(config.clipping_norm, str) else float(config.clipping_norm)
+    nu = gaussian_scale(2 / n_records, mu_gradient) * math.sqrt(d) if T and private else 0.0
+    B = plan_norm(config, nu)
     low, high = config.value_range
     return Plan(
         n_records=n_records,
@@ -286,9 +357,10 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         gradient_noise=gaussian_scale(2 * B / n_records, mu_gradient) if T and private else 0.0,
         value_noise=gaussian_scale((high - low) / n_records, mu_value) if M and private else 0.0,
         clipping_norm=B,
-        step_size=_default_step_size(config, T) if config.step_size is None else config.step_size,
+        step_size=config.step_size or _default_step_size(config, d, T),
         average=config.average,
         training_mu=config.training_mu,
+        lengthscale=plan_lengthscale(config, d, nu, paired=pairs > 0),
     )
 
 
@@ -302,6 +374,9 @@ def _shares(config: GIBOConfig, T: int, M: int) -> tuple[float, float, float]:
     return mu_gradient, mu_value, mu_norm
 
 
-def _default_step_size(config: GIBOConfig, T: int) -> float:
-    """Eta in unit-cube units; decaying rules may cross half the cube's diagonal in T steps."""
-    return 1.0 / max(T, 1) if config.step_rule in DECAYING else 0.15
+def _default_step_size(config: GIBOConfig, d: int, T: int) -> float:
+    """Eta in unit-cube units; decaying rules go half the cube's diagonal in T steps, or _WAY."""
+    if config.step_rule not in DECAYING:
+        return 0.15
+    half = math.sqrt(max(d, 1)) / 2
+    return (1.0 if config.planning == 1 else min(1.0, _WAY / half)) / max(T, 1)

@@ -19,6 +19,7 @@ def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
         parameters,
         (
             "what the objective's own wrapper makes of a release: a study's values are compared "
-            "with their releases when a further trial is told and when guarantee is asked for",
+            "with their releases when a further trial is told and when guarantee is asked for, an "
+            "experiment's rows once Ray Tune has told searcher, scheduler and earlier callbacks",
         ),
     )

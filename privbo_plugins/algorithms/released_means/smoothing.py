@@ -22,6 +22,7 @@ a lucky draw. Everything here reads releases only, so it costs nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,7 @@ class Smoother:
         X: Evaluated points, shape (m, p), m >= 1.
         y: Released values, shape (m,).
         sigma: Standard deviation of their noise, >= 0.
+        lengths: Candidates of l in units of the unit cube; None for the default ones.
 
     Example:
         >>> x = np.linspace(0, 1, 30)[:, None]
@@ -59,11 +61,14 @@ class Smoother:
         True
     """
 
-    def __init__(self, X: Array, y: Array, sigma: float) -> None:
+    def __init__(
+        self, X: Array, y: Array, sigma: float, lengths: Sequence[float] | None = None
+    ) -> None:
         self._X, y = X[-MOST:], y[-MOST:]
         spread = max(float(np.std(y)), sigma) or 1.0
         s2 = max(sigma, _TINY * spread) ** 2
-        lengths = LENGTHSCALES * math.sqrt(X.shape[1] / 2)
+        if lengths is None:
+            lengths = (LENGTHSCALES * math.sqrt(X.shape[1] / 2)).tolist()
         fits = (self._fit(length, spread, y, s2) for length in lengths)
         _, self.lengthscale, self.amplitude, self._Q, self._V, self.constant = max(
             fits, key=lambda fit: fit[0]
@@ -86,8 +91,13 @@ class Smoother:
         return max(found, key=lambda fit: fit[0])
 
     def posterior(self, X: Array) -> tuple[Array, Array]:
-        """Posterior mean and standard deviation of the exact means at X, shape (x,) each."""
+        """Posterior mean and standard deviation of the exact means at X, shape (x,) each.
+
+        The deviation counts that c is estimated too: with one release it is that of its noise.
+        """
         k = self.amplitude * self._kernel.k(self._X, X)
-        whitened = (self._Q.T @ k) / np.sqrt(self._V)[:, None]
-        variance = self.amplitude - (whitened**2).sum(axis=0)
+        root = np.sqrt(self._V)
+        whitened, u = (self._Q.T @ k) / root[:, None], self._Q.sum(axis=0) / root
+        of_constant = (1.0 - u @ whitened) ** 2 / (u @ u)
+        variance = self.amplitude - (whitened**2).sum(axis=0) + of_constant
         return self.constant + k.T @ self._weights, np.sqrt(np.maximum(variance, 0.0))

@@ -1,0 +1,136 @@
+"""What dashboards show of a trial: an estimate of its exact mean, given all releases so far.
+
+Notation:
+
+    ======  =============================================================  ========
+    symbol  meaning                                                        shape
+    ======  =============================================================  ========
+    X, y    evaluated points, embedded by the space, and released values;  (m, p), (m,)
+            values and sigma in units of the range that losses are
+            clipped to
+    sigma   standard deviation of the values' noise                        scalar
+    f, s    posterior mean and standard deviation at the trial's point     scalars
+            (:class:`~privbo_plugins.algorithms.released_means.smoothing.Smoother`)
+    ======  =============================================================  ========
+
+The best of m noisy values is the luckiest draw, and the best of m posterior means is still a
+lucky one: what a host has stored of an early trial is never corrected. Two things keep the best
+of the estimates honest. The exact mean lies in [0, 1], so the estimate is the mean of N(f, s²)
+within it: what little is known of an early trial keeps its estimate away from the end of the
+range. And it lies a part of s on the worse side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.released_means.smoothing import Smoother
+from privbo_plugins.spaces import Space
+
+Point = Sequence[float] | NDArray[np.float64]
+
+Told = tuple[Point, float]
+
+CAUTION = 0.25
+"""How far on the worse side an estimate lies, in posterior standard deviations."""
+
+WINDOW = 128
+"""Values that an estimate reads, the latest, so that a trial of a long run costs no more."""
+
+FARTHEST = 4.0
+"""How far an estimate lies from the trial's own draw, in standard deviations of the noise: where
+the model fits badly, a draw with little noise is the better estimate."""
+
+ROUGH = 0.01
+"""Least noise that is assumed, in standard deviations of the values: losses at one point may
+differ, by the randomness of training, by more than a release's noise."""
+
+_NARROW = 1e-6
+"""A range of so few standard deviations: within it, nothing tells one value from another."""
+
+
+class Estimator:
+    """Estimates of exact means in one run, from its releases alone.
+
+    Args:
+        space: The search space.
+        bounds: Range that losses are clipped to.
+        sigma: Standard deviation of a released value's noise, > 0.
+        maximize: Whether large values are good.
+    """
+
+    def __init__(
+        self, space: Space, bounds: tuple[float, float], sigma: float, *, maximize: bool
+    ) -> None:
+        self._space = space
+        self._low, high = bounds
+        self._width = high - self._low
+        self._sigma, self._sign = sigma / self._width, -1.0 if maximize else 1.0
+        self._length: tuple[int, float] | None = None
+
+    def at(self, x: Point, told: Sequence[Told], own: Told | None = None) -> float:
+        """The estimate at a trial's point.
+
+        Args:
+            x: The point, shape (D,).
+            told: (point, value) of all releases so far in order.
+            own: The trial's own release; None if it has none, or is the last of those told.
+
+        Returns:
+            A number within the bounds.
+        """
+        latest = told[-WINDOW:] if own is None else [*told[-WINDOW + 1 :], own]
+        committed = len(told) - (own is None)
+        smoother = self._smoother(latest, self._length_of(told, committed))
+        mean, sd = smoother.posterior(self._space.embed(np.array([x])))
+        f, s = float(mean[0]), float(sd[0])
+        shown = mean_within(f, s) + self._sign * CAUTION * s
+        if own is not None:
+            y = (own[1] - self._low) / self._width
+            shown = min(max(shown, y - FARTHEST * self._sigma), y + FARTHEST * self._sigma)
+        return self._low + self._width * min(max(shown, 0.0), 1.0)
+
+    def _smoother(self, latest: Sequence[Told], length: float | None) -> Smoother:
+        X = self._space.embed(np.array([x for x, _ in latest]))
+        y = (np.array([value for _, value in latest]) - self._low) / self._width
+        sigma = max(self._sigma, ROUGH * float(np.std(y)))
+        return Smoother(X, y, sigma, None if length is None else (length,))
+
+    def _length_of(self, told: Sequence[Told], committed: int) -> float | None:
+        """The length-scale, chosen anew whenever a sixteenth to an eighth more is released.
+
+        The newest value has no part in it: what is kept here may not come from a draw whose
+        transaction fails.
+        """
+        n = committed - committed % (1 << max(0, committed.bit_length() - 4))
+        if n < 2:  # one value fits every length-scale
+            return None
+        if self._length is None or self._length[0] != n:
+            latest = told[max(n - WINDOW, 0) : n]
+            self._length = n, self._smoother(latest, None).lengthscale
+        return self._length[1]
+
+
+def mean_within(f: float, s: float) -> float:
+    """Mean of N(f, s²) within [0, 1].
+
+    Example:
+        >>> mean_within(0.5, 0.1), round(mean_within(-1.0, 0.1), 3), mean_within(3.0, 1e9)
+        (0.5, 0.01, 0.5)
+    """
+    if s == 0.0:
+        return min(max(f, 0.0), 1.0)
+    if f > 0.5:  # the end that is nearer, or missed by less, comes first
+        return 1.0 - mean_within(1.0 - f, s)
+    a, b = -f / s, (1.0 - f) / s
+    if b - a < _NARROW:
+        return 0.5
+    log_a, log_b = scipy.special.log_ndtr([-a, -b])  # of the tails beyond the two ends
+    mass = log_a + math.log(-math.expm1(log_b - log_a))
+    at_a, at_b = (math.exp(-0.5 * z * z - 0.5 * math.log(2 * math.pi) - mass) for z in (a, b))
+    return min(max(f + s * (at_a - at_b), 0.0), 1.0)

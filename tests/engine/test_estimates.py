@@ -1,0 +1,302 @@
+"""What trials of DP-GIBO show: the posterior mean, by dense conditioning and by quadrature."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+
+from privbo_plugins.algorithms.dp_gibo import DPGIBO
+from privbo_plugins.algorithms.released_means.estimates import (
+    CAUTION,
+    WINDOW,
+    Estimator,
+    mean_within,
+)
+from privbo_plugins.errors import VaultError
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.spaces import Space
+from privbo_plugins.store.vault import Transaction, open_vault
+from tests.inside import algorithm_in
+
+from .helpers import cube, open_session, quadratic, run_session, tell
+from .test_session import config
+
+pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+
+Told = list[tuple[list[float], float]]
+
+
+# The oracle: Matern-5/2 by hand, dense solves, densities added up on a grid ----------------------
+
+
+def covariance(A: np.ndarray, B: np.ndarray, length: float) -> np.ndarray:
+    r = math.sqrt(5) * np.linalg.norm(A[:, None] - B[None], axis=2) / length
+    return (1 + r + r**2 / 3) * np.exp(-r)
+
+
+def likelihood(X: np.ndarray, y: np.ndarray, sigma: float, length: float, a: float) -> float:
+    K = a * covariance(X, X, length) + sigma**2 * np.eye(len(y))
+    weights = np.linalg.solve(K, np.ones(len(y)))
+    return float(multivariate_normal(np.full(len(y), weights @ y / weights.sum()), K).logpdf(y))
+
+
+def candidates(X: np.ndarray, y: np.ndarray, sigma: float) -> list[tuple[float, float]]:
+    lengths = np.geomspace(0.08, 3.0, 10) * math.sqrt(X.shape[1] / 2)
+    spread = max(float(y.std()), sigma)
+    return [(ell, (s * spread) ** 2) for ell in lengths for s in np.geomspace(0.1, 10, 9)]
+
+
+def fitted(
+    X: np.ndarray, y: np.ndarray, sigma: float, length: float | None
+) -> tuple[float, float]:
+    among = candidates(X, y, sigma)
+    if length is not None:
+        among = [pair for pair in among if math.isclose(pair[0], length)]
+    return max(among, key=lambda pair: likelihood(X, y, sigma, *pair))
+
+
+def conditioned(
+    X: np.ndarray, y: np.ndarray, x: np.ndarray, sigma: float, length: float, a: float
+) -> tuple[float, float]:
+    """The constant is one more Gaussian unknown, of which next to nothing is known."""
+    vague = 1e5 * a + 1e5 * sigma**2
+    every = np.vstack([X, x])
+    joint = a * covariance(every, every, length) + vague
+    K = joint[:-1, :-1] + sigma**2 * np.eye(len(y))
+    w = np.linalg.solve(K, joint[:-1, -1])
+    centre = y.mean()
+    return float(centre + w @ (y - centre)), math.sqrt(float(joint[-1, -1] - w @ joint[:-1, -1]))
+
+
+def within(f: float, s: float) -> float:
+    u = np.linspace(0, 1, 100_001)
+    logs = -0.5 * ((u - f) / s) ** 2
+    weights = np.exp(logs - logs.max())
+    return float(np.average(u, weights=weights))
+
+
+def oracle(x: Any, told: Told, sigma: float, bounds: tuple[float, float], maximize: bool) -> float:
+    low, width = bounds[0], bounds[1] - bounds[0]
+    X = np.array([at for at, _ in told])
+    y, s2 = (np.array([v for _, v in told]) - low) / width, sigma / width
+    n = len(y) - 1
+    while n >= 16 and n % 2 ** (int(math.log2(n)) - 3):
+        n -= 1
+    length = fitted(X[:n], y[:n], s2, None)[0] if n > 1 else None
+    ell, a = fitted(X, y, s2, length)
+    f, s = conditioned(X, y, np.array([x]), s2, ell, a)
+    worse = within(f, s) + (-1 if maximize else 1) * CAUTION * s
+    return low + width * min(max(worse, 0.0), 1.0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    m=st.integers(1, 40),
+    d=st.integers(1, 3),
+    seed=st.integers(0, 10**6),
+    maximize=st.booleans(),
+    sigma=st.sampled_from([0.02, 0.1, 0.5]),
+    own=st.booleans(),
+)
+def test_the_estimate_is_the_conditional_mean_within_the_range_and_a_little_worse(
+    m: int, d: int, seed: int, maximize: bool, sigma: float, own: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(m, d))
+    bounds = (-1.0, 2.0)
+    y = ((X - 0.4) ** 2).sum(axis=1) - 1 + sigma * rng.standard_normal(m)
+    told = list(zip(X.tolist(), y.tolist(), strict=True))
+    x = X[-1] if own else rng.uniform(size=d)
+    found = Estimator(cube(d), bounds, sigma, maximize=maximize).at(x, told)
+    assert found == pytest.approx(oracle(x, told, sigma, bounds, maximize), abs=2e-4)
+
+
+@settings(deadline=None)
+@given(f=st.floats(-3, 4), log_s=st.floats(-4, 3))
+def test_the_mean_within_the_range_is_that_of_the_density(f: float, log_s: float) -> None:
+    s = 10**log_s
+    assert mean_within(f, s) == pytest.approx(within(f, s), abs=1e-5)
+
+
+@pytest.mark.parametrize(("f", "s"), [(-1e6, 1.0), (1e6, 1e-3), (0.3, 0.0), (5e9, 1e12), (-2, 0)])
+def test_far_outside_the_range_the_mean_is_still_a_number_within_it(f: float, s: float) -> None:
+    assert 0.0 <= mean_within(f, s) <= 1.0
+
+
+def test_values_that_differ_at_one_point_by_more_than_their_noise_stay_what_they_are() -> None:
+    """As those of trainings that differ, beside a release with hardly any noise."""
+    estimator = Estimator(cube(1), (0.0, 1.0), 1e-6, maximize=False)
+    told = [([0.5], k / 100) for k in range(15)]
+    for k, own in enumerate(told):
+        assert estimator.at([0.5], told[:k], own) == pytest.approx(k / 100, abs=1e-5)
+    carried = estimator.at([0.5], told)
+    assert carried == pytest.approx(0.07, abs=0.01)
+
+
+# In a run ---------------------------------------------------------------------------------------
+
+
+def told_of(session: Session) -> Told:
+    values = [r for r in session.releases() if r.kind in ("value", "final")]
+    return [(r.meta["x"], r.values[0]) for r in values]
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_each_trial_publishes_the_estimate_of_its_moment(maximize: bool) -> None:
+    losses, _ = quadratic(40, 2, 0)
+    session = open_session(config(), cube(2), maximize=maximize)
+    values = run_session(session, losses)
+    told, sigma = told_of(session), session.plan.value_noise
+    assert len(told) == len(values)
+    for k, value in enumerate(values):
+        expected = oracle(told[k][0], told[: k + 1], sigma, (0.0, 1.0), maximize)
+        assert value == pytest.approx(expected, abs=2e-4)
+
+
+def test_estimates_are_drawn_from_releases_alone() -> None:
+    """Same releases from other losses: what is published does not differ by a bit."""
+    published = []
+    for shift in (0.0, 0.05):
+        losses, _ = quadratic(40, 2, 0)
+        session = open_session(config(clipping_norm=1e-9), cube(2), noise=Cancelling(shift))
+
+        def shifted(x: np.ndarray, shift: float = shift, losses: Any = losses) -> np.ndarray:
+            return losses(x) * 0 + 0.3 + shift
+
+        published.append((run_session(session, shifted), told_of(session)))
+    assert published[0] == published[1]
+
+
+class Cancelling(InsecureNoise):
+    """Its draws take a shift of the exact value back, so that the releases are the same."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__(0)
+        self._shift = shift
+
+    def add_gaussian(self, x: Any, scale: float) -> np.ndarray:
+        if len(x) > 1:  # gradients
+            return super().add_gaussian(np.zeros_like(x), scale)
+        return np.round(super().add_gaussian(np.round(x - self._shift, 9), scale), 6)
+
+
+def test_without_privacy_the_value_is_exact_and_has_no_draw_beside_it() -> None:
+    losses, _ = quadratic(40, 1, 0)
+    session = open_session(config(mu=math.inf), cube(1))
+    x = session.ask("t").x
+    value, _ = session.tell("t", cube(1).decode(x), cube(1), losses(x))
+    assert value == pytest.approx(losses(x).mean(), rel=1e-12)
+    assert session.drawn("t") is None
+
+
+def test_the_algorithm_steps_by_draws_and_never_by_estimates() -> None:
+    """With estimates in place of the draws these starts would tie; with the draws one wins."""
+    session = open_session(config(n_starts=3, mu=0.5), cube(2))
+    run_session(session, quadratic(40, 2, 0)[0])
+    state = algorithm_in(session).state_dict()
+    drawn = [r.values[0] for r in session.releases() if r.kind == "value"]
+    assert [value for _, value in state["starts"]] == drawn[:3]
+    assert state["step_values"]["0"] == drawn[3:6]
+
+
+def test_a_long_run_reads_the_latest_values_only() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(3 * WINDOW, 1)).tolist()
+    told = [(x, 0.2 + 0.01 * rng.standard_normal()) for x in X]
+    other = [(x, 0.9) for x, _ in told[:WINDOW]] + told[WINDOW:]
+    here, there = (Estimator(cube(1), (0.0, 1.0), 0.01, maximize=False) for _ in range(2))
+    assert here.at(told[-1][0], told) == there.at(told[-1][0], other)
+
+
+def test_what_a_failed_transaction_has_drawn_leaves_no_trace_in_later_estimates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The number is that of a process which has seen one draw only."""
+    losses, _ = quadratic(40, 2, 0)
+    session = open_session(config(n_starts=12), cube(2), noise=InsecureNoise(0))
+    for i in range(9):
+        tell(session, f"t{i}", losses)
+
+    def refused(*_: Any) -> None:
+        raise VaultError("refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "finish", refused)
+        with pytest.raises(VaultError):
+            tell(session, "t9", losses)
+    values = [tell(session, f"t{i}", losses) for i in range(9, 22)]
+    told = told_of(session)
+    sigma = session.plan.value_noise
+    fresh = Estimator(cube(2), (0.0, 1.0), sigma, maximize=False)
+    again = [fresh.at(told[k][0], told[: k + 1]) for k in range(9, 22)]
+    assert values == again
+
+
+def test_a_second_process_and_a_repeated_trial_show_the_stored_number(tmp_path: Any) -> None:
+    losses, _ = quadratic(40, 2, 0)
+    url = f"sqlite:///{tmp_path}/vault.db"
+    here = open_session(config(), cube(2), vault=open_vault(url))
+    values = [tell(here, f"t{i}", losses) for i in range(4)]
+    there = open_session(config(), cube(2), vault=open_vault(url))
+    tell(there, "t4", losses)  # more is known by now
+    for i, value in enumerate(values):
+        x = np.full(2, 0.9)
+        assert there.published_value(f"t{i}") == value
+        assert there.tell(f"t{i}", cube(2).decode(x), cube(2), losses(x))[0] == value
+    assert there.drawn_of([f"t{i}" for i in range(5)]) == there.all_drawn()
+
+
+def test_a_trial_whose_losses_were_purged_keeps_its_number_when_it_is_told_again() -> None:
+    losses, _ = quadratic(40, 2, 0)
+    session = open_session(config(n_starts=1), cube(2))
+    values = {f"t{i}": tell(session, f"t{i}", losses) for i in range(3)}
+    session.purge()
+    tell(session, "t3", losses)  # completes the batch: the purged ones are opened again
+    session.refresh()
+    for trial in ("t1", "t2"):
+        x = session.ask(trial).x
+        session.tell(trial, cube(2).decode(x), cube(2), losses(x))
+        assert session.published_value(trial) == values[trial]
+
+
+def test_releases_of_an_older_version_count_where_they_say_where() -> None:
+    """Version 0.1 stored no point with the values of steps."""
+    losses, _ = quadratic(40, 2, 0)
+    session = open_session(config(), cube(2))
+    run_session(session, losses)
+    made = algorithm_in(session)
+    again = DPGIBO(config(), cube(2), seed=0, plan=made.plan)
+    for release in session.releases():
+        meta = {k: v for k, v in release.meta.items() if k != "x" or release.meta["step"] < 0}
+        again.observe(type(release)(release.kind, release.key, release.values, meta))
+    assert len(again.state.values) == 2
+    assert again.state.theta == made.state_dict()["theta"]
+    older = {k: v for k, v in again.state_dict().items() if k != "values"}
+    again.load_state_dict(older)
+    assert again.state.values == []
+
+
+def test_the_best_of_the_estimates_is_no_lucky_draw() -> None:
+    """Sixty runs on one bowl with fixed seeds; the noise is a fifth of the bowl's height."""
+    errors, luck = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        space: Space = cube(2)
+        X = np.clip(0.5 + 0.5 * rng.standard_normal((60, 2)) / (1 + np.arange(60))[:, None], 0, 1)
+        exact = 0.02 + ((X - 0.5) ** 2).sum(axis=1)
+        y = exact + 0.1 * rng.standard_normal(60)
+        estimator = Estimator(space, (0.0, 1.0), 0.1, maximize=False)
+        told = list(zip(X.tolist(), y.tolist(), strict=True))
+        shown = [estimator.at(told[k][0], told[: k + 1]) for k in range(60)]
+        best, lucky = int(np.argmin(shown)), int(np.argmin(y))
+        errors.append(shown[best] - exact[best])
+        luck.append(y[lucky] - exact[lucky])
+    assert abs(float(np.median(errors))) < 0.015
+    assert float(np.median(luck)) < -0.15

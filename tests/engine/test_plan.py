@@ -1,0 +1,235 @@
+"""What DP-GIBO plans from public quantities, and that a run keeps what it began with."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
+from privbo_plugins.models.gaussian_process import GaussianProcess
+
+from .helpers import cube, open_session, quadratic, run_session, start, tell
+
+pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+
+MUS = st.floats(0.01, 100.0)
+RECORDS = st.integers(10, 10**6)
+SIZES = st.integers(1, 70)
+BOUNDS = st.sampled_from([0.01, 1.0, 40.0, (-3.0, 2.0)])
+
+
+def plan_of(d: int, n: int, mu: float, **more: Any) -> Plan:
+    return make_plan(GIBOConfig(mu=mu, **more), cube(d), n)
+
+
+def width(loss_bound: Any) -> float:
+    return loss_bound[1] - loss_bound[0] if isinstance(loss_bound, tuple) else loss_bound
+
+
+# What is planned --------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(d=SIZES, n=RECORDS, mu=MUS, factor=st.floats(1.0, 50.0), loss_bound=BOUNDS)
+def test_a_larger_budget_or_more_records_never_mean_a_smaller_norm_or_a_longer_scale(
+    d: int, n: int, mu: float, factor: float, loss_bound: Any
+) -> None:
+    less = plan_of(d, n, mu, loss_bound=loss_bound)
+    for more in (
+        plan_of(d, n, mu * factor, loss_bound=loss_bound),
+        plan_of(d, math.ceil(n * factor), mu, loss_bound=loss_bound),
+    ):
+        assert more.clipping_norm >= less.clipping_norm
+        assert more.lengthscale <= less.lengthscale
+        assert (more.n_steps, more.batch_size) == (less.n_steps, less.batch_size)
+        assert more.step_size == less.step_size
+    C = width(loss_bound)
+    assert 0.1 * C * (1 - 1e-12) <= less.clipping_norm <= C
+    at_one = plan_of(d, n, mu)
+    assert less.clipping_norm == pytest.approx(C * at_one.clipping_norm)
+    assert less.lengthscale == at_one.lengthscale
+
+
+@settings(deadline=None)
+@given(d=SIZES, n=RECORDS, mu=MUS, loss_bound=BOUNDS)
+def test_a_planned_norm_between_its_ends_gives_every_run_noise_of_one_length(
+    d: int, n: int, mu: float, loss_bound: Any
+) -> None:
+    """The noise in clipping norms, written out: 2 sqrt(T d / .9) / (n mu)."""
+    plan, C = plan_of(d, n, mu, loss_bound=loss_bound), width(loss_bound)
+    nu = 2 * math.sqrt(plan.n_steps * d / 0.9) / (n * mu)
+    assert plan.noise_norm == pytest.approx(nu, rel=1e-5)
+    expected = 0.1 if nu > 0.126 else min(0.0126 / nu, 1.0)
+    assert plan.clipping_norm == pytest.approx(expected * C, rel=1e-5)
+    assert plan.gradient_noise * math.sqrt(d) == pytest.approx(nu * expected * C, rel=1e-5)
+
+
+@settings(deadline=None)
+@given(
+    d=SIZES, n=RECORDS, mu=MUS, share=st.sampled_from([0.0, 0.1, 0.4]),
+    extra=st.integers(0, 9), adaptive=st.booleans(), limit=st.none() | st.integers(90, 3000),
+)  # fmt: skip
+def test_what_is_planned_costs_the_budget_and_no_more_trials_than_before(
+    d: int, n: int, mu: float, share: float, extra: int, adaptive: bool, limit: int | None
+) -> None:
+    own: dict[str, Any] = {"value_share": share, "extra_values": extra, "n_trials": limit}
+    if adaptive:
+        own["clipping_norm"] = "adaptive"
+    plan, first = plan_of(d, n, mu, **own), plan_of(d, n, mu, planning=1, **own)
+    spent = (
+        plan.n_steps * (plan.mu_gradient**2 + plan.mu_norm**2) + plan.n_values * plan.mu_value**2
+    )
+    assert spent == pytest.approx(mu**2)
+    assert plan.n_trials <= (first.n_trials if limit is None else limit)
+    assert plan.batch_size in (d + 1, 2 * d)
+    if plan.batch_size > d + 1:
+        assert plan.n_steps >= 8
+    assert math.sqrt(d) * plan.step_size * plan.n_steps / 2 <= 2.0 * (1 + 1e-12)
+
+
+GIVEN: list[dict[str, Any]] = [
+    {"n_steps": 7}, {"n_steps": 40}, {"batch_size": 5}, {"batch_size": 12}, {"clipping_norm": 0.7},
+    {"clipping_norm": 30.0}, {"lengthscale": 0.9}, {"step_size": 0.02},
+    {"n_steps": 30, "batch_size": 12, "clipping_norm": 2.0, "lengthscale": 0.1, "step_size": 0.5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("own", GIVEN, ids=str)
+@pytest.mark.parametrize("mu", [0.05, 1.0, 50.0, math.inf])
+def test_what_a_user_gives_wins(own: dict[str, Any], mu: float) -> None:
+    plan = plan_of(6, 500, mu, **own)
+    assert {name: getattr(plan, name) for name in own} == own
+    if "n_steps" in own and "batch_size" not in own:
+        assert plan.batch_size == 7
+        assert plan.lengthscale == 0.35
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [{"memory": 3}, {"memory": -1}, {"exact_centre": True}, {"kernel": "polynomial2"},
+     {"tolerance": 60.0}, {"n_trials": 100}],
+    ids=str,
+)  # fmt: skip
+def test_pairs_are_planned_only_where_their_closed_form_holds_and_steps_enough_fit(
+    kept: dict[str, Any],
+) -> None:
+    plan, usual = plan_of(6, 500, 0.3, **kept), plan_of(6, 500, 0.3)
+    assert (usual.n_steps, usual.batch_size) == (25 * 7 // 12, 12)
+    assert plan.batch_size <= 7
+    assert plan.lengthscale == 0.35
+
+
+def test_pairs_find_the_slope_of_a_curved_loss_and_a_simplex_does_not() -> None:
+    """Of losses y(x) = a·x + xᵀHx / 2 the gradient at 0 is a, whatever the curvature H."""
+    d, rng = 5, np.random.default_rng(0)
+    a, root = rng.standard_normal(d), rng.standard_normal((d, d))
+    angles = []
+    for more in ({}, {"batch_size": d + 1}):
+        engine = start(GIBOConfig(mu=1.0, n_starts=0, value_share=0.0, **more), cube(d), 900)
+        X = np.array([engine.propose(slot).x for slot in range(engine.room)])
+        moved = X - 0.5
+        y = moved @ a + 20.0 * ((moved @ root) ** 2).sum(1) / 2
+        gp = GaussianProcess(engine.kernel, 0.01)
+        gp.append(X)
+        g = (y - y.mean()) @ gp.gradient_weights(np.full(d, 0.5))
+        angles.append(float(g @ a / np.linalg.norm(g) / np.linalg.norm(a)))
+    assert angles[0] == pytest.approx(1.0, abs=1e-9)
+    assert angles[1] < 0.9
+
+
+# What a run began with --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("planning", "mu", "d", "n", "told"),
+    [
+        (1, 1.0, 15, 700, (25, 16, 1.0, 0.35, 0.04)),
+        (1, 0.1, 64, 1200, (25, 65, 1.0, 0.35, 0.04)),
+        (2, 1.0, 15, 700, (13, 30, 0.29960, 0.25, 1 / 13)),
+        (2, 0.3, 15, 700, (13, 30, 0.1, 0.40603, 1 / 13)),
+        (2, 0.1, 15, 700, (13, 30, 0.1, 0.65841, 1 / 13)),
+        (2, 0.1, 64, 1200, (12, 128, 0.1, 1.36, 0.5 / 12)),
+        (2, 1.0, 2, 900, (25, 3, 0.76071, 0.35, 1 / 25)),
+        (2, 1.0, 5, 900, (15, 10, 0.62112, 0.25, 1 / 15)),
+        (2, 1.0, 1, 900, (25, 2, 1.0, 0.35, 1 / 25)),
+    ],
+)
+def test_the_rules_of_a_number_never_change(
+    planning: int, mu: float, d: int, n: int, told: tuple[float, ...]
+) -> None:
+    """Stored runs go on by them: another rule needs another number."""
+    plan = plan_of(d, n, mu, planning=planning)
+    now = (plan.n_steps, plan.batch_size, plan.clipping_norm, plan.lengthscale, plan.step_size)
+    assert now == pytest.approx(told, rel=1e-4)
+
+
+N, D = 300, 5
+
+
+def half_of_a_run(**own: Any) -> tuple[Any, Any]:
+    """A vault with a run that has made its start and some steps, and its losses."""
+    losses, _ = quadratic(N, D, 0)
+    session = open_session(GIBOConfig(mu=1.0, n_starts=2, **own), cube(D))
+    for number in range(30):
+        tell(session, f"h{number}", losses)
+    return session, losses
+
+
+@pytest.mark.parametrize("begun", [1, 2])
+@pytest.mark.parametrize("now", [{}, {"planning": 1}, {"planning": 2}], ids=str)
+def test_a_stored_run_goes_on_as_it_began(begun: int, now: dict[str, Any]) -> None:
+    """A user changes nothing but the version; steps, norm and noise stay those of the first."""
+    then = {"clipping_norm": 1.0, "lengthscale": 0.35} if begun == 1 else {}
+    first, losses = half_of_a_run(planning=begun, **then)
+    again = open_session(GIBOConfig(mu=1.0, n_starts=2, **now), cube(D), vault=first.run.vault)
+    again.refresh()
+    assert again.plan == first.plan
+    assert np.array_equal(again.ask("next").x, first.ask("next").x)
+    again.tell("next", cube(D).decode(again.ask("next").x), cube(D), losses(again.ask("next").x))
+    run_session(again, losses)
+    gradients = [charge for charge in again.ledger() if charge.kind == "gradient"]
+    assert len(gradients) == {1: 25, 2: 25 * 6 // 10}[begun]
+    assert len({charge.sensitivity for charge in gradients}) == 1
+    assert sum(charge.mu**2 for charge in again.ledger()) == pytest.approx(1.0)
+
+
+def test_a_stored_run_is_not_joined_with_what_it_was_not_given() -> None:
+    for begun in (1, 2):
+        first, _ = half_of_a_run(planning=begun, clipping_norm=1.0, lengthscale=0.35)
+        with pytest.raises(ValueError, match=r"clipping_norm=1.0 then and 0.5 now"):
+            open_session(
+                GIBOConfig(mu=1.0, n_starts=2, clipping_norm=0.5, lengthscale=0.35),
+                vault=first.run.vault,
+            )
+
+
+def test_settings_are_stored_as_version_0_1_stored_them_where_its_rules_hold() -> None:
+    kept = Path(__file__).parents[1] / "stored" / "v0_1" / "records" / "vault.db.sql"
+    found = kept.read_text().split('{"algorithm": "dp-gibo", "config": ')[1]
+    then = json.JSONDecoder().raw_decode(found)[0]
+    config = GIBOConfig.from_dict(then)
+    assert config.planning == 1
+    assert config.to_dict() == then
+    assert GIBOConfig.from_dict(GIBOConfig(mu=1.0).to_dict()) == GIBOConfig(mu=1.0)
+    assert GIBOConfig(mu=1.0).to_dict()["planning"] == 2
+
+
+def test_settings_pickled_before_there_were_rules_to_choose_keep_the_first() -> None:
+    older = GIBOConfig(mu=1.0, clipping_norm=1.0, lengthscale=0.35)
+    del older.__dict__["planning"]
+    assert pickle.loads(pickle.dumps(older)).planning == 1
+    assert pickle.loads(pickle.dumps(GIBOConfig(mu=1.0))).planning == 2
+
+
+@pytest.mark.parametrize("planning", [0, 3, 1.0, True, "2", None])
+def test_only_known_rules_can_be_asked_for(planning: Any) -> None:
+    with pytest.raises(ValueError, match="planning must be 1 or 2, got"):
+        GIBOConfig(mu=1.0, planning=planning)

@@ -1,0 +1,131 @@
+"""What a study of DP-GIBO shows: estimates as values, and each draw beside its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from optuna_samplers import private_objective
+from privbo_plugins.algorithms.released_means.estimates import Estimator
+from privbo_plugins.spaces import Float, Space
+from tests.inside import session_of
+from tests.optuna_samplers.runs import make_sampler, squares
+
+LINE = Space({"x": Float(0.0, 1.0)})
+
+
+def study_at(folder: Path, direction: str = "minimize") -> tuple[Any, optuna.Study]:
+    """A study that another sampler object can come back to."""
+    sampler = make_sampler(vault=f"sqlite:///{folder}/vault.db")
+    study = optuna.create_study(
+        storage=f"sqlite:///{folder}/study.db",
+        study_name="s",
+        sampler=sampler,
+        direction=direction,
+        load_if_exists=True,
+    )
+    return sampler, study
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_study_shows_the_estimate_and_the_draw_beside_it(direction: str) -> None:
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler, direction=direction)
+    study.optimize(sampler.private(squares))
+    session = session_of(sampler, study)
+    drawn = [r.values[0] for r in session.releases() if r.kind in ("value", "final")]
+    assert [t.user_attrs["privbo:release"] for t in study.trials] == drawn
+    sigma = session.plan.value_noise
+    estimator = Estimator(LINE, (0.0, 1.0), sigma, maximize=direction == "maximize")
+    told = [([t.params["x"]], draw) for t, draw in zip(study.trials, drawn, strict=True)]
+    expected = [estimator.at(told[k][0], told[: k + 1]) for k in range(len(told))]
+    assert [t.value for t in study.trials] == pytest.approx(expected, abs=1e-9)
+    assert all(0.0 <= t.value <= 1.0 for t in study.trials)
+    assert sampler.guarantee(study).protected
+
+
+def test_another_process_finds_values_and_draws_as_they_were_released(
+    tmp_path: Path, study_tables: None
+) -> None:
+    sampler, study = study_at(tmp_path)
+    study.optimize(sampler.private(squares), n_trials=4)
+    again, same = study_at(tmp_path)
+    assert again.guarantee(same).protected
+    same.optimize(again.private(squares))
+    assert again.guarantee(same).protected
+    assert sampler.guarantee(study).protected
+
+
+@pytest.mark.parametrize("shown", [0.5, "0.5", True, [0.5], None])
+def test_another_draw_than_the_released_one_is_unprotected(
+    shown: Any, tmp_path: Path, study_tables: None
+) -> None:
+    sampler, study = study_at(tmp_path)
+    study.optimize(sampler.private(squares), n_trials=3)
+    trial = study.trials[1]
+    change(tmp_path, trial._trial_id, shown)
+    again, same = study_at(tmp_path)
+    guarantee = again.guarantee(same)
+    assert not guarantee.protected
+    assert "set_user_attr data nobody vouched for" in str(guarantee)
+
+
+def change(folder: Path, trial_id: int, shown: Any) -> None:
+    """Writes another draw into the study's file, as whoever can write there could."""
+    with sqlite3.connect(folder / "study.db") as database:
+        changed = database.execute(
+            "UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ? AND key = ?",
+            (json.dumps(shown), trial_id, "privbo:release"),
+        )
+        assert changed.rowcount == 1
+
+
+def test_a_replayed_trial_shows_its_draw_too(tmp_path: Path, study_tables: None) -> None:
+    sampler, study = study_at(tmp_path)
+    study.optimize(sampler.private(squares), n_trials=2)
+    trial = study.ask()
+    told = sampler._tell(_Deaf(trial), squares(trial))[0]  # its worker dies before it shows it
+    assert "privbo:release" not in study.trials[2].user_attrs
+    again, same = study_at(tmp_path)
+    assert again.replay(same) == [2]
+    assert same.trials[2].value == told
+    drawn = {r.key: r.values[0] for r in session_of(again, same).releases()}
+    assert same.trials[2].user_attrs["privbo:release"] == drawn["2"]
+    assert again.guarantee(same).protected
+
+
+class _Deaf:
+    """A trial whose attributes never reach the study."""
+
+    def __init__(self, trial: optuna.Trial) -> None:
+        self._trial = trial
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trial, name)
+
+    def set_user_attr(self, key: str, value: Any) -> None:
+        pass
+
+
+def test_without_privacy_and_with_other_samplers_values_are_releases_and_no_draw_is_shown() -> (
+    None
+):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler = make_sampler(mu=math.inf)
+        plain = optuna.create_study(sampler=sampler)
+        plain.optimize(sampler.private(squares))
+    private = private_objective(squares, mu=1.0, n_trials=4)
+    others = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    others.optimize(private)
+    for study in (plain, others):
+        assert all("privbo:release" not in t.user_attrs for t in study.trials)
+    assert [v for _, _, v in private.history(others).values] == [t.value for t in others.trials]
+    assert [v for _, _, v in sampler.history(plain).values] == [t.value for t in plain.trials]
