@@ -114,6 +114,8 @@ def run(arm: str, seconds: float, at_once: int | None) -> tuple[float, float]:
             run_config=tune.RunConfig(name="run", storage_path=name, verbose=0),
         ).fit()
         wall = time.perf_counter() - began
+        if isinstance(search, DPGIBOSearch):
+            search.close()  # or its vault's process would stand beside the next experiment
         if len(results) != TRIALS or results.errors:
             raise RuntimeError(f"{arm}: {len(results)} trials, {len(results.errors)} errors.")
         return wall, median(float(path.read_text()) for path in folder.glob("cpu-*"))

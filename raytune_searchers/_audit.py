@@ -31,9 +31,6 @@ BUDGET = "hyperband_info"
 REPEATED = "__trial_index__"
 """What ray.tune.search.Repeater puts into every config; importing it takes a trial a while."""
 
-SHORT_RUN = 50
-"""Of so many trials a search's saved state keeps everything; of more, where the run stands."""
-
 RELEASE = "privbo_release"
 """Under which name a trial shows its noisy draw, where the metric is an estimate."""
 

@@ -53,6 +53,9 @@ _BESIDE = 2**10
 WINDOW_BYTES = 2**20
 """Of one vector under way at once: its host finds the next block there, and little queues."""
 
+SHORT_RUN = 50
+"""Of so many trials a search's saved state keeps everything; of more, where the run stands."""
+
 OBJECTS_KNOWN = "objects_known"
 """Operation that every host offers, see :func:`objects_known`."""
 

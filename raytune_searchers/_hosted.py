@@ -36,7 +36,6 @@ from raytune_searchers._arguments import (
     private_url,
 )
 from raytune_searchers._audit import (
-    SHORT_RUN,
     VOUCH,
     complaints,
     each_of,
@@ -46,7 +45,7 @@ from raytune_searchers._audit import (
     shown,
     stored_record,
 )
-from raytune_searchers._channel import Channel, TrialRecord
+from raytune_searchers._channel import SHORT_RUN, Channel, TrialRecord
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace

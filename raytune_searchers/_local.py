@@ -27,6 +27,7 @@ from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
+from raytune_searchers._admission import LedgerSettings
 from raytune_searchers._arguments import (
     check_target,
     checked_handle,
@@ -36,7 +37,7 @@ from raytune_searchers._arguments import (
 )
 from raytune_searchers._audit import complaints, flat, stored_record
 from raytune_searchers._channel import Channel
-from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
+from raytune_searchers._evaluations import PLAIN, UserOf, wrap
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.base import actor_name, anchor, connect, furthest, in_worker
 from raytune_searchers.hosts.rewards import LedgerHost

@@ -27,8 +27,9 @@ from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.sessions.transcript import Transcript
 from privbo_plugins.spaces import Space
 from privbo_plugins.standing import of_rewards, planned_trials, used_up
+from raytune_searchers._admission import LedgerSettings
 from raytune_searchers._audit import as_float, shown
-from raytune_searchers._evaluations import PLAIN, LedgerSettings, UserOf, wrap
+from raytune_searchers._evaluations import PLAIN, UserOf, wrap
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import OnTune
 from raytune_searchers._settings import RewardSearchSettings

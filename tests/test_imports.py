@@ -140,6 +140,15 @@ def test_naming_a_search_loads_its_own_algorithm_and_nothing_heavy() -> None:
     check_names("raytune_searchers", SEARCHES)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["losses", "rewards", "server", "curator"])
+def test_the_process_of_a_vault_starts_without_ray_tune(host: str) -> None:
+    """An experiment waits for it, and importing Tune takes longer than all else that it needs."""
+    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    modules = loaded_by(f"raytune_searchers.hosts.{host}")[""]
+    assert not {"ray.tune", "ray.train", "pandas"} & set(modules)
+
+
 def test_the_engine_alone_loads_no_host() -> None:
     modules = loaded_by("privbo_plugins.sessions.records")[""]
     assert not {"optuna", "ray", "opendp", "sqlalchemy", "scipy.stats"} & set(modules)

@@ -20,9 +20,9 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import Vault
-from raytune_searchers._audit import SHORT_RUN
 from raytune_searchers._channel import (
     LOSSES,
+    SHORT_RUN,
     UNWATCHED,
     Entry,
     LossChannel,

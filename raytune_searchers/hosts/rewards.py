@@ -15,9 +15,8 @@ from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import UNPROTECTED
 from privbo_plugins.users import User
-from raytune_searchers._audit import SHORT_RUN
-from raytune_searchers._channel import TrialRecord
-from raytune_searchers._evaluations import USERS_LEDGER, Admission, LedgerSettings
+from raytune_searchers._admission import USERS_LEDGER, Admission, LedgerSettings
+from raytune_searchers._channel import SHORT_RUN, TrialRecord
 from raytune_searchers.hosts.base import UNSEEN, Host
 
 _NAMED, _VOUCHED_FOR = "named", "vouched-for"
