@@ -7,6 +7,11 @@ as a fraction of the regret of a uniform choice, with its standard error over th
 - ``published``: the same with the paper's Laplace mechanism and theory-ordered widths;
 - ``widths``: the same with narrower widths;
 - ``mechanisms``: plain GP-UCB with each mechanism and several widths: where the defaults are from;
+- ``trust``: plain GP-UCB with the default mechanism, once with a constant width and the given
+  covariance taken at its word, once as it is by default (width that falls, covariance weighed by
+  evidence), on these problems and on two more kinds of arms that were left aside until the default
+  was fixed;
+- ``boxes``: the same on boxes of two and four parameters;
 - ``samplers``: Optuna samplers behind ``ldp_objective``;
 - ``cost``: CPU time of an evaluation.
 
@@ -18,6 +23,7 @@ Noise is simulated from seeds, except in ``samplers``.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import platform
@@ -34,7 +40,17 @@ import numpy as np
 import optuna
 from tqdm import tqdm
 
-from benchmarks.reward_problems import PROBLEMS, RewardProblem, available, stocks, synthetic
+from benchmarks.reward_problems import (
+    PROBLEMS,
+    BoxProblem,
+    RewardProblem,
+    available,
+    box,
+    grouped,
+    stocks,
+    synthetic,
+    unrelated,
+)
 from optuna_samplers import LDPGPUCBSampler, ldp_objective
 from privbo_plugins.algorithms import REWARD_ALGORITHMS
 from privbo_plugins.algorithms.ldp_gp_ucb import RewardUCB, UCBConfig
@@ -112,6 +128,55 @@ def run_private(
     algorithm = REWARD_ALGORITHMS[kind](config, space_of(problem), seed=seed)
     regret = evaluation(algorithm, problem, made, T)
     return {"regret": regret, "fraction": regret / (T * problem.uniform)}
+
+
+def run_trust(name: str, trusting: bool, epsilon: float, T: int, seed: int) -> Row:
+    """Plain GP-UCB; told that its noise is the rewards' own, it trusts what it is given."""
+    problem = _problem(name, seed)
+    made = make_mechanism(epsilon, value_range=problem.value_range)
+    noise: dict[str, Any] = (
+        {"noise_moment": made.total_variance} if trusting else {"noise": made.noise}
+    )
+    config = UCBConfig(
+        low=made.low, high=made.high, n_trials=T,
+        kernel_matrix=problem.K if isinstance(problem, RewardProblem) else None, **noise,
+    )  # fmt: skip
+    if isinstance(problem, RewardProblem):
+        algorithm = REWARD_ALGORITHMS["gp-ucb"](config, space_of(problem), seed=seed)
+        regret = evaluation(algorithm, problem, made, T)
+    else:
+        space = Space({f"x{i}": Float(0, 1) for i in range(problem.d)})
+        algorithm = REWARD_ALGORITHMS["gp-ucb"](config, space, seed=seed)
+        regret = evaluation_in_box(algorithm, problem, made, T)
+    return {"regret": regret, "fraction": regret / (T * problem.uniform)}
+
+
+def evaluation_in_box(
+    algorithm: RewardUCB, problem: BoxProblem, mechanism: LocalMechanism, T: int
+) -> float:
+    """Cumulative regret of T evaluations of a continuum."""
+    rng, noise = np.random.default_rng([algorithm.seed, 11]), InsecureNoise(algorithm.seed)
+    regret = 0.0
+    for t in range(T):
+        turn = algorithm.ask(t)
+        assert turn is not None  # only those who may wait get None
+        reward = mechanism.randomize(problem.draw(turn.x, rng), noise, mechanism.low)
+        algorithm.tell(turn, reward)
+        regret += problem.best - float(problem.f(turn.x[None])[0])
+    return regret
+
+
+ASIDE: dict[str, Callable[[int], RewardProblem]] = {"unrelated": unrelated, "grouped": grouped}
+"""Arms on which nothing was chosen."""
+
+BOXES: dict[str, Callable[[int], BoxProblem]] = {
+    "box, d = 2": functools.partial(box, 2),
+    "box, d = 4": functools.partial(box, 4),
+}
+
+
+def _problem(name: str, seed: int) -> RewardProblem | BoxProblem:
+    return BOXES[name](seed) if name in BOXES else {**PROBLEMS, **ASIDE}[name](seed)
 
 
 def run_sampler(name: str, kind: str, T: int, seed: int) -> Row:
@@ -236,6 +301,23 @@ def samplers() -> Iterable[dict[str, Any]]:
                 yield {"name": name, "kind": kind, "T": 3000, "seed": seed}
 
 
+def trust() -> Iterable[dict[str, Any]]:
+    """On seeds that chose nothing."""
+    for name, seed, trusting in product([*available(), *ASIDE], range(5000, 5020), (True, False)):
+        for epsilon, T in ((1.0, 300), (1.0, 3000), (2.0, 3000)):
+            yield _trust(name, trusting, epsilon, T, seed)
+
+
+def boxes() -> Iterable[dict[str, Any]]:
+    """The same where an evaluation takes longer."""
+    for name, seed, trusting in product(BOXES, range(5000, 5006), (True, False)):
+        yield _trust(name, trusting, 2.0, 300, seed)
+
+
+def _trust(*values: Any) -> dict[str, Any]:
+    return dict(zip(("name", "trusting", "epsilon", "T", "seed"), values, strict=True))
+
+
 def cost() -> Iterable[dict[str, Any]]:
     """CPU time."""
     for kind, where in product(REWARD_ALGORITHMS, ("arms", "box")):
@@ -252,6 +334,8 @@ PARTS: dict[str, tuple[Callable[[], Iterable[dict[str, Any]]], Callable[..., Row
     "published": (published, run_private),
     "widths": (widths, run_private),
     "mechanisms": (mechanisms, run_private),
+    "trust": (trust, run_trust),
+    "boxes": (boxes, run_trust),
     "samplers": (samplers, run_sampler),
     "cost": (cost, run_cost),
 }

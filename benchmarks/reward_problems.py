@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from privbo_plugins.models.kernels import RBF, Isotropic, Matern52
 
@@ -119,6 +120,87 @@ PROBLEMS: dict[str, Callable[[int], RewardProblem]] = {
     "matern52": lambda seed: synthetic("matern52", seed),
 }
 """By name, from a seed: f is another one for each seed of the synthetic ones."""
+
+
+def unrelated(seed: int) -> RewardProblem:
+    """20 arms whose mean rewards are uniform and independent, though K calls them smooth."""
+    rng = np.random.default_rng([seed, 13])
+    X = np.linspace(0, 1, 20)[:, None]
+    return _bounded(RBF(0.2).k(X, X), rng.uniform(-1, 1, 20))
+
+
+def grouped(seed: int) -> RewardProblem:
+    """40 arms in eight groups: half of an arm's mean is its group's, and K says no more."""
+    rng = np.random.default_rng([seed, 17])
+    group = np.repeat(np.arange(8), 5)
+    f = rng.uniform(-1, 1, 8)[group] / 2 + rng.uniform(-1, 1, 40) / 2
+    return _bounded((group[:, None] == group) * 0.99 + 0.01 * np.eye(40), f)
+
+
+def _bounded(K: Array, f: Array) -> RewardProblem:
+    """Uniform noise on [-1, 1]."""
+    B = float(np.abs(f).max())
+    return RewardProblem(
+        K=K,
+        f=f,
+        draw=lambda arm, rng: float(f[arm] + _uniform(rng)),
+        value_range=(-2.0, 2.0),
+        B=B,
+        R=1.0,
+        v=B**2 + 1.0 / 3.0,
+        c=1.0 / 3.0,
+    )
+
+
+@dataclass(frozen=True)
+class BoxProblem:
+    """A continuum with a known mean reward.
+
+    Attributes:
+        d: Number of parameters, each in [0, 1].
+        centres: Of the kernel functions that f is the sum of, shape (m, d).
+        weights: Of these, scaled so that |f| <= 1 on the points that were tried, shape (m,).
+        best: Largest f that was found on 2^14 points and by climbing from the best of them.
+        uniform: Regret of an evaluation that is chosen uniformly.
+    """
+
+    d: int
+    centres: Array
+    weights: Array
+    best: float
+    uniform: float
+
+    value_range = (-2.0, 2.0)
+
+    def f(self, X: Array) -> Array:
+        """Mean rewards of points (n, d), shape (n,)."""
+        return np.asarray(_matern(self.d).k(X, self.centres) @ self.weights)
+
+    def draw(self, x: Array, rng: np.random.Generator) -> float:
+        """One reward at a point (d,), with uniform noise on [-1, 1]."""
+        return float(self.f(x[None])[0]) + _uniform(rng)
+
+
+def _matern(d: int) -> Isotropic:
+    """Rougher, and with another length-scale, than what the algorithm takes by default."""
+    return Matern52(0.3 * d**0.5)
+
+
+@cache
+def box(d: int, seed: int) -> BoxProblem:
+    """A sum of 20 d kernel functions with weights in [-1, 1] on the unit cube."""
+    rng = np.random.default_rng([seed, 19, d])
+    centres, weights = rng.random((20 * d, d)), rng.uniform(-1, 1, 20 * d)
+    X = rng.random((2**14, d))
+    values = _matern(d).k(X, centres) @ weights
+
+    def below(x: Array) -> float:
+        return -float((_matern(d).k(x[None], centres) @ weights)[0])
+
+    top = minimize(below, X[values.argmax()], bounds=[(0, 1)] * d)
+    scale = max(float(np.abs(values).max()), -float(top.fun))
+    best = -float(top.fun) / scale
+    return BoxProblem(d, centres, weights / scale, best, best - float(values.mean()) / scale)
 
 
 def available() -> tuple[str, ...]:

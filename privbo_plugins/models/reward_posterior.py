@@ -12,14 +12,18 @@ Notation:
     phi     features of a point, see :mod:`privbo_plugins.models.nystrom`  (m,)
     A       (Phi Phiᵀ / lam + I)⁻¹, covariance of the weights           (m, m)
     w       posterior mean of the weights                               (m,)
+    v       logarithm of a model's evidence                             scalar
+    p       a model's probability given all observations                (models,)
     ======  ==========================================================  ========
 
-Both give equations (2) and (3) of Zhou and Tan; the second one up to the tolerance of its
-features.
+The first and the last give equations (2) and (3) of Zhou and Tan, the last up to the tolerance of
+its features. The mixture is Bayesian model averaging.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from copy import copy
 from typing import Protocol, Self
 
@@ -97,6 +101,52 @@ class ArmsPosterior:
         other._counts, other._sums = self._counts.copy(), self._sums.copy()
         for z in Z:
             other.tell(z, float(other.mu[int(z[0])]))
+        return other
+
+
+class MixedPosterior:
+    """Several models of the same arms, weighed by how well each foretold what was observed.
+
+    Args:
+        models: Posteriors that have learnt nothing; equally likely at first.
+        lam: Noise variance, > 0.
+
+    Raises:
+        ValueError: If there is no model.
+    """
+
+    def __init__(self, models: Sequence[RewardPosterior], lam: float) -> None:
+        if not models:
+            raise ValueError("A mixture needs at least one model.")
+        self._models, self.lam = tuple(models), lam
+        self._v = np.zeros(len(self._models))
+
+    @property
+    def weights(self) -> Array:
+        """p: each model's probability given what was told, shape (models,)."""
+        p = np.exp(self._v - self._v.max())
+        return np.asarray(p / p.sum())
+
+    def tell(self, z: Array, y: float) -> None:
+        """Learns one observation, and which of the models expected it."""
+        for i, model in enumerate(self._models):
+            mu, sigma = model.predict(z[None])
+            variance = float(sigma[0]) ** 2 + self.lam
+            self._v[i] -= (math.log(variance) + (y - float(mu[0])) ** 2 / variance) / 2
+            model.tell(z, y)
+
+    def predict(self, Z: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation of the mixture at points (n, p)."""
+        found = [model.predict(Z) for model in self._models]
+        means, sds = np.array([mu for mu, _ in found]), np.array([sd for _, sd in found])
+        mean = self.weights @ means
+        spread = self.weights @ (sds**2 + (means - mean) ** 2)
+        return np.asarray(mean), np.sqrt(spread)
+
+    def imagining(self, Z: Array) -> Self:
+        """A copy whose models have been told their own means; their weights stay."""
+        other = copy(self)
+        other._models, other._v = tuple(m.imagining(Z) for m in self._models), self._v.copy()
         return other
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -652,27 +655,95 @@ def test_the_scale_multiplies_the_width(
     assert two.beta == pytest.approx(scale * one.beta)  # type: ignore[attr-defined]
 
 
-def test_gp_ucb_takes_the_unit_and_the_noise_from_what_is_public() -> None:
+def mixture(
+    covariances: Sequence[np.ndarray], arms: list[int], y: np.ndarray, lam: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of a mixture of models, evidence by scipy's multivariate normal."""
+    evidence = [
+        scipy.stats.multivariate_normal.logpdf(
+            y, cov=K[np.ix_(arms, arms)] + lam * np.eye(len(arms))
+        )
+        for K in covariances
+    ]
+    p = scipy.special.softmax(evidence)
+    moments = [dense(K, arms, y, lam) for K in covariances]
+    mean = sum(weight * mu for weight, (mu, _) in zip(p, moments, strict=True))
+    second = sum(w * (sd**2 + mu**2) for w, (mu, sd) in zip(p, moments, strict=True))
+    return np.asarray(mean), np.sqrt(second - mean**2)
+
+
+def told_at_random(algorithm: GPUCB, n: int, seed: int) -> tuple[list[int], np.ndarray]:
+    """Arms and rewards in [0, 9] that an algorithm has been told."""
+    rng = np.random.default_rng(seed)
+    arms, y = rng.integers(5, size=n).tolist(), rng.uniform(0, 9, n)
+    for arm, reward in zip(arms, y, strict=True):
+        algorithm.tell(evaluation_of(algorithm, arm), float(reward))
+    return arms, y
+
+
+def test_gp_ucb_of_private_rewards_weighs_the_covariance_by_evidence() -> None:
     mechanism = make_mechanism(1.0, value_range=(2.0, 6.0))
     config = UCBConfig(low=2.0, high=6.0, noise=mechanism.noise, kernel_matrix=covariance(5))
     algorithm = GPUCB(config, row(5))
     assert algorithm.lam == pytest.approx(mechanism.total_variance / 4)
     assert algorithm.beta == pytest.approx(WIDTH)
-    rng = np.random.default_rng(0)
-    arms, y = rng.integers(5, size=30).tolist(), rng.uniform(0, 9, 30)
-    for arm, reward in zip(arms, y, strict=True):
-        algorithm.tell(evaluation_of(algorithm, arm), float(reward))
-    mu, sigma = dense(covariance(5), arms, (y - 4) / 2, algorithm.lam)
+    arms, y = told_at_random(algorithm, 30, 0)
+    K = covariance(5) / np.diag(covariance(5)).max()
+    alone = np.diag(np.diag(K))
+    mu, sigma = mixture([K, (K + alone) / 2, alone], arms, (y - 4) / 2, algorithm.lam)
     assert_allclose(algorithm.mean(everything(5)), mu, atol=1e-9)
     assert_allclose(sigma_of(algorithm, 5), sigma, atol=1e-9)
     ucb = mu + algorithm.beta * sigma
     assert number(algorithm, algorithm.ask(0)) == int(np.argmax(ucb))
+
+
+def test_gp_ucb_of_plain_rewards_takes_covariance_and_noise_at_their_word() -> None:
+    config = UCBConfig(low=2, high=6, noise_moment=3.0, kernel_matrix=covariance(5), n_trials=90)
+    algorithm = GPUCB(config, row(5))
+    width = algorithm.beta
+    arms, y = told_at_random(algorithm, 30, 0)
+    mu, sigma = dense(covariance(5), arms, (y - 4) / 2, 0.75)
+    assert_allclose(algorithm.mean(everything(5)), mu, atol=1e-9)
+    assert_allclose(sigma_of(algorithm, 5), sigma, atol=1e-9)
+    assert algorithm.beta == width
+
+
+def test_gp_ucbs_unit_comes_from_what_is_public() -> None:
     assert GPUCB(UCBConfig(low=2, high=6), row(2)).lam == 1.0
     assert GPUCB(UCBConfig(low=2, high=6, noise_moment=0.4), row(2)).lam == pytest.approx(0.1)
     both = UCBConfig(low=2, high=6, noise_moment=0.4, noise=RewardNoise(8.0, 9.0, Tail(1, 1)))
     assert GPUCB(both, row(2)).lam == pytest.approx(2.1)
     wide = UCBConfig(low=-1, high=1, n_trials=10**6, beta_scale=2.0)
     assert GPUCB(wide, row(2)).beta == pytest.approx(2 * WIDTH * math.sqrt(2))
+
+
+def test_the_width_of_private_rewards_falls_from_twice_to_once_by_the_middle_of_the_plan() -> None:
+    noise = make_mechanism(1.0, value_range=(-1.0, 1.0)).noise
+    algorithm = GPUCB(UCBConfig(low=-1, high=1, noise=noise, n_trials=1000), row(4))
+    widths = []
+    for t in range(1000):
+        widths.append(algorithm.beta)
+        algorithm.tell(evaluation_of(algorithm, t % 4, t), 0.0)
+    assert widths[0] == pytest.approx(2 * WIDTH)
+    assert widths[250] == pytest.approx(1.5 * WIDTH)
+    assert widths[500:] == [pytest.approx(WIDTH)] * 500
+    assert np.all(np.diff(widths) <= 0)
+
+
+def test_arms_that_a_covariance_wrongly_calls_alike_are_told_apart() -> None:
+    """By the covariance alone all six would be the average of all."""
+    noise = make_mechanism(1.0, value_range=(-1.0, 1.0)).noise
+    K = np.full((6, 6), 0.999) + 0.001 * np.eye(6)
+    algorithm = GPUCB(UCBConfig(low=-1, high=1, noise=noise, kernel_matrix=K), row(6))
+    believing = algorithm.domain.posterior(algorithm.lam)
+    for t in range(6000):
+        reward = 0.75 if t % 6 == 2 else -0.05
+        algorithm.tell(evaluation_of(algorithm, t % 6, t), reward)
+        believing.tell(np.array([t % 6.0]), reward)
+    means = algorithm.mean(everything(6))
+    assert means[2] > 0.6
+    assert np.all(np.abs(np.delete(means, 2) + 0.05) < 0.1)
+    assert believing.predict(everything(6))[0][2] < 0.3  # the control
 
 
 def test_gp_ucb_needs_a_range() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -12,7 +14,11 @@ from privbo_plugins.models import reward_posterior
 from privbo_plugins.models.gaussian_process import GaussianProcess
 from privbo_plugins.models.kernels import RBF, Kernel, Matern52
 from privbo_plugins.models.nystrom import GrowingFeatures
-from privbo_plugins.models.reward_posterior import ArmsPosterior, FeaturePosterior
+from privbo_plugins.models.reward_posterior import (
+    ArmsPosterior,
+    FeaturePosterior,
+    MixedPosterior,
+)
 from tests.inside import features_of
 
 TOLERANCE = 1e-4
@@ -352,3 +358,60 @@ def test_an_evaluation_never_widens_a_point(seed: int, lam: float, n: int, kerne
         assert np.all(after >= 0)
         grew = features_of(posterior).m > pivots  # which may lay open what the tolerance hid
         assert np.all(after <= before + (TOLERANCE if grew else 1e-9))
+
+
+# Mixtures -----------------------------------------------------------------------------------
+
+
+def mixed(covariances: list[np.ndarray], lam: float) -> MixedPosterior:
+    return MixedPosterior([ArmsPosterior(K, lam) for K in covariances], lam)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 25), lam=st.sampled_from([0.05, 1.0, 7.0]))
+@settings(max_examples=40, deadline=None)
+def test_a_mixture_weighs_its_models_by_the_probability_of_all_observations(
+    seed: int, n: int, lam: float
+) -> None:
+    """The chain of one-step predictions is the joint density, which scipy knows."""
+    covariances = [covariance(5, seed), covariance(5, seed + 1, 2), np.eye(5)]
+    arms, y = evaluations(n, 5, seed)
+    posterior = mixed(covariances, lam)
+    told(posterior, numbers(arms), y)
+    joint = [K[np.ix_(arms, arms)] + lam * np.eye(n) for K in covariances]
+    evidence = [scipy.stats.multivariate_normal.logpdf(y, cov=C) if n else 0.0 for C in joint]
+    p = scipy.special.softmax(evidence)
+    assert_allclose(posterior.weights, p, atol=1e-8)
+    moments = [dense_arms(K, arms, y, lam) for K in covariances]
+    mean = sum(w * mu for w, (mu, _) in zip(p, moments, strict=True))
+    second = sum(w * (mu**2 + sd**2) for w, (mu, sd) in zip(p, moments, strict=True))
+    ours = posterior.predict(numbers(np.arange(5)))
+    assert_allclose(ours[0], mean, atol=1e-7)
+    assert_allclose(ours[1] ** 2, second - mean**2, atol=1e-6)
+
+
+def test_what_a_mixture_imagines_moves_neither_its_means_nor_its_weights() -> None:
+    arms, y = evaluations(20, 5)
+    posterior = mixed([covariance(5), np.eye(5)], 0.5)
+    told(posterior, numbers(arms), y)
+    before = posterior.predict(numbers(np.arange(5)))
+    copy = posterior.imagining(numbers(np.array([1, 1, 4])))
+    mean, sd = copy.predict(numbers(np.arange(5)))
+    assert_allclose(copy.weights, posterior.weights)
+    assert_allclose(mean, before[0], atol=1e-12)
+    assert np.all(sd <= before[1] + 1e-12)
+    assert sd[1] < before[1][1]
+    assert_allclose(posterior.predict(numbers(np.arange(5))), before)  # the original is unmoved
+
+
+def test_a_mixture_of_one_is_that_model() -> None:
+    K, (arms, y) = covariance(6), evaluations(30, 6)
+    one, alone = mixed([K], 0.7), ArmsPosterior(K, 0.7)
+    told(one, numbers(arms), y)
+    told(alone, numbers(arms), y)
+    everywhere = numbers(np.arange(6))
+    assert_allclose(one.predict(everywhere), alone.predict(everywhere), atol=1e-12)
+
+
+def test_a_mixture_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one model"):
+        MixedPosterior([], 1.0)

@@ -812,7 +812,7 @@ def _points_of(kind: str, noise: int, seed: int | None = 3, reseed: bool = False
     study.optimize(private, n_trials=4)
     if reseed:
         sampler.reseed_rng()
-    study.optimize(private, n_trials=5)
+    study.optimize(private, n_trials=16)
     return [trial.params for trial in study.trials]
 
 
@@ -1220,6 +1220,26 @@ def test_what_was_attached_outside_of_the_guard_is_found() -> None:
 
     study = optuna.create_study()
     study.optimize(around, n_trials=2)
+    check_exposed(private.guarantee(study), study)
+    assert "nobody vouched" in str(private.guarantee(study))
+
+
+@pytest.mark.parametrize("name", [PLAY, "privbo:vouched"])
+def test_what_stood_under_the_objectives_own_attributes_unprotects(name: str) -> None:
+    """A journal keeps what is overwritten for ever, so it is looked at before it is."""
+
+    def shows(trial: Any) -> float:
+        trial.report(1.0, 0, public=True)
+        return 0.5
+
+    private = wrapped(shows)
+    study = optuna.create_study()
+    study.optimize(private, n_trials=1)
+    check_protected(private, study, 1)
+    trial = study.ask()
+    trial.set_user_attr(name, 0.735)
+    with pytest.warns(PrivacyWarning, match="nobody vouched"):
+        study.tell(trial, private(trial))
     check_exposed(private.guarantee(study), study)
     assert "nobody vouched" in str(private.guarantee(study))
 

@@ -23,6 +23,7 @@ from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.models.reward_posterior import (
     ArmsPosterior,
     FeaturePosterior,
+    MixedPosterior,
     RewardPosterior,
 )
 from privbo_plugins.spaces import Space
@@ -50,6 +51,10 @@ class Domain(Protocol):
 
     def posterior(self, lam: float) -> RewardPosterior:
         """A posterior that has learnt nothing."""
+        ...
+
+    def doubtful(self, lam: float) -> RewardPosterior:
+        """One that finds out how far the covariance can be believed, where that is possible."""
         ...
 
     def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
@@ -91,6 +96,12 @@ class Arms:
         """The exact one."""
         return ArmsPosterior(self.K, lam)
 
+    def doubtful(self, lam: float) -> RewardPosterior:
+        """A mixture of K, of arms that have nothing to do with each other, and of their middle."""
+        alone = np.diag(np.diag(self.K))
+        models = [ArmsPosterior(K, lam) for K in (self.K, (self.K + alone) / 2, alone)]
+        return MixedPosterior(models, lam)
+
     def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
         """The best of all arms."""
         return np.asarray(self.X[argmax(score(self._all), rng)])
@@ -122,6 +133,10 @@ class Box:
     def posterior(self, lam: float) -> RewardPosterior:
         """One over features that grow with the data."""
         return FeaturePosterior(self.k, lam)
+
+    def doubtful(self, lam: float) -> RewardPosterior:
+        """The same: points that have nothing to do with each other say nothing of a box."""
+        return self.posterior(lam)
 
     def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
         """Uniform candidates and earlier points, then search around the best of them."""
