@@ -10,6 +10,7 @@ run's regret is that of the best row asked so far, in standard deviations of the
   all (epsilon, r) of its tables 1 to 3, beside the figures printed there;
 - ``sound``: the sound mechanism on the same functions, for each way of taking its noise into
   account with known hyperparameters and the published width, and as shipped by default;
+- ``before``: the default beside the one before it, and without privacy, on the grid at l = 4.42;
 - ``nu``: the default for other neighbouring distances nu, up to the whole table's diameter;
 - ``choices``: the default with one setting changed at a time;
 - ``people``: the default on 20190 person-years of the RAND Health Insurance Experiment (of
@@ -104,7 +105,9 @@ T = 50
 SHOWN = (1, 2, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 100)
 """Numbers of asks after which regrets are kept."""
 
-RUNS = {"paper": 50, "sound": 50, "readings": 20, "nu": 20, "choices": 20, "people": 20}
+RUNS = {
+    "paper": 50, "sound": 50, "before": 50, "readings": 20, "nu": 20, "choices": 20, "people": 20
+}  # fmt: skip
 """Runs of each arm unless told otherwise; the other parts have one."""
 
 RUNS_FITTED = 20
@@ -277,6 +280,17 @@ def sound(runs: int) -> Iterable[Row]:
                 yield arguments
 
 
+def before(runs: int) -> Iterable[Row]:
+    """What noise costs with the default, and with the default of older versions."""
+    arms: dict[str, tuple[Row | None, Row | None]] = {
+        "random": (None, None), "non-private, default": (None, {}),
+    }  # fmt: skip
+    for epsilon in (2.0, 5.0):
+        arms[f"eps={epsilon:g}: before"] = (noised(epsilon), {"correction": "posterior"})
+        arms[f"eps={epsilon:g}: default"] = (noised(epsilon), {})
+    yield from _arms(f"grid {SCALES[0]:.4f}", arms, runs)
+
+
 def nu(runs: int) -> Iterable[Row]:
     """Neighbouring distances at epsilon = 3; None protects a row whatever it is changed to."""
     arms: dict[str, tuple[Row | None, Row | None]] = {
@@ -403,6 +417,7 @@ PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
     "readings": readings,
     "paper": paper,
     "sound": sound,
+    "before": before,
     "nu": nu,
     "choices": choices,
     "people": people_part,

@@ -136,29 +136,35 @@ def test_columns_without_any_spread_and_single_rows_are_no_trouble(correction: s
 
 
 def dense(
-    model: POGPUCB, told: list[tuple[int, float]], rows: list[int], out: tuple[int, ...] = ()
+    model: POGPUCB,
+    told: list[tuple[int, float]],
+    rows: list[int],
+    out: tuple[int, ...] = (),
+    own: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Equation (1) over all n rows at once, with a covariance matrix of its own.
 
-    Rows that are out have the mean that the others give them as their outcome.
+    Rows that are out have the mean that the others give them as their outcome. ``own`` says
+    whether what stays with a row counts, in the variance of rows neither told nor out.
     """
     config = model.config
     n, sigma, length = config.n, config.noise_sd, config.lengthscale
     u, v = config.Z, np.zeros(config.Z.shape[1])
     if config.correction == "kernel":
         v = v + sigma**2
-    elif config.correction == "posterior" and sigma:
+    elif config.correction != "none" and sigma:
         tau2 = np.maximum(u.var(0) - sigma**2, 1e-3 * u.var(0))
         v = 1 / (1 / tau2 + 1 / sigma**2)
         u = v * (u.mean(0) / tau2 + u / sigma**2)
     width = length**2 + 2 * v
+    A = np.prod(length / np.sqrt(width))
     K = np.empty((n, n))
     for i in range(n):
         for j in range(n):
-            shape = np.prod(length / np.sqrt(width)) * np.exp(
-                -0.5 * ((u[i] - u[j]) ** 2 / width).sum()
-            )
+            shape = A * np.exp(-0.5 * ((u[i] - u[j]) ** 2 / width).sum())
             K[i, j] = config.signal_variance * (1.0 if i == j else shape)
+    prior = np.full(n, config.signal_variance * (1.0 if own else A))
+    prior[[*(row for row, _ in told), *out]] = config.signal_variance
     places = [row for row, _ in told]
     y = np.array([value for _, value in told])
     mean = y.mean() if config.mean is None else config.mean
@@ -167,7 +173,7 @@ def dense(
     def at(places: list[int], y: np.ndarray, rows: list[int]) -> tuple[np.ndarray, np.ndarray]:
         S = np.linalg.inv(K[np.ix_(places, places)] + noise * np.eye(len(places)))
         k = K[np.ix_(rows, places)]
-        return mean + k @ S @ (y - mean), K[0, 0] - np.einsum("ij,jk,ik->i", k, S, k)
+        return mean + k @ S @ (y - mean), prior[rows] - np.einsum("ij,jk,ik->i", k, S, k)
 
     if out:
         imagined, _ = at(places, y, list(out))
@@ -243,7 +249,8 @@ def test_beta_is_that_of_theorem_3(t: int) -> None:
 
 def bounds(model: POGPUCB, told: list[tuple[int, float]], out: tuple[int, ...]) -> np.ndarray:
     sign = 1.0 if model.maximize else -1.0
-    mu, variance = dense(model, told, list(range(model.config.n)), out)
+    own = model.config.correction != "shared"
+    mu, variance = dense(model, told, list(range(model.config.n)), out, own)
     beta = model.config.beta(len(told) + len(out) + 1)
     return np.asarray(sign * mu + model.config.beta_scale * np.sqrt(beta * variance))
 
@@ -337,6 +344,62 @@ def test_startup_rows_are_drawn_by_the_seed_and_spread_over_all() -> None:
     assert {model.row(model.ask(key).x) for key in range(400)} == set(range(2, 40))
     tell(model, {2: 1.0, 3: 2.0, 4: 0.0})
     assert len({model.row(model.ask(key).x) for key in range(20)}) == 1
+
+
+def test_what_is_shared_is_the_variance_of_fs_mean_over_where_a_row_may_lie() -> None:
+    """Monte Carlo: 4000 functions given what was told, each averaged over 300 draws of a row."""
+    model = tell(model_of(noise_sd=0.5, correction="shared"), TOLD[:2])
+    kernel, row, rng = model.config.prior.kernel(0.8, 2.0), 9, np.random.default_rng(4)
+    u = kernel.m + kernel.w * (Z - kernel.m)
+    told = np.array([3, 7])
+    x = [u[i] + np.sqrt(kernel.v) * rng.standard_normal((300, 2)) for i in (row, *told)]
+    # what is told of row 3 is f where row 3 lies: covariances with it are means over its draws
+    K = np.array([[2.0 * np.exp(-0.5 * cdist(a, b, "sqeuclidean") / 0.64) for b in x] for a in x])
+    S = K.mean((2, 3))[1:, 1:]
+    np.fill_diagonal(S, 2.0 + 0.1)
+    h = K[0, 1:].mean(2)  # (2, 300)
+    posterior = K[0, 0] - h.T @ np.linalg.inv(S) @ h
+    root = np.linalg.cholesky(posterior + 1e-9 * np.eye(300))
+    f = root @ rng.standard_normal((300, 4000))
+    _, sd = imagining(model, []).predict_shared(Z[[row]])
+    assert sd[0] ** 2 == pytest.approx(f.mean(0).var(), rel=0.1)
+
+
+def test_doubt_that_stays_with_every_row_is_no_reason_to_ask_for_one() -> None:
+    """Two clouds, one of them asked many times: the doubt is about the other, and it is next.
+
+    With all doubt in the bound both clouds look nearly alike, and the better outcomes win.
+    """
+    rng = np.random.default_rng(2)
+    clouds = np.concatenate([rng.normal(0, 0.1, (20, 1)), rng.normal(4, 0.1, (20, 1))])
+    chosen = {}
+    for name, correction in {"default": {}, "posterior": {"correction": "posterior"}}.items():
+        model = model_of(
+            clouds, noise_sd=0.7, lengthscale=0.7, mean=0.0, noise_variance=0.01,
+            beta_scale=0.1, **correction,
+        )  # fmt: skip
+        tell(model, [(row, 0.4 + 0.1 * math.sin(row)) for row in range(12)])
+        evaluation = model.ask(0)
+        assert evaluation is not None
+        chosen[name] = model.row(evaluation.x)
+    assert chosen["default"] >= 20 > chosen["posterior"]
+
+
+@pytest.mark.parametrize("more", [{}, GIVEN, {"beta_scale": 1.0}], ids=str)
+@both_directions
+def test_without_noise_every_correction_asks_for_the_rows_of_the_plain_model(
+    more: dict[str, Any], maximize: bool
+) -> None:
+    asked = {}
+    for correction in CORRECTIONS:
+        config = RowsConfig(Z, 0.0, correction=correction, **more)
+        model = POGPUCB(config, row_space(40), maximize=maximize, seed=3)
+        for key in range(8):
+            evaluation = model.ask(key)
+            assert evaluation is not None
+            model.tell(evaluation, float(f(Z[[model.row(evaluation.x)]])[0]))
+        asked[correction] = [model._rows, model.posterior(range(40))[0].tolist()]
+    assert all(found == asked["none"] for found in asked.values())
 
 
 def test_equal_bounds_are_drawn_by_the_seed() -> None:

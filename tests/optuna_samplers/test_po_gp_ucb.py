@@ -235,6 +235,12 @@ def test_reseeding_changes_the_draws() -> None:
     assert len(runs) > 1
 
 
+def test_a_sampler_that_was_pickled_with_an_older_default_keeps_it() -> None:
+    older = make(correction="posterior")  # every setting is in the pickle, defaults too
+    assert settings_of(pickle.loads(pickle.dumps(older))).correction == "posterior"
+    assert settings_of(pickle.loads(pickle.dumps(make()))).correction == "shared"
+
+
 def test_one_sampler_serves_several_studies() -> None:
     sampler = make()
     up, down = make_study(sampler), make_study(sampler, direction="minimize")

@@ -142,6 +142,9 @@ def test_a_saved_search_has_the_settings_that_it_was_made_with(
     if left.name == "ray_duets":  # likewise
         assert (ours.first_epoch, theirs.first_epoch) == (None, 2)
         ours = replace(ours, first_epoch=2)
+    if left.name == "ray_rows":  # likewise
+        assert (ours.correction, theirs.correction) == ("shared", "posterior")
+        ours = replace(ours, correction="posterior")
     for field in fields(ours):
         now, then = getattr(ours, field.name), getattr(theirs, field.name)
         if isinstance(now, RewardNoise):  # a figure, which may have become a little sharper
@@ -168,6 +171,7 @@ def test_what_a_search_has_saved_of_its_guarantee_has_the_present_names(
 def test_a_modeler_and_a_curators_actor_go_on(left: Left, local_hosts: LocalRay) -> None:
     search = searches.POGPUCBSearch.from_experiment(left.folder)
     assert search.set_search_properties(None, None, {}, num_samples=-1)
+    assert settings_of(search).correction == "posterior"  # what was the default then
     assert_no_less(search.guarantee(), left.facts["guarantee"])
     done = play(search, searches.trainable_of(search), len(searches.scripts.ROWS) - 3, name="new")
     assert [trial.error for trial in done] == [None] * (len(searches.scripts.ROWS) - 3)

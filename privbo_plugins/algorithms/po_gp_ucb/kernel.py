@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-CORRECTIONS = ("posterior", "kernel", "none")
+CORRECTIONS = ("shared", "posterior", "kernel", "none")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,11 @@ class RowKernel:
         """prod_p sqrt(l² / (l² + 2 v_p)), in (0, 1]."""
         return float(np.prod(self.lengthscale / self.widths))
 
+    @property
+    def shared(self) -> float:
+        """Variance of g(u_i) = E[f(x_i) | z_i, f], which the answers of other rows tell of."""
+        return self.s2 * self.A
+
     def scaled(self, Z: Array) -> Array:
         """Inputs whose plain squared exponential gives the shape, shape of ``Z``.
 
@@ -93,12 +98,14 @@ class RowPrior:
         w: Share of signal, shape (r,).
         v: Uncertainty of one row, shape (r,).
         scale: Typical distance of two true rows.
+        shared: Whether rows are asked for what other rows can tell of them, instead of all of f.
     """
 
     m: Array
     w: Array
     v: Array
     scale: float
+    shared: bool = False
 
     def kernel(self, lengthscale: float, s2: float = 1.0) -> RowKernel:
         """The covariance for a length-scale and a variance of f."""
@@ -111,8 +118,9 @@ def row_prior(Z: Array, sigma: float, correction: str) -> RowPrior:
     Args:
         Z: Released rows, shape (n, r).
         sigma: Standard deviation of the noise in them; 0 for none.
-        correction: "posterior" (rows have the mean and variance that Z shows), "kernel" (nothing
-            is assumed of them), or "none" (released rows are taken for the true ones).
+        correction: "shared" or "posterior" (rows have the mean and variance that Z shows),
+            "kernel" (nothing is assumed of them), or "none" (released rows are taken for the true
+            ones).
     """
     r = Z.shape[1]
     m, total = Z.mean(0), Z.var(0)
@@ -123,4 +131,4 @@ def row_prior(Z: Array, sigma: float, correction: str) -> RowPrior:
     if correction == "kernel":
         return RowPrior(m, np.ones(r), np.full(r, sigma**2), scale)
     w = tau2 / (tau2 + sigma**2)
-    return RowPrior(m, w, w * sigma**2, scale)
+    return RowPrior(m, w, w * sigma**2, scale, correction == "shared")

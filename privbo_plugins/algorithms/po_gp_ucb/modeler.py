@@ -56,9 +56,11 @@ class RowsChoices:
     """What the modeler's settings and its users' keywords have in common."""
 
     correction: str = setting(
-        'How noise in the rows is taken into account: "posterior" (rows have the mean and '
-        'variance that the table shows), "kernel" (nothing is assumed of them) or "none".',
-        default="posterior",
+        'How noise in the rows is taken into account: "shared" (rows have the mean and variance '
+        "that the table shows, and one is asked for where other rows' answers leave doubt), "
+        '"posterior" (the same, but doubt that stays with every row counts too), "kernel" '
+        '(nothing is assumed of rows) or "none".',
+        default="shared",
     )
     lengthscale: float | None = setting(
         "l, in the table's units, > 0; None fits it to the answers.",
@@ -300,9 +302,10 @@ class POGPUCB:
         """Argmax mu + sqrt(beta_t) sd over the rows that may be asked (section 2)."""
         width = self.config.beta_scale * math.sqrt(self.config.beta(self.t + len(out) + 1))
         model = self._model(out)
+        predict = model.predict_shared if self.config.prior.shared else model.predict
         bound = np.empty(self.config.n)
         for start in range(0, self.config.n, _BLOCK):
-            mu, sd = model.predict(self.config.Z[start : start + _BLOCK])
+            mu, sd = predict(self.config.Z[start : start + _BLOCK])
             bound[start : start + _BLOCK] = mu + width * sd
         known = [*self._rows, *out]
         mu, sd = model.predict_told(range(len(known)))

@@ -63,16 +63,24 @@ class RowPosterior:
 
     def predict(self, Z: Array) -> tuple[Array, Array]:
         """Mean and standard deviation at rows that have not been told; both (n,)."""
-        return self._at(self._kernel.cross(self._Z, Z))
+        return self._at(self._kernel.cross(self._Z, Z), self._kernel.s2)
+
+    def predict_shared(self, Z: Array) -> tuple[Array, Array]:
+        """The same of g(u), f where a row is thought to lie; both (n,).
+
+        s2 (1 - A) stays with each row whatever is told of others. In a bound it would hide
+        which places are known and which are not, and it is no reason to prefer any row.
+        """
+        return self._at(self._kernel.cross(self._Z, Z), self._kernel.shared)
 
     def predict_told(self, places: Sequence[int]) -> tuple[Array, Array]:
         """The same at rows that have, by their place among the told ones."""
-        return self._at(self._K[:, list(places)])
+        return self._at(self._K[:, list(places)], self._kernel.s2)
 
-    def _at(self, k: Array) -> tuple[Array, Array]:
+    def _at(self, k: Array, prior: float) -> tuple[Array, Array]:
         mu = self._hyper.mean + self._alpha @ k[: len(self._alpha)]
         S = scipy.linalg.solve_triangular(self._L, k, lower=True, check_finite=False)
-        return mu, np.sqrt(np.maximum(self._kernel.s2 - np.einsum("ij,ij->j", S, S), 0.0))
+        return mu, np.sqrt(np.maximum(prior - np.einsum("ij,ij->j", S, S), 0.0))
 
 
 def gram(kernel: RowKernel, Z: Array, rows: Sequence[int]) -> Array:
