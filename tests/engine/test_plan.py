@@ -127,6 +127,30 @@ def test_pairs_are_planned_only_where_their_closed_form_holds_and_steps_enough_f
     assert plan.lengthscale == 0.35
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [{"memory": 3}, {"exact_centre": True}, {"kernel": "polynomial2"}, {"tolerance": 60.0},
+     {"batch_size": 3}, {"n_steps": 25}, {"planning": 1}],
+    ids=str,
+)  # fmt: skip
+def test_a_short_scale_is_planned_for_few_parameters_only_with_their_usual_designs(
+    kept: dict[str, Any],
+) -> None:
+    assert plan_of(2, 900, 1.0, **kept).lengthscale == 0.35
+    assert plan_of(2, 900, 1.0).lengthscale == 0.15
+
+
+@settings(deadline=None)
+@given(d=SIZES, n=RECORDS, mu=MUS, factor=st.integers(2, 30))
+def test_a_plan_is_a_function_of_records_times_mu(d: int, n: int, mu: float, factor: int) -> None:
+    """So the map simulates cells with one product once."""
+    plan, other = plan_of(d, n * factor, mu), plan_of(d, n, mu * factor)
+    same = ("n_starts", "n_steps", "batch_size", "n_values", "step_size", "average")
+    assert [getattr(plan, name) for name in same] == [getattr(other, name) for name in same]
+    for name in ("gradient_noise", "value_noise", "clipping_norm", "lengthscale"):
+        assert getattr(plan, name) == pytest.approx(getattr(other, name))
+
+
 def test_pairs_find_the_slope_of_a_curved_loss_and_a_simplex_does_not() -> None:
     """Of losses y(x) = a·x + xᵀHx / 2 the gradient at 0 is a, whatever the curvature H."""
     d, rng = 5, np.random.default_rng(0)
@@ -157,9 +181,11 @@ def test_pairs_find_the_slope_of_a_curved_loss_and_a_simplex_does_not() -> None:
         (2, 0.3, 15, 700, (13, 30, 0.1, 0.40603, 1 / 13)),
         (2, 0.1, 15, 700, (13, 30, 0.1, 0.65841, 1 / 13)),
         (2, 0.1, 64, 1200, (12, 128, 0.1, 1.36, 0.5 / 12)),
-        (2, 1.0, 2, 900, (25, 3, 0.76071, 0.35, 1 / 25)),
+        (2, 1.0, 2, 900, (25, 3, 0.76071, 0.15, 1 / 25)),
         (2, 1.0, 5, 900, (15, 10, 0.62112, 0.25, 1 / 15)),
-        (2, 1.0, 1, 900, (25, 2, 1.0, 0.35, 1 / 25)),
+        (2, 1.0, 1, 900, (25, 2, 1.0, 0.15, 1 / 25)),
+        (2, 0.1, 1, 300, (25, 2, 0.1, 0.16598, 1 / 25)),
+        (2, 0.1, 4, 300, (25, 5, 0.1, 0.35, 1 / 25)),
     ],
 )
 def test_the_rules_of_a_number_never_change(

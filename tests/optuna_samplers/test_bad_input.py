@@ -39,6 +39,8 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"clipping_norm": -1.0}, r"clipping_norm must be .*positive.* got -1"),
     ({"clipping_norm": math.nan}, r"clipping_norm must be .*positive.* got nan"),
     ({"clipping_norm": math.inf}, r"clipping_norm must be .*positive.* got inf"),
+    ({"clipping_norm": 1e200}, r"clipping_norm must lie between .* got 1e\+200"),
+    ({"clipping_norm": 1e-200}, r"clipping_norm must lie between .* got 1e-200"),
     ({"clipping_norm": "adaptiv"}, r"clipping_norm must be .*got 'adaptiv'"),
     ({"loss_bound": 0}, r"loss_bound must be a positive number"),
     ({"loss_bound": (1, 0)}, r"loss_bound must be .*low < high, got \(1, 0\)"),

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
 from privbo_plugins.algorithms.values import (
+    LARGEST,
     SMALLEST,
     as_json,
     check_count,
@@ -119,8 +120,8 @@ class GIBOConfig:
     norm_share: float = setting("Share of mu² spent on an adaptive clipping norm.", default=0.05)
     kernel: str = setting('"rbf", "matern52" or "polynomial2".', default="rbf")
     lengthscale: float | None = setting(
-        "Length-scale, in units of the unit cube; None plans it: .35, or for planned pairs .25 "
-        "to .17 sqrt(d), longer where there is more noise.",
+        "Length-scale, in units of the unit cube; None plans it: .15 to .35 for fewer than 5 "
+        "parameters, .25 to .17 sqrt(d) for planned pairs, longer where there is more noise.",
         default=None,
     )
     noise_ratio: float = setting(
@@ -201,8 +202,12 @@ class GIBOConfig:
             )
         if not isinstance(self.clipping_norm, str | None):
             check_positive("clipping_norm", self.clipping_norm, allow_inf=math.isinf(self.mu))
-            if float(self.clipping_norm) < SMALLEST:
-                raise ValueError(f"clipping_norm must be >= {SMALLEST}, got {self.clipping_norm}.")
+            B = float(self.clipping_norm)
+            if not (SMALLEST <= B <= LARGEST or math.isinf(B)):
+                raise ValueError(
+                    f"clipping_norm must lie between {SMALLEST} and {LARGEST}, got "
+                    f"{self.clipping_norm}."
+                )
         value_range(self.loss_bound)
         for name in ("value_share", "norm_share", "average"):
             _within(name, getattr(self, name), 1.0)

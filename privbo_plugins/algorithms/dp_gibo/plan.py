@@ -19,7 +19,8 @@ Notation:
 What a user leaves open follows nu, which knows n, d and mu. A record's gradient that is clipped
 still tells a direction, and the noise is B nu long: so B shrinks until the noise has one absolute
 length, and not below a tenth of C, from where on smaller ones changed nothing. A longer l averages
-over more of the space, which biases the gradient and costs no privacy: it grows as sqrt(nu).
+over more of the space, which biases the gradient and costs no privacy: it grows as sqrt(nu), and
+with few parameters stays short.
 Pairs +- around the centre cancel even terms of the loss, among them the curvature that a simplex
 takes for slope; 2 d points instead of d + 1 cost trials but no privacy, so that a run has fewer
 steps and as many trials. With many coordinates the direction is mostly noise, so the way of all
@@ -37,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+from privbo_plugins.algorithms.dp_gibo.advice import advise
 from privbo_plugins.algorithms.dp_gibo.config import FIRST_DEFAULTS, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.design import (
     best_radius,
@@ -79,6 +81,11 @@ _LEAST_LENGTH = 0.25
 
 _MOST_LENGTH = 0.17
 """Largest planned l / sqrt(d); a rotated pair then moves each coordinate by a limited amount."""
+
+_FEW_LENGTHS = (0.15, 0.35)
+"""Least and largest planned l of fewer parameters. A design that is moved inwards at the boundary
+estimates the slope beside theta: a least loss between the two is passed, and a short l keeps
+them near each other."""
 
 _WAY = 2.0
 """Largest length of the planned way of steps that keep the direction, unit-cube units."""
@@ -154,6 +161,11 @@ class Plan:
         """Whether the noise is likely to hide the gradient."""
         return self.n_steps > 0 and self.noise_norm > _DROWNING
 
+    @property
+    def advice(self) -> dict[str, Any]:
+        """Which method was as good as any for such d and n mu (:func:`advise`); JSON-ready."""
+        return advise(self.d, self.n_records, self.mu)
+
     def warn_if_drowned(self) -> None:
         """Issues a :class:`UtilityWarning` where the noise is likely to drown the signal."""
         if self.drowned:
@@ -167,8 +179,9 @@ class Plan:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
-        return {k: "inf" if v == math.inf else v for k, v in asdict(self).items()}
+        """JSON-ready fields and advice; infinities as the string "inf"."""
+        fields = {k: "inf" if v == math.inf else v for k, v in asdict(self).items()}
+        return fields | {"advice": self.advice}
 
     def __str__(self) -> str:
         steps = (
@@ -196,6 +209,7 @@ class Plan:
                 "  every further attempt of a trial adds one; after "
                 f"{ATTEMPTS * self.n_trials} ({not_below(self.training_most, 4)}-GDP) the run ends"
             )
+        lines.append(f"  which method: {self.advice['text']}")
         if self.drowned:
             lines.append("  WARNING: the noise is likely to drown the signal")
         return "\n".join(lines)
@@ -262,11 +276,16 @@ def fresh_trace(config: GIBOConfig, space: Space, b: int) -> float:
     return gradient_trace(kernel, X, theta, config.noise_ratio)
 
 
-def plan_pairs(config: GIBOConfig, d: int, K: int) -> int:
-    """T of steps of 2 d trials, in as many trials as 25 steps of d + 1 make; 0 without pairs."""
+def plans_designs(config: GIBOConfig) -> bool:
+    """Whether the points of a step are planned beyond their usual number and spread."""
     given = (config.n_steps, config.batch_size, config.tolerance)
     usual = config.memory == 0 and not config.exact_centre and config.kernel != "polynomial2"
-    if config.planning == 1 or d < _PAIRED_FROM or not usual or given != (None, None, None):
+    return config.planning != 1 and usual and given == (None, None, None)
+
+
+def plan_pairs(config: GIBOConfig, d: int, K: int) -> int:
+    """T of steps of 2 d trials, in as many trials as 25 steps of d + 1 make; 0 without pairs."""
+    if d < _PAIRED_FROM or not plans_designs(config):
         return 0
     room = math.inf if config.n_trials is None else (config.n_trials - K - 1) // (2 * d)
     T = int(min(_STEPS * (d + 1) // (2 * d), room))
@@ -285,10 +304,12 @@ def plan_norm(config: GIBOConfig, nu: float) -> float:
 
 
 def plan_lengthscale(config: GIBOConfig, d: int, nu: float, *, paired: bool) -> float:
-    """l: given, the usual one, or for planned pairs what suits the noise."""
-    if config.lengthscale is not None or not paired:
+    """l: given, the usual one, or for planned pairs or few parameters what suits the noise."""
+    few = 0 < d < _PAIRED_FROM and plans_designs(config)
+    if config.lengthscale is not None or not (paired or few):
         return config.lengthscale or FIRST_DEFAULTS["lengthscale"]
-    return max(min(_LENGTH_RATE * math.sqrt(d * nu), _MOST_LENGTH * math.sqrt(d)), _LEAST_LENGTH)
+    ends = _FEW_LENGTHS if few else (_LEAST_LENGTH, _MOST_LENGTH * math.sqrt(d))
+    return max(min(_LENGTH_RATE * math.sqrt(d * nu), ends[1]), ends[0])
 
 
 def plan_steps(config: GIBOConfig, d: int, b: int, K: int) -> int:

@@ -1,0 +1,62 @@
+"""Which method was measured to be as good as any for so many parameters and such a budget.
+
+What the methods have in common is the budget n mu: the noise of both is a function of it and of
+the trials alone. The table is that of :mod:`benchmarks.map`. Everything here is public.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from privbo_plugins.algorithms.dp_gibo.measured import AS_GOOD
+
+_NAMES = {
+    "dp-gibo": "DP-GIBO",
+    "means-tpe": "private means with a TPE sampler",
+    "means-cma": "private means with a CMA-ES sampler",
+}
+
+_WHERE = "docs/which-method.md"
+
+
+def advise(d: int, n_records: int, mu: float) -> dict[str, Any]:
+    """What was as good as the best, at the measured numbers that are nearest by ratio.
+
+    Args:
+        d: Numeric parameters.
+        n_records: n.
+        mu: Total budget.
+
+    Returns:
+        JSON-ready: ``as_good``, methods by name, the best first, empty where nothing was
+        measured; ``text``, a sentence.
+
+    Example:
+        >>> advise(16, 1000, 1.0)["text"]
+        'not measured for d > 15'
+    """
+    missing = _outside("d", d, AS_GOOD) or _outside(
+        "n mu", n_records * mu, AS_GOOD[_nearest(d, AS_GOOD)]
+    )
+    if missing:
+        return {"as_good": [], "text": f"not measured for {missing}"}
+    parameters = _nearest(d, AS_GOOD)
+    budget = _nearest(n_records * mu, AS_GOOD[parameters])
+    best, *others = AS_GOOD[parameters][budget]
+    as_good = f", and as good: {', '.join(_NAMES[m] for m in others)}" if others else ""
+    text = f"best with d={parameters}, n mu={budget}: {_NAMES[best]}{as_good} ({_WHERE})"
+    return {"as_good": [best, *others], "text": text}
+
+
+def _outside(name: str, value: float, measured: Iterable[int]) -> str:
+    known = sorted(measured)
+    if value < known[0]:
+        return f"{name} < {known[0]}"
+    return f"{name} > {known[-1]}" if value > known[-1] else ""
+
+
+def _nearest(value: float, measured: Iterable[int]) -> int:
+    """The measured number with the least ratio to a value within their range."""
+    return min(measured, key=lambda one: abs(math.log(value / one)))
