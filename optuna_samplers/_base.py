@@ -83,6 +83,8 @@ _PRUNED = (
     "point come to their end, or mend the objective."
 )
 
+_OVERWRITTEN = "the study holds set_user_attr data nobody vouched for"
+
 _CARRIED = ", carried"
 """What a role ends with where no release of its own stands behind the value."""
 
@@ -461,6 +463,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         if drawn is not None:
             own.drawn[key_of(frozen)] = drawn
             trial.set_user_attr(RELEASE_ATTR, drawn)
+        self._notice_overwritten(study, own, frozen, drawn)
         if own.session.finished:
             self._finish(study, own)
         elif first:
@@ -468,6 +471,24 @@ class PrivateSampler(StudySampler[_StudyState]):
         else:  # under another sampler nothing else looks
             self._look_around(study, own)
         return value
+
+    def _notice_overwritten(
+        self, study: Study, own: _StudyState, before: FrozenTrial, drawn: float | None
+    ) -> None:
+        """Notices what stood under the sampler's own attributes: a journal keeps it for ever.
+
+        Args:
+            study: The study.
+            own: Its state.
+            before: The trial as it was before the sampler wrote anything; what a retry has
+                brought along is the sampler's own.
+            drawn: What the sampler writes as the trial's draw.
+        """
+        key = key_of(before)
+        known = _Explained({}, own.labels, {} if drawn is None else {key: drawn}, frozenset())
+        own_names = {ROLE_ATTR, RELEASE_ATTR}
+        if own_names & set(before.user_attrs).difference(known.own(before)):
+            self._expose(study, own, _OVERWRITTEN)
 
     def _check_suggestion(
         self, study: Study, own: _StudyState, name: str, distribution: BaseDistribution
@@ -661,15 +682,17 @@ class PrivateSampler(StudySampler[_StudyState]):
         Returns:
             Numbers of the trials that were finished.
         """
-        session = self._state(study).session
-        published = session.published()
+        own = self._state(study)
+        session, published = own.session, own.session.published()
         finished = []
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             known = published.get(key_of(trial))
             if known is not None:
                 drawn = session.drawn(key_of(trial))
+                own.labels[key_of(trial)] = _label(*known[:2])
                 if drawn is not None:
                     study._storage.set_trial_user_attr(trial._trial_id, RELEASE_ATTR, drawn)
+                self._notice_overwritten(study, own, trial, drawn)
                 study.tell(trial.number, known[2])
                 finished.append(trial.number)
         return finished

@@ -69,6 +69,8 @@ from privbo_plugins.users import NO_NAME, User, user_name
 RUN_ATTR = "privbo:ldp"
 """Study attribute that remembers the run of the users' ledger and its vault."""
 
+_BESIDE = "trials hold data beside the reward that nobody vouched for"
+
 PLAY_ATTR = "privbo:play"
 """Trial attribute with the release and the mechanism that it went through."""
 
@@ -127,7 +129,8 @@ def read_evaluations(study: Study) -> StoredEvaluations:
             _count(stored, trial)
     stored.reasons += Suggested().look(trials)
     if EXPOSED_ATTR in study.user_attrs:
-        stored.reasons.append(CONSTANT_CHANGED)
+        known = study.user_attrs[EXPOSED_ATTR] == _BESIDE
+        stored.reasons.append(_BESIDE if known else CONSTANT_CHANGED)
     failed = failures_in(trials)
     stored.notes += attributes_note(study)
     if stored.repeats > 1:
@@ -146,7 +149,7 @@ def _suspicions(trial: FrozenTrial) -> list[str]:
     """Why nothing may be claimed of what one trial holds."""
     found, vouched = [], _vouched(trial)
     if any(not is_vouched(operation, vouched) for operation in outputs_of(trial, _own(trial))):
-        found.append("trials hold data beside the reward that nobody vouched for")
+        found.append(_BESIDE)
     if must_be_released(trial) and not shows_release(trial):
         found.append(PLAIN)
     return found
@@ -387,6 +390,7 @@ class LocalObjective:
         refuse_multi_objective(study, "ldp_objective")
         frozen = frozen_of(trial)
         session, key = self._session(study), key_of(frozen)
+        self._notice_overwritten(study, frozen)
         guarded = GuardedTrial(
             trial,
             lambda operation: _vouch(trial, operation),
@@ -408,6 +412,16 @@ class LocalObjective:
             trial.set_user_attr(PLAY_ATTR, self._marker(value, user is not None))
             self._refresh(study, session)
         return value, error
+
+    def _notice_overwritten(self, study: Study, before: FrozenTrial) -> None:
+        """Notices what stands under names that are written next: a journal keeps it for ever."""
+        if {PLAY_ATTR, VOUCHED_ATTR} & set(before.user_attrs).difference(_own(before)):
+            self._claim_nothing(study, _BESIDE)
+
+    def _claim_nothing(self, study: Study, reason: str) -> None:
+        study.set_user_attr(EXPOSED_ATTR, reason)
+        self.guarantee(study)
+        warnings.warn(f"Nothing is protected: {reason}.", PrivacyWarning, stacklevel=2)
 
     def _evaluation(
         self,
@@ -450,10 +464,7 @@ class LocalObjective:
             return
         if not distribution.single():
             raise SpaceChangedError(ANOTHER_SPACE)
-        study.set_user_attr(EXPOSED_ATTR, CONSTANT_CHANGED)
-        self.guarantee(study)
-        text = f"Nothing is protected: {CONSTANT_CHANGED}."
-        warnings.warn(text, PrivacyWarning, stacklevel=2)
+        self._claim_nothing(study, CONSTANT_CHANGED)
         raise SpaceChangedError(ANOTHER_CONSTANT)
 
     def _known(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -12,18 +12,31 @@ from ray.tune.result import (
     DONE,
     EXPERIMENT_TAG,
     SHOULD_CHECKPOINT,
+    TIME_THIS_ITER_S,
+    TIMESTAMP,
     TRAINING_ITERATION,
     TRIAL_ID,
 )
 
 from raytune_searchers._channel import TrialRecord
+from raytune_searchers._space import holds_placeholder
 
 OURS = frozenset({*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID}) - {
     "config",
     "episodes_total",
     "timesteps_total",
+    "timesteps_since_restore",
 }
 """Keys that Tune itself fills in."""
+
+_KEPT: Mapping[str, Callable[[Any], bool]] = {
+    DONE: lambda value: isinstance(value, bool),
+    EXPERIMENT_TAG: lambda value: isinstance(value, str),
+    SHOULD_CHECKPOINT: lambda value: isinstance(value, bool),
+    TIME_THIS_ITER_S: lambda value: isinstance(value, Real) and not isinstance(value, bool),
+    TRAINING_ITERATION: lambda value: (as_float(value) or 0.5).is_integer(),
+}
+"""Those of which Tune keeps what a function gives, and what they look like if it gives none."""
 
 BUDGET = "hyperband_info"
 """Under which name HyperBandForBOHB writes into every result how many reports it has counted."""
@@ -102,11 +115,58 @@ def foreign(
     found = {name for name in result if name != metric} - OURS
     found -= {name for name in found if _of_config(name, parameters)}
     found -= {name for name in found if _of_bohb(name, result[name])}
-    if not isinstance(result.get(SHOULD_CHECKPOINT, False), bool):
-        found.add(SHOULD_CHECKPOINT)
+    found |= set(_given(result, metric))
     if result.get("checkpoint_dir_name") is not None:
         found.add("checkpoint")
     return found
+
+
+def _given(result: Mapping[str, Any], metric: str | None) -> Iterator[str]:
+    """Keys that Tune fills in unless the function does, and that the function has filled in.
+
+    What a function gives stands in a row before what Tune adds to it, and Tune adds the timestamp
+    first; where that stands before the metric, the function has given it too.
+    """
+    place = {name: i for i, name in enumerate(result)}
+    first = place.get(TIMESTAMP, -1)
+    if first >= 0:
+        first = max(first, place.get(str(metric), -1))
+    for name in _KEPT.keys() & place.keys():
+        if place[name] < first or not _KEPT[name](result[name]):
+            yield name
+
+
+def altered(result: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a row shows another config than its trial was given.
+
+    Objects are not compared: they come back as copies.
+
+    Args:
+        result: The row, flattened.
+        config: What the trial was given, flattened.
+    """
+    shown = {n.removeprefix("config/"): v for n, v in result.items() if n.startswith("config/")}
+    return any(n != REPEATED and not _alike(v, _at(n, config)) for n, v in shown.items())
+
+
+def _at(name: str, config: Mapping[str, Any]) -> Any:
+    """A value of a flattened config, or the object that it is part of."""
+    while name not in config and "/" in name:
+        name = name.rpartition("/")[0]
+    return config.get(name)
+
+
+def _alike(shown: Any, given: Any) -> bool:
+    """Whether a value of a config may be what was given; a list is compared by its entries."""
+    if _is_nan(given):
+        return _is_nan(shown)
+    if isinstance(given, list | tuple) and not holds_placeholder({"": given}):
+        same_size = isinstance(shown, list | tuple) and len(shown) == len(given)
+        return same_size and all(map(_alike, shown, given))
+    if given is None or isinstance(given, str | Real):
+        equal = shown == given
+        return equal is True or (getattr(equal, "shape", None) == () and bool(equal))
+    return True
 
 
 def _of_bohb(name: str, value: Any) -> bool:

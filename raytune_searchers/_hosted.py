@@ -37,6 +37,7 @@ from raytune_searchers._arguments import (
 )
 from raytune_searchers._audit import (
     VOUCH,
+    altered,
     complaints,
     each_of,
     flat,
@@ -270,6 +271,7 @@ class HostedSearch(TuneSearch):
         super().on_trial_result(trial_id, result)
         if self._has_host and self._shows(result):
             self._unless_broken(self._look, trial_id, result)
+        self._compare_config(trial_id, result)
 
     def _look(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Compares what a trial shows with what it may show."""
@@ -279,6 +281,7 @@ class HostedSearch(TuneSearch):
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Looks at what is shown of a trial, and gives its slot back if it was never told."""
+        self._compare_config(trial_id, result or {})
         self._unless_broken(super().on_trial_complete, trial_id, result, error)
 
     def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
@@ -309,6 +312,16 @@ class HostedSearch(TuneSearch):
     def _compare(self, result: Mapping[str, Any], record: TrialRecord) -> None:
         for reason in complaints(result, self._metric, self._param_space, record, self._PLAIN):
             self._expose(reason, self._WRAP if reason == self._PLAIN else "")
+
+    def _configs(self, trial_id: str) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Flattened configs that a trial was given, as far as they are known here."""
+        return []
+
+    def _compare_config(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Notices what a function has written into its config, which Tune shows in every row."""
+        known = self._configs(trial_id)
+        if known and all(altered(result, config) for config in known):
+            self._expose("a trial showed another config than it was given")
 
     def _see(self, head: tuple[int, str]) -> None:
         self._head = furthest(self._head, head)

@@ -34,18 +34,22 @@ from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.sessions.records import NEVER_COMPARED
 from privbo_plugins.settings import again, called_with, part, setting, settings
 from raytune_searchers._audit import REPEATED, each_of, flat, rows_of, shown
 from raytune_searchers._base import PrivateSearch, TunePlan
 from raytune_searchers._channel import MEANS, TrialRecord
+from raytune_searchers._search import who_suggested
 from raytune_searchers._settings import SearchSettings, TuneSettings
-from raytune_searchers._trainable import Trainable, make_private
+from raytune_searchers._trainable import Trainable, copied, make_private
 from raytune_searchers.hosts.base import furthest
 from raytune_searchers.hosts.losses import RunSettings
 
-_NEVER_COMPARED = (
-    "values were released whose results the callback has not compared with the ledger: give all "
-    "results to guarantee"
+_OWN_SEARCH = (
+    "{0} was given to TuneConfig as search_alg, beside private_trainable: both would keep a "
+    "ledger of their own, and nothing could be claimed for the search. Either wrap the trainable "
+    "by the search, tune.Tuner(search.private(trainable), ...), without private_trainable; or "
+    "keep private_trainable with a searcher of Ray Tune, or none. Nothing was evaluated."
 )
 
 _OTHER_LEDGER = (
@@ -71,6 +75,7 @@ class MeansSearch(PrivateSearch):
     def _attach(self, **more: Any) -> None:
         super()._attach(**more)
         self._cut_short: set[str] = set()
+        self._begun: dict[str, list[dict[str, Any]]] = {}
         _HERE[self._actor_name] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -126,6 +131,7 @@ class MeansSearch(PrivateSearch):
             ValueError: If the run was begun with other settings.
         """
         self._here.clear()
+        self._begun.clear()
         self._broken = self._channel = None
         self._open()
 
@@ -143,8 +149,12 @@ class MeansSearch(PrivateSearch):
         """Tells the host that a trial's rows will be compared.
 
         Raises:
-            ValueError: If its config is not one of the run's space.
+            ValueError: If its config is not one of the run's space, or is suggested by a
+                search that makes trials private itself.
         """
+        own = who_suggested(trial_id)
+        if own is not None:
+            raise ValueError(_OWN_SEARCH.format(own))
         unknown = sorted(set(config) - {*self._param_space, REPEATED})
         if unknown:
             raise ValueError(
@@ -152,7 +162,12 @@ class MeansSearch(PrivateSearch):
                 "private_trainable was given has not: give both the same, constants included."
             )
         self._here.add(trial_id)
+        self._begun.setdefault(trial_id, []).append(copied(flat(config)))
         self._unless_broken(self._call, "watch", trial_id, _this_job())
+
+    def _configs(self, trial_id: str) -> list[dict[str, Any]]:
+        """Several, where a scheduler has changed it on the way."""
+        return self._begun.get(trial_id, [])
 
     def end_trial(self, trial_id: str, result: Mapping[str, Any], *, error: bool = False) -> None:
         """Looks at the end of a trial, whose rows nobody compares from now on."""
@@ -216,7 +231,7 @@ class MeansSearch(PrivateSearch):
         if not report.get("uncompared"):
             return report
         known: Guarantee = report["guarantee"]
-        told = replace(known, protected=False, reasons=(*known.reasons, _NEVER_COMPARED))
+        told = replace(known, protected=False, reasons=(*known.reasons, NEVER_COMPARED))
         return {**report, "guarantee": told}
 
     def _checked_report(self, results: Iterable[Any]) -> dict[str, Any]:

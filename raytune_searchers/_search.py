@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -52,6 +53,18 @@ class OnTune:
             "  On Ray Tune: give tune.TuneConfig(max_concurrent_trials=...) the number of trials\n"
             "  that can run at once; without it Tune starts them one after another."
         )
+
+
+_OF_THIS_PROCESS: weakref.WeakSet[TuneSearch] = weakref.WeakSet()
+"""All searches that somebody still holds."""
+
+
+def who_suggested(trial_id: str) -> str | None:
+    """Name of the class of this package whose search has suggested a trial, if any."""
+    found = (
+        type(search).__name__ for search in list(_OF_THIS_PROCESS) if trial_id in search._live
+    )
+    return next(found, None)
 
 
 class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
@@ -104,6 +117,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
 
     def _attach(self) -> None:
         """What belongs to this process and is never pickled."""
+        _OF_THIS_PROCESS.add(self)
         self._here: set[str] = set()
         self._paused: set[str] = set()
         self._patience = Patience(self._most_failures)

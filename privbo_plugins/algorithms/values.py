@@ -32,6 +32,9 @@ LossBound = float | tuple[float, float]
 SMALLEST = 1e-100
 """Bounds below it would underflow inside the mechanisms."""
 
+LARGEST = 1e150
+"""Bounds beyond it would overflow there, in sums over records or squares, as the data decide."""
+
 
 def check_positive(name: str, value: Any, *, allow_inf: bool = False) -> None:
     """That a setting is a positive number.
@@ -71,7 +74,7 @@ def value_range(loss_bound: Any) -> tuple[float, float]:
     """(low, high) that values are clipped to before they are released.
 
     Raises:
-        ValueError: If the bound is no positive number, or no range.
+        ValueError: If the bound is no positive number or no range, or beyond :data:`LARGEST`.
 
     Example:
         >>> value_range(2.0), value_range((-1, 1))
@@ -80,8 +83,10 @@ def value_range(loss_bound: Any) -> tuple[float, float]:
     if isinstance(loss_bound, tuple | list):
         if len(loss_bound) != 2 or any(isinstance(b, str) for b in loss_bound):
             raise ValueError(f"loss_bound needs two numbers, got {loss_bound!r}.")
+        _check_largest(*loss_bound)
         low, high = float(loss_bound[0]), float(loss_bound[1])
     else:
+        _check_largest(loss_bound)
         check_positive("loss_bound", loss_bound)
         low, high = 0.0, float(loss_bound)
     if not (math.isfinite(high - low) and high - low >= SMALLEST):
@@ -90,6 +95,15 @@ def value_range(loss_bound: Any) -> tuple[float, float]:
             f"got {loss_bound!r}."
         )
     return low, high
+
+
+def _check_largest(*ends: Any) -> None:
+    for end in ends:
+        if isinstance(end, int | float) and LARGEST < abs(end) < math.inf:
+            raise ValueError(
+                f"loss_bound may not go beyond {LARGEST:g}, got {end!r}: it would depend on the "
+                "data whether their sum is a number. Measure losses in another unit."
+            )
 
 
 def as_json(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,12 @@ from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, Va
 
 Array = NDArray[np.float64]
 
-_CLAIMED, _ENTERED, _COMPARED = "claimed", "entered", "compared"
+_CLAIMED, _ENTERED, _COMPARED, _WATCHED = "claimed", "entered", "compared", "watched"
+NEVER_COMPARED = (
+    "values were released whose results the callback has not compared with the ledger: give all "
+    "results to guarantee"
+)
+"""Why nothing is claimed, where a run's host wants every trial compared."""
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
 _UNPLANNED_TRAININGS = 100
@@ -662,6 +667,16 @@ class Session:
             row = tx.trial(trial)
             if row is not None and row.value is not None:
                 tx.mark(_COMPARED, trial)
+
+    def mark_watched(self) -> None:
+        """Records that of this run nothing is claimed which nobody has compared."""
+        with self._lock, self._transaction() as tx:
+            tx.mark(_WATCHED, "by a callback")
+
+    def watched(self) -> bool:
+        """Whether :meth:`mark_watched` was called; older vaults say so by what was compared."""
+        with self._lock, self._transaction() as tx:
+            return tx.any_mark(_WATCHED) or tx.any_mark(_COMPARED)
 
     def uncompared(self) -> list[str]:
         """Trials that were told, and of which nobody has said :meth:`mark_compared`."""

@@ -27,7 +27,7 @@ from privbo_plugins.reports import (
     rows_report,
 )
 from privbo_plugins.sessions.asked import algorithm_of
-from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.records import NEVER_COMPARED, Session
 from privbo_plugins.sessions.rewards import RewardLedger
 from privbo_plugins.sessions.rounds import broadcasts_of, claimed_of
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
@@ -74,6 +74,9 @@ NOT_KNOWN: Mapping[str, tuple[str, ...]] = {
     "agent": (),
 }
 """What a vault alone cannot know, by kind of run."""
+
+_RAY = "ray/"
+"""What names of runs begin with whose trials say that they begin."""
 
 _NO_CLAIM = (
     "{!r} holds one agent's own trials: they are that agent's secret, nothing of them is released "
@@ -193,14 +196,25 @@ class StoredRun:
         if self.frozen is not None:
             session.set_space(Space.from_dict(self.frozen["space"]))
 
+        guarantee = session.guarantee(self._unseen(session))
+
         def report(title: str) -> Report:
             if session.space is None:
                 raise ValueError(f"Nothing has been released for {self.name!r} yet.")
             history = session.history()
             known = session.recommendation() if history.values or len(history.path) else None
-            return records_report(title, session.guarantee(), history, known)
+            return records_report(title, guarantee, history, known)
 
-        return _Told(session.guarantee(), report)
+        return _Told(guarantee, report)
+
+    def _unseen(self, session: Session) -> list[str]:
+        """Why a searcher of Ray Tune would claim nothing of a run that is marked by nothing."""
+        reasons = []
+        if self.name.startswith(_RAY) and not session.anybody_entered():
+            reasons.append("no private trial has run")
+        if session.watched() and session.uncompared():
+            reasons.append(NEVER_COMPARED)
+        return reasons
 
     def _rewards(self) -> _Told:
         mechanism = stored_mechanism(self.settings)

@@ -102,6 +102,8 @@ class VaultHost(Receiving, Host):
             session.set_space(s.space)
             session.run.confirm(Head(*s.seen))
             self._remember(session.run)
+            if s.watched:
+                session.mark_watched()
             self._opened = session
         return self._opened
 

@@ -525,7 +525,7 @@ def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
             agent.join(60)
         time.sleep(0.5)
         served.send_signal(ending)
-        out, err = served.communicate(timeout=30)
+        out, err = served.communicate(timeout=120)
     finally:
         served.kill()
         served.wait()
@@ -548,7 +548,7 @@ def test_invitations_are_for_their_owner_alone_and_outlive_the_server(tmp_path: 
             assert served.stdout.readline().startswith(f"Listening on {tmp_path}/s.")
             texts.append([invitation(tmp_path, agent) for agent in (0, 1)])
             served.send_signal(signal.SIGTERM)
-            served.communicate(timeout=30)
+            served.communicate(timeout=120)
         finally:
             served.kill()
             served.wait()

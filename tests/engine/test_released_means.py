@@ -53,6 +53,9 @@ def told(algorithm: ReleasedMeans, X: np.ndarray, values: np.ndarray) -> Release
         ({"n_trials": True}, "n_trials must be an integer"),
         ({"loss_bound": (1.0, 1.0)}, "loss_bound must be a positive number or"),
         ({"loss_bound": math.inf}, "loss_bound must be a positive number"),
+        ({"loss_bound": 1e151}, "loss_bound may not go beyond 1e"),
+        ({"loss_bound": 10**400}, "loss_bound may not go beyond 1e"),
+        ({"loss_bound": (-1e306, 0.0)}, "loss_bound may not go beyond 1e"),
         ({"training_mu": -1.0}, "training_mu must be a positive number"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 
 from optuna_samplers import private_objective
 from privbo_plugins.algorithms.released_means.estimates import Estimator
+from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.spaces import Float, Space
 from tests.inside import session_of
 from tests.optuna_samplers.runs import make_sampler, squares
@@ -85,6 +86,33 @@ def change(folder: Path, trial_id: int, shown: Any) -> None:
             (json.dumps(shown), trial_id, "privbo:release"),
         )
         assert changed.rowcount == 1
+
+
+@pytest.mark.parametrize("name", ["privbo:release", "privbo:role"])
+@pytest.mark.parametrize("how", ["objective", "tell", "replay"])
+def test_what_stood_under_the_samplers_own_attributes_unprotects(
+    name: str, how: str, tmp_path: Path, study_tables: None
+) -> None:
+    """A journal keeps what is overwritten for ever, so it is looked at before it is."""
+    sampler, study = study_at(tmp_path)
+    study.optimize(sampler.private(squares), n_trials=1)
+    assert sampler.guarantee(study).protected
+    private = sampler.private(squares)
+
+    def act(trial: optuna.Trial) -> None:
+        losses = squares(trial)
+        trial.set_user_attr(name, 0.7)
+        if how == "objective":
+            study.tell(trial, private(trial))
+        elif how == "tell":
+            sampler.tell_private(trial, losses)
+        else:
+            session_of(sampler, study).tell("1", trial.params, LINE, losses)
+            sampler.replay(study)
+
+    with pytest.warns(PrivacyWarning, match="set_user_attr data nobody vouched for"):
+        act(study.ask())
+    assert not sampler.guarantee(study).protected
 
 
 def test_a_replayed_trial_shows_its_draw_too(tmp_path: Path, study_tables: None) -> None:

@@ -77,6 +77,21 @@ def test_nothing_is_claimed_before_a_trial_ran_privately() -> None:
         {"loss": [0.7, 0.8]},
         {"loss": np.array([0.7, 0.8])},
         {"loss": "0.7"},
+        {"experiment_tag": 0.7},
+        {"done": 0.7},
+        {"training_iteration": 1.7},
+        {"training_iteration": [0.7]},
+        {"time_this_iter_s": "0.7"},
+        {"time_this_iter_s": 0.7, "timestamp": 1},
+        {"experiment_tag": "0.7", "timestamp": 1},
+        {"training_iteration": 7, "timestamp": 1},
+        {"done": True, "timestamp": 1},
+        {"timestamp": 1, "time_this_iter_s": 0.7, "loss": float("nan")},
+        {"timesteps_since_restore": 7},
+        {"config/x": 0.7},
+        {"config/x": [0.7, 0.8]},
+        {"config/x": np.array([0.7, 0.8])},
+        {"config/x/auc": 0.7},
     ],
 )
 def test_whatever_nobody_accounts_for_unprotects(result: dict[str, Any]) -> None:
@@ -108,13 +123,14 @@ def test_what_bohbs_scheduler_writes_into_every_result_is_no_concern(
 def test_what_tune_itself_writes_is_no_concern() -> None:
     search = begun(make_search())
     told(search, "a")
-    search.suggest("b")
+    config = search.suggest("b")
+    assert isinstance(config, dict)
     search.on_trial_result(
         "b",
         {
             "trial_id": "b",
             "training_iteration": 1,
-            "config/x": 0.5,
+            "config/x": config["x"],
             "checkpoint_dir_name": None,
             "time_total_s": 1.0,
             "loss": float("nan"),

@@ -25,6 +25,7 @@ from ray.tune.search import ConcurrencyLimiter
 from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.algorithms.released_means import MeansConfig
+from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
 from raytune_searchers import PrivateSearch, private_trainable, report_public
 from raytune_searchers._audit import rows_of
@@ -38,8 +39,10 @@ from tests.raytune_searchers.runs import (
     RECORDS,
     absent,
     assert_sound,
+    begun,
     fit,
     ledger,
+    make_search,
     squares,
 )
 from tests.raytune_searchers.scenes import (
@@ -204,6 +207,105 @@ def test_a_config_of_another_space_is_refused_before_a_function_runs(
 ) -> None:
     with pytest.raises(ValueError, match="param_space has 'depth'"):
         Experiment(private_of().callback).begin("t0", depth=3)
+
+
+@pytest.mark.parametrize("raw", [0.7, [0.7, 0.8], np.array([0.7, 0.8]), "0.7", {"auc": 0.7}])
+def test_a_config_that_a_wrapper_has_written_into_unprotects(
+    raw: Any, local_hosts: LocalRay
+) -> None:
+    private = private_of()
+    experiment = Experiment(private.callback)
+    experiment.run(private, "t0")
+    trial = experiment.begin("t1")
+    assert private.guarantee().protected
+    row = {"loss": math.nan, "trial_id": "t1", "config": {"x": raw}}
+    with pytest.warns(PrivacyWarning, match="another config"):
+        private.callback.on_trial_result(trial=trial, result=row)
+    assert not private.guarantee().protected
+
+
+def around(private: Any, name: str) -> Any:
+    """A wrapper around a private trainable that adds a value where Tune takes it."""
+
+    def wrapper(config: dict[str, Any]) -> dict[str, Any]:
+        row = dict(private(config))
+        if name == "config":
+            config["x"] = 0.735
+            return row
+        return row | {name: "0.735" if name == "experiment_tag" else 735}
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "name", ["config", "time_this_iter_s", "experiment_tag", "training_iteration"]
+)
+def test_what_tune_takes_from_a_wrapper_under_its_own_names_unprotects(
+    name: str, the_ray: Any, tmp_path: Path
+) -> None:
+    private = private_of(n_trials=1)
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        run(private, tmp_path, given=around(private, name), num_samples=1)
+    assert not private.guarantee().protected
+
+
+def test_what_tune_writes_over_a_wrapper_is_no_concern(the_ray: Any, tmp_path: Path) -> None:
+    private = private_of(n_trials=1)
+    results = run(private, tmp_path, given=around(private, "trial_id"), num_samples=1)
+    assert results[0].metrics["trial_id"] != 735
+    assert private.guarantee(results).protected
+
+
+def test_a_config_that_a_scheduler_has_changed_on_the_way_is_no_concern(
+    local_hosts: LocalRay,
+) -> None:
+    """Its row may come before or after the scheduler has changed what the trial goes on with."""
+    private = private_of(param_space={"x": tune.uniform(0, 1), "more": [1, math.nan]})
+    experiment = Experiment(private.callback)
+    trial = experiment.begin("t0", x=0.5, more=[1, math.nan])
+    experiment.shows(trial, loss=math.nan)
+    first, trial.config = trial.config, {"x": 0.7, "more": [1, math.nan]}
+    private.callback.on_trial_result(trial=trial, result={"trial_id": "t0", "config": first})
+    experiment._tell("on_trial_start", trial)
+    experiment.shows(trial, loss=math.nan)
+    experiment.run(private, "t1", x=0.3, more=[1, math.nan])
+    experiment.end()
+    assert private.guarantee().protected
+
+
+def test_a_search_of_ours_beside_it_is_refused_by_name_before_a_function_runs(
+    local_hosts: LocalRay,
+) -> None:
+    search = begun(make_search())
+    config = search.suggest("t0-of-ours")
+    assert isinstance(config, dict)
+    with pytest.raises(ValueError, match=r"DPGIBOSearch was given.*search\.private\(trainable\)"):
+        Experiment(private_of().callback).begin("t0-of-ours", **config)
+    Experiment(private_of().callback).begin("t1-of-another")
+    search.close()
+
+
+def test_a_vault_alone_claims_no_more_than_the_experiment(
+    local_hosts: LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    private = private_of(vault=url, run_name="r")
+    experiment = Experiment(private.callback)
+
+    def claimed() -> bool:
+        assert main(["guarantee", "--vault", url, "--run", "r", "--json"]) == 0
+        alone = json.loads(capsys.readouterr().out)["guarantee"]
+        assert set(alone["reasons"]) <= {*private.guarantee().reasons, "no private trial has run"}
+        assert alone["protected"] == private.guarantee().protected
+        return bool(alone["protected"])
+
+    assert not claimed()  # nothing has run yet
+    trial = experiment.begin("t0")
+    with in_session("t0", lambda _row: None):
+        returned = sent(private)(trial.config)
+    assert not claimed()
+    experiment.shows(trial, **returned)
+    assert claimed()
 
 
 def test_a_grid_is_declared_as_a_choice_and_other_choices_are_refused(
