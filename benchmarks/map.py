@@ -238,7 +238,7 @@ def instance(part: str, seed: int) -> Instance:
     return Bowl(int(part.removeprefix("bowl-")), seed)
 
 
-PARTS = {f"bowl-{d}": 20 if d <= 4 else 10 for d in DS} | {"svc-2": 10, "ridge-2": 10}
+PARTS = {f"bowl-{d}": 20 if d <= 4 else 10 for d in DS} | {"svc-2": 20, "ridge-2": 20}
 """Parts, and how many seeds of each."""
 
 

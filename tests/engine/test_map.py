@@ -120,8 +120,9 @@ def test_a_plan_names_the_method_of_its_cell_in_words_and_in_json() -> None:
 
 @pytest.mark.parametrize(
     ("d", "n", "mu", "why"),
-    [(16, 1000, 1.0, "d > 15"), (0, 1000, 1.0, "d < 1"), (8, 100, 0.1, "n mu < 30"),
-     (8, 10**6, 1.0, "n mu > 300000"), (8, 100, math.inf, "n mu > 300000")],
+    [(65, 1000, 1.0, "d > 64"), (0, 1000, 1.0, "d < 1"), (8, 100, 0.1, "n mu < 30"),
+     (8, 10**6, 1.0, "n mu > 300000"), (8, 100, math.inf, "n mu > 300000"),
+     (64, 300, 0.1, "n mu < 100")],
 )  # fmt: skip
 def test_nothing_is_recommended_where_nothing_was_measured(
     d: int, n: int, mu: float, why: str

@@ -34,8 +34,8 @@ def advise(d: int, n_records: int, mu: float) -> dict[str, Any]:
         measured; ``text``, a sentence.
 
     Example:
-        >>> advise(16, 1000, 1.0)["text"]
-        'not measured for d > 15'
+        >>> advise(65, 1000, 1.0)["text"]
+        'not measured for d > 64'
     """
     missing = _outside("d", d, AS_GOOD) or _outside(
         "n mu", n_records * mu, AS_GOOD[_nearest(d, AS_GOOD)]
