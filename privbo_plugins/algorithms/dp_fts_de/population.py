@@ -23,7 +23,8 @@ Notation (values in units of the public range, 1 is best):
     phi, u     m(x) = phi(x)ᵀ u, u ~ N(0, I) before anything is heard         (., U), (U,)
     Z          Cov(u, B), averaged over designs that agents may have          (U, M)
     C          Cov(B)                                                         (M, M)
-    w          probability that the broadcasts describe an agent, given y     scalar
+    C_0        Cov(B) if agents have nothing in common                        (M, M)
+    w          probability that the broadcasts describe an agent, given y, B  scalar
     =========  =============================================================  ==========
 
 Given B, u has mean Z C⁻¹ B and covariance I - Z C⁻¹ Zᵀ (the linear estimator of least mean
@@ -119,6 +120,8 @@ class Belief:
         """G_j, shape (U, M) each: mu = sum_j G_j B_j."""
         self.norms: tuple[float, ...] = ()
         """Clipping norms of the rounds behind them."""
+        self.covariances: tuple[tuple[Array, Array], ...] = ()
+        """(C, C_0) of each round."""
 
     @property
     def V(self) -> Array:
@@ -198,12 +201,23 @@ class Belief:
         norm = rms if S is None else S
         Z = self._sure @ H.T  # Cov(u, B), (U, M)
         both = H @ Z  # Cov of two agents' messages, (M, M)
-        C = both + (W / q - both) / N + ((noise * norm) ** 2 + _JITTER * rms**2) * np.eye(M)
+        noisy = ((noise * norm) ** 2 + _JITTER * rms**2) * np.eye(M)
+        C, C_0 = both + (W / q - both) / N + noisy, W / (q * N) + noisy
         G: Array = np.asarray(np.linalg.solve((C + C.T) / 2, Z.T).T, dtype=float)
         later = copy.copy(self)
         later._sure = np.asarray(self._sure - G @ Z.T, dtype=float)
         later.gains, later.norms = (*self.gains, G), (*self.norms, norm)
+        later.covariances = (*self.covariances, ((C + C.T) / 2, (C_0 + C_0.T) / 2))
         return later
+
+    def likeness(self, broadcasts: Sequence[Array]) -> float:
+        """Log p(B_1 | agents share m) - log p(B_1 | they share nothing), clipping ignored.
+
+        Messages of strangers cancel in the mean. Those of later rounds tell what earlier
+        broadcasts left open, so the first one says it.
+        """
+        shared, none = (_log_normal(broadcasts[0], C) for C in self.covariances[0])
+        return shared - none
 
 
 class PopulationModel(SharedModel):
@@ -285,7 +299,8 @@ class PopulationModel(SharedModel):
         alone = Posterior(self.belief(0), (), Z, y)
         if not told:
             return alone
-        return Mixture(Posterior(self.belief(len(told)), told, Z, y), alone, len(Z))
+        belief = self.belief(len(told))
+        return Mixture(Posterior(belief, told, Z, y), alone, len(Z), belief.likeness(told))
 
 
 class Posterior:
@@ -328,11 +343,13 @@ class Mixture:
         heard: With the broadcasts.
         alone: Without them.
         n: Number of the agent's points.
+        likeness: What the broadcast itself says of whether agents are alike, log odds.
     """
 
-    def __init__(self, heard: Posterior, alone: Posterior, n: int) -> None:
+    def __init__(self, heard: Posterior, alone: Posterior, n: int, likeness: float) -> None:
         self._heard, self._alone = heard, alone
-        logit = _ALIKE - _FADES * max(n - _FEW, 0) + heard.evidence - alone.evidence
+        prior = min(_ALIKE, _ALIKE + likeness) - _FADES * max(n - _FEW, 0)
+        logit = prior + heard.evidence - alone.evidence
         self.w = float(scipy.special.expit(logit))
         """w, in [0, 1]."""
 
@@ -346,6 +363,13 @@ class Mixture:
             w * mean + (1.0 - w) * mean_0,
             w * variance + (1.0 - w) * variance_0 + between,
         )
+
+
+def _log_normal(x: Array, C: Array) -> float:
+    """Log N(x; 0, C), but for a constant."""
+    factor = scipy.linalg.cho_factor(C, lower=True)
+    fit, volume = x @ scipy.linalg.cho_solve(factor, x), 2.0 * np.log(np.diag(factor[0])).sum()
+    return -0.5 * float(fit + volume)
 
 
 def _vectors(broadcasts: Sequence[Broadcast]) -> list[Array]:
