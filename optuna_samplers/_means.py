@@ -116,9 +116,9 @@ class MeansObjective(PrivateObjective):
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
         return self._sampler.summary(study)
 
-    def report(self, study: Study, path: str | Path) -> Path:
+    def report(self, study: Study, path: str | Path, *, interactive: bool = False) -> Path:
         """Writes an HTML page, as samplers do."""
-        return self._sampler.report(study, path)
+        return self._sampler.report(study, path, interactive=interactive)
 
     def replay(self, study: Study) -> list[int]:
         """Tells released values that a crash kept from reaching the study; draws nothing."""

@@ -8,6 +8,7 @@ objective, then ``after_trial``. Enqueued trials may skip the middle; ``add_tria
 from __future__ import annotations
 
 import abc
+import dataclasses
 import threading
 import weakref
 from collections.abc import Sequence
@@ -182,10 +183,18 @@ class StudySampler(BaseSampler, Generic[S]):
     # What people read -----------------------------------------------------------------------
 
     @abc.abstractmethod
+    def summary(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+
+    def _standing(self, study: Study) -> dict[str, Any]:
+        """The same also before there is anything to tell."""
+        return self.summary(study)
+
+    @abc.abstractmethod
     def _page(self, study: Study) -> Report:
         """What a report of a study says."""
 
-    def report(self, study: Study, path: str | Path) -> Path:
+    def report(self, study: Study, path: str | Path, *, interactive: bool = False) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
 
         Of a federation it tells rounds and budget; an agent's own trials are the agent's secret.
@@ -193,15 +202,19 @@ class StudySampler(BaseSampler, Generic[S]):
         Args:
             study: The study.
             path: Where to write.
+            interactive: Whether pictures can be zoomed into: the page then brings plotly along,
+                4.8 MB, and prints less well.
 
         Returns:
             The path written.
 
         Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
+            ImportError: If the ``viz`` extra is not installed.
             FederationError: If a federation's server cannot be reached.
         """
-        return self._page(whole(study)).write(path)
+        study = whole(study)
+        page, standing = self._page(study), self._standing(study)
+        return dataclasses.replace(page, interactive=interactive, standing=standing).write(path)
 
 
 def constants_in(study: Study) -> dict[str, Any]:

@@ -20,8 +20,9 @@ ANOTHER_SPACE = (
     "The search space of a private study is fixed by its first trial (or by search_space=); this "
     "trial suggests a parameter that it does not have, or one with another range, scale or step. "
     "Bounds are stored as they are, so they must not be computed from private data. Nothing of "
-    "the suggestion was stored or charged; start a new study for a new space (what it releases "
-    "about the same records or users adds to this one's)."
+    "the suggestion was stored or charged. A parameter that applies to some choices only is "
+    "suggested in every trial and used where it applies; start a new study for a new space (what "
+    "it releases about the same records or users adds to this one's)."
 )
 
 ANOTHER_CONSTANT = (

@@ -29,6 +29,7 @@ _OWN_STUDY_ATTRS = {
     "privbo:ldp",
     "privbo:duets",
     "privbo:federation",
+    "privbo:split",
     GUARANTEE_ATTR,
     EXPOSED_ATTR,
     HEAD_ATTR,

@@ -167,7 +167,10 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         algorithm = self._known(study)
         if algorithm is None:
             raise ValueError("There are no epochs yet: no trial has completed.")
-        return super().summary(study) | algorithm.summary()
+        return self._standing(study) | algorithm.summary()
+
+    def _standing(self, study: Study) -> dict[str, Any]:
+        return super().summary(study)
 
     def finished(self, study: Study) -> bool:
         """Whether the last epoch has closed; never without ``n_trials=``."""

@@ -10,6 +10,7 @@ unpickles the searcher, sets its properties again and calls ``restore`` with the
 from __future__ import annotations
 
 import abc
+import dataclasses
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
@@ -314,10 +315,20 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return self._space
 
     @abc.abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+
+    def _standing(self) -> dict[str, Any]:
+        """The same also before there is anything to tell."""
+        return self.summary()
+
+    @abc.abstractmethod
     def _page(self, results: Iterable[Any]) -> Report:
         """What a report says."""
 
-    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
+    def report(
+        self, path: str | Path, results: Iterable[Any] = (), *, interactive: bool = False
+    ) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
 
         Of a federation it tells rounds and budget, and nothing of any agent's own trials.
@@ -325,14 +336,17 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         Args:
             path: Where to write.
             results: As for :meth:`guarantee`.
+            interactive: Whether pictures can be zoomed into: the page then brings plotly along,
+                4.8 MB, and prints less well.
 
         Returns:
             The path written.
 
         Raises:
-            ImportError: If plotly is not installed (the ``viz`` extra).
+            ImportError: If the ``viz`` extra is not installed.
         """
-        return self._page(results).write(path)
+        page, standing = self._page(results), self._standing()
+        return dataclasses.replace(page, interactive=interactive, standing=standing).write(path)
 
     def _config_at(self, x: Array, param_space: Mapping[str, Any] | None) -> dict[str, Any]:
         """A config as a trial gets it, constants included."""

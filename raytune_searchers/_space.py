@@ -185,7 +185,8 @@ def _categorical(name: str, domain: Any) -> Categorical:
     if domains or grids:
         raise ValueError(
             f"Parameter {name!r} is a choice between domains: a private search needs a space "
-            "that does not depend on its own choices. Put every domain under a name of its own."
+            "that does not depend on its own choices. Put every domain under a name of its own, "
+            "and let the trainable read those that its choice uses."
         )
     return Categorical(choices)
 

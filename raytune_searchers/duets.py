@@ -213,7 +213,10 @@ class DUETSSearch(Published, RewardSearch):
             ValueError: If the space is not known yet.
         """
         duets = self._duets()
-        return super().summary() | duets.summary()
+        return self._standing() | duets.summary()
+
+    def _standing(self) -> dict[str, Any]:
+        return super().summary()
 
     def finished(self) -> bool:
         """Whether the last epoch has closed; never without ``n_trials=``."""

@@ -2,7 +2,7 @@
 
 Report-noisy-min (permute-and-flip, McKenna and Sheldon 2020) reveals the index alone, so its
 cost does not grow with the number of candidates. :func:`noisy_argmin` does it; the rest of this
-module accounts for two relatives, which are simulated in :mod:`benchmarks.map`.
+module accounts for three relatives, which are simulated in :mod:`benchmarks.map`.
 
 Notation:
 
@@ -96,34 +96,66 @@ def geometric_gamma(mean: float) -> float:
     return 1.0 / mean
 
 
-def selection_epsilon(mu_b: float, mean: float, delta: float) -> float:
+def adaptive_charge(order: Array, low: float, high: float) -> Array:
+    """What candidates that depend on earlier values add to the Rényi divergence, by order.
+
+    Wang et al. 2023 (DP-HyPO), Theorem 1, for K geometric. There a candidate's density over its
+    base lies between low <= 1 and high >= 1, and (l / (l - 1) + 2) log(high / low) is added. The
+    proof gives somewhat less. Let w be the probability, without any adaptation, of a candidate
+    that beats an outcome z. The density of z as the best of K, over that of one candidate, is at
+    most high f'(1 - low w) and at least low f'(1 - high w), with f the generating function of K
+    and f'(1 - w) = E[K] (gamma / (gamma + (1 - gamma) w))^2. The outer factors contribute
+    (l log(high) - (l - 1) log(low)) / (l - 1), and the inner ones, of which that at high w is at
+    least (low / high)^2 times that at low w, 2 log(high / low). What remains is the bound for
+    candidates that do not depend on anything, of which low w is a probability as well as w.
+
+    Args:
+        order: Rényi orders l, > 1.
+        low: Least density of a candidate over its base, in (0, 1].
+        high: Largest one, >= 1.
+
+    Example:
+        >>> adaptive_charge(np.array([2.0]), 1.0, 1.0)
+        array([0.])
+    """
+    rise, fall = math.log(high), -math.log(low)
+    return order / (order - 1.0) * rise + fall + 2.0 * (rise + fall)
+
+
+def selection_epsilon(
+    mu_b: float, mean: float, delta: float, low: float = 1.0, high: float = 1.0
+) -> float:
     """Epsilon at delta of the best of K candidates, K geometric.
 
     Papernot and Steinke 2022, Theorem 2 with eta = 1: for a candidate that is (l, l mu_b² / 2)-
     and (l_hat, l_hat mu_b² / 2)-RDP the selection is (l, e)-RDP with
 
         e = l mu_b² / 2 + 2 (1 - 1 / l_hat) l_hat mu_b² / 2 + 2 log(1 / gamma) / l_hat
-            + log E[K] / (l - 1).
+            + log E[K] / (l - 1),
 
-    The best l_hat is sqrt(2 log(1 / gamma)) / mu_b, at least 1. From RDP to epsilon by
-    Canonne, Kamath and Steinke 2020, Proposition 12, the least over a grid of l.
+    plus :func:`adaptive_charge` where the candidates depend on earlier values. The best l_hat is
+    sqrt(2 log(1 / gamma)) / mu_b, at least 1. From RDP to epsilon by Canonne, Kamath and Steinke
+    2020, Proposition 12, the least over a grid of l.
     """
     surprise = math.log(1.0 / geometric_gamma(mean))
     l_hat = max(math.sqrt(2.0 * surprise) / mu_b, 1.0)
     other = (l_hat - 1.0) * mu_b**2 + 2.0 * surprise / l_hat
     order = 1.0 + np.geomspace(1e-3, 1e5, 4000)
     e = order * mu_b**2 / 2 + other + math.log(mean) / (order - 1.0)
+    e = e + adaptive_charge(order, low, high)
     e = e + np.log1p(-1.0 / order) - (math.log(delta) + np.log(order)) / (order - 1.0)
     return max(float(e.min()), 0.0)
 
 
 @cache
-def selection_mu(mu: float, mean: float, delta: float) -> float:
+def selection_mu(
+    mu: float, mean: float, delta: float, low: float = 1.0, high: float = 1.0
+) -> float:
     """Mu_b with which the selection's epsilon at delta is at most that of mu-GDP."""
     wanted = gdp_epsilon(mu, delta)
-    low, high = 0.0, mu
+    below, above = 0.0, mu
     for _ in range(60):
-        middle = (low + high) / 2
-        fits = middle > 0 and selection_epsilon(middle, mean, delta) <= wanted
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+        middle = (below + above) / 2
+        fits = middle > 0 and selection_epsilon(middle, mean, delta, low, high) <= wanted
+        below, above = (middle, above) if fits else (below, middle)
+    return below

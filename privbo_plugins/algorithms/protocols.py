@@ -344,3 +344,20 @@ class Estimating(Protocol):
             x: Where it was evaluated, shape (D,).
         """
         ...
+
+
+@runtime_checkable
+class Crowded(Protocol):
+    """A :class:`CentralAlgorithm` that proposes other points where trials are out or failed."""
+
+    def propose_beside(
+        self, slot: int, out: Sequence[Array], failed: Sequence[Array] = ()
+    ) -> Proposal:
+        """As ``propose``, which knows of no other trial.
+
+        Args:
+            slot: As for ``propose``.
+            out: Points (D,) of the step's trials that are being evaluated.
+            failed: Points of those that ended without a number.
+        """
+        ...

@@ -147,7 +147,9 @@ def value_query(
     worst = low if maximize else high
 
     def statistic(blocks: Iterable[Array]) -> Array:
-        return mean_of_clipped_values(blocks, low, high, worst) if private else _mean(blocks)
+        if private:
+            return mean_of_clipped_values(blocks, low, high, worst)
+        return _mean(blocks, worst, maximize=maximize)
 
     return Query(
         kind=kind,
@@ -161,8 +163,12 @@ def value_query(
     )
 
 
-def _mean(blocks: Iterable[Array]) -> Array:
-    """Mean of the finite values: mu = infinity promises nothing and clips nothing."""
+def _mean(blocks: Iterable[Array], worst: float, *, maximize: bool) -> Array:
+    """Mean where mu = infinity promises nothing and clips nothing.
+
+    What is not finite counts as the worst there is: the worse bound, or a worse value.
+    """
     y = np.concatenate([block[:, 0] for block in blocks])
-    y = y[np.isfinite(y)]
-    return np.array([y.mean() if y.size else 0.0])
+    finite = np.isfinite(y)
+    seen = np.append(y[finite], worst)
+    return np.array([np.where(finite, y, seen.min() if maximize else seen.max()).mean()])

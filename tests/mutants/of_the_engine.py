@@ -49,6 +49,39 @@ _RECORDS = (
         tests=(f"{_TESTS}/test_session.py::test_gradients_carry_the_published_formula_of_noise",),
     ),
     Mutant(
+        name="searched_points_not_paid_for",
+        breaks="A search by values shares its budget among all its points, not its starts alone.",
+        file=f"{_ENGINE}/algorithms/dp_gibo/plan.py",
+        old="M = K + S + T * b + 1 + config.extra_values if",
+        new="M = K + T * b + 1 + config.extra_values if",
+        tests=(
+            f"{_TESTS}/test_value_search.py"
+            "::test_a_search_costs_the_budget_and_the_trials_of_descent",
+        ),
+    ),
+    Mutant(
+        name="search_blind_to_other_workers",
+        breaks="Workers at once are sent to different points, and none to where trials failed.",
+        file=f"{_ENGINE}/sessions/records.py",
+        old='return algorithm.propose_beside(slot, points["out"], points["failed"])',
+        new="return algorithm.propose(slot)",
+        tests=(
+            f"{_TESTS}/test_value_search.py"
+            "::test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_the_same",
+        ),
+    ),
+    Mutant(
+        name="end_on_a_plateau_recommended",
+        breaks="Where all values say that descent ended on a plateau, another point is better.",
+        file=f"{_ENGINE}/algorithms/dp_gibo/algorithm.py",
+        old="if state.step == plan.n_steps and self._judges:",
+        new="if False:",
+        tests=(
+            f"{_TESTS}/test_value_search.py"
+            "::test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way",
+        ),
+    ),
+    Mutant(
         name="sensitivity_of_one_record_removed",
         breaks="Replacing a record moves a mean of clipped gradients by 2 B / n, not B / n.",
         file=f"{_ENGINE}/algorithms/dp_gibo/algorithm.py",
@@ -716,4 +749,60 @@ _STORED = (
     ),
 )
 
-MUTANTS = (*_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_STORED, *_TOLD)
+_CERTIFIED = (
+    Mutant(
+        name="certificate_that_was_never_issued",
+        breaks="A certificate in which anything was changed is none that the vault has issued.",
+        file=f"{_ENGINE}/sessions/certificates.py",
+        old="known = known or tx.has_mark(ISSUED, digest)",
+        new="known = True",
+        tests=(f"{_TESTS}/test_certificate.py::test_a_changed_field_is_found[issued]",),
+    ),
+    Mutant(
+        name="later_releases_unnoticed",
+        breaks="A certificate does not agree once more was released.",
+        file=f"{_ENGINE}/sessions/certificates.py",
+        old="return sum(run in runs for run in tx.released_since(n))",
+        new="return 0",
+        tests=(f"{_TESTS}/test_certificate.py::test_later_releases_are_found_and_counted",),
+    ),
+    Mutant(
+        name="studies_on_the_same_records_not_added",
+        breaks="Runs on the same records cost the root of their summed squares together.",
+        file=f"{_ENGINE}/sessions/certificates.py",
+        old="mu=math.sqrt(math.fsum(claim.mu**2 for _, claim in own)),",
+        new="mu=max(claim.mu for _, claim in own),",
+        tests=(f"{_TESTS}/test_certificate.py::test_runs_on_the_same_records_add_up_as_squares",),
+    ),
+    Mutant(
+        name="one_unprotected_study_among_several",
+        breaks="If nothing can be claimed for one of several runs, nothing is for all.",
+        file=f"{_ENGINE}/sessions/certificates.py",
+        old="protected=not reasons,",
+        new="protected=True,",
+        tests=(f"{_TESTS}/test_certificate.py::test_runs_on_the_same_records_add_up_as_squares",),
+    ),
+    Mutant(
+        name="guess_after_half_of_mu",
+        breaks="The best guess after a mu-GDP release is Phi(mu / 2).",
+        file=f"{_ENGINE}/privacy/statement.py",
+        old="math.erf(mu / math.sqrt(8))",
+        new="math.erf(mu / 4)",
+        tests=(
+            f"{_TESTS}/test_certificate.py"
+            "::test_the_best_guess_after_a_gaussian_release_is_that_of_the_likelihood_ratio",
+        ),
+    ),
+    Mutant(
+        name="names_of_series_not_escaped",
+        breaks="No text from outside becomes markup of a report.",
+        file=f"{_ENGINE}/drawing.py",
+        old="</span> {html.escape(series.name)}</li>",
+        new="</span> {series.name}</li>",
+        tests=(f"{_TESTS}/test_report_pages.py::test_hostile_texts_stay_texts[DP-GIBO]",),
+    ),
+)
+
+MUTANTS = (
+    *_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_STORED, *_TOLD, *_CERTIFIED,
+)  # fmt: skip

@@ -16,6 +16,7 @@ _NAMES = {
     "dp-gibo": "DP-GIBO",
     "means-tpe": "private means with a TPE sampler",
     "means-cma": "private means with a CMA-ES sampler",
+    "means-gp": "private means with a GP sampler",
 }
 
 _WHERE = "docs/which-method.md"

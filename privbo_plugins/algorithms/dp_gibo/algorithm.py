@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,17 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_gibo import design
+from privbo_plugins.algorithms.dp_gibo import choices, design
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
-from privbo_plugins.algorithms.dp_gibo.plan import Plan, lengthscales, plan_norm, plan_starts
+from privbo_plugins.algorithms.dp_gibo.plan import (
+    Plan,
+    judges_by_values,
+    leaving_margin,
+    lengthscales,
+    plan_norm,
+    plan_starts,
+    selects_choices,
+)
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
 from privbo_plugins.algorithms.protocols import (
     FINAL,
@@ -48,6 +57,7 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.values import SMALLEST, value_query
+from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models.gaussian_process import GaussianProcess
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.mechanisms import (
@@ -57,12 +67,16 @@ from privbo_plugins.privacy.mechanisms import (
 from privbo_plugins.spaces import Space
 
 if TYPE_CHECKING:
+    from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
     from privbo_plugins.algorithms.released_means.estimates import Estimator
 
 Array = NDArray[np.float64]
 
 _START_MARGIN = 2.0
 """How clearly another start must beat the first, in units of the noise's expected best."""
+
+_NO_MORE = 4.0
+"""So many standard deviations of its noise from the end of the range, a value tells nothing."""
 
 _NORM_QUANTILE = 0.8
 """Fraction of records that an adaptive norm aims to leave unclipped."""
@@ -139,7 +153,11 @@ class DPGIBO:
         self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
         self.plan = plan
         self.state = GIBOState()
-        self._K = plan_starts(config, space.d)
+        self._K = plan_starts(config, space)
+        self._searched = 0 if plan is None else plan.n_searched
+        self._selects = selects_choices(config, space)
+        self._judges = judges_by_values(config, space, plan)
+        self._looked = False
         self._numeric = space.numeric
         self._lengthscales = lengthscales(config, space, plan)
         self.kernel = config.make_kernel(self._lengthscales)
@@ -179,13 +197,24 @@ class DPGIBO:
         """How many evaluations the plan has in the current step."""
         role = self.phase[0]
         if role == START:
-            return self._K
+            return self._K + self._searched
         return len(self._batch().X) if role == STEP else 1
 
     def propose(self, slot: int) -> Proposal:
         """The point of a slot of the current step; slots beyond the batch are extra points."""
+        return self.propose_beside(slot, ())
+
+    def propose_beside(
+        self, slot: int, out: Sequence[Array], failed: Sequence[Array] = ()
+    ) -> Proposal:
+        """The same while other points are being evaluated, or could not be."""
         role, step = self.phase
         if role == START:
+            told = self.state.values
+            if self._searched and slot >= self._K and 2 * len(told) >= self._K:
+                self._warn_if_blind()
+                x = self._search.next(slot, told, out, failed)
+                return Proposal(role, step, slot, x)
             return Proposal(role, step, slot, self.space.snap(self._start_point(slot)))
         theta = self._theta()
         x = theta.copy()
@@ -195,18 +224,25 @@ class DPGIBO:
 
     def _start_point(self, slot: int) -> Array:
         """The middle of the cube (unless a random start is asked for), then a Sobol sequence."""
-        if slot == 0 and not self.config.random_start:
+        if self._selects:
+            x = self._even_point(choices.place(slot, self.space))
+            x[~self._numeric] = choices.cover(slot, self.space)
+            return x
+        return self._even_point(slot)
+
+    def _even_point(self, index: int) -> Array:
+        if index == 0 and not self.config.random_start:
             return np.where(self._numeric, 0.5, 0.0)
-        if slot >= len(self._start_cache):
-            m = max(4, math.ceil(math.log2(slot + 1)))
+        if index >= len(self._start_cache):
+            m = max(4, math.ceil(math.log2(index + 1)))
             sobol = scipy.stats.qmc.Sobol(
                 len(self.space), scramble=True, rng=np.random.default_rng(self.seed)
             )
             self._start_cache = sobol.random_base2(m)
-        u = self._start_cache[slot]
+        u = self._start_cache[index]
         dims = list(self.space.values())
-        choices = [len(getattr(dim, "choices", ())) or 1 for dim in dims]
-        return np.asarray(np.where(self._numeric, u, np.floor(u * np.array(choices))))
+        sizes = [len(getattr(dim, "choices", ())) or 1 for dim in dims]
+        return np.asarray(np.where(self._numeric, u, np.floor(u * np.array(sizes))))
 
     def _step_point(self, slot: int) -> Array:
         batch = self._batch()
@@ -322,7 +358,7 @@ class DPGIBO:
         if role == FINAL:
             return False if state.final is None else None
         if role == START:
-            planned = len(state.starts) < self._K
+            planned = len(state.starts) < self._K + self._searched
         else:
             planned = step == state.step and (
                 len(state.step_values.get(str(step), [])) < plan.batch_size
@@ -341,13 +377,27 @@ class DPGIBO:
         own = None if release is None else (np.asarray(x).tolist(), release.values[0])
         if sigma == 0 or not (self.state.values or own):
             return self.carried_value(role, step) if release is None else release.values[0]
+        return self._known_estimator(sigma).at(x, self.state.values, own)
+
+    def _known_estimator(self, sigma: float) -> Estimator:
         if self._estimator is None:  # naming a sampler loads no other algorithm's package
             from privbo_plugins.algorithms.released_means.estimates import Estimator
 
             self._estimator = Estimator(
                 self.space, self.config.value_range, sigma, maximize=self.maximize
             )
-        return self._estimator.at(x, self.state.values, own)
+        return self._estimator
+
+    @property
+    def _searches_only(self) -> bool:
+        return self._searched > 0 and self._known_plan().n_steps == 0
+
+    @property
+    def _search(self) -> ValueSearch:
+        from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
+
+        model = self._known_estimator(self._known_plan().value_noise)
+        return ValueSearch(self.space, model, seed=self.seed, maximize=self.maximize)
 
     def carried_value(self, role: str, step: int) -> float:
         """What a trial without a release of its own publishes: a mean of earlier releases."""
@@ -475,10 +525,35 @@ class DPGIBO:
             self.state.final = value
         elif role == START:
             self.state.starts.append((list(release.meta["x"]), value))
-            if len(self.state.starts) == self._K:
-                self._begin(self._best_start())
+            self._learn_start()
         else:
             self.state.step_values.setdefault(str(release.meta["step"]), []).append(value)
+
+    def _learn_start(self) -> None:
+        m = len(self.state.starts)
+        if m == self._K + self._searched:
+            path = self.state.path
+            self._begin(self._best_start())
+            self.state.path = [*path, *self.state.path]
+        elif self._searches_only and m.bit_count() == 1:  # a search by values has no other path
+            self.state.path.append(self._best_start())
+
+    def _warn_if_blind(self) -> None:
+        """Values are means of clipped losses: beyond the range, no point looks better."""
+        if self._looked or len(self.state.starts) < self._K:
+            return
+        self._looked = True  # said once, where nothing is stored or learnt that it could undo
+        end, noise = self.config.value_range[not self.maximize], self._known_plan().value_noise
+        if all(abs(value - end) <= _NO_MORE * noise for _, value in self.state.starts):
+            warnings.warn(
+                f"All {len(self.state.starts)} points so far have values at the bad end, {end:g}, "
+                f"of the range loss_bound={self.config.loss_bound!r}, to which losses are "
+                "clipped: this search by values sees no difference between them. If losses lie "
+                "beyond the range, give the range they have as loss_bound; n_starts=16 plans "
+                "descent, whose gradients are of unclipped losses.",
+                UtilityWarning,
+                stacklevel=2,
+            )
 
     def _best_start(self) -> list[float]:
         """The least released value; others must beat the first start by more than the noise.
@@ -486,10 +561,13 @@ class DPGIBO:
         The least of K equal values under noise lies about sqrt(2 ln K) standard deviations low,
         and the first start is the centre (or the user's own guess).
         """
+        if self._searched:
+            return self._search.best(self.state.values)
         sign = -1.0 if self.maximize else 1.0
         noise = 0.0 if self.plan is None else self.plan.value_noise
         K = len(self.state.starts)
         margin = _START_MARGIN * noise * math.sqrt(2.0 * math.log(K))
+        margin += leaving_margin(self.config, self.space.d)
         first, *others = [(sign * value, x) for x, value in self.state.starts]
         best = min(others, key=lambda start: start[0], default=first)
         return best[1] if best[0] + margin < first[0] else first[1]
@@ -521,6 +599,11 @@ class DPGIBO:
         if state.step == plan.n_steps and plan.average > 0:
             state.theta = self._averaged().tolist()
             state.path.append(state.theta)  # the recommendation belongs to the picture
+        if state.step == plan.n_steps and self._judges:
+            end = self._search.better(state.theta, state.values)
+            if end != state.theta:
+                state.theta = end
+                state.path.append(end)
 
     def _trimmed(self, points: list[Any]) -> list[tuple[str, list[float]]]:
         keep = points if self.config.memory < 0 else points[-self.config.memory :]

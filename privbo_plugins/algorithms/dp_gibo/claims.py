@@ -12,6 +12,15 @@ from privbo_plugins.algorithms.protocols import Words
 def words(config: GIBOConfig, plan: Plan | None) -> Words:
     """The statistics that are released, and the parameters of their noise once planned."""
     statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
+    if plan is not None and plan.n_searched and not plan.n_steps:
+        return Words(
+            "means of clipped values, one a trial",
+            {
+                "N": plan.n_trials,
+                "value_range": config.value_range,
+                "value_noise": plan.value_noise,
+            },
+        )
     if config.adaptive:
         statistics += ", on fractions of records within the norm"
     planned = None if plan is None or config.adaptive else plan.clipping_norm

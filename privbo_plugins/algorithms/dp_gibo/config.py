@@ -73,7 +73,9 @@ class GIBOConfig:
     )
     n_steps: int | None = setting(
         "Gradient steps T; None for as many as 25 (d + 1) trials, or those that ``n_trials`` "
-        "allows, are enough for.",
+        "allows, are enough for, or for a search by released values instead, where at most two "
+        "numeric parameters vary (four beside categorical ones), values have little noise and no "
+        "setting speaks of descent.",
         default=None,
     )
     n_trials: int | None = setting(
@@ -92,8 +94,9 @@ class GIBOConfig:
         default=None,
     )
     n_starts: int | None = setting(
-        "Start points K, the centre first; None for 16 (20 where nothing is numeric), at "
-        "most a quarter of ``n_trials``.",
+        "Start points K, the centre first; None for 16, at most a quarter of ``n_trials``, or "
+        "with choices four for each combination up to a third; half of 20 or of ``n_trials`` "
+        "where nothing is numeric. A number plans descent.",
         default=None,
     )
     extra_values: int = setting(
@@ -110,11 +113,12 @@ class GIBOConfig:
     )
     loss_bound: float | tuple[float, float] = setting(
         "Values are clipped to [0, loss_bound], or (low, high), before they are released. "
-        "Gradients see the unclipped losses.",
+        "Gradients see the unclipped losses, a search by released values does not.",
         default=1.0,
     )
     value_share: float = setting(
-        "Share of mu² spent on the values that dashboards show.",
+        "Share of mu² spent on the values that dashboards show. A search by values spends all "
+        "of it there, and one that selects choices before descent a half.",
         default=0.1,
     )
     norm_share: float = setting("Share of mu² spent on an adaptive clipping norm.", default=0.05)

@@ -10,7 +10,8 @@ Notation:
     mu      total budget; mu² = mu_g² + mu_v² + mu_b²
     T, b    steps, and points a step
     K       start points
-    M       planned value releases, K + T b + 1 + extra_values
+    S       points chosen by the values released before them; 0 in descent alone
+    M       planned value releases, K + S + T b + 1 + extra_values
     B, C    clipping norm; width of the range of values
     nu      a step's noise over B, 2 sqrt(T d) / (n mu_g): its expected length
     l       length-scale, unit-cube units
@@ -26,6 +27,11 @@ takes for slope; 2 d points instead of d + 1 cost trials but no privacy, so that
 steps and as many trials. With many coordinates the direction is mostly noise, so the way of all
 steps together is bounded.
 
+With few numeric parameters and so much budget that a released value has little noise, descent is
+given up for a search by values (:mod:`privbo_plugins.algorithms.dp_gibo.value_search`): the points
+of all steps are chosen by the values before them and the whole budget goes to values. With
+choices, released values select them (:mod:`privbo_plugins.algorithms.dp_gibo.choices`).
+
 Everything here comes from public quantities.
 """
 
@@ -33,11 +39,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from privbo_plugins.algorithms.dp_gibo import choices
 from privbo_plugins.algorithms.dp_gibo.advice import advise
 from privbo_plugins.algorithms.dp_gibo.config import FIRST_DEFAULTS, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.design import (
@@ -68,6 +75,10 @@ _PAIRED_FROM = 5
 _FEWEST_PAIRED = 8
 """Steps of pairs are planned where there is room for so many; of d + 1 trials otherwise."""
 
+_LEAVING = 0.03
+"""Gain, in widths of the range of values, for which descent with many parameters leaves the middle
+at its start."""
+
 _NOISE_LENGTH = 0.0126
 """B nu / C, the length of a step's noise over the range of values, that a planned B aims at."""
 
@@ -89,6 +100,22 @@ them near each other."""
 
 _WAY = 2.0
 """Largest length of the planned way of steps that keep the direction, unit-cube units."""
+
+_SEARCHED_TO = 2
+"""Parameters up to which a search by values is planned."""
+
+_PRECISE = 0.012
+"""Largest noise of a value, in widths of the range of values, for a search by values."""
+
+_TELLING = 0.5
+"""Largest noise of a value, in widths of the range, from which values together tell a plateau."""
+
+_FOR_EITHER = {"mu", "n_trials", "extra_values", "loss_bound", "training_mu", "planning"}
+"""Settings that say nothing of descent; whoever gives another one gets descent."""
+
+_NOT_COMPARED = (
+    "not measured with choices (docs/dp-gibo.md has DP-GIBO beside TPE without privacy)"
+)
 
 _DROWNING = 0.5
 """Noise of a step's gradient, in clipping norms, from which a warning is due."""
@@ -116,6 +143,8 @@ class Plan:
         average: Fraction of the last iterates averaged into the recommendation.
         training_mu: Charged to the training records for each training; None if nothing is.
         lengthscale: l, of coordinates that are not coarse.
+        n_searched: S.
+        n_combinations: Combinations of choices, A; 1 without choices.
     """
 
     n_records: int
@@ -135,11 +164,14 @@ class Plan:
     average: float
     training_mu: float | None = None
     lengthscale: float = FIRST_DEFAULTS["lengthscale"]
+    n_searched: int = 0
+    n_combinations: int = 1
 
     @property
     def n_trials(self) -> int:
-        """Planned trials, K + T b + 1; without released values nobody evaluates the last one."""
-        return self.n_starts + self.n_steps * self.batch_size + (self.n_values > 0)
+        """Planned trials, K + S + T b + 1; without released values nobody evaluates the last."""
+        evaluated = self.n_starts + self.n_searched + self.n_steps * self.batch_size
+        return evaluated + (self.n_values > 0)
 
     @property
     def training_total(self) -> float:
@@ -164,6 +196,8 @@ class Plan:
     @property
     def advice(self) -> dict[str, Any]:
         """Which method was as good as any for such d and n mu (:func:`advise`); JSON-ready."""
+        if self.n_combinations > 1:
+            return {"as_good": [], "text": _NOT_COMPARED}
         return advise(self.d, self.n_records, self.mu)
 
     def warn_if_drowned(self) -> None:
@@ -184,12 +218,6 @@ class Plan:
         return fields | {"advice": self.advice}
 
     def __str__(self) -> str:
-        steps = (
-            f"  {self.n_steps} steps of {self.batch_size} trials; each released gradient carries "
-            f"noise of sd {self.gradient_noise:.3g} a coordinate ({self.noise_norm:.2f} clipping "
-            f"norms long, mu={self.mu_gradient:.3g}); clipping norm {self.clipping_norm:.3g}, "
-            f"length-scale {self.lengthscale:.3g}"
-        )
         last = [
             "  1 trial at the recommendation",
             f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
@@ -199,7 +227,7 @@ class Plan:
             f"DP-GIBO plan: {self.n_trials} trials, n={self.n_records} records, d={self.d}, "
             f"mu={self.mu:g} in total",
             f"  {self.n_starts} start points",
-            steps,
+            *self._told_search(),
             *(last if self.n_values else ["  no released values"]),
         ]
         if self.training_mu is not None:
@@ -214,6 +242,20 @@ class Plan:
             lines.append("  WARNING: the noise is likely to drown the signal")
         return "\n".join(lines)
 
+    def _told_search(self) -> list[str]:
+        searched = f"  {self.n_searched} points, each chosen by the values released before it"
+        steps = (
+            f"  {self.n_steps} steps of {self.batch_size} trials; each released gradient carries "
+            f"noise of sd {self.gradient_noise:.3g} a coordinate ({self.noise_norm:.2f} clipping "
+            f"norms long, mu={self.mu_gradient:.3g}); clipping norm {self.clipping_norm:.3g}, "
+            f"length-scale {self.lengthscale:.3g}"
+        )
+        if not self.n_searched:
+            return [steps]
+        if not self.n_steps:
+            return [searched + (" (no gradients)" if self.d else "")]
+        return [searched + ", which also select the choices", steps]
+
 
 def lengthscales(config: GIBOConfig, space: Space, plan: Plan | None = None) -> Array:
     """One length-scale a numeric coordinate, shape (d,); before there is a plan, an unplanned one.
@@ -227,8 +269,17 @@ def lengthscales(config: GIBOConfig, space: Space, plan: Plan | None = None) -> 
     return np.asarray(np.maximum(wanted, np.minimum(coarse, 4.0)))
 
 
-def plan_starts(config: GIBOConfig, d: int) -> int:
-    """K from d and the trial limit; needed before n is known."""
+def plan_starts(config: GIBOConfig, space: Space) -> int:
+    """K from the space and the trial limit; needed before n is known."""
+    d = space.d
+    usual = _usual_starts(config, d)
+    if not selects_choices(config, space):
+        return usual
+    trials = config.n_trials or _STARTS + _STEPS * (d + 1) + 1
+    return choices.starts(space, usual, trials)
+
+
+def _usual_starts(config: GIBOConfig, d: int) -> int:
     if config.n_starts is not None:
         return config.n_starts
     if config.value_share == 0:
@@ -283,6 +334,18 @@ def plans_designs(config: GIBOConfig) -> bool:
     return config.planning != 1 and usual and given == (None, None, None)
 
 
+def leaving_margin(config: GIBOConfig, d: int) -> float:
+    """How much better than the middle a start point must be, beside noise, in units of values.
+
+    With many parameters an evenly spread point lies near a corner of some of them, where descent
+    found worse low regions although the point itself was a little better.
+    """
+    if d < _PAIRED_FROM or not plans_designs(config):
+        return 0.0
+    low, high = config.value_range
+    return _LEAVING * (high - low)
+
+
 def plan_pairs(config: GIBOConfig, d: int, K: int) -> int:
     """T of steps of 2 d trials, in as many trials as 25 steps of d + 1 make; 0 without pairs."""
     if d < _PAIRED_FROM or not plans_designs(config):
@@ -290,6 +353,50 @@ def plan_pairs(config: GIBOConfig, d: int, K: int) -> int:
     room = math.inf if config.n_trials is None else (config.n_trials - K - 1) // (2 * d)
     T = int(min(_STEPS * (d + 1) // (2 * d), room))
     return T if T >= _FEWEST_PAIRED else 0
+
+
+def reads_values(config: GIBOConfig, space: Space) -> bool:
+    """Whether the points of a run may be chosen by released values: nothing says otherwise.
+
+    Without privacy there is descent, which then is GIBO.
+    """
+    if config.planning == 1 or space.d == len(space) > _SEARCHED_TO:
+        return False
+    of_descent = [f for f in fields(GIBOConfig) if f.name not in _FOR_EITHER]
+    given = any(getattr(config, f.name) != f.default for f in of_descent)
+    return not (given or math.isinf(config.mu))
+
+
+def selects_choices(config: GIBOConfig, space: Space) -> bool:
+    """Whether start points try every choice, and released values may select among them."""
+    return space.d < len(space) and reads_values(config, space)
+
+
+def plan_search(config: GIBOConfig, space: Space, n_records: int, K: int, steps: int) -> int:
+    """S of K + steps + 1 trials; the trials that are left are those of descent."""
+    d, trials = space.d, K + steps + 1
+    if not reads_values(config, space):
+        return 0
+    if d == 0:
+        return _usual_starts(config, 0) - K
+    mixed = d < len(space)
+    all_of_it = not mixed or d <= choices.FEW
+    mu = config.mu * math.sqrt(
+        (1.0 if all_of_it else choices.HALF) / (trials + config.extra_values)
+    )
+    precise = gaussian_scale(1.0 / n_records, mu) <= (choices.PRECISE if mixed else _PRECISE)
+    if not precise:
+        return 0
+    return steps if all_of_it else min(K, steps // 2)
+
+
+def judges_by_values(config: GIBOConfig, space: Space, plan: Plan | None) -> bool:
+    """Whether all released values together may refuse the end of descent."""
+    alone = space.d == len(space)
+    if plan is None or plan.n_steps == 0 or not (alone and reads_values(config, space)):
+        return False
+    low, high = config.value_range
+    return plan.value_noise <= _TELLING * (high - low)
 
 
 def plan_norm(config: GIBOConfig, nu: float) -> float:
@@ -354,13 +461,15 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         2
     """
     d = space.d
-    K = plan_starts(config, d)
+    K = plan_starts(config, space)
     pairs = plan_pairs(config, d, K)
     b = 2 * d if pairs else plan_batch(config, space)
     T = pairs or plan_steps(config, d, b, K)
+    S = plan_search(config, space, n_records, K, T * b)
+    T = (T * b - S) // b if d else 0
     private = not math.isinf(config.mu)
-    M = K + T * b + 1 + config.extra_values if config.value_share > 0 else 0
-    mu_gradient, mu_value, mu_norm = _shares(config, T, M)
+    M = K + S + T * b + 1 + config.extra_values if config.value_share > 0 else 0
+    mu_gradient, mu_value, mu_norm = _shares(config, T, M, S)
     nu = gaussian_scale(2 / n_records, mu_gradient) * math.sqrt(d) if T and private else 0.0
     B = plan_norm(config, nu)
     low, high = config.value_range
@@ -382,13 +491,15 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         average=config.average,
         training_mu=config.training_mu,
         lengthscale=plan_lengthscale(config, d, nu, paired=pairs > 0),
+        n_searched=S,
+        n_combinations=choices.n_arms(space),
     )
 
 
-def _shares(config: GIBOConfig, T: int, M: int) -> tuple[float, float, float]:
+def _shares(config: GIBOConfig, T: int, M: int, S: int) -> tuple[float, float, float]:
     """Mu of each gradient, value and update of the norm; squares of all add up to the budget's."""
     norm_share = config.norm_share if config.adaptive and T > 0 else 0.0
-    value_share = config.value_share if T > 0 else 1.0
+    value_share = (choices.HALF if S else config.value_share) if T > 0 else 1.0
     mu_gradient = config.mu * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
     mu_value = config.mu * math.sqrt(value_share / M) if M else 0.0
     mu_norm = config.mu * math.sqrt(norm_share / T) if norm_share else 0.0

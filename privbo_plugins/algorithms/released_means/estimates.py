@@ -95,6 +95,20 @@ class Estimator:
             shown = min(max(shown, y - FARTHEST * self._sigma), y + FARTHEST * self._sigma)
         return self._low + self._width * min(max(shown, 0.0), 1.0)
 
+    def smoother(self, told: Sequence[Told], believed: Sequence[Told] = ()) -> Smoother:
+        """The posterior of the exact means, in widths of the range above its lower end.
+
+        Args:
+            told: (point, value) of all releases so far in order, at least one.
+            believed: More of them that were not released; they do not change the length-scale.
+        """
+        length = self._length_of(told, len(told))
+        return self._smoother([*told, *believed][-WINDOW:], length)
+
+    def values(self, smoother: Smoother, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Posterior means at X (m, D) in the units of released values, shape (m,)."""
+        return self._low + self._width * smoother.posterior(self._space.embed(X))[0]
+
     def _smoother(self, latest: Sequence[Told], length: float | None) -> Smoother:
         X = self._space.embed(np.array([x for x, _ in latest]))
         y = (np.array([value for _, value in latest]) - self._low) / self._width

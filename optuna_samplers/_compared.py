@@ -1,0 +1,100 @@
+"""What a study shows, compared with the run of a vault that a certificate is of.
+
+For ``privbo verify``. Nothing is written: neither into the study nor into the vault. What
+``sampler.guarantee(study)`` compares beside values (attributes, constants, reports) it has marked
+in the vault, where a certificate's claim is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import optuna
+from optuna.study import Study
+from optuna.trial import TrialState
+
+from optuna_samplers._study import GUARANTEE_ATTR, HEAD_ATTR, key_of, same
+from privbo_plugins.sessions.stored import StoredRun
+from privbo_plugins.store.run import Head
+from privbo_plugins.store.vault import resolve_url
+
+Found = tuple[str, bool, str]
+"""What was compared, whether it agrees, and what was found."""
+
+
+def compare_study(url: str, name: str, run: StoredRun) -> list[Found]:
+    """A study beside the run of a vault.
+
+    Args:
+        url: Of the study's storage.
+        name: Of the study.
+        run: What its values must come from.
+
+    Raises:
+        ValueError: If there is no such study, or the vault keeps no values of this kind of run.
+    """
+    study, released = _opened(url, name), run.published()
+    return [_head(study, run), *_values(study, released), _claim(study)]
+
+
+def _opened(url: str, name: str) -> Study:
+    parsed = resolve_url(url)
+    file = parsed.database or ""
+    if parsed.get_backend_name() == "sqlite" and not Path(file).is_file():
+        raise ValueError("--study names no file that exists: give the storage of the study.")
+    storage = optuna.storages.RDBStorage(
+        parsed.render_as_string(hide_password=False), skip_table_creation=True
+    )
+    try:
+        return optuna.load_study(study_name=name, storage=storage)
+    except KeyError:
+        raise ValueError(
+            "--study-name names no study of this storage: give the name that it was created with."
+        ) from None
+
+
+def _head(study: Study, run: StoredRun) -> Found:
+    shown = study.user_attrs.get(f"{HEAD_ATTR}:{run.run_id[:8]}")
+    if shown is None:
+        return "run", False, "the study has never shown this run: it belongs to another vault"
+    head = Head(int(shown[0]), str(shown[1]))
+    with run.vault.transaction(run.run_id) as tx:
+        known = head.n == 0 or tx.link_at(head.n) == head.digest
+    if not known:
+        return (
+            "head",
+            False,
+            "the study has seen releases that the vault does not hold: the vault was restored "
+            "from an older backup, or is another copy",
+        )
+    return "head", True, f"line {head.n}, the last that the study has shown, is in the vault"
+
+
+def _values(study: Study, released: Mapping[str, float]) -> Iterator[Found]:
+    shown = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    strange = [
+        trial.number
+        for trial in shown
+        if trial.value is None
+        or key_of(trial) not in released
+        or not same(trial.value, released[key_of(trial)])
+    ]
+    if strange:
+        told = ", ".join(map(str, strange[:5])) + (", ..." if len(strange) > 5 else "")
+        yield (
+            "values", False,
+            f"{len(strange)} of {len(shown)} trials show values that the vault has not released "
+            f"for them (trials {told})",
+        )  # fmt: skip
+    else:
+        yield "values", True, f"{len(shown)} trials show what the vault has released for them"
+
+
+def _claim(study: Study) -> Found:
+    told = str(study.user_attrs.get(GUARANTEE_ATTR, ""))
+    if not told:
+        return "claim", False, "the study shows no guarantee: ask sampler.guarantee(study)"
+    if told.startswith("NOT PROTECTED"):
+        return "claim", False, "the study says of itself that it is not protected"
+    return "claim", True, "the study shows a guarantee"

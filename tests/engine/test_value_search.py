@@ -1,0 +1,404 @@
+"""The search by released values that is planned for few parameters with little noise."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
+from privbo_plugins.algorithms.dp_gibo.claims import words
+from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
+from privbo_plugins.algorithms.protocols import FINAL, START
+from privbo_plugins.algorithms.released_means.estimates import Estimator
+from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.models.kernels import Matern52
+from privbo_plugins.plots import plot_path, plot_values
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.spaces import Float, Int, Space
+
+from .helpers import answer, cube, open_session, quadratic, run_session, start, tell
+
+pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
+
+MANY = 10_000
+"""Records with which a search by values is planned at mu = 1."""
+
+
+def searching(d: int, n: int = MANY, seed: int = 0, space: Space | None = None, **own: Any) -> Any:
+    return start(GIBOConfig(mu=1.0, **own), space or cube(d), n, seed)
+
+
+def told_to(algorithm: DPGIBO, losses: Any, trials: int, noise: Any = None) -> None:
+    """Trials one after another."""
+    for _ in range(trials):
+        role, step = algorithm.phase
+        slot = len(algorithm.state.starts) if role == START else 0
+        x = algorithm.propose(slot).x
+        query = algorithm.value_query(f"{role}/{slot}", role, step, x)
+        assert query is not None
+        release = answer(query, losses(x)[:, None], noise)
+        meta = json.loads(json.dumps(release.meta))
+        algorithm.observe(type(release)(release.kind, release.key, release.values, meta))
+
+
+# The plan ---------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    d=st.integers(1, 4), n=st.integers(10, 10**6), mu=st.floats(0.01, 100.0),
+    limit=st.none() | st.integers(8, 300), extra=st.integers(0, 5),
+    bound=st.sampled_from([0.01, 1.0, (-3.0, 2.0)]),
+)  # fmt: skip
+def test_a_search_costs_the_budget_and_the_trials_of_descent(
+    d: int, n: int, mu: float, limit: int | None, extra: int, bound: Any
+) -> None:
+    own: Any = {"n_trials": limit, "extra_values": extra, "loss_bound": bound}
+    plan = make_plan(GIBOConfig(mu=mu, **own), cube(d), n)
+    descent = make_plan(GIBOConfig(mu=mu, n_starts=plan.n_starts, **own), cube(d), n)
+    assert descent.n_searched == 0
+    assert plan.n_trials == descent.n_trials <= (limit or math.inf)
+    assert plan.n_values == plan.n_trials + extra
+    spent = plan.n_steps * plan.mu_gradient**2 + plan.n_values * plan.mu_value**2
+    assert spent == pytest.approx(mu**2)
+    if plan.n_searched == 0:
+        assert plan == descent
+        return
+    low, high = bound if isinstance(bound, tuple) else (0.0, bound)
+    assert (plan.n_steps, plan.mu_gradient, plan.gradient_noise) == (0, 0.0, 0.0)
+    assert plan.value_noise <= 0.012 * (high - low) * (1 + 1e-6)
+    assert d <= 2
+
+
+def test_descent_ends_where_values_are_precise_enough() -> None:
+    """Noise of 1.2 percent of the range, written out: sqrt(92) / n."""
+    edge = math.ceil(math.sqrt(92) / 0.012)
+    plans = [make_plan(GIBOConfig(mu=1.0), cube(2), n) for n in (edge - 1, edge)]
+    assert [(plan.n_steps, plan.n_searched) for plan in plans] == [(25, 0), (0, 75)]
+    assert [plan.n_trials for plan in plans] == [92, 92]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"n_steps": 25}, {"n_starts": 16}, {"batch_size": 3}, {"tolerance": 60.0}, {"memory": 2},
+     {"value_share": 0.2}, {"clipping_norm": 1.0}, {"lengthscale": 0.2}, {"step_size": 0.1},
+     {"step_rule": "adam"}, {"exact_centre": True}, {"kernel": "matern52"}, {"average": 0.3},
+     {"random_start": True}, {"noise_ratio": 0.1}, {"centring": False}, {"planning": 1},
+     {"mu": math.inf}],
+    ids=str,
+)  # fmt: skip
+def test_a_setting_of_descent_brings_descent(own: dict[str, Any]) -> None:
+    plan = make_plan(GIBOConfig(**({"mu": 1.0} | own)), cube(2), MANY)
+    assert plan.n_searched == 0
+    assert plan.n_steps == 25
+
+
+@pytest.mark.parametrize("d", [3, 15])
+def test_more_parameters_are_not_searched_by_values(d: int) -> None:
+    assert make_plan(GIBOConfig(mu=1.0), cube(d), 10**6).n_searched == 0
+
+
+def test_the_plan_and_the_claim_say_what_is_released() -> None:
+    config, space = GIBOConfig(mu=1.0), cube(2)
+    plan = make_plan(config, space, MANY)
+    assert "75 points, each chosen by the values released before it" in str(plan)
+    assert "0 steps" not in str(plan)
+    assert json.loads(json.dumps(plan.to_dict()))["n_searched"] == 75
+    claim = words(config, plan)
+    assert "gradient" not in claim.statistics
+    assert claim.parameters == {
+        "N": 92, "value_range": (0.0, 1.0), "value_noise": plan.value_noise
+    }  # fmt: skip
+    descent = make_plan(GIBOConfig(mu=1.0, n_starts=16), space, MANY)
+    assert "75 points" not in str(descent)
+    assert "25 steps of 3 trials" in str(descent)
+
+
+# Points -----------------------------------------------------------------------------------------
+
+
+def posterior(X: Any, y: Any, sigma: float, length: float, a: float, at: Any) -> Any:
+    """Mean and variance with a constant of unknown value, by dense linear algebra."""
+    k = Matern52(length).k
+    K = np.linalg.inv(a * k(X, X) + sigma**2 * np.eye(len(X)))
+    one, c = np.ones(len(X)), a * k(X, at)
+    constant = one @ K @ y / (one @ K @ one)
+    mean = constant + c.T @ K @ (y - constant)
+    variance = a - np.sum(c * (K @ c), axis=0) + (1 - one @ K @ c) ** 2 / (one @ K @ one)
+    return mean, variance
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_the_best_point_has_the_least_posterior_mean_of_direct_linear_algebra(
+    maximize: bool,
+) -> None:
+    rng, space, sigma = np.random.default_rng(3), cube(2), 0.03
+    X = rng.random((16, 2))
+    y = ((X - 0.6) ** 2).sum(1) + sigma * rng.standard_normal(16)
+    told = [(x.tolist(), float(v)) for x, v in zip(X, -y if maximize else y, strict=True)]
+    bounds = (-3.0, 3.0)
+    model = Estimator(space, bounds, sigma, maximize=maximize)
+    search = ValueSearch(space, model, seed=0, maximize=maximize)
+    fitted = model.smoother(told)
+    mean, variance = posterior(X, y / 6, sigma / 6, fitted.lengthscale, fitted.amplitude, X)
+    assert search.best(told) == X[(6 * mean + 3 * np.sqrt(variance)).argmin()].tolist()
+    found, sd = fitted.posterior(X)
+    np.testing.assert_allclose(sd, np.sqrt(variance), rtol=1e-6)
+    np.testing.assert_allclose(found, (0.5 - mean) if maximize else (0.5 + mean), rtol=1e-6)
+    assert mean.argmin() != y.argmin()  # the luckiest draw is another one
+
+
+def test_the_next_point_is_the_least_optimistic_bound_of_direct_linear_algebra() -> None:
+    """Of many points of the square, none has a bound that is clearly lower."""
+    rng, sigma, space = np.random.default_rng(4), 0.02, cube(2)
+    X = rng.random((20, 2))
+    y = ((X - 0.6) ** 2).sum(1) + sigma * rng.standard_normal(20)
+    told = [(x.tolist(), float(v)) for x, v in zip(X, y, strict=True)]
+    model = Estimator(space, (0.0, 1.0), sigma, maximize=False)
+    chosen = ValueSearch(space, model, seed=0, maximize=False).next(20, told)
+    fitted = model.smoother(told)
+    others = np.vstack([chosen, rng.random((4000, 2))])
+    mean, variance = posterior(X, y, sigma, fitted.lengthscale, fitted.amplitude, others)
+    bound = mean - np.sqrt(variance)
+    assert bound[0] <= bound[1:].min() + 0.003
+    assert bound[0] < np.quantile(bound[1:], 0.01)
+
+
+@settings(deadline=None, max_examples=15)
+@given(d=st.integers(1, 2), seed=st.integers(0, 99), trials=st.integers(0, 40))
+def test_a_stored_state_proposes_the_same_points_in_the_cube(
+    d: int, seed: int, trials: int
+) -> None:
+    losses, _ = quadratic(50, d, seed)
+    one, again = (searching(d, seed=seed) for _ in range(2))
+    told_to(one, losses, trials, InsecureNoise(seed))
+    again.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    out, failed = [np.full(d, 0.3)], [np.full(d, 0.8)]
+    for slot in (trials, trials + 1, trials + 7):
+        x = one.propose_beside(slot, out, failed).x
+        assert np.array_equal(x, again.propose_beside(slot, out, failed).x)
+        assert np.array_equal(x, one.propose_beside(slot, out, failed).x)
+        assert ((x >= 0) & (x <= 1)).all()
+    assert one.state_dict() == again.state_dict()
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    d=st.integers(1, 2), n=st.integers(2000, 10**5), limit=st.integers(8, 100),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_a_run_spends_the_whole_budget_in_its_planned_trials(
+    d: int, n: int, limit: int, seed: int
+) -> None:
+    losses, _ = quadratic(40, d, seed)
+    algorithm = searching(d, n, seed, n_trials=limit)
+    assert algorithm.plan.n_searched > 0
+    spent = 0.0
+    for count in range(limit + 1):
+        if algorithm.finished:
+            break
+        role, step = algorithm.phase
+        slot = len(algorithm.state.starts) if role == START else 0
+        query = algorithm.value_query(str(count), role, step, algorithm.propose(slot).x)
+        spent += query.mu**2
+        algorithm.observe(answer(query, losses(np.array(query.meta["x"]))[:, None]))
+    assert algorithm.finished
+    assert count == algorithm.plan.n_trials <= limit
+    assert spent == pytest.approx(1.0)
+
+
+def test_points_that_are_out_are_not_asked_for_again() -> None:
+    """With exact values another evaluation of one point says nothing."""
+    losses, _ = quadratic(50, 2, 0)
+    algorithm = searching(2, 10**6)
+    told_to(algorithm, losses, 30)
+    first = algorithm.propose(30).x
+    out = [first]
+    for slot in range(31, 36):
+        x = algorithm.propose_beside(slot, out).x
+        assert min(np.linalg.norm(x - other) for other in out) > 1e-3
+        out.append(x)
+
+
+def test_a_point_that_nobody_can_evaluate_is_left_alone() -> None:
+    losses, _ = quadratic(50, 2, 0)
+    algorithm = searching(2, 10**6)
+    told_to(algorithm, losses, 30)
+    failed: list[Any] = []
+    for slot in range(30, 36):
+        x = algorithm.propose_beside(slot, [], failed).x
+        assert all(np.linalg.norm(x - other) > 1e-3 for other in failed)
+        failed.append(x)
+
+
+def test_a_coarse_grid_is_searched_at_its_cells_and_the_least_one_found() -> None:
+    space = Space({"k": Int(1, 9), "s": Float(0.0, 1.0, step=0.25)})
+    algorithm = searching(2, 10**7, space=space)
+    told_to(algorithm, lambda x: np.full(20, 0.3) + ((x - [0.6, 0.3]) ** 2).sum(), 92)
+    seen = {tuple(x) for x, _ in algorithm.state.values}
+    assert all(np.array_equal(space.snap(x), x) for x in seen)
+    assert space.decode(algorithm.recommendation()) == {"k": 6, "s": 0.25}
+
+
+def test_values_lead_off_a_plateau_that_has_no_slope() -> None:
+    """An error rate of .9 on seven eighths of the square, the middle among them."""
+
+    def losses(x: Any) -> Any:
+        return np.full(100, 0.02 if x[0] < 0.35 and x[1] < 0.35 else 0.9)
+
+    algorithm = searching(2, seed=5)
+    told_to(algorithm, losses, 92, InsecureNoise(0))
+    assert algorithm.finished
+    assert losses(algorithm.recommendation())[0] == 0.02
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_search_ends_close_to_the_bottom_of_a_bowl(seed: int) -> None:
+    losses, bottom = quadratic(200, 2, seed)
+    algorithm = searching(2, seed=seed)
+    told_to(algorithm, losses, 92, InsecureNoise(seed))
+    assert np.linalg.norm(algorithm.recommendation() - bottom) < 0.06
+
+
+def test_a_proposal_after_many_trials_takes_little_time() -> None:
+    losses, _ = quadratic(50, 2, 0)
+    algorithm = searching(2)
+    told_to(algorithm, losses, 90, InsecureNoise(0))
+    algorithm.propose(90)
+    times = []
+    for slot in range(91, 98):
+        begun = time.process_time()
+        algorithm.propose(slot)
+        times.append(time.process_time() - begun)
+    assert np.median(times) < 0.1  # 5 ms on an idle core
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_losses_beyond_the_range_of_values_are_said_to_be_out_of_sight(maximize: bool) -> None:
+    far = -7.0 if maximize else 7.0
+    blind = start(GIBOConfig(mu=1.0), cube(2), MANY, maximize=maximize)
+    told_to(blind, lambda x: np.full(50, far + x[0]), 16, InsecureNoise(0))
+    with pytest.warns(UtilityWarning, match="All 16 points so far have values at the bad end"):
+        blind.propose(16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UtilityWarning)
+        blind.propose(17)  # said once
+    for losses in (lambda x: np.full(50, 1.0 - x[0] / 2), lambda _: np.full(50, 0.5)):
+        seeing = start(GIBOConfig(mu=1.0), cube(2), MANY, maximize=maximize)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UtilityWarning)
+            told_to(seeing, losses, 20, InsecureNoise(0))
+
+
+# The end of descent -----------------------------------------------------------------------------
+
+
+def test_the_end_of_descent_is_refused_on_a_plateau_and_nowhere_else() -> None:
+    """An error rate of .9 but in one quarter; the noise of a value is .34."""
+    rng = np.random.default_rng(0)
+    left, stayed = 0, 0
+    for seed in range(6):
+        algorithm = start(GIBOConfig(mu=0.3), cube(2), 300, seed)
+        assert 0.3 < algorithm.plan.value_noise < 0.5  # type: ignore[union-attr]
+        for flat in (True, False):
+            again = start(GIBOConfig(mu=0.3), cube(2), 300, seed)
+            end, bottom = np.array([0.9, 0.9]), np.array([0.2, 0.2])
+            points = np.vstack([rng.random((16, 2)), end + 0.05 * rng.standard_normal((75, 2))])
+            good = bottom if flat else end
+            near = (np.abs(points - good) < 0.3).all(1)
+            values = np.where(near, 0.05, 0.9) + 0.34 * rng.standard_normal(91)
+            again.state.values = [
+                (x.tolist(), float(v)) for x, v in zip(points.clip(0, 1), values, strict=True)
+            ]
+            found = again._search.better(end.tolist(), again.state.values)
+            left += flat and not np.array_equal(found, end)
+            stayed += not flat and np.linalg.norm(found - end) < 0.3
+    assert (left, stayed) == (6, 6)
+
+
+def test_a_run_that_ends_on_a_plateau_recommends_another_point_and_draws_the_way() -> None:
+    def losses(x: Any) -> Any:
+        return np.full(300, 0.02 if x[0] < 0.4 and x[1] < 0.4 else 0.9)
+
+    session = open_session(GIBOConfig(mu=0.5), cube(2), noise=InsecureNoise(1))
+    run_session(session, losses)
+    assert session.plan.n_steps == 25  # type: ignore[union-attr]
+    assert losses(session.recommended_point())[0] == 0.02
+    path = session.history().path
+    assert path.shape == (27, 2)  # theta_0 to theta_25, and the point that is recommended
+    assert losses(path[25])[0] == 0.9
+    assert sum(charge.mu**2 for charge in session.ledger()) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("own", [{"n_starts": 16}, {"planning": 1}, {"n_steps": 25}], ids=str)
+def test_with_a_setting_of_descent_its_end_is_recommended_wherever_it_lies(own: Any) -> None:
+    def losses(x: Any) -> Any:
+        return np.full(300, 0.02 if x[0] < 0.4 and x[1] < 0.4 else 0.9)
+
+    session = open_session(GIBOConfig(mu=0.5, **own), cube(2), noise=InsecureNoise(1))
+    run_session(session, losses)
+    path = session.history().path
+    assert path.shape == (26, 2)
+    assert np.array_equal(path[-1], session.recommended_point())
+
+
+# In a session -----------------------------------------------------------------------------------
+
+
+def test_a_session_runs_a_search_whose_charges_are_the_budget_and_whose_path_is_drawn() -> None:
+    losses, bottom = quadratic(2000, 2, 1)
+    session = open_session(GIBOConfig(mu=1.0), cube(2))
+    shown = run_session(session, losses)
+    assert len(shown) == 92
+    charges = session.ledger()
+    assert {charge.kind for charge in charges} == {"value", FINAL}
+    assert sum(charge.mu**2 for charge in charges) == pytest.approx(1.0)
+    assert np.linalg.norm(session.recommended_point() - bottom) < 0.15
+    history = session.history()
+    assert history.path.shape == (8, 2)  # after 1, 2, 4, ..., 64 and all values
+    assert np.array_equal(history.path[-1], session.recommended_point())
+    assert len(plot_path(history).data) == 2
+    assert sum(len(trace.x) for trace in plot_values(history).data) == 92
+    assert not session.held_losses()
+
+
+def test_workers_at_once_are_sent_to_different_points_and_a_second_process_to_the_same() -> None:
+    losses, _ = quadratic(10**5, 2, 1)
+    first = open_session(GIBOConfig(mu=1.0), cube(2))
+    for number in range(24):
+        tell(first, f"t{number}", losses)
+    asked = [first.ask(f"w{number}") for number in range(4)]
+    distances = scipy.spatial.distance.pdist([proposal.x for proposal in asked])
+    assert distances.min() > 1e-3
+    assert [proposal.slot for proposal in asked] == [24, 25, 26, 27]
+    second = open_session(GIBOConfig(mu=1.0), cube(2), vault=first.run.vault)
+    second.refresh()
+    second.set_space(cube(2))
+    first.fail("w3")
+    out = [proposal.x for proposal in asked[:3]]
+    known: Any = second._known_algorithm()
+    expected = known.propose_beside(27, out, [asked[3].x]).x
+    assert np.array_equal(first.ask("w4").x, expected)
+    assert np.array_equal(second.ask("w4").x, expected)
+    assert np.array_equal(second.ask("w1").x, asked[1].x)
+
+
+def test_a_search_goes_on_after_points_that_the_host_chose() -> None:
+    losses, _ = quadratic(2000, 2, 1)
+    session = open_session(GIBOConfig(mu=1.0), cube(2))
+    for number in range(20):
+        session.place(f"own{number}", np.array([0.1, number / 20]))
+        x = np.array([0.1, number / 20])
+        session.tell(f"own{number}", cube(2).decode(x), cube(2), losses(x))
+    shown = run_session(session, losses)
+    assert len(shown) == 92 - 20
+    assert sum(charge.mu**2 for charge in session.ledger()) == pytest.approx(1.0)
