@@ -55,7 +55,7 @@ test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with 
 profile: $(STAMP)  ## what the suite costs, by file; kept in benchmarks/results
 	PROFILE_TO=benchmarks/results/test_suite.json $(BIN)/python -m pytest -n 3 -q -p tests.profiling
 
-coverage: $(STAMP)  ## branch coverage of the three packages
+coverage: $(STAMP)  ## branch coverage of the four packages
 	$(BIN)/python -m pytest -n 3 -q --cov --cov-report=term:skip-covered
 
 lint: lint-style lint-types lint-architecture

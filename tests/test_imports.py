@@ -69,6 +69,7 @@ SEARCHES: Mapping[str, str] = {
 LAZY = (
     "optuna_samplers",
     "raytune_searchers",
+    "sklearn_search",
     "privbo_plugins.algorithms",
     "privbo_plugins.algorithms.ldp_gp_ucb",
     "privbo_plugins.algorithms.po_gp_ucb",
@@ -90,7 +91,7 @@ for name in names:
 print(json.dumps(found))
 """
 
-OURS = ("optuna_samplers", "raytune_searchers", "privbo_plugins")
+OURS = ("optuna_samplers", "raytune_searchers", "sklearn_search", "privbo_plugins")
 
 
 def loaded_by(package: str, names: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -140,6 +141,16 @@ def test_naming_a_search_loads_its_own_algorithm_and_nothing_heavy() -> None:
     check_names("raytune_searchers", SEARCHES)
 
 
+def test_the_search_for_scikit_learn_loads_no_host_before_it_fits() -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
+    found = loaded_by("sklearn_search", ["PrivateSearch"])
+    assert {m for m in found[""] if m.startswith("privbo_plugins.")} == {"privbo_plugins.lazy"}
+    assert not set(HEAVY) & set(found[""])
+    loaded = set(found["PrivateSearch"])
+    assert not {"optuna", "ray", "opendp", "dp_accounting", "sqlalchemy", "plotly"} & loaded
+    assert papers(list(loaded)) == {"dp_gibo"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["losses", "rewards", "server", "curator"])
 def test_the_process_of_a_vault_starts_without_ray_tune(host: str) -> None:
@@ -172,6 +183,10 @@ def test_the_registry_loads_an_algorithm_when_it_is_asked_for_it_and_no_other() 
 def test_the_tables_of_this_file_hold_every_public_name(named: Mapping[str, str]) -> None:
     package = "optuna_samplers" if named is SAMPLERS else "raytune_searchers"
     assert set(named) == set(import_module(package).__all__)
+
+
+def test_the_search_for_scikit_learn_is_its_only_public_name() -> None:
+    assert import_module("sklearn_search").__all__ == ["PrivateSearch"]
 
 
 def listed(package: str) -> tuple[dict[str, str], dict[str, str], list[str]]:

@@ -73,9 +73,16 @@ def finished(command: list[str]) -> str:
     return done.stdout
 
 
+def check_page(path: Path) -> None:
+    """That a report shows its pictures, and is as small as it is said to be."""
+    page = path.read_text()
+    assert page.count("<svg ") == 3
+    assert len(page.encode()) <= 400_000
+
+
 def test_the_demo(tmp_path: Path) -> None:
-    run(tmp_path, "examples.demo", "--trials", "24", needs=("optuna", "sklearn", "plotly"))
-    assert (tmp_path / "demo-report.html").stat().st_size > 10**5
+    run(tmp_path, "examples.demo", "--trials", "24", needs=("optuna", "sklearn", "matplotlib"))
+    check_page(tmp_path / "demo-report.html")
     assert (tmp_path / "demo-private.db").stat().st_mode & 0o077 == 0
 
 
@@ -99,9 +106,9 @@ def test_the_distributed_demo(tmp_path: Path) -> None:
 
 
 def test_the_demo_on_ray(tmp_path: Path) -> None:
-    needs = ("ray", "sklearn", "plotly")
+    needs = ("ray", "sklearn", "matplotlib")
     run_compared(tmp_path, "examples.demo_ray", "--trials", "24", needs=needs)
-    assert (tmp_path / "demo-ray-report.html").stat().st_size > 10**5
+    check_page(tmp_path / "demo-ray-report.html")
     assert (tmp_path / "demo-ray-private.db").stat().st_mode & 0o077 == 0
     assert list((tmp_path / "demo-ray").glob("*/result.json"))
 
@@ -118,6 +125,16 @@ def test_torch_on_ray(tmp_path: Path) -> None:
     )
     assert "report_public(train_loss)" in printed
     assert list(tmp_path.glob("torch/*/checkpoint_*/model.pt"))
+
+
+@pytest.mark.parametrize("model", ["svc", "xgboost", "lightgbm", "torch"])
+def test_the_demo_for_scikit_learn(model: str, tmp_path: Path) -> None:
+    needs = ("optuna", "sklearn", *([] if model == "svc" else [model]))
+    printed = run(
+        tmp_path, "examples.demo_sklearn", "--model", model, "--trials", "16", needs=needs
+    )
+    assert float(printed.rsplit(maxsplit=1)[-1]) > 0.7
+    assert "release" in (tmp_path / "demo-sklearn.csv").read_text()
 
 
 def test_the_federated_demo(tmp_path: Path) -> None:

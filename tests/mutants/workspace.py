@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.mutants.mutant import Mutant, MutantError
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "tests")
+PACKAGES = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search", "tests")
 PASSED, FAILED = 0, 1
 """Exit codes of pytest that say something; others mean that nothing was tested."""
 

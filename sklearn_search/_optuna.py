@@ -1,0 +1,181 @@
+"""The trials of a search as a study of Optuna's."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler
+from optuna.study import Study
+from optuna.trial import TrialState
+
+from optuna_samplers import DPGIBOSampler, private_objective
+from optuna_samplers._sampler import StudySampler
+from privbo_plugins.errors import ObjectiveFailedError
+from privbo_plugins.spaces import Categorical, Dimension, Float
+from sklearn_search._found import Found, Trial
+from sklearn_search._records import Task
+
+SPLIT_ATTR = "privbo:split"
+"""Study attribute: how records were told apart, which must not change when it is resumed."""
+
+SCORING_FAILED = (
+    "A trial failed while it scored the validation records, and nothing more was released. What "
+    "was raised is withheld, because exception texts quote data; to see it, fit "
+    "clone(estimator).set_params(...) on the training records and predict the others by yourself."
+)
+
+_RELEASE = "privbo:release"
+
+
+def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> Found:
+    """Runs the trials of a plan, or those that a study still lacks.
+
+    Args:
+        given: The search's settings.
+        task: What a trial does.
+        config: The algorithm's settings by name.
+        planned: Trials that the plan has.
+
+    Raises:
+        ValueError: If a study of this name was begun with another split.
+    """
+    declared = {name: _distribution(dim) for name, dim in task.parameters.dimensions.items()}
+    kept = {"search_space": declared, "seed": given.seed, "vault": given.vault}
+
+    def objective(trial: optuna.Trial) -> Any:
+        return task.losses({name: _suggested(trial, name, d) for name, d in declared.items()})
+
+    verbs: Any
+    sampler: BaseSampler
+    private: Callable[[optuna.Trial], float]
+    if given.method == "dp-gibo":
+        verbs = sampler = own = DPGIBOSampler(**config, **kept)
+        private = own.private(objective)
+    else:
+        verbs = private = private_objective(objective, **config, **kept)
+        sampler = _own_sampler(given)
+    with _quiet(given.verbose):
+        study = _study(given, sampler, task)
+        _run(given, study, verbs, private, planned)
+        found = _found(study, verbs)
+        _forget(given, study, verbs)
+        return found
+
+
+def _own_sampler(given: Any) -> BaseSampler:
+    """The user's, which serves this study only; TPE where there is none.
+
+    Raises:
+        ValueError: If it is no sampler, or releases values itself.
+    """
+    if given.sampler is None:
+        return optuna.samplers.TPESampler(seed=given.seed)
+    if not isinstance(given.sampler, BaseSampler) or isinstance(given.sampler, StudySampler):
+        raise ValueError(
+            f"sampler= takes one of Optuna's own samplers, which is told noisy means, got a "
+            f"{type(given.sampler).__name__}. For DP-GIBO leave it out: method='dp-gibo', with "
+            "the sampler's settings as the search's own."
+        )
+    return copy.deepcopy(given.sampler)
+
+
+def _study(given: Any, sampler: Any, task: Task) -> Study:
+    study = optuna.create_study(
+        storage=given.storage,
+        study_name=given.study_name,
+        load_if_exists=bool(given.load_if_exists),
+        sampler=sampler,
+        direction="minimize",
+    )
+    begun = bool(study.get_trials(deepcopy=False))  # before what another worker writes is read
+    split, before = dict(task.records.split), study.user_attrs.get(SPLIT_ATTR)
+    if before is None and not begun:
+        study.set_user_attr(SPLIT_ATTR, split)
+    elif before != split:
+        raise ValueError(
+            f"The study was begun with the records told apart by {before}, and now they are by "
+            f"{split}: row i would be another record, and the guarantee void. Give fit the same "
+            "records with the same valid_size and random_state, or begin a new study."
+        )
+    return study
+
+
+def _forget(given: Any, study: Study, verbs: Any) -> None:
+    """Deletes losses that wait for a release in memory, where no later search finds them."""
+    if given.vault in (None, "memory"):
+        verbs.purge(study)
+
+
+def _run(
+    given: Any, study: Study, verbs: Any, private: Callable[[optuna.Trial], float], planned: int
+) -> None:
+    if verbs.finished(study):
+        return
+    error: ObjectiveFailedError | None = None
+    with _bar(given.verbose, study, planned) as callbacks:
+        try:
+            study.optimize(
+                private, timeout=given.timeout, n_jobs=given.n_jobs or 1, callbacks=callbacks
+            )
+        except ObjectiveFailedError as failed:
+            error = type(failed)(SCORING_FAILED)
+    if error is not None:
+        raise error
+
+
+def _found(study: Study, verbs: Any) -> Found:
+    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    rows = [Trial(t.params, t.values[0], t.user_attrs.get(_RELEASE, math.nan)) for t in trials]
+    return Found(verbs.recommend(study), verbs.guarantee(study), rows, {"study_": study})
+
+
+def _distribution(dim: Dimension) -> BaseDistribution:
+    if isinstance(dim, Categorical):
+        return CategoricalDistribution(dim.choices)
+    if isinstance(dim, Float):
+        return FloatDistribution(dim.low, dim.high, log=dim.log, step=dim.step)
+    return IntDistribution(dim.low, dim.high, log=dim.log, step=dim.step)
+
+
+def _suggested(trial: Any, name: str, wanted: BaseDistribution) -> Any:
+    if isinstance(wanted, CategoricalDistribution):
+        return trial.suggest_categorical(name, wanted.choices)
+    numeric: Any = wanted
+    suggest = trial.suggest_float if isinstance(wanted, FloatDistribution) else trial.suggest_int
+    return suggest(name, numeric.low, numeric.high, step=numeric.step, log=numeric.log)
+
+
+@contextmanager
+def _quiet(verbose: int) -> Iterator[None]:
+    """Optuna's line for each trial at 2 only; warnings always."""
+    before = optuna.logging.get_verbosity()
+    if verbose < 2:
+        optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+@contextmanager
+def _bar(verbose: int, study: Study, planned: int) -> Iterator[list[Callable[..., None]]]:
+    """Callbacks that draw one line of progress, if it is wanted."""
+    if verbose != 1:
+        yield []
+        return
+    from tqdm import tqdm
+
+    done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    with tqdm(total=planned, initial=done, desc="private trials") as bar:
+        yield [lambda _study, _trial: bar.update()]

@@ -1,0 +1,193 @@
+"""The trials of a search as an experiment of Ray Tune's.
+
+Workers get the records through Ray's object store: on a cluster nobody else can bring them there.
+They belong to an actor that ends with the search, and are gone with it; what
+``tune.with_parameters`` is given stays in the store until Ray is shut down.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import math
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.search import SearchAlgorithm, Searcher
+
+from privbo_plugins.errors import ObjectiveFailedError
+from privbo_plugins.spaces import Categorical, Dimension, Float
+from raytune_searchers import DPGIBOSearch, private_trainable
+from sklearn_search._found import Found, Trial
+from sklearn_search._records import Task
+
+_NOTE = (
+    "the records travelled to the trials through Ray's object store, which whoever can run code "
+    "on the cluster can read, and which may spill to disk"
+)
+
+_LOSS, _RELEASE = "loss", "privbo_release"
+
+
+class Holder:
+    """Owns the records of one search in Ray's object store, as long as it lives.
+
+    Args:
+        task: What a trial does.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = ray.put(task)
+
+    def task(self) -> list[Any]:
+        """Where the task is: in a list, because Ray would fetch it."""
+        return [self._task]
+
+
+def trial_losses(config: dict[str, Any], *, holder: str) -> Any:
+    """One loss a validation record, in a trial's process.
+
+    Args:
+        config: The trial's.
+        holder: Name of the actor that owns the records.
+    """
+    (task,) = ray.get(ray.get_actor(holder).task.remote())
+    return ray.get(task).losses(config)
+
+
+def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> Found:
+    """Runs the trials of a plan.
+
+    Args:
+        given: The search's settings.
+        task: What a trial does.
+        config: The algorithm's settings by name.
+        planned: Trials that the plan has.
+
+    Raises:
+        ValueError: If it shall go on with an earlier study, ``sampler`` is no searcher of Tune's,
+            or the space has steps that Tune has not.
+        ObjectiveFailedError: If a trial failed.
+    """
+    _refuse_resuming(given)
+    _check_searcher(given.sampler)
+    space = {name: domain(name, dim) for name, dim in task.parameters.dimensions.items()}
+    kept = {"seed": given.seed, "vault": given.vault, "metric": _LOSS, "mode": "min"}
+    name = f"sklearn-search-{uuid.uuid4().hex}"
+    trainable = functools.partial(trial_losses, holder=name)
+    if given.method == "dp-gibo":
+        verbs: Any = DPGIBOSearch(**config, **kept)
+        private, callbacks = verbs.private(trainable), []
+        told = {"search_alg": verbs, "num_samples": -1}
+    else:
+        verbs = private = private_trainable(trainable, param_space=space, **config, **kept)
+        callbacks = [verbs.callback]
+        told = {"search_alg": copy.deepcopy(given.sampler), "num_samples": planned}
+    holder = ray.remote(num_cpus=0)(Holder).options(name=name).remote(task)
+    try:
+        results = tune.Tuner(
+            private,
+            param_space=space,
+            tune_config=tune.TuneConfig(**told, **_limits(given)),
+            run_config=_run_config(given, callbacks),
+        ).fit()
+        _raise_failures(results)
+        found = _found(results, verbs, space)
+        verbs.purge()  # an experiment is never gone on with
+        return found
+    finally:
+        ray.kill(holder)
+        verbs.close()
+
+
+def _refuse_resuming(given: Any) -> None:
+    if given.load_if_exists:
+        raise ValueError(
+            "load_if_exists= goes on with a study of Optuna's; backend='ray' begins an experiment "
+            "each time. To restore one, use raytune_searchers.DPGIBOSearch itself."
+        )
+
+
+def _limits(given: Any) -> dict[str, Any]:
+    """How many trials run at once, and for how long."""
+    tuner = {"metric": _LOSS, "mode": "min"} if given.method != "dp-gibo" else {}
+    limits = {"max_concurrent_trials": _at_once(given.n_jobs), "time_budget_s": given.timeout}
+    return {**tuner, **limits, "reuse_actors": True}
+
+
+def _check_searcher(sampler: Any) -> None:
+    if sampler is not None and not isinstance(sampler, Searcher | SearchAlgorithm):
+        raise ValueError(
+            f"With backend='ray', sampler= takes a searcher of Ray Tune's, got a "
+            f"{type(sampler).__name__}: ray.tune.search.optuna.OptunaSearch(sampler=...) makes "
+            "one of Optuna's samplers."
+        )
+
+
+def _at_once(n_jobs: int | None) -> int:
+    if n_jobs != -1:
+        return n_jobs or 1
+    if not ray.is_initialized():
+        ray.init()  # as Tune would
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def _run_config(given: Any, callbacks: list[Any]) -> Any:
+    return tune.RunConfig(
+        name=given.study_name,
+        storage_path=None if given.storage is None else str(given.storage),
+        verbose=given.verbose,
+        callbacks=callbacks,
+        failure_config=tune.FailureConfig(fail_fast=True),
+    )
+
+
+def _raise_failures(results: Any) -> None:
+    """Fails closed, and says no more of it than the trial did."""
+    if results.errors:
+        raise ObjectiveFailedError(
+            "A trial failed: the estimator could not be fitted, or not score the validation "
+            "records, or its process died. What it said is withheld, because exception texts "
+            "quote data and Ray stores them; fit a clone of the estimator by yourself to see it, "
+            "or run the search with backend='optuna', which shows what happens while training."
+        )
+
+
+def _found(results: Any, verbs: Any, space: Mapping[str, Any]) -> Found:
+    shown = [r for r in results if r.error is None and r.metrics and _LOSS in r.metrics]
+    trials = [
+        Trial(r.config, float(r.metrics[_LOSS]), float(r.metrics.get(_RELEASE, math.nan)))
+        for r in shown
+    ]
+    recommended = verbs.recommend(dict(space))
+    known = verbs.guarantee(results)
+    told = dataclasses.replace(known, notes=(*known.notes, _NOTE))
+    return Found(recommended, told, trials, {"results_": results})
+
+
+def domain(name: str, dim: Dimension) -> Any:
+    if isinstance(dim, Categorical):
+        return tune.choice(list(dim.choices))
+    if isinstance(dim, Float):
+        if dim.step is None:
+            return (tune.loguniform if dim.log else tune.uniform)(dim.low, dim.high)
+        _check_step(name, dim)
+        return (tune.qloguniform if dim.log else tune.quniform)(dim.low, dim.high, dim.step)
+    if dim.step == 1:
+        return (tune.lograndint if dim.log else tune.randint)(dim.low, dim.high + 1)
+    _check_step(name, dim)
+    return (tune.qlograndint if dim.log else tune.qrandint)(dim.low, dim.high, dim.step)
+
+
+def _check_step(name: str, dim: Any) -> None:
+    """Tune's steps are multiples of the step itself, Optuna's begin at the lower end."""
+    if not math.isclose(dim.low / dim.step, round(dim.low / dim.step), abs_tol=1e-9):
+        raise ValueError(
+            f"param_distributions[{name!r}] begins at {dim.low}, which is no multiple of its step "
+            f"{dim.step}, as Ray Tune needs it. Let it begin at a multiple, list its values, or "
+            "take backend='optuna'."
+        )

@@ -1,0 +1,205 @@
+"""Which records train and which are scored, and what one trial makes of them.
+
+A record's place alone decides whether it is held out: a split that looked at labels or groups
+would move other records when one is replaced, and the guarantee is for one that is replaced.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from sklearn import clone, config_context, get_config
+from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection import ShuffleSplit
+from sklearn.utils import check_consistent_length, indexable
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.validation import _check_method_params, _num_samples
+
+from privbo_plugins.algorithms.values import value_range
+from privbo_plugins.errors import NotLossesError
+from sklearn_search._losses import RecordLoss
+from sklearn_search._space import Parameters
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Records:
+    """Records that train, and records that are scored and protected.
+
+    Attributes:
+        X: Of training.
+        y: Of training.
+        X_valid: Of validation, n_valid of them.
+        y_valid: Of validation.
+        fit_params: For the estimator's ``fit``, of the training records.
+        split: How they were told apart, JSON-ready; public.
+    """
+
+    X: Any
+    y: Any
+    X_valid: Any
+    y_valid: Any
+    fit_params: Mapping[str, Any]
+    split: Mapping[str, Any]
+
+    @property
+    def n_valid(self) -> int:
+        """Number of validation records; public."""
+        return int(_num_samples(self.X_valid))
+
+
+def given_records(X: Any, y: Any, X_valid: Any, y_valid: Any, params: Any) -> Records:
+    """Records that the user has told apart.
+
+    Raises:
+        ValueError: If X and y do not belong together, or are the validation records.
+    """
+    if X_valid is None or (y_valid is None) != (y is None):
+        raise ValueError(
+            "fit takes X_valid= and y_valid= together, beside X and y of the training records; or "
+            "none of them, and holds out valid_size of the records itself."
+        )
+    if X_valid is X:
+        raise ValueError(
+            "X_valid is X: a record that both trains and validates has no guarantee. Give fit X "
+            "and y alone, and it holds out some of them."
+        )
+    X, y = indexable(X, y)
+    check_consistent_length(X_valid, y_valid)
+    n, n_valid = _num_samples(X), _num_samples(X_valid)
+    return Records(
+        X, y, X_valid, y_valid, dict(params), {"given": True, "train": n, "valid": n_valid}
+    )
+
+
+def held_out(
+    estimator: Any, X: Any, y: Any, params: Any, *, valid_size: Any, random_state: Any
+) -> Records:
+    """Records of which some are held out, by their places alone.
+
+    Args:
+        estimator: Whose X may hold a kernel of all pairs of records.
+        X: All records.
+        y: Their targets, or None.
+        params: For ``fit``; what has an entry a record is split like the records.
+        valid_size: Share or number.
+        random_state: An integer.
+
+    Raises:
+        ValueError: For another ``random_state``, or too few records.
+    """
+    if not isinstance(random_state, Integral) or isinstance(random_state, bool):
+        raise ValueError(
+            "random_state must be an integer: a study that is resumed must hold out the same "
+            f"records, got {type(random_state).__name__}. Or give fit X_valid= and y_valid=."
+        )
+    X, y = indexable(X, y)
+    n = _num_samples(X)
+    splitter = ShuffleSplit(1, test_size=valid_size, random_state=int(random_state))
+    ((train, valid),) = splitter.split(np.empty(n))
+    train, valid = np.sort(train), np.sort(valid)
+    X_train, y_train = _safe_split(estimator, X, y, train)
+    X_valid, y_valid = _safe_split(estimator, X, y, valid, train)
+    return Records(
+        X_train,
+        y_train,
+        X_valid,
+        y_valid,
+        _check_method_params(X, dict(params), indices=train),
+        {"given": False, "train": len(train), "valid": len(valid), "by": int(random_state)},
+    )
+
+
+@dataclass(eq=False, repr=False)
+class Task:
+    """What a trial does: fits a clone on the training records and scores the others.
+
+    Attributes:
+        estimator: What is tuned.
+        records: Which train and which are scored.
+        loss: Of each record.
+        bounds: How large it may be: ``loss_bound``, and perhaps ``clipping_norm``.
+        parameters: The search space.
+        error_score: "raise", or the loss of every record for a fit that fails.
+        failure: What ends the search and may be told: what the estimator raised while it was
+            fitted, training records at most, or what a loss says of shapes.
+        failed_fits: What the estimator said in trials of this process that count by
+            ``error_score``; of training records at most.
+        settings: scikit-learn's own, which threads and workers would not see.
+    """
+
+    estimator: Any
+    records: Records
+    loss: RecordLoss
+    bounds: Mapping[str, Any]
+    parameters: Parameters
+    error_score: Any
+    failure: Exception | None = None
+    failed_fits: list[str] = field(default_factory=list)
+    settings: Mapping[str, Any] = field(default_factory=get_config)
+
+    def losses(self, values: Mapping[str, Any]) -> Any:
+        """One loss a validation record, shape (n_valid,), for values as a host knows them.
+
+        Raises:
+            Exception: What the estimator raises.
+        """
+        with config_context(**self.settings):
+            try:
+                model = self.fitted(self.parameters.decoded(values))
+            except Exception as error:
+                if self.error_score != "raise":
+                    self.failed_fits.append(f"{type(error).__name__}: {error}")
+                    return np.full(self.records.n_valid, self._of_a_failed_fit())
+                self.failure = error.with_traceback(_of_others(error.__traceback__))
+                raise
+            prediction = self.loss.predicted(model, self.records.X_valid)
+            try:
+                return self.loss(model, self.records.y_valid, prediction)
+            except NotLossesError as error:
+                if self.loss.speaks_of_shapes:
+                    self.failure = NotLossesError(str(error))
+                raise
+
+    def warn_of_failed_fits(self) -> None:
+        """Issues a ``FitFailedWarning`` if there were any, as other searches do."""
+        if self.failed_fits:
+            warnings.warn(
+                f"{len(self.failed_fits)} fits failed, and count as error_score="
+                f"{self.error_score}. The last of them said: {self.failed_fits[-1]}",
+                FitFailedWarning,
+                stacklevel=2,
+            )
+
+    def _of_a_failed_fit(self) -> float:
+        _, worst = value_range(self.bounds["loss_bound"])
+        return worst if math.isnan(self.error_score) else float(self.error_score)
+
+    def fitted(self, params: Mapping[str, Any]) -> Any:
+        """A clone with these parameters, fitted on the training records."""
+        model = clone(self.estimator).set_params(**clone(dict(params), safe=False))
+        y = () if self.records.y is None else (self.records.y,)
+        return model.fit(self.records.X, *y, **self.records.fit_params)
+
+
+def check_error_score(given: Any) -> None:
+    """Raises ValueError for what is neither "raise" nor a number."""
+    number = isinstance(given, Real) and not isinstance(given, bool)
+    if not (number or (isinstance(given, str) and given == "raise")):
+        raise ValueError(
+            "error_score must be 'raise', or the loss of every record where the estimator cannot "
+            f"be fitted (numpy.nan for the worst), got {given!r}."
+        )
+
+
+def _of_others(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without our own frames, which hold the validation records."""
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
+        trace = trace.tb_next
+    return trace

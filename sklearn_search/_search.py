@@ -1,0 +1,400 @@
+"""The search as scikit-learn's people know searches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from numbers import Integral
+from typing import Any, TypeVar
+
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import (
+    UNUSED,
+    MetadataRouter,
+    MethodMapping,
+    _raise_for_params,
+    _routing_enabled,
+    process_routing,
+)
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.settings import declaration, signature_of, takes
+from privbo_plugins.store.vault import resolve_url
+from sklearn_search._found import Found, table_of
+from sklearn_search._losses import bounds_of, to_loss
+from sklearn_search._records import Records, Task, check_error_score, given_records, held_out
+from sklearn_search._settings import PrivateSearchSettings
+from sklearn_search._space import to_parameters
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_BACKENDS: Mapping[str, str] = {
+    "optuna": "sklearn_search._optuna",
+    "ray": "sklearn_search._ray",
+}
+
+_METHODS = ("dp-gibo", "released-means")
+
+NOTE = (
+    "best_estimator_ is fitted on the training records, which are not protected, and shows of the "
+    "validation records nothing beyond the released parameters; score(X, y) is computed from what "
+    "it is given, and what it says of private records is not private; each call of fit spends mu "
+    "anew, cross-validation of the search once a fold"
+)
+"""What a guarantee of a search says besides."""
+
+
+def _delegated(name: str) -> Callable[[Any], bool]:
+    """Whether a search has a method of its estimator's."""
+
+    def check(self: Any) -> bool:
+        _check_refit(self, name)
+        getattr(getattr(self, "best_estimator_", self.estimator), name)
+        return True
+
+    return check
+
+
+def _if_estimator_has(name: str) -> Callable[[F], F]:
+    return available_if(_delegated(name))  # type: ignore[no-any-return]
+
+
+def _check_refit(search: Any, name: str) -> None:
+    if not search.refit:
+        raise AttributeError(
+            f"{name} needs a fitted estimator, and refit=False makes none. Fit one by yourself: "
+            "clone(search.estimator).set_params(**search.best_params_).fit(...)"
+        )
+
+
+class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # without types
+    """Tunes an estimator with differential privacy for the validation records.
+
+    Each trial fits a clone on the training records and scores the validation records one by one;
+    what is stored and shown of these scores is mu-GDP for the validation records (replace-one).
+    **The training records are not protected**: ``best_estimator_`` is fitted on them. Nor is what
+    ``score(X, y)`` says of the records that it is given. Each call of ``fit`` spends mu anew.
+
+    ``fit(X, y)`` holds out ``valid_size`` of the records by their places alone, neither stratified
+    nor by groups: a split that looked at labels would move other records when one is replaced.
+
+    {settings}
+
+    Attributes:
+        best_params_: The recommended parameters, from releases alone.
+        best_estimator_: Fitted with them on the training records, with ``refit=True``.
+        guarantee_: What may be claimed, and what not.
+        trials_: Columns with the parameters of each trial and what was released of it.
+        n_valid_: Number of validation records.
+        study_: Optuna's study (``backend="optuna"``).
+        results_: Tune's results (``backend="ray"``).
+
+    Example:
+        >>> from scipy.stats import loguniform
+        >>> from sklearn.datasets import load_digits
+        >>> from sklearn.svm import SVC
+        >>> X, y = load_digits(return_X_y=True)
+        >>> search = PrivateSearch(SVC(), {"C": loguniform(0.1, 100)}, mu=1, n_trials=8, seed=0)
+        >>> search.fit(X[:1500], y[:1500]).predict(X[1500:1502]).shape
+        (2,)
+        >>> search.guarantee_.protected, round(search.guarantee_.mu_spent, 9)
+        (True, 1.0)
+    """
+
+    __metadata_request__fit = {"X_valid": UNUSED, "y_valid": UNUSED}  # noqa: RUF012  # sklearn's
+
+    @takes(PrivateSearchSettings)
+    def __init__(self, given: PrivateSearchSettings) -> None:
+        for name in signature_of(PrivateSearchSettings).parameters:
+            setattr(self, name, getattr(given, name))
+
+    def fit(
+        self, X: Any, y: Any = None, *, X_valid: Any = None, y_valid: Any = None, **params: Any
+    ) -> PrivateSearch:
+        """Tunes, and fits the estimator with what was found on the training records.
+
+        Args:
+            X: Records (n, ...). Those that are held out of them are protected; with ``X_valid``
+                all of them train, and none is.
+            y: Their targets (n,).
+            X_valid: Validation records (n_valid, ...), which are protected.
+            y_valid: Their targets (n_valid,).
+            **params: For the estimator's ``fit`` (``sample_weight``, ``step__sample_weight``);
+                what has an entry a record is split like the records. Losses are not weighted.
+
+        Returns:
+            The search.
+
+        Raises:
+            ValueError: For settings that make no sense, or a study begun with others.
+            ObjectiveFailedError: If a trial failed on validation records. What the estimator
+                itself raises while it is fitted is raised as it is.
+
+        Warns:
+            FitFailedWarning: If fits failed and count by ``error_score``; not on Ray, where the
+                trials' processes keep that to themselves.
+        """
+        fitting = partial(self._fit, X, y, X_valid, y_valid, params)
+        del X, y, X_valid, y_valid, params
+        error = _error_of(fitting)
+        del fitting
+        if error is not None:
+            raise error
+        return self
+
+    def _fit(self, X: Any, y: Any, X_valid: Any, y_valid: Any, params: dict[str, Any]) -> None:
+        given = self._given()
+        if _routing_enabled():
+            params = process_routing(self, "fit", **params).estimator.fit
+        task = self._task(given, self._records(given, X, y, X_valid, y_valid, params))
+        self._keep(_searched(given, task), task)
+
+    def _given(self) -> PrivateSearchSettings:
+        """The settings as they are now, checked as far as they can be without records.
+
+        Raises:
+            ValueError: If they make no sense.
+        """
+        given = PrivateSearchSettings(**self.get_params(deep=False))
+        if given.sampler is not None:
+            given = dataclasses.replace(given, method="released-means")
+        for name, known in (("backend", tuple(_BACKENDS)), ("method", _METHODS)):
+            if getattr(given, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}, got {getattr(given, name)!r}."
+                )
+        check_error_score(given.error_score)
+        _check_jobs(given.n_jobs)
+        _check_vault(given.vault)
+        return given
+
+    @staticmethod
+    def _records(
+        given: Any, X: Any, y: Any, X_valid: Any, y_valid: Any, params: dict[str, Any]
+    ) -> Records:
+        if X_valid is not None or y_valid is not None:
+            return given_records(X, y, X_valid, y_valid, params)
+        split = {"valid_size": given.valid_size, "random_state": given.random_state}
+        return held_out(given.estimator, X, y, params, **split)
+
+    @staticmethod
+    def _task(given: Any, records: Records) -> Task:
+        estimator = clone(given.estimator)
+        if records.y is None and get_tags(estimator).target_tags.required:
+            raise ValueError(
+                f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+            )
+        parameters = to_parameters(given.param_distributions, estimator.get_params())
+        loss = to_loss(given, estimator)
+        return Task(
+            estimator, records, loss, bounds_of(given, loss), parameters, given.error_score
+        )
+
+    def _keep(self, found: Found, task: Task) -> None:
+        """Takes what was released, and nothing of the validation records."""
+        self.best_params_ = task.parameters.decoded(found.values)
+        self.guarantee_: Guarantee = dataclasses.replace(
+            found.guarantee, notes=(*found.guarantee.notes, NOTE)
+        )
+        self.trials_ = table_of(found.trials, task.parameters)
+        self.n_valid_ = task.records.n_valid
+        for name in ("best_estimator_", "feature_names_in_", "study_", "results_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        self.__dict__.update(found.shown)
+        if self.refit:
+            self.best_estimator_ = task.fitted(self.best_params_)
+            if hasattr(self.best_estimator_, "feature_names_in_"):
+                self.feature_names_in_ = self.best_estimator_.feature_names_in_
+
+    # What the fitted estimator does ---------------------------------------------------------
+
+    def score(self, X: Any, y: Any = None, **params: Any) -> float:
+        """The fitted estimator's own score on the given records. It is not private.
+
+        Args:
+            X: Records (n, ...), which no guarantee covers here.
+            y: Their targets.
+            **params: For the estimator's ``score``, where metadata routing is enabled.
+        """
+        _check_refit(self, "score")
+        check_is_fitted(self)
+        _raise_for_params(params, self, "score")
+        if _routing_enabled():
+            params = process_routing(self, "score", **params).estimator.score
+        return self.best_estimator_.score(X, y, **params)  # type: ignore[no-any-return]
+
+    def _call(self, name: str, X: Any) -> Any:
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, name)(X)
+
+    @_if_estimator_has("predict")
+    def predict(self, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        return self._call("predict", X)
+
+    @_if_estimator_has("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        return self._call("predict_proba", X)
+
+    @_if_estimator_has("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        return self._call("predict_log_proba", X)
+
+    @_if_estimator_has("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        return self._call("decision_function", X)
+
+    @_if_estimator_has("score_samples")
+    def score_samples(self, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        return self._call("score_samples", X)
+
+    @_if_estimator_has("transform")
+    def transform(self, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        return self._call("transform", X)
+
+    @_if_estimator_has("inverse_transform")
+    def inverse_transform(self, X: Any) -> Any:
+        """As of ``best_estimator_``."""
+        return self._call("inverse_transform", X)
+
+    @_if_estimator_has("set_output")
+    def set_output(self, *, transform: str | None = None) -> PrivateSearch:
+        """As of the estimator, before and after ``fit``.
+
+        Args:
+            transform: "default", "pandas" or "polars"; None changes nothing.
+        """
+        for name in ("estimator", "best_estimator_"):
+            if hasattr(self, name):
+                getattr(self, name).set_output(transform=transform)
+        return self
+
+    # What scikit-learn asks -----------------------------------------------------------------
+
+    @property
+    def classes_(self) -> Any:
+        """Class labels, of a classifier that was fitted."""
+        _delegated("classes_")(self)
+        return self.best_estimator_.classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features that ``fit`` has seen."""
+        return int(self.best_estimator_.n_features_in_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a recommendation."""
+        return hasattr(self, "best_params_")
+
+    def __sklearn_tags__(self) -> Any:
+        """The estimator's own."""
+        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.regressor_tags = inner.regressor_tags
+        tags.input_tags = inner.input_tags
+        tags.target_tags = inner.target_tags
+        tags.target_tags.multi_output = False  # a record has one loss
+        tags.non_deterministic = True  # noise is never drawn twice
+        return tags
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What goes to the estimator: metadata of ``fit`` and of ``score``."""
+        same = MethodMapping()
+        same.add(caller="fit", callee="fit").add(caller="score", callee="score")
+        return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=same)
+
+
+def _error_of(call: Callable[[], None]) -> Exception | None:
+    """What a call raises, without frames of ours: they hold the records.
+
+    Raised outside, so that it has no context either.
+    """
+    try:
+        call()
+    except _ToldError as failed:
+        return failed.error
+    except Exception as error:
+        return error.with_traceback(None)
+    return None
+
+
+class _ToldError(Exception):
+    """Carries what may be told: an estimator's own exception, with its own frames."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _check_jobs(n_jobs: Any) -> None:
+    whole = isinstance(n_jobs, Integral) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and not (whole and (n_jobs > 0 or n_jobs == -1)):
+        raise ValueError(f"n_jobs must be an integer > 0, -1 or None, got {n_jobs!r}.")
+
+
+def _check_vault(vault: str | None) -> None:
+    """Refuses a URL with a password: a search shows its settings, and is pickled with them."""
+    if vault is None or vault == "memory" or str(vault).startswith("env:"):
+        return
+    if resolve_url(vault).password is not None:
+        raise ValueError(
+            "The vault's URL holds a password, which a search shows and pickles with its other "
+            "settings. Put the URL into an environment variable and pass "
+            "vault='env:NAME_OF_THE_VARIABLE', or keep the password in ~/.pgpass."
+        )
+
+
+def _searched(given: Any, task: Task) -> Found:
+    """Runs the search's backend.
+
+    Raises:
+        _ToldError: If a trial failed for a reason that may be told, unlike the host's own words.
+    """
+    config = _config(given, task)
+    name = given.method
+    made = entry(name).load_config()(**config)
+    planned = entry(name).make_plan(made, task.parameters.space, task.records.n_valid).n_trials
+    backend = import_module(_BACKENDS[given.backend])
+    try:
+        found: Found = backend.search(given, task, config, planned)
+    except Exception:
+        if task.failure is not None:
+            raise _ToldError(task.failure) from None
+        raise
+    task.warn_of_failed_fits()
+    return found
+
+
+def _config(given: Any, task: Task) -> dict[str, Any]:
+    """The algorithm's settings by name.
+
+    Raises:
+        ValueError: For one that "released-means" has no use for, or lacks.
+    """
+    values = {f.name: getattr(given, f.name) for f in dataclasses.fields(GIBOConfig)}
+    values |= task.bounds
+    if given.method == "dp-gibo":
+        return values
+    known = {f.name for f in dataclasses.fields(entry(given.method).load_config())}
+    idle = [n for n in values if n not in known and getattr(given, n) != _default(n)]
+    if idle:
+        raise ValueError(f"{idle[0]}= is a setting of dp-gibo, and this search releases means.")
+    if given.n_trials is None:
+        raise ValueError("This search releases one mean a trial: say how many, n_trials=60.")
+    return {name: value for name, value in values.items() if name in known}
+
+
+def _default(name: str) -> Any:
+    return declaration(GIBOConfig, name)[1]

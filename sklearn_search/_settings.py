@@ -1,0 +1,118 @@
+"""The keywords of a search: the algorithm's own, and what scikit-learn and hosts add."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.settings import again, setting, settings
+
+
+@settings(eq=False)
+class RunSettings:
+    """What a search has beside the algorithm's settings."""
+
+    estimator: Any = setting("The estimator or Pipeline to tune; it is cloned.", kw_only=False)
+    param_distributions: Mapping[str, Any] = setting(
+        "By parameter (``step__param`` of a Pipeline): an Optuna distribution, "
+        "``scipy.stats.uniform``, ``loguniform`` or ``randint``, or a list of choices. Public: "
+        "names, ranges and choices are stored as they are (of objects their type).",
+        kw_only=False,
+    )
+    loss: str | Callable[..., Any] | None = setting(
+        "What is minimised, one number a validation record: zero_one, brier, bounded_log, log, "
+        "squared, absolute, ``privbo_plugins.losses.pinball(q)``, or a function of (y_true, "
+        "prediction). None is zero_one for a classifier.",
+        default=None,
+    )
+    response_method: str | None = setting(
+        "The estimator's method whose result the loss takes; None for predict_proba with brier, "
+        "bounded_log and log, and predict with others.",
+        default=None,
+    )
+    y_range: tuple[float, float] | None = setting(
+        "Public range (low, high) of the target, of which squared, absolute and pinball take "
+        "``loss_bound`` and ``clipping_norm``.",
+        default=None,
+    )
+    y_spread: float | None = setting(
+        "With ``y_range``: how far a target typically lies from the middle of them, from public "
+        "knowledge; None for a quarter of the range.",
+        default=None,
+    )
+    valid_size: float | int = setting(
+        "Share, or number, of the records that ``fit(X, y)`` holds out for validation. They are "
+        "what is protected, and the more there are, the less noise is needed.",
+        default=0.5,
+    )
+    random_state: int = setting(
+        "Which records are held out: with the same number the same ones, whatever they hold. It "
+        "must not change when a study is resumed.",
+        default=0,
+    )
+    seed: int | None = setting("Drives candidates, never noise and never the split.", default=None)
+    method: str = setting(
+        '"dp-gibo", or "released-means": each trial\'s noisy mean, for any sampler.',
+        default="dp-gibo",
+    )
+    sampler: Any = setting(
+        "An Optuna sampler (on Ray a searcher of Tune's), which is told noisy means; it makes "
+        '``method`` "released-means". None there for TPE (on Ray random search).',
+        default=None,
+    )
+    backend: str = setting('What runs the trials: "optuna" or "ray".', default="optuna")
+    storage: Any = setting(
+        "Where the study is kept: Optuna's storage or its URL, None for memory; on Ray the folder "
+        "of the experiments. It holds released values only.",
+        default=None,
+    )
+    study_name: str | None = setting("Name of the study, on Ray of the experiment.", default=None)
+    load_if_exists: bool = setting(
+        "Go on with the study of this name; needs the ``vault`` that it began with.", default=False
+    )
+    vault: str | None = setting(
+        "Where losses wait for their release, and the ledger lies: None for memory, "
+        "``sqlite:///private.db``, ``postgresql://...`` or ``env:NAME`` to resume a study.",
+        default=None,
+    )
+    n_jobs: int | None = setting(
+        "Trials at once: threads in Optuna, processes on Ray. None for 1, -1 for as many as there "
+        "are cores (on Ray, in its cluster).",
+        default=None,
+    )
+    timeout: float | None = setting(
+        "Seconds after which no further trial begins; what is released by then counts.",
+        default=None,
+    )
+    refit: bool = setting(
+        "Fit the recommended parameters on the training records, for ``best_estimator_``.",
+        default=True,
+    )
+    error_score: str | float = setting(
+        'What an estimator that cannot be fitted means: "raise", or the loss of every record '
+        "(NaN for the worst).",
+        default="raise",
+    )
+    verbose: int = setting("0 for silence, 1 for a bar, 2 for the host's own lines.", default=0)
+
+
+@settings(eq=False)
+class PrivateSearchSettings(GIBOConfig, RunSettings):
+    """All keywords; what they say is checked when ``fit`` begins, as in scikit-learn."""
+
+    mu: float = again(GIBOConfig, "mu", default=dataclasses.MISSING)
+    n_trials: int | None = setting(
+        "The most trials, for planning; None for the plan's own number. Needed by "
+        '"released-means".',
+        default=None,
+    )
+    loss_bound: float | tuple[float, float] | None = setting(  # type: ignore[assignment]
+        "Losses are clipped to [0, loss_bound], or (low, high), before they are released; None "
+        "for what belongs to the loss.",
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        """Nothing: ``set_params`` changes one at a time."""

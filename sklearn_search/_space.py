@@ -1,0 +1,186 @@
+"""What people who use scikit-learn write as a search space, in the engine's dimensions.
+
+A host stores choices as they are, and stores plain values only, so a choice that is an object (an
+estimator, a tuple of layers) goes by a label, and estimators get the object behind it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privbo_plugins.spaces import Categorical, Dimension, Float, Int, Space
+
+_FIX = (
+    "Give an Optuna distribution (FloatDistribution, IntDistribution, CategoricalDistribution), "
+    "scipy.stats.uniform, loguniform or randint, or a list of choices"
+)
+
+_OF_OPTUNA = "optuna.distributions"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A search space, and what its labels stand for.
+
+    Attributes:
+        dimensions: By the name of the estimator's parameter; choices are plain values or labels.
+        choices: Object by label, by the name of each parameter whose choices have labels.
+    """
+
+    dimensions: Mapping[str, Dimension]
+    choices: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def space(self) -> Space:
+        """For plans."""
+        return Space({n: dim for n, dim in self.dimensions.items() if not is_constant(dim)})
+
+    def decoded(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values as a host knows them to those that an estimator takes."""
+        return {
+            name: self.choices[name][value] if name in self.choices else value
+            for name, value in values.items()
+        }
+
+
+def is_constant(dim: Dimension) -> bool:
+    """Whether a dimension has one value only."""
+    return len(dim.choices) == 1 if isinstance(dim, Categorical) else dim.low == dim.high
+
+
+def to_parameters(given: Any, known: Iterable[str]) -> Parameters:
+    """The search space of an estimator.
+
+    Args:
+        given: By parameter: an Optuna distribution, a frozen distribution of SciPy's, or choices.
+        known: Parameters that the estimator has.
+
+    Raises:
+        ValueError: For what is no such mapping, a parameter that the estimator has not, or a
+            distribution that cannot be translated.
+
+    Example:
+        >>> from scipy.stats import randint
+        >>> found = to_parameters({"depth": randint(1, 9), "layers": [(5,), (5, 5)]},
+        ...                       known=["depth", "layers"])
+        >>> found.dimensions["depth"]
+        Int(low=1, high=8, log=False, step=1)
+        >>> found.decoded({"layers": "(5, 5)"})
+        {'layers': (5, 5)}
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise ValueError(
+            "param_distributions must be a dictionary with a distribution or choices for each "
+            "parameter. A list of several such spaces would be a conditional space, which a plan "
+            "of releases has no place for: search one after another, each with a mu of its own."
+        )
+    _refuse_unknown(given, known)
+    choices: dict[str, Mapping[str, Any]] = {}
+    dimensions: dict[str, Dimension] = {}
+    for name, wanted in given.items():
+        dimensions[name], labels = _dimension(name, wanted)
+        if labels:
+            choices[name] = labels
+    if all(map(is_constant, dimensions.values())):
+        raise ValueError("param_distributions must hold at least one parameter that varies.")
+    return Parameters(dimensions, choices)
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Iterable[str]) -> None:
+    names = list(known)
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(str(name), names, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else "; see estimator.get_params()."
+            raise ValueError(f"The estimator has no parameter {name!r} to tune{hint}")
+
+
+def _dimension(name: str, wanted: Any) -> tuple[Dimension, Mapping[str, Any]]:
+    """One parameter, with the labels of its choices if they have any."""
+    if type(wanted).__module__ == _OF_OPTUNA:
+        return _of_optuna(name, wanted)
+    if hasattr(wanted, "dist") and hasattr(wanted, "support"):
+        return _of_scipy(name, wanted), {}
+    if isinstance(wanted, np.ndarray) and wanted.ndim == 1:
+        wanted = wanted.tolist()
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
+        return _of_choices(name, wanted)
+    raise ValueError(f"{_told(name, wanted)} is no distribution that is known here. {_FIX}.")
+
+
+def _told(name: str, wanted: Any) -> str:
+    return f"param_distributions[{name!r}], a {type(wanted).__name__},"
+
+
+def _of_optuna(name: str, wanted: Any) -> tuple[Dimension, Mapping[str, Any]]:
+    """By the names of its class and fields: without Optuna nobody holds one."""
+    kind = type(wanted).__name__
+    if kind == "CategoricalDistribution":
+        return _of_choices(name, wanted.choices)
+    if kind == "FloatDistribution":
+        return Float(wanted.low, wanted.high, wanted.log, wanted.step), {}
+    if kind == "IntDistribution":
+        return Int(wanted.low, wanted.high, wanted.log, wanted.step), {}
+    raise ValueError(f"{_told(name, wanted)} is none of Optuna's present ones. {_FIX}.")
+
+
+_OF_SCIPY: Mapping[str, Callable[[float, float], Dimension]] = {
+    "uniform": lambda low, high: Float(float(low), float(high)),
+    "loguniform": lambda low, high: Float(float(low), float(high), log=True),
+    "reciprocal": lambda low, high: Float(float(low), float(high), log=True),
+    "randint": lambda low, high: Int(int(low), int(high)),
+}
+"""By SciPy's name, from the ends of the support, which both belong to it."""
+
+
+def _of_scipy(name: str, wanted: Any) -> Dimension:
+    kind = str(wanted.dist.name)
+    made = _OF_SCIPY.get(kind)
+    low, high = wanted.support() if made is not None else (math.nan, math.nan)
+    shifted = kind in ("loguniform", "reciprocal") and _is_shifted(wanted)
+    if made is None or shifted or not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(
+            f"param_distributions[{name!r}] is scipy.stats.{kind}{' with loc=' * shifted}, and a "
+            "private search needs a range that is searched evenly, on a linear or a logarithmic "
+            f"scale. {_FIX}."
+        )
+    return made(low, high)
+
+
+def _is_shifted(frozen: Any) -> bool:
+    _, loc, _ = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
+    return bool(loc != 0)
+
+
+def _of_choices(name: str, given: Sequence[Any]) -> tuple[Categorical, Mapping[str, Any]]:
+    choices = [choice.item() if isinstance(choice, np.generic) else choice for choice in given]
+    if not choices:
+        raise ValueError(f"param_distributions[{name!r}] is empty. {_FIX}.")
+    if all(map(_is_plain, choices)):
+        return Categorical(tuple(choices)), {}
+    labels = {_label(i, choice): choice for i, choice in enumerate(choices)}
+    if len(labels) < len(choices):
+        raise ValueError(f"param_distributions[{name!r}] lists a choice twice.")
+    return Categorical(tuple(labels)), labels
+
+
+def _is_plain(choice: Any) -> bool:
+    return choice is None or type(choice) in (bool, int, float, str)
+
+
+def _label(index: int, choice: Any) -> str:
+    """What is stored of a choice, the same in every process: of objects no more than their type.
+
+    Example:
+        >>> _label(0, (50, 20)), _label(1, object()), _label(2, len)
+        ('(50, 20)', '1: object', '2: len')
+    """
+    if _is_plain(choice) or (isinstance(choice, tuple | list) and all(map(_is_plain, choice))):
+        return repr(choice)
+    return f"{index}: {getattr(choice, '__name__', type(choice).__name__)}"

@@ -1,0 +1,94 @@
+"""Slips in the search for scikit-learn: who is held out, and what is kept of them."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_HOST = "sklearn_search"
+_SEARCH = "tests/sklearn_search/test_search.py"
+_LEAKS = "tests/sklearn_search/test_leaks.py"
+
+MUTANTS = (
+    Mutant(
+        name="split_by_the_seed",
+        breaks="Which records are held out never changes with the seed.",
+        file=f"{_HOST}/_search.py",
+        old='"random_state": given.random_state}',
+        new='"random_state": given.seed or 0}',
+        tests=(f"{_SEARCH}::test_a_seed_does_not_decide_who_is_held_out_and_random_state_does",),
+    ),
+    Mutant(
+        name="another_split_at_a_resume",
+        breaks="A study goes on with the records that it was begun with.",
+        file=f"{_HOST}/_optuna.py",
+        old="    elif before != split:",
+        new="    elif before is None:",
+        tests=(f"{_SEARCH}::test_a_study_does_not_go_on_with_other_records_held_out",),
+    ),
+    Mutant(
+        name="refit_on_all_records",
+        breaks="No validation record reaches the model that a search hands out.",
+        file=f"{_HOST}/_records.py",
+        old="        return model.fit(self.records.X, *y, **self.records.fit_params)\n",
+        new=(
+            "        y = (np.r_[self.records.y, self.records.y_valid],)\n"
+            "        return model.fit(np.r_[self.records.X, self.records.X_valid], *y)\n"
+        ),
+        tests=(
+            f"{_SEARCH}::test_without_noise_it_finds_what_a_study_driven_by_hand_finds",
+            f"{_SEARCH}::test_a_label_does_not_decide_who_is_held_out",
+        ),
+    ),
+    Mutant(
+        name="score_of_a_failed_prediction",
+        breaks="What one record makes predicting raise never becomes the score of all.",
+        file=f"{_HOST}/_records.py",
+        old="            prediction = self.loss.predicted(model, self.records.X_valid)\n",
+        new=(
+            "            try:\n"
+            "                prediction = self.loss.predicted(model, self.records.X_valid)\n"
+            "            except Exception:\n"
+            "                return np.full(self.records.n_valid, self._of_a_failed_fit())\n"
+        ),
+        tests=(f"{_SEARCH}::test_a_failed_prediction_is_no_score_even_with_error_score",),
+    ),
+    Mutant(
+        name="records_in_the_search",
+        breaks="A fitted search holds no validation record.",
+        file=f"{_HOST}/_search.py",
+        old="        self.n_valid_ = task.records.n_valid\n",
+        new="        self.n_valid_ = task.records.n_valid\n        self.task_ = task\n",
+        tests=(
+            f"{_LEAKS}::test_nothing_that_a_fitted_search_holds_on_to_leads_to_a_validation_record",
+            f"{_LEAKS}::test_neither_records_nor_losses_are_in_what_a_fitted_search_shows",
+        ),
+    ),
+    Mutant(
+        name="frames_that_hold_records",
+        breaks="An exception out of fit holds no validation record.",
+        file=f"{_HOST}/_search.py",
+        old="        return error.with_traceback(None)\n",
+        new="        return error\n",
+        tests=(f"{_LEAKS}::test_an_exception_holds_no_validation_record",),
+    ),
+    Mutant(
+        name="losses_outlive_the_search",
+        breaks="Memory holds no losses once nothing can need them.",
+        file=f"{_HOST}/_optuna.py",
+        old="        _forget(given, study, verbs)\n",
+        new="",
+        tests=(
+            f"{_SEARCH}::test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search",
+        ),
+    ),
+    Mutant(
+        name="objects_by_their_repr",
+        breaks="Of a choice that is an object no more than its type is stored.",
+        file=f"{_HOST}/_space.py",
+        old="""    return f"{index}: {getattr(choice, '__name__', type(choice).__name__)}"\n""",
+        new='    return f"{index}: {choice!r}"\n',
+        tests=(
+            "tests/sklearn_search/test_space.py::test_of_an_object_nothing_but_its_type_is_stored",
+        ),
+    ),
+)

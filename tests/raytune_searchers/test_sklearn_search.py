@@ -1,0 +1,175 @@
+"""The search for scikit-learn, whose trials run on a real Ray."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
+
+import ray
+from optuna.distributions import FloatDistribution
+from ray import tune
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import ShuffleSplit
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from privbo_plugins.errors import ObjectiveFailedError
+from sklearn_search import PrivateSearch
+from tests.leaks.scanner import Scanner
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning"),
+]
+
+N = 120
+PIPE = Pipeline([("scale", StandardScaler()), ("model", Ridge())])
+SPACE = {
+    "model__alpha": FloatDistribution(1e-3, 1e3, log=True),
+    "scale": [StandardScaler(), MinMaxScaler()],
+}
+
+
+def records() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(8)
+    X = rng.uniform(0.1, 0.5, size=(N, 2))
+    return X, 0.4 * X[:, 0] + rng.uniform(0.2, 0.7, size=N)
+
+
+def halves() -> tuple[np.ndarray, np.ndarray]:
+    """Places that train and places that are held out."""
+    ((train, valid),) = ShuffleSplit(1, test_size=0.5, random_state=0).split(range(N))
+    return np.sort(train), np.sort(valid)
+
+
+def losses_of(params: dict[str, Any]) -> np.ndarray:
+    """Of each validation record, by hand; shape (60,)."""
+    (X, y), (train, valid) = records(), halves()
+    model = clone(PIPE).set_params(**params).fit(X[train], y[train])
+    return np.asarray(np.abs(y[valid] - model.predict(X[valid])))
+
+
+def make_search(folder: Path, **settings: Any) -> PrivateSearch:
+    given = {"mu": 1.0, "n_trials": 8, "seed": 0, "loss": "absolute", "y_range": (0, 1)}
+    more = {"backend": "ray", "storage": folder, "study_name": "run", "n_jobs": 2}
+    return PrivateSearch(PIPE, SPACE, **(given | more | settings))
+
+
+def check_nothing_is_left(search: PrivateSearch, folder: Path) -> None:
+    scanner, (X, y) = Scanner(), records()
+    for i in halves()[1]:
+        scanner.add_number(f"y[{i}]", y[i])
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    for t, params in enumerate(search.trials_["params"]):
+        scanner.add_vector(f"losses of trial {t}", losses_of(params)[losses_of(params) > 0.1])
+    files = {str(f): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    assert len([name for name in files if name.endswith("result.json")]) >= 6
+    assert scanner.scan(files) == []
+    shown = [pickle.dumps(search), repr(vars(search)).encode(), str(search.guarantee_).encode()]
+    assert [hit for blob in shown for hit in scanner.hits(blob)] == []
+    assert scanner.hits(pickle.dumps(records())), "control: the scanner finds them"
+
+
+def test_it_tunes_on_ray_and_leaves_releases_only(the_ray: Any, tmp_path: Path) -> None:
+    X, y = records()
+    search = make_search(tmp_path).fit(X, y)
+    assert search.guarantee_.protected
+    assert search.guarantee_.mu_spent == pytest.approx(1)
+    assert search.guarantee_.n_records == 60
+    assert isinstance(search.best_params_["scale"], StandardScaler | MinMaxScaler)
+    assert search.predict(X).shape == (N,)
+    assert len(search.results_) == len(search.trials_["loss"])
+    assert not hasattr(search, "study_")
+    assert any("Ray's object store" in note for note in search.guarantee_.notes)
+    check_nothing_is_left(search, tmp_path)
+
+
+def test_without_noise_it_shows_what_is_computed_by_hand(the_ray: Any, tmp_path: Path) -> None:
+    X, y = records()
+    search = make_search(
+        tmp_path, mu=math.inf, method="released-means", n_trials=6, n_jobs=-1
+    ).fit(X, y)
+    assert len(search.trials_["loss"]) == 6
+    for params, loss in zip(search.trials_["params"], search.trials_["loss"], strict=True):
+        assert loss == pytest.approx(losses_of(params).mean(), rel=1e-9)
+
+
+def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray: Any, tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
+    from ray.tune.search.optuna import OptunaSearch
+
+    X, y = records()
+    searcher = OptunaSearch(seed=1)
+    search = make_search(tmp_path, sampler=searcher, n_trials=6).fit(X, y)
+    assert search.guarantee_.protected
+    assert len(search.trials_["loss"]) == 6
+    check_nothing_is_left(search, tmp_path)
+
+
+def stored() -> float:
+    """Bytes in use in Ray's object store."""
+    name = "object_store_memory"
+    return float(ray.cluster_resources()[name]) - float(ray.available_resources()[name])
+
+
+def test_no_record_stays_in_rays_object_store_when_the_search_is_over(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    """What tune.with_parameters is given stays there until Ray is shut down."""
+    X = np.random.default_rng(0).uniform(size=(200_000, 5))
+    make_search(tmp_path, n_trials=5).fit(X, X[:, 0])
+    end = time.monotonic() + 60
+    while stored() > X.nbytes / 4 and time.monotonic() < end:
+        time.sleep(0.5)
+    assert stored() < X.nbytes / 4
+
+
+def test_a_trial_that_fails_ends_it_and_says_no_more_than_that(
+    the_ray: Any, tmp_path: Path
+) -> None:
+    X, y = records()
+    search = make_search(tmp_path).set_params(
+        estimator__model=Ridge(solver="none of these"), estimator__scale="passthrough"
+    )
+    with pytest.raises(ObjectiveFailedError, match="backend='optuna'"):
+        search.fit(X, y)
+    assert not hasattr(search, "best_params_")
+    worst = make_search(
+        tmp_path, study_name="worst", error_score=math.nan, mu=math.inf,
+        method="released-means", n_trials=3, refit=False,
+    ).set_params(estimator__model=Ridge(solver="none of these"))  # fmt: skip
+    assert set(worst.fit(X, y).trials_["loss"]) == {1.0}, "the bound"
+
+
+def test_a_study_of_optunas_is_none_of_rays(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="load_if_exists="):
+        make_search(tmp_path, load_if_exists=True).fit(*records())
+    with pytest.raises(ValueError, match="takes a searcher of Ray Tune's"):
+        make_search(tmp_path, sampler=object()).fit(*records())
+    with pytest.raises(ValueError, match="no distribution that is known here"):
+        make_search(tmp_path).set_params(
+            param_distributions={"model__alpha": tune.uniform(0, 1)}
+        ).fit(*records())
+
+
+def test_the_page_s_code_runs(
+    the_ray: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sklearn.md").read_text()
+    (code,) = re.findall(r"^```python on Ray\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    defined: dict[str, Any] = {"__name__": "__main__", "folder": str(tmp_path)}
+    exec(compile(code, "sklearn.md", "exec"), defined)
+    assert defined["search"].guarantee_.protected
+    assert "ResultGrid" in capsys.readouterr().out

@@ -1,0 +1,1 @@
+"""The search for scikit-learn's people."""

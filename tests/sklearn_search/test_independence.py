@@ -1,0 +1,115 @@
+"""Nobody can see of a search what one validation record is, but for what was released.
+
+Both runs of a pair get the same releases, so every byte that they leave in public must be equal.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+from scipy.stats import loguniform
+from sklearn.linear_model import LogisticRegression
+
+import sklearn_search._optuna as of_optuna
+from optuna_samplers import DPGIBOSampler
+from sklearn_search import PrivateSearch
+from tests.independence.sealed import Deaf
+from tests.independence.seen import Seen, differences, left_by
+from tests.sklearn_search.problems import classes, halves
+
+pytestmark = pytest.mark.slow
+
+N, PLACE = 60, 7
+"""Records, and which of the validation records is the odd one."""
+
+
+def searching(seen: Seen, entry: Any, *, loss: str = "zero_one", **settings: Any) -> None:
+    """A search whose odd record has this label."""
+    X, y = classes(N)
+    labels = np.array(["no", "yes"], dtype=object)[y]
+    labels[halves(N)[1][PLACE]] = entry()
+    search = PrivateSearch(
+        LogisticRegression(), {"C": loguniform(1e-3, 1e3)}, mu=1, n_trials=8, seed=0, loss=loss,
+        storage=f"sqlite:///{seen.folder / 'study.db'}", study_name="s", vault=seen.vault,
+        **settings,
+    )  # fmt: skip
+    deaf = functools.partial(DPGIBOSampler, noise=Deaf())
+    with mock.patch.object(of_optuna, "DPGIBOSampler", deaf), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen.telling(search.fit)(X, labels)
+    seen.add_guarantee(search.guarantee_)
+    shown = {name: value for name, value in vars(search).items() if name != "study_"}
+    seen.add("texts", "what it shows", repr(shown))
+    seen.add("pickles", "the search", pickle.dumps(shown))
+    trials = [(t.params, t.values, t.user_attrs, t.state) for t in search.study_.trials]
+    seen.add("storage", "the study", repr((trials, search.study_.user_attrs)))
+
+
+def yes() -> str:
+    return "yes"
+
+
+ODD: dict[str, Any] = {
+    "the other label": lambda: "no",
+    "a label that no record trains with": lambda: "maybe",
+    "none": lambda: None,
+    "nan": lambda: float("nan"),
+    "a number": lambda: 7,
+    "a sequence": lambda: ["yes"],
+}
+
+
+LOSSES = ("zero_one", "brier")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all runs, because its path is part of what they write."""
+    return Path(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def ordinary(folder: Path) -> dict[str, dict[str, bytes]]:
+    """What runs on ordinary data leave, by loss."""
+    runs = {loss: functools.partial(searching, loss=loss) for loss in LOSSES}
+    return {loss: left_by(run, yes, folder) for loss, run in runs.items()}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("odd", ODD)
+def test_nothing_but_releases_depends_on_a_record(
+    odd: str, loss: str, folder: Path, ordinary: dict[str, dict[str, bytes]]
+) -> None:
+    run = functools.partial(searching, loss=loss)
+    assert differences(ordinary[loss], left_by(run, ODD[odd], folder)) == {}
+
+
+def test_control_a_split_that_looks_at_labels_shows_one(tmp_path: Path) -> None:
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    import sklearn_search._records as of_records
+
+    class Stratified(StratifiedShuffleSplit):  # type: ignore[misc]
+        """Looks at the labels of all records."""
+
+        def split(self, X: Any) -> Any:
+            return super().split(X, labels)
+
+    runs = []
+    for odd in ("yes", "no"):
+        _, y = classes(N)
+        labels = np.array(["no", "yes"], dtype=object)[y]
+        labels[halves(N)[1][PLACE]] = odd
+        with mock.patch.object(of_records, "ShuffleSplit", Stratified):
+            runs.append(left_by(searching, lambda odd=odd: odd, tmp_path))
+    assert differences(*runs) != {}

@@ -1,0 +1,181 @@
+"""No validation record, and no loss of one, in anything that a search leaves behind."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from scipy.stats import loguniform, uniform
+from sklearn.linear_model import Ridge
+
+from privbo_plugins.errors import ObjectiveFailedError
+from sklearn_search import PrivateSearch
+from tests.leaks.scanner import Scanner, exception_leaks
+from tests.sklearn_search.problems import Telling, classes, halves
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+]
+
+N = 120
+SPACE = {"alpha": loguniform(1e-3, 1e3), "fit_intercept": [True, False]}
+
+
+def records() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(8)
+    X = rng.uniform(0.1, 0.5, size=(N, 2))
+    return X, 0.4 * X[:, 0] + rng.uniform(0.2, 0.7, size=N)
+
+
+def make_search(**settings: Any) -> PrivateSearch:
+    given: dict[str, Any] = {"mu": 1.0, "n_trials": 12, "seed": 0, "loss": "absolute"}
+    return PrivateSearch(Ridge(), SPACE, y_range=(0, 1), **(given | settings))
+
+
+def losses_of(params: dict[str, Any]) -> np.ndarray:
+    """Of each validation record, by hand."""
+    X, y = records()
+    train, valid = halves(N)
+    model = Ridge(**params).fit(X[train], y[train])
+    return np.asarray(np.abs(y[valid] - model.predict(X[valid])))
+
+
+def secrets(trials: dict[str, Any]) -> Scanner:
+    """Validation records, and every trial's losses and their mean."""
+    X, y = records()
+    valid, scanner = halves(N)[1], Scanner()
+    for i in valid:
+        scanner.add_number(f"y[{i}]", y[i])
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    for t, params in enumerate(trials["params"]):
+        losses = losses_of(params)
+        for i, loss in enumerate(losses):
+            scanner.add_raw(f"loss {i} of trial {t}", loss)
+        scanner.add_raw(f"mean loss of trial {t}", losses.mean())
+    return scanner
+
+
+def shown(search: PrivateSearch) -> dict[str, bytes]:
+    """Everything that a fitted search shows, or is pickled to."""
+    return {
+        "pickle": pickle.dumps(search),
+        "copy": pickle.dumps(copy.deepcopy(search)),
+        "study": pickle.dumps(search.study_),
+        "attributes": repr(vars(search)).encode(),
+        "page": search._repr_html_().encode(),
+        "guarantee": f"{search.guarantee_} {search.guarantee_.to_dict()}".encode(),
+        "trials": repr([trial.__dict__ for trial in search.study_.trials]).encode(),
+    }
+
+
+METHODS: list[dict[str, Any]] = [
+    {},
+    {"method": "released-means"},
+    {"memory": -1},
+    {"clipping_norm": "adaptive"},
+]
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=str)
+def test_neither_records_nor_losses_are_in_what_a_fitted_search_shows(
+    settings: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    storage, before = tmp_path / "study.db", optuna.logging.get_verbosity()
+    optuna.logging.enable_propagation()
+    optuna.logging.set_verbosity(optuna.logging.DEBUG)
+    try:
+        with caplog.at_level(logging.DEBUG):
+            search = make_search(storage=f"sqlite:///{storage}", verbose=2, **settings)
+            search.fit(*records())
+    finally:
+        optuna.logging.disable_propagation()
+        optuna.logging.set_verbosity(before)
+    scanner, said = secrets(search.trials_), capfd.readouterr()
+    left = shown(search) | {
+        "storage": storage.read_bytes(),
+        "log": caplog.text.encode(),
+        "console": (said.out + said.err).encode(),
+    }
+    assert search.guarantee_.protected
+    assert "Trial 3 finished" in caplog.text
+    assert scanner.scan(left) == []
+
+
+def test_control_the_scanner_finds_what_a_careless_search_would_keep() -> None:
+    search = make_search().fit(*records())
+    scanner, (X, _) = secrets(search.trials_), records()
+    search.X_valid_ = X[halves(N)[1]]
+    assert any("X[" in hit for hit in scanner.hits(pickle.dumps(search)))
+    del search.X_valid_
+    search.losses_ = losses_of(search.trials_["params"][3]).tolist()
+    hits = scanner.hits(pickle.dumps(search)) + scanner.hits(repr(vars(search)).encode())
+    assert any("of trial 3" in hit for hit in hits)
+
+
+def test_nothing_that_a_fitted_search_holds_on_to_leads_to_a_validation_record() -> None:
+    """Neither by a closure, nor by a method that a study or a sampler keeps."""
+    X, y = records()
+    for settings in METHODS:
+        search = make_search(**settings).fit(X, y)
+        assert list(_arrays_behind(search, own={id(X), id(y)})) == []
+
+
+def _arrays_behind(root: Any, own: set[int]) -> list[tuple[int, ...]]:
+    """Arrays of as many rows as there are validation records, that can be reached from here."""
+    seen, open_, found = set(own), [root], []
+    while open_:
+        thing = open_.pop()
+        if id(thing) in seen or isinstance(thing, type | type(gc) | str | bytes):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray) and thing.shape[:1] == (N // 2,):
+            found.append(thing.shape)
+        for part in gc.get_referents(thing):
+            if not (isinstance(part, dict) and "__builtins__" in part):  # a module's globals
+                open_.append(part)
+    return found
+
+
+def test_control_such_an_array_is_found_behind_a_closure() -> None:
+    hidden = np.zeros((N // 2, 2))
+    assert _arrays_behind([lambda: hidden], own=set()) == [(N // 2, 2)]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_exception_holds_no_validation_record(n_jobs: int, caplog: Any) -> None:
+    X, y = classes(N)
+    X = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3))
+    scanner, (_, valid) = Scanner(), halves(N)
+    for i in valid:
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    search = PrivateSearch(
+        Telling(chokes=True), {"a": uniform(0, 1)}, mu=1, n_trials=8, n_jobs=n_jobs
+    )
+    with pytest.raises(ObjectiveFailedError) as raised:
+        search.fit(X, y)
+    leaks = exception_leaks(raised.value, scanner)
+    assert leaks == []
+    assert raised.value.__context__ is None
+    assert raised.value.__cause__ is None
+    assert scanner.hits(caplog.text.encode()) == []
+    assert len(scanner) > N
+
+
+def test_nor_does_one_of_an_estimator_that_could_not_be_fitted() -> None:
+    X, y = classes(N)
+    X = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3))
+    scanner, (_, valid) = Scanner(), halves(N)
+    for i in valid:
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    search = PrivateSearch(Telling(fails=True), {"a": uniform(0, 1)}, mu=1, n_trials=8)
+    with pytest.raises(ValueError, match="cannot be fitted to") as raised:
+        search.fit(X, y)
+    assert exception_leaks(raised.value, scanner) == []

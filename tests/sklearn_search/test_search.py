@@ -1,0 +1,726 @@
+"""What a search does, against studies driven by hand and numbers worked out by hand."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import math
+import pickle
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+import sklearn
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from scipy.stats import loguniform, randint, uniform
+from sklearn.base import clone, is_classifier
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import FitFailedWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
+
+from optuna_samplers import DPGIBOSampler
+from privbo_plugins import losses
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, VaultError
+from sklearn_search import PrivateSearch
+from tests.inside import session_of
+from tests.optuna_samplers.runs import rows
+from tests.sklearn_search.problems import (
+    SPACE,
+    N,
+    Telling,
+    classes,
+    exact_search,
+    halves,
+    make_search,
+    targets,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning"),
+    pytest.mark.filterwarnings("ignore::privbo_plugins.errors.PrivacyWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen_yet() -> None:
+    Telling.seen.clear()
+
+
+# Against studies and numbers by hand -------------------------------------------------------------
+
+
+def test_without_noise_it_finds_what_a_study_driven_by_hand_finds() -> None:
+    X, y = classes()
+    train, valid = halves()
+
+    def objective(trial: Any) -> Any:
+        model = LogisticRegression(C=trial.suggest_float("C", 1e-3, 1e3, log=True))
+        return (model.fit(X[train], y[train]).predict(X[valid]) != y[valid]).astype(float)
+
+    sampler = DPGIBOSampler(math.inf, n_trials=8, seed=3, clipping_norm=1.0, search_space=SPACE)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(objective))
+
+    search = exact_search(loss="zero_one").fit(X, y)
+    assert search.best_params_ == sampler.recommend(study)
+    assert [t.params for t in search.study_.trials] == [t.params for t in study.trials]
+    assert search.trials_["loss"].tolist() == [t.value for t in study.trials]
+    by_hand = LogisticRegression(**search.best_params_).fit(X[train], y[train])
+    assert search.best_estimator_.coef_.tolist() == by_hand.coef_.tolist(), "training records only"
+
+
+CASES = {
+    "zero_one": (classes, LogisticRegression(), "C", {}),
+    "brier": (classes, LogisticRegression(), "C", {}),
+    "bounded_log": (classes, LogisticRegression(), "C", {}),
+    "log": (classes, LogisticRegression(), "C", {}),
+    "squared": (targets, Ridge(), "alpha", {"y_range": (0, 10), "y_spread": 2}),
+    "absolute": (targets, Ridge(), "alpha", {"loss_bound": 10.0}),
+}
+
+
+def by_hand(name: str, model: Any, X: Any, y: Any) -> float:
+    """Mean loss, without the package's own losses."""
+    if name in ("squared", "absolute"):
+        return float(np.mean(np.abs(model.predict(X) - y) ** (2 if name == "squared" else 1)))
+    if name == "zero_one":
+        return float(np.mean(model.predict(X) != y))
+    p = model.predict_proba(X)[:, 1]
+    own = np.where(y == 1, p, 1 - p)
+    if name == "brier":
+        return float(np.mean((1 - own) ** 2))
+    if name == "log":
+        return float(np.mean(np.minimum(-np.log(own), -math.log(1e-3))))
+    q = 0.998 * own + 0.001
+    return float(np.mean((math.log(0.999) - np.log(q)) / (math.log(0.999) - math.log(0.001))))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_trial_shows_the_mean_loss_of_the_records_that_were_held_out(name: str) -> None:
+    problem, estimator, parameter, settings = CASES[name]
+    X, y = problem()
+    train, valid = halves()
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    space = {parameter: FloatDistribution(1e-3, 1e3, log=True)}
+    search = exact_search(
+        estimator, space, loss=name, sampler=sampler, n_trials=4, **settings
+    ).fit(X, y)
+    assert len(search.trials_["loss"]) == 4
+    for params, shown in zip(search.trials_["params"], search.trials_["loss"], strict=True):
+        model = clone(estimator).set_params(**params).fit(X[train], y[train])
+        assert shown == pytest.approx(by_hand(name, model, X[valid], y[valid]), rel=1e-12)
+
+
+def test_labels_that_are_strings_are_told_to_losses_of_probabilities() -> None:
+    X, y = classes()
+    named = np.array(["no", "yes"])[y]
+    first = exact_search(loss="brier").fit(X, y)
+    second = exact_search(loss="brier").fit(X, named)
+    assert first.trials_["loss"].tolist() == second.trials_["loss"].tolist()
+    assert second.classes_.tolist() == ["no", "yes"]
+
+
+def test_the_released_values_carry_the_noise_that_the_guarantee_states() -> None:
+    """Means of N trials: sd C sqrt(N) / (n mu), worked out by hand."""
+    X, y = classes()
+    train, valid = halves()
+    sampler, T = optuna.samplers.RandomSampler(seed=0), 20
+    search = make_search(sampler=sampler, n_trials=T, loss="zero_one").fit(X, y)
+    off = []
+    for params, shown in zip(search.trials_["params"], search.trials_["loss"], strict=True):
+        model = LogisticRegression(**params).fit(X[train], y[train])
+        off.append((shown - np.mean(model.predict(X[valid]) != y[valid])) / math.sqrt(T) * 120)
+    assert 3.0 < float(np.dot(off, off)) < 60.0  # chi-square of 20: once in 10^5 outside
+    assert search.guarantee_.protected
+    assert (search.guarantee_.mu, search.guarantee_.n_records, search.n_valid_) == (1, 120, 120)
+    assert search.guarantee_.mu_spent == pytest.approx(1)
+
+
+def test_a_custom_loss_gets_what_the_named_method_returns() -> None:
+    X, y = classes()
+
+    def hinge(y_true: Any, margin: Any) -> Any:
+        return np.maximum(0, 1 - (2 * y_true - 1) * margin)
+
+    search = exact_search(
+        SVC(kernel="linear"), loss=hinge, loss_bound=1e6, response_method="decision_function",
+        sampler=optuna.samplers.RandomSampler(seed=0), n_trials=2,
+    ).fit(X, y)  # fmt: skip
+    train, valid = halves()
+    model = SVC(kernel="linear", **search.trials_["params"][0]).fit(X[train], y[train])
+    assert search.trials_["loss"][0] == pytest.approx(
+        hinge(y[valid], model.decision_function(X[valid])).mean()
+    )
+
+
+def test_pinball_and_a_quantile() -> None:
+    X, y = targets()
+    search = exact_search(
+        Ridge(), {"alpha": [0.1, 10.0]}, loss=losses.pinball(0.9), y_range=(0, 10)
+    ).fit(X, y)
+    assert search.best_params_["alpha"] in (0.1, 10.0)
+
+
+# Which records -----------------------------------------------------------------------------------
+
+
+def test_a_label_does_not_decide_who_is_held_out() -> None:
+    """A split that looked at labels would move others, and the guarantee would not hold."""
+    X, y = classes()
+    fits = []
+    for labels in (y, 1 - y, np.r_[np.zeros(N - 2, int), 1, 1]):
+        Telling.seen.clear()
+        exact_search(Telling(), {"a": uniform(0, 1)}, loss="zero_one").fit(X, labels)
+        fits.append([seen["X"].tolist() for seen in Telling.seen])
+    assert fits[0] == fits[1] == fits[2]
+    assert fits[0][0] == X[halves()[0]].tolist()
+
+
+def test_a_seed_does_not_decide_who_is_held_out_and_random_state_does() -> None:
+    X, y = classes()
+    for seed, random_state in ((1, 0), (2, 0), (2, 5)):
+        Telling.seen.clear()
+        exact_search(
+            Telling(), {"a": uniform(0, 1)}, seed=seed, random_state=random_state, valid_size=0.5
+        ).fit(X, y)
+        assert Telling.seen[0]["X"].tolist() == X[halves(random_state=random_state)[0]].tolist()
+
+
+def test_with_validation_records_of_the_users_own_all_others_train() -> None:
+    X, y = classes()
+    X_valid, y_valid = classes(60, seed=9)
+    search = exact_search(Telling(), {"a": uniform(0, 1)}).fit(
+        X, y, X_valid=X_valid, y_valid=y_valid
+    )
+    assert {len(seen["X"]) for seen in Telling.seen} == {N}
+    assert search.guarantee_.n_records is None or search.n_valid_ == 60
+    assert search.trials_["loss"][0] == pytest.approx(np.mean(y_valid != 1))
+
+
+def test_weights_are_split_with_the_records_and_reach_fit_alone() -> None:
+    X, y = classes()
+    weights = np.arange(N, dtype=float)
+    search = exact_search(Telling(), {"a": uniform(0, 1)}).fit(
+        X, y, sample_weight=weights, note="whole"
+    )
+    train, valid = halves()
+    assert all(seen["weight"].tolist() == weights[train].tolist() for seen in Telling.seen)
+    assert {seen["note"] for seen in Telling.seen} == {"whole"}
+    assert search.trials_["loss"][0] == pytest.approx(np.mean(y[valid] != 1)), "not weighted"
+
+
+def test_weights_of_a_step_are_split_too() -> None:
+    X, y = classes()
+    pipe = make_pipeline(StandardScaler(), Telling())
+    exact_search(pipe, {"telling__a": uniform(0, 1)}).fit(
+        X, y, telling__sample_weight=np.arange(N, dtype=float)
+    )
+    assert all(seen["weight"].tolist() == halves()[0].tolist() for seen in Telling.seen)
+
+
+def test_metadata_is_routed_as_by_other_searches() -> None:
+    X, y = classes()
+    with sklearn.config_context(enable_metadata_routing=True):
+        asked = Telling().set_fit_request(sample_weight=True, note=False)
+        asked.set_score_request(sample_weight=True)
+        search = exact_search(asked, {"a": uniform(0, 1)})
+        search.fit(X, y, sample_weight=np.arange(N, dtype=float))
+        assert all(seen["weight"].tolist() == halves()[0].tolist() for seen in Telling.seen)
+        weights = np.where(y == 1, 1.0, 0.0)
+        assert search.score(X, y, sample_weight=weights) == 1.0
+        assert not hasattr(search, "set_fit_request")
+        with pytest.raises(sklearn.exceptions.UnsetMetadataPassedError):
+            exact_search(Telling(), {"a": uniform(0, 1)}).fit(X, y, sample_weight=weights)
+
+
+def test_a_pipeline_over_a_table_with_columns_of_several_kinds() -> None:
+    X, y = classes()
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    table["kind"] = np.where(y == 1, "x", np.where(X[:, 0] > 0, "y", "z"))
+    columns = ColumnTransformer(
+        [
+            ("numbers", StandardScaler(), ["a", "b", "c"]),
+            ("kinds", OneHotEncoder(handle_unknown="ignore"), ["kind"]),
+        ]
+    )
+    pipe = Pipeline([("columns", columns), ("model", LogisticRegression())])
+    space = {
+        "model__C": loguniform(1e-3, 1e3),
+        "columns__numbers": [StandardScaler(), "passthrough"],
+        "columns__numbers__with_mean": [True],
+    }
+    del space["columns__numbers__with_mean"]
+    search = exact_search(pipe, space).fit(table, pd.Series(y))
+    assert search.feature_names_in_.tolist() == ["a", "b", "c", "kind"]
+    assert search.n_features_in_ == 4
+    assert search.predict(table).shape == (N,)
+    assert search.score(table, y) > 0.8
+    assert set(search.best_params_) == {"model__C", "columns__numbers"}
+    assert pd.DataFrame(search.trials_)["param_model__C"].between(1e-3, 1e3).all()
+
+
+# As a search of scikit-learn's -------------------------------------------------------------------
+
+
+def test_settings_are_set_and_shown_like_those_of_every_estimator() -> None:
+    search = make_search(loss="zero_one")
+    search.set_params(mu=0.5, estimator__C=7.0, n_starts=2)
+    assert (search.mu, search.estimator.C, search.n_starts) == (0.5, 7.0, 2)
+    again = clone(search)
+    assert again.get_params(deep=False).keys() == search.get_params(deep=False).keys()
+    assert (again.mu, again.estimator.C) == (0.5, 7.0)
+    assert "n_starts=2" in repr(search)
+    assert "value_share" not in repr(search)
+    assert "LogisticRegression" in search._repr_html_()
+
+
+def test_every_setting_of_the_algorithm_is_offered_and_every_keyword_explained() -> None:
+    shown = inspect.signature(PrivateSearch).parameters
+    text = inspect.getdoc(PrivateSearch) or ""
+    assert [name for name in shown if f"    {name}: " not in text] == []
+    assert max(map(len, text.splitlines())) <= 99
+    own = {f.name: f.default for f in dataclasses.fields(GIBOConfig)}
+    differing = {name for name in own if shown[name].default != own[name]}
+    assert differing == {"mu", "loss_bound"}, "what must be given, and what belongs to a loss"
+    assert [n for n, p in shown.items() if p.kind is p.POSITIONAL_OR_KEYWORD] == [
+        "estimator", "param_distributions",
+    ]  # fmt: skip
+
+
+def test_a_classifier_stays_one_and_gets_its_methods() -> None:
+    X, y = classes()
+    search = make_search(SVC(), {"C": [0.1, 1.0, 10.0]})
+    assert is_classifier(search)
+    assert hasattr(search, "decision_function")
+    assert not hasattr(search, "predict_proba")
+    assert not hasattr(search, "transform")
+    with pytest.raises(NotFittedError):
+        search.predict(X)
+    search.fit(X, y)
+    assert search.decision_function(X).shape == (N,)
+    assert search.classes_.tolist() == [0, 1]
+
+
+def test_a_transformer_stays_one() -> None:
+    X, y = classes()
+
+    def far(_y: Any, Z: Any) -> Any:
+        return np.minimum(np.abs(np.asarray(Z)).max(axis=1) / 10, 1)
+
+    search = exact_search(
+        PCA(), {"n_components": randint(1, 3)}, loss=far, loss_bound=1.0,
+        response_method="transform",
+    )  # fmt: skip
+    search.set_output(transform="pandas").fit(X, y)
+    shown = search.transform(X)
+    assert isinstance(shown, pd.DataFrame)
+    assert search.inverse_transform(shown.to_numpy()).shape == X.shape
+    assert search.fit(X).best_params_["n_components"] in (1, 2), "without targets"
+
+
+def test_a_kernel_of_all_pairs_loses_the_columns_of_those_who_are_held_out() -> None:
+    X, y = classes()
+    space = {"C": [0.01, 0.1, 1.0, 10.0]}
+    linear = exact_search(SVC(kernel="linear"), space).fit(X, y)
+    given = exact_search(SVC(kernel="precomputed"), space).fit(X @ X.T, y)
+    assert given.trials_["loss"].tolist() == linear.trials_["loss"].tolist()
+    assert given.n_features_in_ == len(halves()[0])
+
+
+def test_without_refit_there_are_parameters_and_no_model() -> None:
+    X, y = classes()
+    search = make_search(refit=False).fit(X, y)
+    assert set(search.best_params_) == {"C"}
+    assert not hasattr(search, "best_estimator_")
+    assert not hasattr(search, "n_features_in_")
+    for name in ("predict", "classes_"):
+        assert not hasattr(search, name)
+    with pytest.raises(AttributeError, match="refit=False"):
+        search.score(X, y)
+
+
+def test_a_second_fit_forgets_the_first() -> None:
+    X, y = classes()
+    search = exact_search().fit(X, y)
+    first = search.best_params_, search.study_
+    search.set_params(refit=False).fit(X, y)
+    assert search.best_params_ == first[0]
+    assert search.study_ is not first[1]
+    assert not hasattr(search, "best_estimator_")
+
+
+def test_choices_that_are_objects_reach_the_estimator_as_they_are() -> None:
+    X, y = classes()
+    pipe = Pipeline([("scale", StandardScaler()), ("model", Telling())])
+    space = {"scale": [StandardScaler(), PCA(1)], "model__a": [(1, 2), (3,)]}
+    search = exact_search(pipe, space).fit(X, y)
+    assert {seen["a"] for seen in Telling.seen} == {(1, 2), (3,)}
+    assert isinstance(search.best_params_["scale"], StandardScaler | PCA)
+    stored = search.study_.trials[0].distributions
+    assert stored["scale"] == CategoricalDistribution(["0: StandardScaler", "1: PCA"])
+    assert stored["model__a"] == CategoricalDistribution(["(1, 2)", "(3,)"])
+    assert not hasattr(space["scale"][0], "mean_"), "choices are cloned"
+
+
+def test_settings_of_scikit_learn_hold_in_threads_too() -> None:
+    X, y = classes()
+    seen: set[tuple[str, bool]] = set()
+
+    class Looking(Telling):
+        def fit(self, X: Any, y: Any) -> Looking:
+            seen.add((threading.current_thread().name, sklearn.get_config()["assume_finite"]))
+            return super().fit(X, y)
+
+    with sklearn.config_context(assume_finite=True):
+        make_search(Looking(), {"a": uniform(0, 1)}, n_jobs=2).fit(X, y)
+    assert len({name for name, _ in seen}) > 1
+    assert {finite for _, finite in seen} == {True}
+
+
+def test_the_plan_decides_how_many_trials_there_are() -> None:
+    X, y = classes(60)
+    search = exact_search(Telling(), {"a": uniform(0, 1)}, n_trials=None)
+    search.fit(X, y)
+    sampler = DPGIBOSampler(math.inf, clipping_norm=1.0)
+    plan = sampler.plan({"a": FloatDistribution(0, 1)}, 30)
+    assert len(search.trials_["loss"]) == plan.n_trials
+
+
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_how_much_is_said(verbose: int, capfd: pytest.CaptureFixture[str]) -> None:
+    X, y = classes()
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    optuna.logging.disable_default_handler()
+    optuna.logging.enable_default_handler()
+    try:
+        make_search(verbose=verbose).fit(X, y)
+        assert optuna.logging.get_verbosity() == optuna.logging.INFO
+    finally:
+        optuna.logging.set_verbosity(before)
+    said = capfd.readouterr().err
+    assert ("private trials: 100%" in said) == (verbose == 1)
+    assert verbose > 0 or said == ""
+
+
+# Studies that are kept ---------------------------------------------------------------------------
+
+
+class Interrupted(Telling):
+    """Fails at its n-th fit; the count is the class's, for clones."""
+
+    left = 4
+
+    def fit(self, X: Any, y: Any) -> Interrupted:
+        type(self).left -= 1
+        if type(self).left == 0:
+            raise RuntimeError("the power went")
+        return super().fit(X, y)
+
+
+def kept(folder: Path, **settings: Any) -> PrivateSearch:
+    return make_search(
+        Interrupted(), {"a": uniform(0, 1)}, storage=f"sqlite:///{folder / 'study.db'}",
+        study_name="s", load_if_exists=True, vault=f"sqlite:///{folder / 'private.db'}",
+        **settings,
+    )  # fmt: skip
+
+
+def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) -> None:
+    X, y = classes()
+    Interrupted.left = 4
+    with pytest.raises(RuntimeError, match="the power went"):
+        kept(tmp_path).fit(X, y)
+    search = kept(tmp_path).fit(X, y)
+    states = [trial.state.name for trial in search.study_.trials]
+    whole = make_search(Telling(), {"a": uniform(0, 1)}).fit(X, y)
+    assert states.count("COMPLETE") == len(whole.trials_["loss"])
+    assert states.count("FAIL") == 1
+    assert search.guarantee_.mu_spent == pytest.approx(1)
+    assert {seen["X"].tobytes() for seen in Telling.seen} == {X[halves()[0]].tobytes()}
+    over = len(Telling.seen)
+    again = kept(tmp_path).fit(X, y)
+    assert again.best_params_ == search.best_params_
+    assert len(Telling.seen) == over + 1, "nothing but the refit"
+
+
+ANOTHER: list[tuple[dict[str, Any], tuple[int, ...]]] = [
+    ({"random_state": 1}, (1,)),
+    ({"valid_size": 0.25}, (1,)),
+    ({}, (2,)),
+]
+
+
+@pytest.mark.parametrize(("change", "times"), ANOTHER, ids=str)
+def test_a_study_does_not_go_on_with_other_records_held_out(
+    tmp_path: Path, change: dict[str, Any], times: tuple[int, ...]
+) -> None:
+    X, y = classes()
+    Interrupted.left = -1
+    kept(tmp_path).fit(X, y)
+    more = np.tile(X, (*times, 1)), np.tile(y, times)
+    search = kept(tmp_path, **change)
+    with pytest.raises(ValueError, match="begun with the records told apart by"):
+        search.fit(*more)
+    with pytest.raises(ValueError, match="begun with the records told apart by"):
+        kept(tmp_path).fit(X, y, X_valid=X[:60], y_valid=y[:60])
+
+
+def test_a_vault_in_memory_does_not_go_on_with_a_stored_study(tmp_path: Path) -> None:
+    X, y = classes()
+    Interrupted.left = -1
+    kept(tmp_path).fit(X, y)
+    with pytest.raises(VaultError, match="another vault"):
+        kept(tmp_path).set_params(vault=None).fit(X, y)
+
+
+def test_a_vault_holds_no_losses_once_the_search_is_over(tmp_path: Path) -> None:
+    X, y = classes()
+    make_search(memory=-1, vault=f"sqlite:///{tmp_path / 'private.db'}").fit(X, y)
+    held = "SELECT count(*) FROM privbo_losses"
+    assert rows(tmp_path / "private.db", held) == [(0,)]
+    assert rows(tmp_path / "private.db", "SELECT count(*) > 0 FROM privbo_releases") == [(1,)]
+
+
+def test_workers_with_one_storage_and_one_vault_share_one_plan(tmp_path: Path) -> None:
+    X, y = classes()
+    Interrupted.left = -1
+    optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'study.db'}").remove_session()
+    with ThreadPoolExecutor(2) as pool:
+        searches = list(pool.map(lambda _: kept(tmp_path, n_trials=20).fit(X, y), range(2)))
+    last = kept(tmp_path, n_trials=20).fit(X, y)
+    whole = make_search(Telling(), {"a": uniform(0, 1)}, n_trials=20).fit(X, y)
+    assert len(last.trials_["loss"]) >= len(whole.trials_["loss"])
+    assert last.guarantee_.mu_spent == pytest.approx(1)
+    assert last.guarantee_.protected
+    assert {search.best_params_["a"] for search in searches} <= {last.best_params_["a"]}
+
+
+class Slow(Telling):
+    """So that time runs out in the middle of a step."""
+
+    def fit(self, X: Any, y: Any) -> Slow:
+        time.sleep(0.05)
+        return super().fit(X, y)
+
+
+def test_a_search_that_runs_out_of_time_says_what_was_spent_and_goes_on(tmp_path: Path) -> None:
+    X, y = classes()
+    search = make_search(
+        Slow(), {"a": uniform(0, 1)}, timeout=0.5, n_trials=60, study_name="s",
+        load_if_exists=True, storage=f"sqlite:///{tmp_path / 'study.db'}",
+        vault=f"sqlite:///{tmp_path / 'private.db'}",
+    ).fit(X, y)  # fmt: skip
+    assert 0 < len(search.trials_["loss"]) < 40
+    assert 0 < search.guarantee_.mu_spent < 1
+    assert search.guarantee_.protected
+    before = len(search.trials_["loss"])
+    search.set_params(timeout=None).fit(X, y)
+    assert len(search.trials_["loss"]) > before
+    assert search.guarantee_.mu_spent == pytest.approx(1)
+
+
+def test_losses_that_wait_in_memory_when_time_runs_out_are_gone_with_the_search() -> None:
+    X, y = classes()
+    search = make_search(
+        Slow(), {"a": uniform(0, 1)}, timeout=0.5, n_starts=0, n_steps=1, batch_size=50,
+        n_trials=None,
+    ).fit(X, y)  # fmt: skip
+    assert 0 < len(search.trials_["loss"]) < 50, "the step was not over"
+    assert session_of(search.study_.sampler, search.study_).held_losses() == []
+
+
+def test_a_study_holds_no_attribute_that_its_guarantee_warns_of() -> None:
+    X, y = classes()
+    search = make_search().fit(X, y)
+    assert search.guarantee_.protected
+    assert not any("attributes" in note for note in search.guarantee_.notes)
+    told = " ".join(search.guarantee_.notes)
+    assert "training records, which are not protected" in told
+    assert "score(X, y)" in told
+
+
+# What is refused ---------------------------------------------------------------------------------
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"loss": "hinge"}, "loss must be one of zero_one"),
+    ({"loss": "squared"}, "y_range="),
+    ({"loss": "zero_one", "y_range": (0, 1)}, "neither with another loss"),
+    ({"loss": "squared", "y_spread": 1.0}, "neither with another loss"),
+    ({"loss": lambda y, p: p}, "loss_bound="),
+    ({"loss": "brier", "estimator": SVC()}, "predict_proba"),
+    ({"response_method": "transform"}, "transform"),
+    ({"backend": "dask"}, "backend must be one of optuna, ray"),
+    ({"method": "random"}, "method must be one of dp-gibo"),
+    ({"sampler": optuna.samplers.RandomSampler(), "n_trials": None}, "n_trials="),
+    ({"sampler": optuna.samplers.RandomSampler(), "kernel": "matern52"}, "kernel= is a setting"),
+    ({"random_state": None}, "random_state must be an integer"),
+    ({"random_state": np.random.RandomState(0)}, "random_state must be an integer"),
+    ({"error_score": "ignore"}, "error_score must be"),
+    ({"sampler": DPGIBOSampler(mu=1)}, "leave it out: method='dp-gibo'"),
+    ({"sampler": "tpe"}, "one of Optuna's own samplers"),
+    ({"n_jobs": 0}, "n_jobs must be"),
+    ({"n_jobs": 1.5}, "n_jobs must be"),
+    ({"error_score": True}, "error_score must be"),
+    ({"mu": -1}, "mu"),
+    ({"n_trials": 1}, "n_trials"),
+    ({"param_distributions": {"max_itr": randint(1, 9)}}, "did you mean 'max_iter'"),
+    ({"param_distributions": [{"C": uniform(0, 1)}]}, "conditional space"),
+    ({"param_distributions": {}}, "dictionary"),
+    ({"vault": "postgresql://me:secret@host/db"}, "env:NAME"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    REFUSED,
+    ids=lambda part: None if " at 0x" in repr(part) else str(part)[:40],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_fitted(
+    change: dict[str, Any], words: str
+) -> None:
+    X, y = classes()
+    search = make_search().set_params(**change)
+    with pytest.raises(ValueError, match=words.replace("(", r"\(")) as refused:
+        search.fit(X, y)
+    assert "secret" not in str(refused.value)
+    assert not hasattr(search, "best_params_")
+
+
+def test_validation_records_come_with_their_targets() -> None:
+    X, y = classes()
+    with pytest.raises(ValueError, match="together"):
+        make_search().fit(X, y, X_valid=X)
+    with pytest.raises(ValueError, match="together"):
+        make_search().fit(X, y, y_valid=y)
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        make_search().fit(X, y, X_valid=X[:60], y_valid=y[:-1])
+    with pytest.raises(ValueError, match="both trains and validates"):
+        make_search().fit(X, y, X_valid=X, y_valid=y)
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        make_search().fit(X)
+
+
+# When something fails ----------------------------------------------------------------------------
+
+
+def test_an_estimator_that_cannot_be_fitted_says_so_in_its_own_words() -> None:
+    X, y = classes()
+    with pytest.raises(ValueError, match="cannot be fitted to") as raised:
+        make_search(Telling(fails=True), {"a": uniform(0, 1)}).fit(X, y)
+    assert type(raised.value) is ValueError
+    assert raised.value.__cause__ is None
+    names = [frame.name for frame in raised.traceback]
+    assert names[-1] == "fit"
+    assert not {"losses", "fitted", "_fit"} & set(names), "frames that hold validation records"
+
+
+@pytest.mark.parametrize(("score", "shown"), [(math.nan, 1.0), (0.25, 0.25)])
+def test_or_counts_as_a_loss_of_every_record(score: float, shown: float) -> None:
+    X, y = classes()
+
+    class Sometimes(Telling):
+        def fit(self, X: Any, y: Any) -> Sometimes:
+            super().fit(X, y)
+            if self.a < 0.5:
+                raise ValueError("no")
+            return self
+
+    search = exact_search(
+        Sometimes(), {"a": uniform(0, 1)}, error_score=score, n_trials=8,
+        sampler=optuna.samplers.RandomSampler(seed=1), refit=False,
+    )  # fmt: skip
+    with pytest.warns(FitFailedWarning, match="fits failed, .* said: ValueError: no") as warned:
+        search.fit(X, y)
+    failed = np.array([a < 0.5 for a in search.trials_["param_a"]])
+    assert 0 < failed.sum() < 8
+    (told,) = [w for w in warned if w.category is FitFailedWarning]
+    assert str(told.message).startswith(f"{failed.sum()} fits failed")
+    assert set(search.trials_["loss"][failed]) == {shown}
+
+
+def test_what_predicting_says_of_a_validation_record_is_withheld() -> None:
+    X, y = classes()
+    with pytest.raises(ObjectiveFailedError, match="while it scored") as raised:
+        make_search(Telling(chokes=True), {"a": uniform(0, 1)}).fit(X, y)
+    assert isinstance(raised.value, ValueError), "of the type that Python defines"
+    assert "cannot predict" not in str(raised.value)
+
+
+def test_a_failed_prediction_is_no_score_even_with_error_score() -> None:
+    """One record would decide the losses of all, which no noise covers."""
+    X, y = classes()
+    search = make_search(Telling(chokes=True), {"a": uniform(0, 1)}, error_score=math.nan)
+    with pytest.raises(ObjectiveFailedError):
+        search.fit(X, y)
+
+
+def test_what_a_loss_says_of_shapes_is_told() -> None:
+    X, y = classes()
+    two = np.c_[y, 1 - y]
+    with pytest.raises(NotLossesError, match=r"of shape \(120, 2\)") as raised:
+        make_search(Ridge(), {"alpha": uniform(0, 1)}, loss="squared", y_range=(0, 1)).fit(X, two)
+    assert raised.value.__context__ is None
+
+
+def test_what_a_loss_of_the_users_own_says_is_withheld_even_in_the_engines_words() -> None:
+    X, y = classes()
+
+    def loss(y_true: Any, _prediction: Any) -> Any:
+        raise NotLossesError(f"Jane Doe has {y_true[0]}")
+
+    class Mine(losses.ZeroOne):
+        __call__ = staticmethod(loss)  # type: ignore[assignment]
+
+    for own in (loss, Mine()):
+        with pytest.raises(ObjectiveFailedError, match="while it scored") as raised:
+            make_search(loss=own, loss_bound=1.0).fit(X, y)
+        assert "Jane" not in str(raised.value)
+
+
+def test_a_loss_of_another_shape_than_one_a_record_is_refused() -> None:
+    X, y = classes()
+    with pytest.raises(NotLossesError, match="one value per validation record"):
+        make_search(loss=lambda y, p: 0.5, loss_bound=1.0).fit(X, y)
+
+
+# Pickles and copies ------------------------------------------------------------------------------
+
+
+def test_a_pickled_search_predicts_and_a_clone_is_unfitted() -> None:
+    X, y = classes()
+    search = make_search().fit(X, y)
+    for again in (pickle.loads(pickle.dumps(search)), copy.deepcopy(search)):
+        assert again.predict(X).tolist() == search.predict(X).tolist()
+        assert again.best_params_ == search.best_params_
+        assert str(again.guarantee_) == str(search.guarantee_)
+    assert not hasattr(clone(search), "best_params_")
+    assert [name for name in vars(search) if name.endswith("_")] == [
+        "best_params_", "guarantee_", "trials_", "n_valid_", "study_", "best_estimator_",
+    ]  # fmt: skip
+
+
+def test_the_users_sampler_and_estimator_stay_as_they_were() -> None:
+    X, y = classes()
+    sampler, estimator = optuna.samplers.TPESampler(seed=4), RandomForestClassifier(5)
+    space = {"max_depth": IntDistribution(1, 4)}
+    search = make_search(estimator, space, sampler=sampler, n_trials=3).fit(X, y)
+    assert search.study_.sampler is not sampler
+    assert not hasattr(estimator, "classes_")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        search.fit(X, y)  # a sampler that serves one study only would object

@@ -1,0 +1,152 @@
+"""What people write as a search space, in the engine's dimensions and in those of both hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from scipy import stats
+
+from privbo_plugins.spaces import Categorical, Dimension, Float, Int
+from tests.inside import search_space_of
+
+
+def without_addresses(part: Any) -> str | None:
+    """A test's name is the same in every process."""
+    return None if " at 0x" in repr(part) or "__main__" in repr(part) else repr(part)[:50]
+
+
+KNOWN: list[tuple[Any, Dimension]] = [
+    (FloatDistribution(1e-2, 1e3, log=True), Float(1e-2, 1e3, log=True)),
+    (FloatDistribution(0, 1, step=0.25), Float(0, 1, step=0.25)),
+    (IntDistribution(1, 64, log=True), Int(1, 64, log=True)),
+    (IntDistribution(2, 10, step=2), Int(2, 10, step=2)),
+    (CategoricalDistribution(["a", None]), Categorical(("a", None))),
+    (stats.uniform(2, 3), Float(2.0, 5.0)),
+    (stats.uniform(loc=-1, scale=2), Float(-1.0, 1.0)),
+    (stats.uniform(), Float(0.0, 1.0)),
+    (stats.loguniform(1e-5, 1), Float(1e-5, 1.0, log=True)),
+    (stats.reciprocal(1e-5, 1), Float(1e-5, 1.0, log=True)),
+    (stats.loguniform(1, 10, scale=2), Float(2.0, 20.0, log=True)),
+    (stats.randint(1, 9), Int(1, 8)),
+    (stats.randint(0, 3, loc=10), Int(10, 12)),
+    (["gini", "entropy"], Categorical(("gini", "entropy"))),
+    ((1, 2.5, True, None), Categorical((1, 2.5, True, None))),
+    (np.array([0.5, 2.0]), Categorical((0.5, 2.0))),
+    ([np.float64(0.5), np.int64(2)], Categorical((0.5, 2))),
+]
+
+
+@pytest.mark.parametrize(("given", "dimension"), KNOWN, ids=without_addresses)
+def test_what_is_written_is_what_is_searched(given: Any, dimension: Dimension) -> None:
+    found = search_space_of({"p": given, "other": [1, 2]})
+    assert found.dimensions["p"] == dimension
+    if isinstance(dimension, Categorical):
+        assert [type(c) for c in found.dimensions["p"].choices] == [  # type: ignore[union-attr]
+            type(c) for c in dimension.choices
+        ]
+        assert found.decoded({"p": dimension.choices[0]}) == {"p": dimension.choices[0]}
+
+
+@pytest.mark.parametrize(
+    "given", [stats.uniform(2, 3), stats.loguniform(1, 9), stats.randint(1, 9)]
+)
+def test_a_range_is_where_scipy_draws_from(given: Any) -> None:
+    dim = search_space_of({"p": given}).dimensions["p"]
+    drawn = given.rvs(size=2000, random_state=0)
+    assert not isinstance(dim, Categorical)
+    assert dim.low <= drawn.min()
+    assert drawn.max() <= dim.high
+    assert (dim.high - dim.low) < 1.05 * (drawn.max() - drawn.min())
+
+
+STRANGE: list[tuple[Any, str]] = [
+    (stats.norm(), "scipy.stats.norm, and a private search needs a range"),
+    (stats.expon(), "scipy.stats.expon"),
+    (stats.loguniform(1, 10, loc=2), "with loc="),
+    (stats.uniform, "no distribution that is known"),
+    (0.5, "no distribution that is known"),
+    ("gini", "no distribution that is known"),
+    ({"a": 1}, "no distribution that is known"),
+    ([], "is empty"),
+    ([(1, 2), (1, 2)], "lists a choice twice"),
+    (np.ones((2, 2)), "no distribution that is known"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), STRANGE, ids=without_addresses)
+def test_what_cannot_be_translated_is_refused_with_what_can(given: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=r"param_distributions\['p'\]") as refused:
+        search_space_of({"p": given, "other": [1, 2]})
+    assert words in str(refused.value)
+
+
+def test_another_distribution_of_optunas_is_refused() -> None:
+    class Later(BaseDistribution):
+        def to_internal_repr(self, value: Any) -> float:
+            return 0.0
+
+        def to_external_repr(self, value: float) -> Any:
+            return value
+
+        def single(self) -> bool:
+            return False
+
+        def _contains(self, value: float) -> bool:
+            return True
+
+    Later.__module__ = "optuna.distributions"
+    with pytest.raises(ValueError, match="none of Optuna's present ones"):
+        search_space_of({"p": Later()})
+
+
+def test_a_space_of_constants_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one parameter that varies"):
+        search_space_of({"p": [1], "q": IntDistribution(2, 2)})
+
+
+def test_of_an_object_nothing_but_its_type_is_stored() -> None:
+    class Secret:
+        def __repr__(self) -> str:
+            return "Jane Doe, 1970"
+
+    one, other = Secret(), Secret()
+    found = search_space_of({"p": [one, other, len, (1, one)]})
+    labels = found.dimensions["p"].choices  # type: ignore[union-attr]
+    assert labels == ("0: Secret", "1: Secret", "2: len", "3: tuple")
+    assert found.decoded({"p": "1: Secret"})["p"] is other
+
+
+TUNE: list[tuple[Any, str]] = [
+    (FloatDistribution(1e-2, 1e3, log=True), ""),
+    (FloatDistribution(0.5, 2, step=0.25), ""),
+    (FloatDistribution(1, 8, step=1, log=False), ""),
+    (IntDistribution(1, 64, log=True), ""),
+    (IntDistribution(1, 5), ""),
+    (IntDistribution(2, 10, step=2), ""),
+    (IntDistribution(3, 3), ""),
+    ([(1,), (2, 3)], ""),
+    (FloatDistribution(0.1, 0.9, step=0.2), "no multiple of its step"),
+    (IntDistribution(1, 9, step=2), "no multiple of its step"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), TUNE, ids=without_addresses)
+def test_on_ray_the_same_space_is_searched_or_it_is_refused(given: Any, words: str) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    from raytune_searchers._space import domains_of
+    from sklearn_search._ray import domain
+
+    dim = search_space_of({"p": given, "other": [1, 2]}).dimensions["p"]
+    if words:
+        with pytest.raises(ValueError, match=words):
+            domain("p", dim)
+        return
+    assert domains_of({"p": domain("p", dim)})["p"] == dim
