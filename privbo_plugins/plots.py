@@ -1,48 +1,33 @@
-"""Pictures and reports of a run for people; they show releases and public facts only.
+"""Pictures of a run for people; they show releases and public facts only.
 
-Needs plotly (the ``viz`` extra), which is imported on first use. What the report of each system is
-made of says :mod:`privbo_plugins.reports`.
+``picture_of_...`` says what is seen; ``plot_...`` gives it to plotly (the ``viz`` extra), which is
+imported on first use. What each system's report is made of says :mod:`privbo_plugins.reports`.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import FINAL, OUTSIDE, START, STEP
-from privbo_plugins.privacy.guarantee import PrivacyGuarantee
+from privbo_plugins.drawing import BAND, BOTH, COLOURS, GREY, LINE, POINTS, Picture, Series
+from privbo_plugins.page import Report as Report
+from privbo_plugins.page import Section as Section
+from privbo_plugins.page import Table as Table
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Array = NDArray[np.float64]
 
-_NO_PLOTLY = "Pictures and reports need plotly: pip install 'privbo-plugins[viz]'."
-
-
-def _plotly() -> Any:
-    """plotly.graph_objects.
-
-    Raises:
-        ImportError: If plotly is not installed.
-    """
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        raise ImportError(_NO_PLOTLY) from None
-    return go
-
-
 # What has been published --------------------------------------------------------------------
 
 
-_COLOURS = {START: "#7f7f7f", STEP: "#1f77b4", OUTSIDE: "#2ca02c", FINAL: "#d62728"}
+_ROLES = {START: GREY, STEP: COLOURS[0], OUTSIDE: COLOURS[2], FINAL: COLOURS[3]}
 
 
 @dataclass(frozen=True)
@@ -58,6 +43,9 @@ class History:
         centres: The same, decoded to parameters.
         spent: Cumulative mu after each release.
         budget: Declared total mu.
+        places: Where the values were released, as points of a model, shape (m, p); None where a
+            run has stored none.
+        aim: The recommended point, likewise, shape (p,); None before there is one.
     """
 
     values: Sequence[tuple[str, int, float]]
@@ -67,6 +55,8 @@ class History:
     centres: Sequence[Mapping[str, Any]]
     spent: Sequence[float]
     budget: float
+    places: Array | None = None
+    aim: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -139,315 +129,240 @@ class FederationHistory:
     spent: Sequence[tuple[int, float]]
 
 
-# Pictures -----------------------------------------------------------------------------------
+# What pictures show -------------------------------------------------------------------------
 
 
-def plot_values(history: History) -> Figure:
+def picture_of_values(history: History) -> Picture:
     """Released values in order, with the noise's standard deviation as error bars."""
-    go = _plotly()
-    figure = go.Figure()
-    for role, colour in _COLOURS.items():
+    series = []
+    for role, colour in _ROLES.items():
         points = [(i, v) for i, (r, _, v) in enumerate(history.values) if r == role]
-        figure.add_scatter(
-            x=[i for i, _ in points],
-            y=[v for _, v in points],
-            error_y={"type": "constant", "value": history.value_noise, "thickness": 0.6},
-            mode="markers",
-            name=role,
-            marker={"color": colour, "size": 10 if role == FINAL else 6},
+        if points:
+            x, y = zip(*points, strict=True)
+            series.append(
+                Series(role, x, y, POINTS, history.value_noise, colour=colour, large=role == FINAL)
+            )
+    return Picture(
+        "Released values (clipped mean plus noise; bars: one standard deviation)",
+        "Each point is one release. Two in three exact means lie within the bar, so values differ "
+        "by more than noise only where their bars lie far apart.",
+        "release", "released value", series,
+    )  # fmt: skip
+
+
+def picture_of_path(history: History) -> Picture:
+    """Each parameter's place by step, in unit-cube units."""
+    return Picture(
+        "Path of the recommendation",
+        "Each line is a parameter, from the lower end of its range (0) to the upper (1). Where "
+        "the lines lie flat, later releases have changed little.",
+        "step", "unit-cube coordinate",
+        _coordinates(history.names, history.path, history.centres, BOTH),
+    )  # fmt: skip
+
+
+def _coordinates(
+    names: Sequence[str], path: Array, values: Sequence[Mapping[str, Any] | None], look: str
+) -> list[Series]:
+    """A series a parameter over points of shape (t, D); texts say the value."""
+    return [
+        Series(
+            name,
+            list(range(len(path))),
+            [float(x[j]) for x in path],
+            look,
+            texts=["" if known is None else f"{name} = {known[name]}" for known in values],
         )
-    return figure.update_layout(
-        title="Released values (clipped mean plus noise; bars: one standard deviation)",
-        xaxis_title="release",
-        yaxis_title="released value",
-    )
+        for j, name in enumerate(names)
+    ]
 
 
-def plot_path(history: History) -> Figure:
-    """Each parameter's place by step, in unit-cube units; hovering shows the value."""
-    figure = _plot_coordinates(history.names, history.path, history.centres)
-    return figure.update_layout(title="Path of the recommendation", xaxis_title="step")
-
-
-def _plot_coordinates(
-    names: Sequence[str], path: Array, values: Sequence[Mapping[str, Any] | None]
-) -> Figure:
-    """A line a parameter over points of shape (t, D); hovering shows the value."""
-    go = _plotly()
-    figure = go.Figure()
-    for j, name in enumerate(names):
-        figure.add_scatter(
-            x=list(range(len(path))),
-            y=[float(x[j]) for x in path],
-            mode="lines+markers",
-            name=name,
-            text=["" if known is None else f"{name} = {known[name]}" for known in values],
-            hoverinfo="text+x",
-        )
-    return figure.update_layout(yaxis_title="unit-cube coordinate")
-
-
-def plot_budget(history: History) -> Figure:
+def picture_of_budget(history: History) -> Picture:
     """Cumulative mu by release, against the declared budget."""
-    go = _plotly()
-    figure = go.Figure()
-    figure.add_scatter(
-        x=list(range(1, len(history.spent) + 1)), y=list(history.spent), mode="lines", name="spent"
-    )
-    if np.isfinite(history.budget):
-        figure.add_hline(y=history.budget, line_dash="dash", annotation_text="declared mu")
-    return figure.update_layout(
-        title="Budget spent",
-        xaxis_title="release",
-        yaxis_title="mu (square root of summed squares)",
-    )
+    spent = list(history.spent)
+    level = (history.budget, "declared mu") if np.isfinite(history.budget) else None
+    return Picture(
+        "Budget spent",
+        "The line is what the releases have cost so far (the root of their summed squares); it "
+        "cannot cross the dashed one.",
+        "release", "mu spent",
+        [Series("spent", list(range(1, len(spent) + 1)), spent, LINE)], level=level,
+    )  # fmt: skip
 
 
-def plot_communication(summary: Mapping[str, Any]) -> Figure:
+def picture_of_communication(summary: Mapping[str, Any]) -> Picture:
     """Real numbers that agents and server have sent after each epoch of DUETS.
 
     Args:
         summary: Of :meth:`privbo_plugins.algorithms.duets.DUETS.summary`, or what a study's user
             attribute ``privbo:duets`` holds.
     """
-    go = _plotly()
-    figure, epochs = go.Figure(), summary["epochs"]
+    epochs = summary["epochs"]
     trials = np.cumsum([epoch["length"] * summary["agents"] for epoch in epochs]).tolist()
-    for key, name in (
+    named = (
         ("per_agent", "per agent: own uploads and all broadcasts"),
         ("up", "uploads of all agents together"),
         ("down", "broadcasts, each counted once"),
-    ):
-        figure.add_scatter(
-            x=trials, y=[epoch[key] for epoch in epochs], mode="lines+markers", name=name
-        )
-    return figure.update_layout(
-        title="Communication", xaxis_title="trials", yaxis_title="real numbers sent so far"
     )
+    return Picture(
+        "Communication",
+        "Each point is the end of an epoch. A flat line sends little for many trials.",
+        "trials", "real numbers sent so far",
+        [Series(name, trials, [epoch[key] for epoch in epochs]) for key, name in named],
+    )  # fmt: skip
 
 
-def plot_active_set(summary: Mapping[str, Any]) -> Figure:
+def picture_of_active_set(summary: Mapping[str, Any]) -> Picture:
     """What each epoch of DUETS has left of the search space, and in how many components.
 
     Args:
-        summary: As for :func:`plot_communication`.
+        summary: As for :func:`picture_of_communication`.
     """
-    go, epochs = _plotly(), summary["epochs"]
-    figure = go.Figure()
-    figure.add_scatter(
-        x=[0, *(epoch["epoch"] for epoch in epochs)],
-        y=[1.0, *(epoch["share"] for epoch in epochs)],
-        text=["", *(f"{epoch['components']} component(s)" for epoch in epochs)],
-        mode="lines+markers+text",
-        textposition="top right",
+    epochs = summary["epochs"]
+    left = Series(
+        "",
+        [0, *(epoch["epoch"] for epoch in epochs)],
+        [1.0, *(epoch["share"] for epoch in epochs)],
+        texts=["", *(f"{epoch['components']} component(s)" for epoch in epochs)],
+        written=True,
     )
-    return figure.update_layout(
-        title="Active set",
-        xaxis_title="epochs done",
-        yaxis={"title": "share of the search space that is left", "type": "log"},
-    )
+    return Picture(
+        "Active set",
+        "The line is the share of the search space in which the best point can still lie, on a "
+        "logarithmic scale.",
+        "epochs done", "share of the search space that is left", [left], log=True,
+    )  # fmt: skip
 
 
-def plot_releases(history: RewardHistory) -> Figure:
+def picture_of_releases(history: RewardHistory) -> Picture:
     """Released rewards in order, and the mean of all so far with its 95 % band."""
-    go = _plotly()
     count = np.arange(1, len(history.values) + 1)
     mean = np.cumsum(history.values) / count
     reach = 1.96 * history.noise / np.sqrt(count)
-    x, hidden = count.tolist(), {"mode": "lines", "line": {"width": 0}, "showlegend": False}
-    figure = go.Figure()
-    figure.add_scatter(
-        x=x,
-        y=list(history.values),
-        mode="markers",
-        name="one release",
-        marker={"color": _COLOURS[START], "size": 4},
+    x = count.tolist()
+    return Picture(
+        "Released rewards (privatised; band: where the mean is known to, 95 %)",
+        "One release says next to nothing of its user; only the mean of many does, as far as its "
+        "band reaches.",
+        "release", "released reward",
+        [
+            Series("one release", x, list(history.values), POINTS, colour=GREY),
+            Series("", x, (mean + reach).tolist(), BAND, low=(mean - reach).tolist(),
+                   colour=COLOURS[0]),
+            Series("mean so far", x, mean.tolist(), LINE, colour=COLOURS[0]),
+        ],
+    )  # fmt: skip
+
+
+def picture_of_evaluations(history: RewardHistory) -> Picture:
+    """Where each released reward was asked for, in unit-cube units."""
+    return Picture(
+        "Settings that users were asked",
+        "Each point is where a parameter was in one evaluation, from the lower end of its range "
+        "(0) to the upper (1). Rows of points are settings that were asked again and again.",
+        "release", "unit-cube coordinate",
+        _coordinates(history.names, history.path, history.points, POINTS),
+    )  # fmt: skip
+
+
+def picture_of_answers(history: RowHistory) -> Picture:
+    """Answers in order, and the best of them so far."""
+    x, best = list(range(1, len(history.answers) + 1)), None
+    rows = [f"row {row}" for row in history.rows]
+    told = Series("answer", x, list(history.answers), POINTS, history.noise, texts=rows)
+    if history.maximize is not None:
+        pick = np.maximum if history.maximize else np.minimum
+        best = Series("best so far", x, pick.accumulate(history.answers).tolist(), LINE)
+    bars = "Each bar is one standard deviation of what randomises the answer. "
+    return Picture(
+        "Answers (bars: one standard deviation of what randomises them)",
+        f"Each point is the outcome of one row. {bars if history.noise else ''}"
+        "The best so far may be the luckiest answer.",
+        "answer", "outcome as told", [told] if best is None else [told, best],
+    )  # fmt: skip
+
+
+def picture_of_rounds(history: FederationHistory) -> Picture:
+    """Size of what each round has broadcast beside the noise that is in it."""
+    named = (("broadcast, noise included", "size"), ("noise alone", "noise"))
+    x = [done.number for done in history.rounds]
+    return Picture(
+        "What each round has broadcast (root mean square of its numbers)",
+        "Where the upper line hardly leaves the lower one, a broadcast is mostly noise.",
+        "round", "size of one number",
+        [Series(name, x, [getattr(done, key) for done in history.rounds]) for name, key in named],
+        from_zero=True,
+    )  # fmt: skip
+
+
+def picture_of_spent(history: FederationHistory) -> Picture:
+    """Epsilon by round: of those released, and of those that may still be."""
+    released = len(history.rounds)
+    parts = (
+        ("released", False, [(t, e) for t, e in history.spent if t <= released]),
+        ("still to come", True, [(t, e) for t, e in history.spent if t >= released]),
     )
-    figure.add_scatter(x=x, y=(mean + reach).tolist(), hoverinfo="skip", **hidden)
-    figure.add_scatter(x=x, y=(mean - reach).tolist(), hoverinfo="skip", fill="tonexty", **hidden)
-    figure.add_scatter(x=x, y=mean.tolist(), mode="lines", name="mean so far")
-    return figure.update_layout(
-        title="Released rewards (privatised; band: where the mean is known to, 95 %)",
-        xaxis_title="release",
-        yaxis_title="released reward",
-    )
+    return Picture(
+        "Budget by round",
+        "The line is epsilon of all rounds up to there, for one agent; its end is the most that "
+        "this federation can cost.",
+        "rounds released", "epsilon",
+        [
+            Series(name, [t for t, _ in part], [e for _, e in part], dotted=dotted)
+            for name, dotted, part in parts
+            if len(part) > dotted  # of what is to come the first is released already
+        ],
+    )  # fmt: skip
+
+
+# Pictures to zoom into ----------------------------------------------------------------------
+
+
+def plot_values(history: History) -> Figure:
+    """:func:`picture_of_values` by plotly."""
+    return picture_of_values(history).to_plotly()
+
+
+def plot_path(history: History) -> Figure:
+    """:func:`picture_of_path` by plotly; hovering shows the value."""
+    return picture_of_path(history).to_plotly()
+
+
+def plot_budget(history: History) -> Figure:
+    """:func:`picture_of_budget` by plotly."""
+    return picture_of_budget(history).to_plotly()
+
+
+def plot_communication(summary: Mapping[str, Any]) -> Figure:
+    """:func:`picture_of_communication` by plotly."""
+    return picture_of_communication(summary).to_plotly()
+
+
+def plot_active_set(summary: Mapping[str, Any]) -> Figure:
+    """:func:`picture_of_active_set` by plotly."""
+    return picture_of_active_set(summary).to_plotly()
+
+
+def plot_releases(history: RewardHistory) -> Figure:
+    """:func:`picture_of_releases` by plotly."""
+    return picture_of_releases(history).to_plotly()
 
 
 def plot_evaluations(history: RewardHistory) -> Figure:
-    """Where each released reward was asked for, in unit-cube units."""
-    figure = _plot_coordinates(history.names, history.path, history.points)
-    figure.update_traces(mode="markers")
-    return figure.update_layout(title="Settings that users were asked", xaxis_title="release")
+    """:func:`picture_of_evaluations` by plotly."""
+    return picture_of_evaluations(history).to_plotly()
 
 
 def plot_answers(history: RowHistory) -> Figure:
-    """Answers in order, and the best of them so far; hovering shows the row."""
-    go = _plotly()
-    x = list(range(1, len(history.answers) + 1))
-    best = np.maximum if history.maximize else np.minimum
-    figure = go.Figure()
-    figure.add_scatter(
-        x=x,
-        y=list(history.answers),
-        mode="markers",
-        name="answer",
-        error_y={"type": "constant", "value": history.noise, "thickness": 0.6},
-        text=[f"row {row}" for row in history.rows],
-    )
-    if history.maximize is not None:
-        figure.add_scatter(
-            x=x, y=best.accumulate(history.answers).tolist(), mode="lines", name="best so far"
-        )
-    return figure.update_layout(
-        title="Answers (bars: one standard deviation of what randomises them)",
-        xaxis_title="answer",
-        yaxis_title="outcome as told",
-    )
+    """:func:`picture_of_answers` by plotly; hovering shows the row."""
+    return picture_of_answers(history).to_plotly()
 
 
 def plot_rounds(history: FederationHistory) -> Figure:
-    """Size of what each round has broadcast beside the noise that is in it."""
-    go = _plotly()
-    figure = go.Figure()
-    for name, key in (("broadcast, noise included", "size"), ("noise alone", "noise")):
-        figure.add_scatter(
-            x=[done.number for done in history.rounds],
-            y=[getattr(done, key) for done in history.rounds],
-            mode="lines+markers",
-            name=name,
-        )
-    return figure.update_layout(
-        title="What each round has broadcast (root mean square of its numbers)",
-        xaxis_title="round",
-        yaxis={"title": "size of one number", "rangemode": "tozero"},
-    )
+    """:func:`picture_of_rounds` by plotly."""
+    return picture_of_rounds(history).to_plotly()
 
 
 def plot_spent(history: FederationHistory) -> Figure:
-    """Epsilon by round: of those released, and of those that may still be."""
-    go = _plotly()
-    released = len(history.rounds)
-    figure = go.Figure()
-    for name, dash, part in (
-        ("released", "solid", [(t, e) for t, e in history.spent if t <= released]),
-        ("still to come", "dot", [(t, e) for t, e in history.spent if t >= released]),
-    ):
-        figure.add_scatter(
-            x=[t for t, _ in part],
-            y=[epsilon for _, epsilon in part],
-            mode="lines+markers",
-            line={"dash": dash},
-            name=name,
-        )
-    return figure.update_layout(
-        title="Budget by round", xaxis_title="rounds released", yaxis_title="epsilon"
-    )
-
-
-# Reports ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of public facts.
-
-    Attributes:
-        columns: Their names; none for a table without a head.
-        rows: Their entries: texts stand as they are, other things as Python writes them.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-
-    def to_html(self) -> str:
-        """The table; every entry is escaped."""
-        head = "".join(f"<th>{_escaped(name)}</th>" for name in self.columns)
-        rows = (f"<td>{'</td><td>'.join(map(_escaped, row))}</td>" for row in self.rows)
-        lines = [head, *rows] if head else rows
-        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a report.
-
-    Attributes:
-        heading: Its heading; empty where it goes on under the one before.
-        content: A picture, a table, or a paragraph.
-    """
-
-    heading: str
-    content: Figure | Table | str
-
-
-@dataclass(frozen=True)
-class Report:
-    """A page for people: what may be claimed, and then what has been published.
-
-    Attributes:
-        title: Headline.
-        guarantee: What may be claimed.
-        sections: What follows it.
-
-    Example:
-        >>> from privbo_plugins.privacy.guarantee import Guarantee
-        >>> told = Guarantee(True, "Gaussian mechanism", "replace-one", "records", 9, 1.0, 0.5, 3)
-        >>> facts = Section("Facts", Table((), [("a < b", 1)]))
-        >>> "<td>a &lt; b</td><td>1</td>" in Report("A run", told, [facts]).to_html()
-        True
-    """
-
-    title: str
-    guarantee: PrivacyGuarantee
-    sections: Sequence[Section]
-
-    def to_html(self) -> str:
-        """One self-contained page."""
-        protection = "protected" if self.guarantee.protected else "not-protected"
-        body, pictures = "", 0
-        for section in self.sections:
-            heading = f"<h2>{_escaped(section.heading)}</h2>" if section.heading else ""
-            body += heading + _part(section.content, pictures)
-            pictures += not isinstance(section.content, Table | str)
-        return (
-            "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-            f"<title>{_escaped(self.title)}</title><style>{_STYLE}</style></head><body>"
-            f"<h1>{_escaped(self.title)}</h1><h2>Guarantee</h2>"
-            f"<p class='claim {protection}'>{_escaped(str(self.guarantee))}</p>"
-            f"{body}</body></html>"
-        )
-
-    def write(self, path: str | Path) -> Path:
-        """Writes the page; returns where to."""
-        target = Path(path)
-        target.write_text(self.to_html(), encoding="utf-8")
-        return target
-
-
-def _part(content: Figure | Table | str, pictures: int) -> str:
-    """A section's content after so many pictures, of which the first brings plotly along."""
-    if isinstance(content, Table):
-        return content.to_html()
-    if isinstance(content, str):
-        return f"<p>{_escaped(content)}</p>"
-    return str(
-        content.to_html(
-            full_html=False,
-            include_plotlyjs=pictures == 0,
-            default_height="420px",
-            div_id=f"picture-{pictures}",  # its own would be another one in each page
-        )
-    )
-
-
-def _escaped(entry: Any) -> str:
-    return html.escape(entry if isinstance(entry, str) else repr(entry))
-
-
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "p.claim{padding:1rem;border-left:6px solid #2a7d2a;background:#f2f8f2}"
-    "p.not-protected{border-color:#b00020;background:#fdf1f2}"
-    "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.3rem .8rem;"
-    "text-align:left;vertical-align:top;overflow-wrap:anywhere}"
-)
+    """:func:`picture_of_spent` by plotly."""
+    return picture_of_spent(history).to_plotly()

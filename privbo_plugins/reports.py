@@ -14,24 +14,22 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.page import Report, Section, Table
 from privbo_plugins.plots import (
     FederationHistory,
     History,
-    Report,
     RewardHistory,
     RowHistory,
-    Section,
-    Table,
-    plot_active_set,
-    plot_answers,
-    plot_budget,
-    plot_communication,
-    plot_evaluations,
-    plot_path,
-    plot_releases,
-    plot_rounds,
-    plot_spent,
-    plot_values,
+    picture_of_active_set,
+    picture_of_answers,
+    picture_of_budget,
+    picture_of_communication,
+    picture_of_evaluations,
+    picture_of_path,
+    picture_of_releases,
+    picture_of_rounds,
+    picture_of_spent,
+    picture_of_values,
 )
 from privbo_plugins.privacy.figures import two_decimals
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
@@ -41,6 +39,14 @@ from privbo_plugins.spaces import Space
 Array = NDArray[np.float64]
 
 _PUBLISHED = "What was published"
+
+_WORTH = "What it is worth"
+
+_SMOOTHED = 600
+"""Released values, the latest, that an estimate rests on: more cost seconds."""
+
+_ROUNDS = 200
+"""Rounds that are listed one by one, the latest."""
 
 _LISTED = 10
 """Rows of a table that lists the best, or the most frequent."""
@@ -130,8 +136,10 @@ def records_report(
     recommendation: Mapping[str, Any] | str | None,
 ) -> Report:
     """Of a run on per-record losses."""
-    pictures = (plot_values(history), plot_path(history), plot_budget(history))
-    return Report(title, guarantee, [*_recommended(recommendation), *_published(pictures)])
+    pictures = (picture_of_values(history), picture_of_path(history), picture_of_budget(history))
+    worth = _worth_of_records(history) if guarantee.protected else []
+    sections = [*_recommended(recommendation), *worth, *_published(pictures)]
+    return Report(title, guarantee, sections)
 
 
 def reward_report(
@@ -149,9 +157,10 @@ def reward_report(
         history: What has been published.
         recommendation: The recommended parameters; None before there are any, or a sentence
             where nobody here knows them.
-        summary: Of DUETS, as for :func:`~privbo_plugins.plots.plot_communication`.
+        summary: Of DUETS, as for :func:`~privbo_plugins.plots.picture_of_communication`.
     """
-    sections = [*_recommended(recommendation), *_releases(history)]
+    worth = _worth_of_rewards(history, recommendation)
+    sections = [*_recommended(recommendation), *worth, *_releases(history)]
     return Report(title, guarantee, [*sections, *(() if summary is None else _epochs(summary))])
 
 
@@ -171,9 +180,9 @@ def rows_report(
         certificate: Of the table, as a dictionary; None for a bare matrix.
         recommendation: The recommended row; None before there is one, or a sentence as there.
     """
-    sections = _recommended(recommendation)
+    sections = [*_recommended(recommendation), *_worth_of_row(history, recommendation)]
     if history.answers:
-        sections += [Section("Answers told", plot_answers(history))]
+        sections += [Section("Answers told", picture_of_answers(history))]
         sections += [] if history.maximize is None else [_best_rows(history)]
     return Report(title, guarantee, [*sections, _certified(certificate)])
 
@@ -184,9 +193,9 @@ def federation_report(
     """Of what a federation has broadcast; the same for its server, its agents and others."""
     sections = [Section(_PUBLISHED, _NOTHING_YET)]
     if history.rounds:
-        sections = [Section(_PUBLISHED, plot_rounds(history))]
+        sections = [Section(_PUBLISHED, picture_of_rounds(history))]
     if guarantee.protected:
-        sections += [Section("", plot_spent(history)), Section("Rounds", _rounds(history))]
+        sections += [Section("", picture_of_spent(history)), *_rounds(history)]
     return Report(title, guarantee, [*sections, Section("Who took part", _NO_PART)])
 
 
@@ -196,7 +205,83 @@ def federation_report(
 def _recommended(recommendation: Mapping[str, Any] | str | None) -> list[Section]:
     if recommendation is None or isinstance(recommendation, str):
         return [Section("Recommendation", recommendation or _NOTHING_YET)]
-    return [Section("Recommendation", Table((), list(recommendation.items())))]
+    return [Section("Recommendation", Table((), list(recommendation.items()), 4))]
+
+
+# What a recommendation is worth -----------------------------------------------------------------
+
+
+def _worth_of_records(history: History) -> list[Section]:
+    """The exact mean at the recommended point, as far as released values tell."""
+    if history.places is None or history.aim is None or not len(history.places):
+        return []
+    from privbo_plugins.algorithms.released_means.smoothing import Smoother
+
+    y = np.array([value for _, _, value in history.values])[-_SMOOTHED:]
+    smoother = Smoother(history.places[-_SMOOTHED:], y, history.value_noise)
+    mean, sd = (float(found[0]) for found in smoother.posterior(history.aim[None]))
+    return _worth(
+        mean,
+        1.96 * sd,
+        "The mean over the records, clipped to the range of the releases, as far as the latest "
+        f"{len(y)} of them tell a Gaussian process that knows their noise (standard deviation "
+        f"{history.value_noise:.4g}). The interval holds if it varies as smoothly as that model "
+        "assumes; it is for these records, not for new ones.",
+    )
+
+
+def _worth_of_rewards(
+    history: RewardHistory, recommendation: Mapping[str, Any] | str | None
+) -> list[Section]:
+    """The mean of the releases that were asked at the recommended setting."""
+    if not isinstance(recommendation, Mapping):
+        return []
+    wanted = {name: recommendation.get(name) for name in history.names}
+    told = [
+        value
+        for point, value in zip(history.points, history.values, strict=True)
+        if point is not None and dict(point) == wanted
+    ]
+    if not told:
+        text = "Nobody was asked for this very setting: it follows from releases at others."
+        return [Section(_WORTH, text)] if history.values else []
+    reach = 1.96 * history.noise / math.sqrt(len(told))
+    return _worth(
+        float(np.mean(told)),
+        reach,
+        f"The mean of {_counted(len(told), 'release')} at this setting, known as far as the "
+        "privacy noise alone lets it be; that it was chosen for doing well makes it look better "
+        "than it is.",
+    )
+
+
+def _worth_of_row(
+    history: RowHistory, recommendation: Mapping[str, Any] | str | None
+) -> list[Section]:
+    """What the model makes of the recommended row."""
+    if not isinstance(recommendation, Mapping) or not history.means:
+        return []
+    row = next(iter(recommendation.values()))
+    if row not in history.rows:
+        return [Section(_WORTH, "This row's own outcome was never told.")]
+    place = list(history.rows).index(row)
+    return _worth(
+        history.means[place],
+        1.96 * history.deviations[place],
+        "What the modeler's Gaussian process makes of the row's outcome, given all answers.",
+    )
+
+
+def _worth(estimate: float, reach: float, how: str) -> list[Section]:
+    rows = [
+        ("estimate", f"{estimate:.4g}"),
+        ("95 % interval", f"{estimate - reach:.4g} to {estimate + reach:.4g}"),
+    ]
+    return [Section(_WORTH, Table((), rows)), Section("", how)]
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def _published(pictures: Iterable[Any]) -> list[Section]:
@@ -207,7 +292,10 @@ def _releases(history: RewardHistory) -> list[Section]:
     if not history.values:
         return [Section(_PUBLISHED, "No privatised reward has been released, so none is shown.")]
     known = any(point is not None for point in history.points)
-    pictures = [plot_releases(history), *([plot_evaluations(history)] if known else [])]
+    pictures = [
+        picture_of_releases(history),
+        *([picture_of_evaluations(history)] if known else []),
+    ]
     return [*_published(pictures), *_by_setting(history)]
 
 
@@ -249,8 +337,8 @@ def _epochs(summary: Mapping[str, Any]) -> list[Section]:
     ]
     agents = f"{summary['agents']} agents; epoch {summary['epoch']} is open."
     return [
-        Section("What agents have sent", plot_communication(summary)),
-        Section("What is left of the space", plot_active_set(summary)),
+        Section("What agents have sent", picture_of_communication(summary)),
+        Section("What is left of the space", picture_of_active_set(summary)),
         Section("Epochs", agents),
         Section("", Table(head, rows)),
     ]
@@ -287,12 +375,15 @@ def _certified(certificate: Mapping[str, Any] | None) -> Section:
     return Section("Certificate", Table(("field", "value"), rows))
 
 
-def _rounds(history: FederationHistory) -> Table:
+def _rounds(history: FederationHistory) -> list[Section]:
     spent = dict(history.spent)
     rows = [
         (done.number, f"{done.size:.3g}", f"{done.noise:.3g}",
          two_decimals(spent[done.number]) if done.number in spent else "")
-        for done in history.rounds
+        for done in history.rounds[-_ROUNDS:]
     ]  # fmt: skip
     head = ("round", "size of one number", "noise in it", "epsilon after it")
-    return Table(head, rows)
+    left = len(history.rounds) - len(rows)
+    before = [Section("", f"The latest {_ROUNDS}; {left} before them are not listed.")]
+    listed = Section("Rounds", Table(head, rows))
+    return [listed, *(before if left else ())]

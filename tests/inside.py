@@ -483,3 +483,20 @@ class Served:
 def close_history(history: AgentHistory) -> None:
     """Lets go of an agent's database."""
     history._run.vault.close()
+
+
+# The search for scikit-learn ---------------------------------------------------------------------
+
+
+def search_space_of(given: Any) -> Any:
+    """The space of a search over these parameters, with what its labels stand for."""
+    from sklearn_search._space import to_parameters
+
+    return to_parameters(given, known=list(given))
+
+
+def losses_of_searches() -> list[str]:
+    """Names that a search's ``loss`` may have."""
+    from sklearn_search._losses import NAMED
+
+    return list(NAMED)

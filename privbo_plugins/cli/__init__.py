@@ -5,6 +5,8 @@
     privbo plan federation --agents 29 --epsilon 4
     privbo guarantee --vault sqlite:///private.db
     privbo report --vault sqlite:///private.db --run optuna/digits --out report.html
+    privbo certificate --vault sqlite:///private.db --run optuna/digits --out certificate.json
+    privbo verify certificate.json --vault sqlite:///private.db
     privbo curator release people.csv ...
     privbo federation serve --agents 29 --epsilon 4 --vault sqlite:///server.db ...
 
@@ -12,8 +14,8 @@ It prints public facts only: settings that were typed, releases, and what an eng
 says. Nothing heavy is imported before a command needs it.
 
 Exit codes: 0 if it was done, 2 if it was refused (with the rule, the value and the way out on
-standard error), 1 if it failed inside (what failed may quote data, so only its kind is told), 130
-if it was interrupted.
+standard error), 3 if a certificate differs from what it is compared with, 1 if it failed inside
+(what failed may quote data, so only its kind is told), 130 if it was interrupted.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from privbo_plugins.cli import curator, federation, plan, vault
+from privbo_plugins.cli import certificate, curator, federation, plan, vault
 from privbo_plugins.cli.outcome import carried_out
 
 
@@ -29,12 +31,13 @@ def parser() -> argparse.ArgumentParser:
     """What may be typed."""
     made = argparse.ArgumentParser(
         prog="privbo",
-        description="Private hyperparameter tuning: plans, guarantees, reports, and the command "
-        "lines of a curator and of a federation's server.",
+        description="Private hyperparameter tuning: plans, guarantees, certificates, reports, and "
+        "the command lines of a curator and of a federation's server.",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="command")
     plan.add_to(commands)
     vault.add_to(commands)
+    certificate.add_to(commands)
     curator.add_to(commands)
     federation.add_to(commands)
     return made

@@ -21,13 +21,14 @@ from privbo_plugins.errors import (
 from privbo_plugins.redaction import own_error, public_name
 from privbo_plugins.settings import declaration
 
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+FAILED, REFUSED, DIFFERS, INTERRUPTED = 1, 2, 3, 130
 """Exit codes beside 0."""
 
 _OWN_TEXTS = (ObjectiveFailedError, FederationError)
 """Errors of the engine that :func:`~privbo_plugins.redaction.own_error` does not know."""
 
-Act = Callable[[argparse.Namespace], None]
+Act = Callable[[argparse.Namespace], int | None]
+"""A command; it may say with which exit code it ends."""
 
 
 def carried_out(act: Act, given: argparse.Namespace) -> int:
@@ -50,7 +51,7 @@ def carried_out(act: Act, given: argparse.Namespace) -> int:
 
 def _carried_out(act: Act, given: argparse.Namespace) -> int:
     try:
-        act(given)
+        return act(given) or 0
     except KeyboardInterrupt:
         return INTERRUPTED
     except (ValueError, PrivacyError, VaultError, *_OWN_TEXTS) as error:
@@ -65,7 +66,6 @@ def _carried_out(act: Act, given: argparse.Namespace) -> int:
             f"Failed inside ({public_name(error)}). What it says is withheld: it may quote data.",
             FAILED,
         )
-    return 0
 
 
 def said(error: Exception) -> str:

@@ -6,6 +6,7 @@ Opening a vault here starts nothing, draws nothing and charges nothing.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
     from privbo_plugins.sessions.stored import StoredRun
     from privbo_plugins.store.vault import Vault
 
-_DATABASE = "database of the ledger, such as sqlite:///private.db, or env:NAME for its URL"
+DATABASE = "database of the ledger, such as sqlite:///private.db, or env:NAME for its URL"
 
 
 def guarantee(given: argparse.Namespace) -> None:
     """Prints what may be claimed for a run, or lists the runs of a vault."""
     from privbo_plugins.sessions.stored import run_named, runs_of
 
-    vault = _opened(given.vault)
+    vault = opened(given.vault)
+    if given.data_label is not None:
+        _together(vault, given)
+        return
     if given.run is None:
         _list(runs_of(vault, given.vault), given)
         return
@@ -45,17 +49,41 @@ def guarantee(given: argparse.Namespace) -> None:
         print(f"- {fact}")
 
 
+def _together(vault: Vault, given: argparse.Namespace) -> None:
+    """Prints what holds for all runs on the same data together."""
+    from privbo_plugins.sessions.certificates import added, labelled
+
+    if given.run is not None:
+        raise ValueError("--data-label asks for all runs on the same data: leave --run out.")
+    runs = labelled(vault, given.vault, given.data_label)
+    total = added([(run.name, run.kind, run.guarantee) for run in runs], given.data_label)
+    names = [run.name for run in runs]
+    if given.json:
+        told = {"data_label": given.data_label, "runs": names, "guarantee": total.to_dict()}
+        print_json(told | {"figures": total.figures()})
+        return
+    print(f"{given.data_label}: {', '.join(names)}\n\n{total}")
+    print("\nOnly runs that were given this label are added up (privbo label).")
+
+
 def report(given: argparse.Namespace) -> None:
     """Writes the page of a run."""
     from privbo_plugins.sessions.stored import run_named
 
     if given.out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"A report is an .html file, got --out {given.out.name!r}.")
-    run = run_named(_opened(given.vault), given.vault, given.run)
-    print(f"The report of {run.name} is in {run.report().write(given.out)}.")
+    run = run_named(opened(given.vault), given.vault, given.run)
+    page = replace(run.report(), interactive=given.interactive)
+    print(f"The report of {run.name} is in {page.write(given.out)}.")
 
 
-def _opened(url: str) -> Vault:
+def opened(url: str) -> Vault:
+    """A vault that exists and outlives this process.
+
+    Raises:
+        ValueError: If its URL names none on disk.
+        VaultError: If there is none, or it cannot be read.
+    """
     from privbo_plugins.store.vault import open_vault
 
     check_lasting(url)
@@ -100,6 +128,11 @@ def _headline(run: StoredRun) -> str:
 # The command line -------------------------------------------------------------------------------
 
 
+def add_label(command: argparse.ArgumentParser, text: str, *, required: bool = False) -> None:
+    """Adds ``--data-label``."""
+    command.add_argument("--data-label", metavar="LABEL", required=required, help=text)
+
+
 def add_to(commands: Any) -> None:
     """Adds ``guarantee`` and ``report`` to a command line."""
     text = "what may be claimed for a run, as far as its vault alone can know it"
@@ -110,12 +143,16 @@ def add_to(commands: Any) -> None:
         "vault knows: sampler.guarantee(study) or search.guarantee(results) compare it.",
     )
     made.set_defaults(act=guarantee)
-    add_vault(made, _DATABASE)
+    add_vault(made, DATABASE)
     made.add_argument("--run", help="name of the run; without it all runs are listed")
+    add_label(made, "all runs on the data of this label together, of which the losses add up")
     add_json(made)
     text = "an HTML page about a run: guarantee, releases and pictures"
     made = commands.add_parser("report", help=text, description=f"Writes {text}.")
     made.set_defaults(act=report)
-    add_vault(made, _DATABASE)
+    add_vault(made, DATABASE)
     made.add_argument("--run", help="name of the run; needed where the vault holds several")
     made.add_argument("--out", type=Path, required=True, help="where to write, .html")
+    made.add_argument(
+        "--interactive", action="store_true", help="pictures to zoom into: a page of 4.8 MB"
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
 from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
+from privbo_plugins.privacy.statement import Rows, Statement, guess_dp, guess_gdp, percent
 from privbo_plugins.settings import OlderName, by_older_names_too, with_older_names
 
 
@@ -109,6 +111,93 @@ class PrivacyGuarantee:
         shown |= {name: getattr(self, name) for name in ("mechanism", "neighbours", "population")}
         return {name: _json_ready(value) for name, value in shown.items()}
 
+    def to_json(self) -> str:
+        """:meth:`to_dict` as text; its form is in ``certificate.schema.json``."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
+
+    # For people -----------------------------------------------------------------------------
+
+    _WHO: ClassVar[tuple[str, str]]
+    """Whose data are protected, and against whom."""
+
+    @property
+    def best_guess(self) -> float:
+        """The most that an attacker can be right with who guesses which of two worlds it is.
+
+        Both are equally likely to begin with, so a coin is right with one half; 1 where nothing
+        is claimed. The two worlds are ``neighbours``: the attacker knows everything else.
+        """
+        return self._guess() if self.protected else 1.0
+
+    def _guess(self) -> float:
+        """The same of a protected run."""
+        raise NotImplementedError
+
+    def _deltas(self) -> Sequence[float]:
+        """Deltas at which epsilon is told."""
+        raise NotImplementedError
+
+    def figures(self) -> dict[str, Any]:
+        """JSON-ready: epsilon at some deltas, and the attacker's best chance; "inf" for none."""
+        epsilons = [
+            {"delta": delta, "epsilon": _json_ready(self._at(delta))} for delta in self._deltas()
+        ]
+        return {"epsilons": epsilons, "best_guess": self.best_guess}
+
+    def statement(self) -> Statement:
+        """One sentence, a table and lists."""
+        reasons = [("Why nothing is claimed", self.reasons)] if self.reasons else []
+        lists = [*reasons, ("Not covered", self.limits)]
+        lists += [("To know", self.notes)] if self.notes else []
+        if not self.protected:
+            return Statement(self._unprotected_text(), False, [], lists)
+        who, against = self._WHO
+        mechanism, neighbours = (getattr(self, name) for name in ("mechanism", "neighbours"))
+        rows = [
+            ("Who is protected", who),
+            ("Against whom", against),
+            ("Neighbouring relation", neighbours),
+            *self._how_much(),
+            *((f"Epsilon at delta = {as_it_is(d)}", self._shown(d)) for d in self._deltas()),
+            ("An attacker's best chance", self._chance()),
+            *self._state(),
+            ("Mechanism", mechanism),
+            ("Parameters", self._settings()),
+        ]
+        return Statement(self._sentence(), True, rows, lists)
+
+    def _shown(self, delta: float) -> str:
+        return two_decimals(self._at(delta))
+
+    def _chance(self) -> str:
+        return (
+            f"at most {percent(self.best_guess)}, where a coin has 50 %: to tell two neighbours "
+            "apart that are equally likely to begin with, by whatever method, knowing everything "
+            "else"
+        )
+
+    def _sentence(self) -> str:
+        """The claim in one sentence."""
+        raise NotImplementedError
+
+    def _how_much(self) -> Rows:
+        """Figures beside epsilon."""
+        return ()
+
+    def _state(self) -> Rows:
+        """How many are protected, and what has been spent."""
+        raise NotImplementedError
+
+    def to_markdown(self) -> str:
+        """One sentence, a table, and what is not covered."""
+        return self.statement().to_markdown()
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        return self.statement().to_html()
+
     _SPENDING: ClassVar[tuple[str, str, str | None, str, str | None]]
     """Names: of the measure; of the fields of what was spent, the budget, releases and delta."""
 
@@ -155,7 +244,19 @@ class PrivacyGuarantee:
 
 
 def _json_ready(value: Any) -> Any:
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {str(name): _json_ready(part) for name, part in value.items()}
+    return type(value)(map(_json_ready, value)) if type(value) in (list, tuple) else value
+
+
+_COIN = "tossing a coin gives 50 %"
+
+
+def _tenths(delta: float) -> tuple[float, float, float]:
+    """A delta, and two that are ten and a hundred times smaller."""
+    return delta, float(f"{delta / 10:.12g}"), float(f"{delta / 100:.12g}")
 
 
 def _claimed(epsilon: float, claimed_delta: float, delta: float) -> float:
@@ -244,6 +345,41 @@ class Guarantee(PrivacyGuarantee):
         "every value, parameter and log line of it",
         "the records",
     )
+
+    _WHO = (
+        "each validation record",
+        "whoever reads everything that the run publishes, and knows every other record",
+    )
+
+    def _guess(self) -> float:
+        return guess_gdp(self.mu)
+
+    def _deltas(self) -> tuple[float, ...]:
+        return _tenths(self._report_delta())
+
+    def figures(self) -> dict[str, Any]:
+        """Beside the others' figures: mu, and rho."""
+        return {"mu": _json_ready(self.mu), "rho": _json_ready(self.rho), **super().figures()}
+
+    def _sentence(self) -> str:
+        every = "all" if self.n_records is None else f"all {self.n_records}"
+        return (
+            f"Whoever reads everything that this run publishes, and knows {every} validation "
+            "records but one, guesses right which of two candidates that record is with a chance "
+            f"of at most {percent(self.best_guess)}; {_COIN}."
+        )
+
+    def _how_much(self) -> Rows:
+        rho = not_below(self.rho, 4)
+        return (
+            ("mu (Gaussian differential privacy)", not_below(self.mu, 4)),
+            ("rho (zero-concentrated)", f"{rho}, exact; mu holds up to the noise library's grid"),
+        )
+
+    def _state(self) -> Rows:
+        spent = f"mu = {not_below(self._spent, 4)} in {self.n_releases} releases"
+        known = () if self.n_records is None else (("Records", str(self.n_records)),)
+        return (*known, ("Spent so far", spent))
 
     @property
     def epsilon(self) -> Epsilon:
@@ -365,6 +501,35 @@ class LocalGuarantee(PrivacyGuarantee):
         """JSON-ready fields, by their older names too; infinities as the string "inf"."""
         return by_older_names_too(self, super().to_dict())
 
+    _WHO = ("each user's reward", "everybody else, the tuner included")
+
+    def _worst(self) -> tuple[float, float]:
+        """Epsilon and delta of who has paid most; of one evaluation before there is any."""
+        if self.epsilon_most < self.epsilon_evaluation:
+            return self.epsilon_evaluation, max(self.delta_evaluation, self.delta_most)
+        return self.epsilon_most, self.delta_most
+
+    def _guess(self) -> float:
+        return guess_dp(*self._worst())
+
+    def _deltas(self) -> tuple[float, ...]:
+        return (self.delta_most,)
+
+    def _sentence(self) -> str:
+        what = "rewards" if self.most_evaluations <= 1 else "series of rewards"
+        return (
+            f"Nobody, the tuner included, guesses right which of two {what} a user has given "
+            f"with a chance of more than {percent(self.best_guess)}; {_COIN}."
+        )
+
+    def _how_much(self) -> Rows:
+        one = percent(guess_dp(self.epsilon_evaluation, self.delta_evaluation))
+        return (("One evaluation", f"{self._claim()}, a chance of at most {one}"),)
+
+    def _state(self) -> Rows:
+        done = f"{self.n_evaluations} evaluations. {self._users()}"
+        return (("Released so far", done),)
+
     @property
     def epsilon(self) -> Epsilon:
         """Of the user who was asked most often, at ``delta_most`` or any larger delta."""
@@ -471,6 +636,31 @@ class FederationGuarantee(PrivacyGuarantee):
     population: ClassVar[str] = (
         "each agent's participation, against the other agents and whoever sees what they receive"
     )
+
+    _WHO = (
+        "each agent's participation, with everything that it sends",
+        "the other agents and whoever sees what they receive, and not the server",
+    )
+
+    def _guess(self) -> float:
+        return guess_dp(float(self.epsilon), self.delta)
+
+    def _deltas(self) -> tuple[float, ...]:
+        composed = {"q", "z"} <= set(self.parameters)
+        return _tenths(self.delta) if composed else (self.delta,)
+
+    def _sentence(self) -> str:
+        agent = f"one of its {self.n_agents} agents"
+        what = f"{agent} takes part" if self.held else f"the vectors of {agent} counted"
+        return (
+            f"Whoever sees what this federation broadcasts guesses right whether {what} with a "
+            f"chance of at most {percent(self.best_guess)}; {_COIN}."
+        )
+
+    def _state(self) -> Rows:
+        spent = two_decimals(self.epsilon_spent)
+        rounds = f"epsilon = {spent} in {self.n_released} of at most {self.n_rounds} rounds"
+        return (("Agents on the roster", str(self.n_agents)), ("Spent so far", rounds))
 
     @property
     def neighbours(self) -> str:
@@ -592,6 +782,30 @@ class OutsourcedGuarantee(PrivacyGuarantee):
         "the released table",
         "the rows",
     )
+
+    _WHO = (
+        "each row of the curator's table",
+        "the modeler and whoever else sees what was released, and not the curator",
+    )
+
+    def _guess(self) -> float:
+        return guess_dp(float(self.epsilon), self.delta)
+
+    def _deltas(self) -> tuple[float, ...]:
+        return (self.delta,)
+
+    def _sentence(self) -> str:
+        distance = self.neighbor_distance
+        near = "" if distance is None else f" at most {not_above(distance, 4)} apart"
+        seen = "the released table and the answers" if self.outcomes else "the released table"
+        return (
+            f"Whoever sees {seen} guesses right which of two candidates{near} a row is with a "
+            f"chance of at most {percent(self.best_guess)}; {_COIN}."
+        )
+
+    def _state(self) -> Rows:
+        how = self.outcomes or "as they are, and without protection"
+        return (("Rows", str(self.n_rows)), ("Answers told", f"{self.n_answers}: {how}"))
 
     @property
     def population(self) -> str:

@@ -29,6 +29,7 @@ from privbo_plugins.algorithms.protocols import (
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
+    Crowded,
     Estimating,
     Proposal,
     Query,
@@ -406,9 +407,22 @@ class Session:
         failed = Counter(slot for _, slot, state in rows if state == "failed")
         taken |= {slot for slot, times in failed.items() if times >= _ENOUGH_FAILURES}
         slot = next(i for i in range(len(taken) + 1) if i not in taken)
-        proposal = self._known_algorithm().propose(slot)
+        proposal = self._propose(tx, slot, rows)
         tx.new_trial(trial, proposal.role, proposal.step, proposal.slot, proposal.x)
         return proposal
+
+    def _propose(
+        self, tx: Transaction, slot: int, rows: Iterable[tuple[str, int, str]]
+    ) -> Proposal:
+        algorithm = self._known_algorithm()
+        if not isinstance(algorithm, Crowded):
+            return algorithm.propose(slot)
+        points: dict[str, list[Array]] = {"out": [], "failed": []}
+        for trial, _, state in rows:
+            row = tx.trial(trial) if state in points else None
+            if row is not None:
+                points[state].append(row.x)
+        return algorithm.propose_beside(slot, points["out"], points["failed"])
 
     def place(self, trial: str, x: Array) -> None:
         """Enters a trial at a point that the host chose, shape (D,), before it is told.
@@ -850,7 +864,17 @@ class Session:
                 centres=[space.decode(x) for x in path],
                 spent=np.sqrt(squares).tolist(),
                 budget=self.config.mu,
+                **self._told_where(values),
             )
+
+    def _told_where(self, values: Sequence[Release]) -> dict[str, Any]:
+        """Where values were released and what is recommended, as points of a model."""
+        if not values or not all("x" in release.meta for release in values):
+            return {}  # an older version stored none
+        points = np.array([release.meta["x"] for release in values], dtype=float)
+        aim = self._known_algorithm().recommendation()[None]
+        embed = self._known_space().embed
+        return {"places": embed(points), "aim": embed(aim)[0]}
 
     def standing(self, guarantee: Guarantee) -> dict[str, Any]:
         """Where the run stands, JSON-ready (:func:`privbo_plugins.standing.standing`).
@@ -960,7 +984,8 @@ def _space_changed(old: Space | None, new: Space) -> str:
     return (
         f"The search space of a private study{known} is fixed by its first trial (or by "
         f"search_space=); this trial evaluated another one over {', '.join(new.names)}. Every "
-        "trial must suggest the same parameters with the same ranges. Nothing was stored or "
+        "trial must suggest the same parameters with the same ranges: one that applies to some "
+        "choices only is suggested always and used where it applies. Nothing was stored or "
         "charged; start a new study for a new space (on the same records its mu adds to this "
         "one's: squares add up)."
     )

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -480,21 +480,23 @@ class FederatedServer:
         """
         return published(self.config, self.broadcasts())
 
-    def report(self, path: str | Path) -> Path:
+    def report(self, path: str | Path, *, interactive: bool = False) -> Path:
         """Writes an HTML page: guarantee, rounds and budget.
 
         Args:
             path: Where to write.
+            interactive: Whether pictures can be zoomed into: the page then brings plotly along,
+                4.8 MB, and prints less well.
 
         Returns:
             The path written.
 
         Raises:
             FederationError: If a round that is due cannot be released.
-            ImportError: If plotly is not installed (the ``viz`` extra).
+            ImportError: If the ``viz`` extra is not installed.
         """
-        history = self.history()
-        return federation_report("Federation report", self.guarantee(), history).write(path)
+        page = federation_report("Federation report", self.guarantee(), self.history())
+        return replace(page, interactive=interactive).write(path)
 
 
 class LocalLink:

@@ -190,6 +190,11 @@ def holds_answers(host_key: str) -> bool:
     return host_key.startswith(_ANSWERS)
 
 
+def answers_of(host_key: str) -> str:
+    """The run that holds a table's randomised answers, by the name of the table's own."""
+    return f"{_ANSWERS}{table_of(host_key) or host_key}"
+
+
 def _names_of(columns: Sequence[str]) -> frozenset[str]:
     """Of a table's columns; one of choices, "sex=F", is made of a column of the data."""
     return frozenset({*columns, *(name.partition("=")[0] for name in columns)})

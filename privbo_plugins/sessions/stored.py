@@ -15,7 +15,7 @@ from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.errors import VaultError
 from privbo_plugins.federation.published import published
-from privbo_plugins.plots import Report, Section, Table
+from privbo_plugins.page import Report, Section, Table
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
 from privbo_plugins.reports import (
@@ -44,6 +44,9 @@ _SHOWN = (
     "what the study or experiment shows beside the releases (plain values, reports, attributes, "
     "other parameters or constants): only {} compares it, so ask that before you publish the study"
 )
+
+LABEL = "data label"
+"""Kind of marks: on whose records a run is."""
 
 _HOSTS = "sampler.guarantee(study) or search.guarantee(results)"
 
@@ -147,6 +150,25 @@ class StoredRun:
                 return sum(value is not None for *_, value in tx.evaluations())
             return len(tx.releases_after(0))
 
+    def published(self) -> dict[str, float]:
+        """What trials may show, by the vault's name of each trial.
+
+        Raises:
+            ValueError: If this kind of run keeps no values of trials.
+        """
+        if self.kind not in ("records", "rewards"):
+            raise ValueError(
+                f"{self.name!r} is a run of kind {self.kind!r}, whose vault keeps no values of "
+                "trials to compare a study with. Leave --study out, and ask the host's own "
+                "guarantee."
+            )
+        with self.vault.transaction(self.run_id) as tx:
+            if self.kind == "records":
+                return {trial: value for trial, (_, _, value) in tx.published().items()}
+            return {
+                trial: value for trial, _, _, _, value in tx.evaluations() if value is not None
+            }
+
     @property
     def guarantee(self) -> PrivacyGuarantee:
         """What may be claimed for it, as far as the vault knows.
@@ -163,11 +185,20 @@ class StoredRun:
         Raises:
             ValueError: As for :attr:`guarantee`, or if nothing has been released yet.
             VaultError: As there.
-            ImportError: If plotly is not installed (the ``viz`` extra).
+            ImportError: If the ``viz`` extra is not installed, when it is written.
         """
         made = self._told.report(f"Private tuning report: {self.name}")
         unknown = Table((), [(fact,) for fact in self.not_known])
-        run = Table((), [("kind", self.kind), ("algorithm or mechanism", self.algorithm)])
+        with self.vault.transaction(self.run_id) as tx:
+            (lines, head), labels = tx.last_link(), tx.marks(LABEL)
+        facts = [
+            ("kind", self.kind),
+            ("algorithm or mechanism", self.algorithm),
+            ("data", ", ".join(labels) or "not labelled"),
+            ("head of the ledger", f"{head} (line {lines})"),
+            ("how to check the claim", "privbo certificate, and privbo verify"),
+        ]
+        run = Table((), facts)
         return replace(made, sections=[
             Section("What was run", run), Section("What this vault alone cannot know", unknown),
             *made.sections,

@@ -377,6 +377,13 @@ class Transaction:
             found.append((str(row[0]), float(row[1])))
         return found
 
+    def released_since(self, seq: int) -> list[str]:
+        """Runs of the releases whose links come after one, each as often as it released."""
+        kinds = (_CHARGE, _PAID, _MARK)
+        return [
+            str(run) for run, what, _ in self._all("links_since", after=seq) if what not in kinds
+        ]
+
     def spent_mu2(self, population: str) -> float:
         """Sum of squared mu charged to a population."""
         row = self._one("spent", population=population)

@@ -80,11 +80,15 @@ def test_no_secret_of_a_vault_is_printed_or_written(
         done.append(main(["guarantee", "--vault", url, "--run", name[0], *more]))
     done.append(main(["report", "--vault", url, "--run", name[0], "--out", str(page)]))
     done.append(main(["report", "--vault", url, "--run", "none", "--out", str(page)]))
-    assert done == [0, 0, *[2 if what == "agent" else 0] * 3, 2]
+    files = [tmp_path / "c.json", tmp_path / "c.md"]
+    certify = ["certificate", "--vault", url, "--run", name[0], "--out", *map(str, files)]
+    done += [main(certify), main(["verify", str(files[0]), "--vault", url])]
+    assert done == [0, 0, *[2 if what == "agent" else 0] * 3, 2, *[2 * (what == "agent")] * 2]
     said = capfd.readouterr()
-    assert page.exists() == (what != "agent")
     assert own.hits("printed", f"{said.out}{said.err}".encode()) == []
-    assert not page.exists() or own.hits("written", page.read_bytes()) == []
+    for path in (page, *files):
+        assert path.exists() == (what != "agent")
+        assert not path.exists() or own.hits("written", path.read_bytes()) == []
     assert host is not None
 
 

@@ -365,9 +365,22 @@ def test_a_report_holds_the_claim_and_what_is_not_known(
     page = (tmp_path / "r.html").read_text()
     assert claim.split(" (")[0] in page
     assert "What this vault alone cannot know" in page
-    assert page.count("Plotly.newPlot(") >= 1
+    assert page.count("<svg ") >= 1
+    assert "head of the ledger" in page
     if kind == "records":
         assert "<td>x</td>" in page
+
+
+def test_pictures_to_zoom_into_are_asked_for(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    records(url)
+    command = ["report", "--vault", url, "--out", str(tmp_path / "r.html")]
+    printed(capsys, *command, "--interactive")
+    assert (tmp_path / "r.html").read_text().count("Plotly.newPlot(") == 3
+    printed(capsys, *command)
+    assert "Plotly" not in (tmp_path / "r.html").read_text()
 
 
 def test_all_runs_of_a_vault_are_listed_with_their_claims(

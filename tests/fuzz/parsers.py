@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import Broadcast as EpochBroadcast
 from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, Upload, make_agents
 from privbo_plugins.algorithms.po_gp_ucb import Certificate, ReleasedTable
@@ -35,7 +36,15 @@ from privbo_plugins.cli.plan import dimension, setting
 from privbo_plugins.errors import FederationError, SpaceChangedError, VaultError
 from privbo_plugins.federation import FederatedServer, wire
 from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.sessions.certificates import (
+    PrivacyCertificate,
+    give_label,
+    issue,
+    verified,
+)
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import open_vault, resolve_url
@@ -624,6 +633,29 @@ def certificates(_scene: Scene) -> tuple[Draw, Read]:
     return draw, read
 
 
+def privacy_certificates(scene: Scene) -> tuple[Draw, Read]:
+    """Of a certificate of a run, which is compared with the vault that has issued it."""
+    vault = open_vault()
+    scene.ending.callback(vault.close)
+    Session.open(vault, "loop", GIBOConfig(mu=1.0), maximize=False)
+    runs = runs_of(vault, vault.handle)
+    give_label(runs[0], "wards2026")
+    valid = dict(issue(vault, runs).facts)
+
+    def draw(rng: random.Random) -> bytes:
+        return damaged_json_text(rng, valid, as_json({**valid, "vault": "0" * 8}))
+
+    def read(data: bytes) -> None:
+        made = PrivacyCertificate.from_json(data.decode(errors="replace"))
+        assert made.to_markdown().startswith("# Privacy certificate")
+        lines = verified(made, vault, vault.handle)
+        assert all(line.found.isprintable() for line in lines)
+        if all(line.agrees for line in lines):
+            assert made.facts == valid
+
+    return draw, read
+
+
 def tables(ending: str) -> Callable[[Scene], tuple[Draw, Read]]:
     """Of a released table's file."""
 
@@ -762,6 +794,7 @@ PARSERS = [
     Parser("DUETS states", (ValueError,), 0.5, states),
     Parser("agents' databases", (VaultError, SpaceChangedError), 0.5, histories),
     Parser("certificates", (ValueError,), 4, certificates),
+    Parser("certificates of runs", (ValueError,), 0.5, privacy_certificates),
     Parser("released tables, npz", (ValueError,), 2, tables(".npz")),
     Parser("released tables, parquet", (ValueError,), 1, tables(".parquet")),
     Parser("requests and answers", (ValueError,), 6, exchanged),

@@ -1,0 +1,146 @@
+"""A claim as people read it: one sentence, a table, and lists; as Markdown and as HTML.
+
+Every text may come from outside (a study's name, a label), so all of them are escaped here.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privbo_plugins.privacy.figures import not_below
+
+Rows = Sequence[tuple[str, str]]
+Lists = Sequence[tuple[str, Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Statement:
+    r"""What may be claimed, for people.
+
+    Attributes:
+        sentence: The claim in one sentence, or that there is none.
+        protected: Whether anything is claimed.
+        rows: (what, text): who is protected, against whom, how much.
+        lists: (heading, points): what is not covered, and why nothing is claimed, if so.
+
+    Example:
+        >>> told = Statement("Nobody can tell.", True, [("who", "a | b")], [("Not", ["c"])])
+        >>> print(told.to_markdown())
+        **Nobody can tell.**
+        <BLANKLINE>
+        | | |
+        |---|---|
+        | who | a \| b |
+        <BLANKLINE>
+        Not:
+        <BLANKLINE>
+        - c
+        <BLANKLINE>
+    """
+
+    sentence: str
+    protected: bool
+    rows: Rows
+    lists: Lists
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "sentence": self.sentence,
+            "protected": self.protected,
+            "rows": [list(row) for row in self.rows],
+            "lists": [[heading, list(points)] for heading, points in self.lists],
+        }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Statement:
+        """What :meth:`to_dict` has made."""
+        rows = [(str(what), str(text)) for what, text in told["rows"]]
+        lists = [(str(heading), [str(p) for p in points]) for heading, points in told["lists"]]
+        return cls(str(told["sentence"]), told["protected"] is True, rows, lists)
+
+    def to_markdown(self) -> str:
+        """Markdown that no text from outside can put markup into."""
+        return "\n".join([*self._markdown_lines(), ""])
+
+    def _markdown_lines(self) -> Iterator[str]:
+        yield f"**{as_markdown(self.sentence)}**"
+        if self.rows:
+            yield from ("", "| | |", "|---|---|")
+            yield from (
+                f"| {as_markdown(what)} | {as_markdown(text)} |" for what, text in self.rows
+            )
+        for heading, points in self.lists:
+            yield from ("", f"{as_markdown(heading)}:", "")
+            yield from (f"- {as_markdown(point)}" for point in points)
+
+    def to_html(self) -> str:
+        """A fragment of HTML; every text is escaped."""
+        mark = "protected" if self.protected else "not-protected"
+        rows = "".join(
+            f"<tr><th scope='row'>{as_html(what)}</th><td>{as_html(text)}</td></tr>"
+            for what, text in self.rows
+        )
+        table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
+        lists = "".join(
+            f"<h3>{as_html(heading)}</h3><ul>"
+            f"{''.join(f'<li>{as_html(point)}</li>' for point in points)}</ul>"
+            for heading, points in self.lists
+        )
+        return f"<p class='claim {mark}'>{as_html(self.sentence)}</p>{table}{lists}"
+
+
+def as_html(text: str) -> str:
+    """A text in which nothing is markup."""
+    return html.escape(text)
+
+
+def as_markdown(text: str) -> str:
+    r"""A text in one line, in which nothing is markup and nothing becomes a link.
+
+    Example:
+        >>> print(as_markdown("[a](http://b) | <c>"))
+        \[a\](http:\//b) \| &lt;c&gt;
+    """
+    plain = html.escape(" ".join(text.split()), quote=False)
+    marked = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", plain)
+    return re.sub(r"(?i)\bwww\.", r"www\\.", marked.replace("://", ":\\//"))
+
+
+def guess_gdp(mu: float) -> float:
+    """Best chance to tell two neighbours apart that are equally likely, from a mu-GDP release.
+
+    Phi(mu / 2): half of one plus the largest distance between N(0, 1) and N(mu, 1).
+
+    Example:
+        >>> guess_gdp(0.0), round(guess_gdp(1.0), 4), guess_gdp(math.inf)
+        (0.5, 0.6915, 1.0)
+    """
+    return 0.5 * (1 + math.erf(mu / math.sqrt(8)))
+
+
+def guess_dp(epsilon: float, delta: float) -> float:
+    """The most that this chance can be after an (epsilon, delta)-DP release.
+
+    (e^epsilon + delta) / (1 + e^epsilon), of which delta = 0 is reached by randomised response.
+
+    Example:
+        >>> guess_dp(0.0, 0.0), round(guess_dp(1.0, 0.0), 4), guess_dp(math.inf, 0.0)
+        (0.5, 0.7311, 1.0)
+    """
+    return min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
+
+
+def percent(chance: float) -> str:
+    """In percent, and never less than it is.
+
+    Example:
+        >>> percent(0.5), percent(0.6914625), percent(1.0)
+        ('50 %', '69.15 %', '100 %')
+    """
+    return f"{not_below(100 * chance, 4)} %"

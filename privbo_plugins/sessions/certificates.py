@@ -1,0 +1,490 @@
+"""Certificates: what may be claimed for runs of a vault, as a file that others can check.
+
+A certificate is written from a vault, and checked against it (``privbo certificate``, ``privbo
+verify``). It names the end of the vault's chain (:mod:`privbo_plugins.store.run`), from which
+follows what was released since, and the vault notes its digest in that chain: a certificate in
+which anything was changed is none that the vault has issued.
+
+Its form is :data:`SCHEMA`'s, a JSON schema that comes with the package. Keys that it does not name
+are refused, so that nothing can be added to a certificate under the claim's cover.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from privbo_plugins import __version__
+from privbo_plugins.errors import VaultError
+from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
+from privbo_plugins.privacy.statement import Statement
+from privbo_plugins.sessions.rows import answers_of
+from privbo_plugins.sessions.stored import LABEL, StoredRun, runs_of
+from privbo_plugins.store.run import Head
+from privbo_plugins.store.vault import Transaction, Vault, hashed
+
+FORMAT = "privbo-certificate-1"
+
+ISSUED = "certificate"
+"""Kind of marks: which certificates a vault has issued."""
+
+SCHEMA = "certificate.schema.json"
+"""The schema's file in the package."""
+
+_ONE, _ALL = "the run", "all runs with the data label"
+"""What a certificate is of."""
+
+_LONGEST_LABEL = 80
+
+_SHORT = 8
+"""How much of an identity is told: whoever knows no more can try out nothing."""
+
+_HOW = (
+    "privbo verify CERTIFICATE --vault URL compares every line with the ledger, with --study "
+    "and --study-name what an Optuna study shows."
+)
+
+_NO_SUM = (
+    "{!r} names runs of several kinds, or of a kind whose figures are not added here: {}. Only "
+    "runs on per-record losses add up under a label; users' rewards are added up over the whole "
+    "vault already. Ask for the others one by one, with --run."
+)
+
+
+class Line(NamedTuple):
+    """What a check has found of one part of a certificate."""
+
+    what: str
+    agrees: bool
+    found: str
+
+
+@dataclass(frozen=True)
+class PrivacyCertificate:
+    """What a certificate says.
+
+    Attributes:
+        facts: As :data:`SCHEMA` has them.
+
+    Example:
+        >>> from privbo_plugins.store.vault import open_vault
+        >>> PrivacyCertificate.of(open_vault(), []).facts["runs"]
+        Traceback (most recent call last):
+        ValueError: A certificate needs at least one run.
+    """
+
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, vault: Vault, runs: Sequence[StoredRun], label: str | None = None
+    ) -> PrivacyCertificate:
+        """What a vault says of some runs now; nothing is written.
+
+        Args:
+            vault: The vault.
+            runs: Which ones; several must be on per-record losses.
+            label: Of the data that they are on; None for that of the one run, if it has one.
+
+        Raises:
+            ValueError: If there is none, or what they claim cannot be added up.
+        """
+        if not runs:
+            raise ValueError("A certificate needs at least one run.")
+        with vault.transaction("") as tx:
+            head = Head(*tx.last_link())
+        total = added([(run.name, run.kind, run.guarantee) for run in runs], label)
+        facts = {
+            "format": FORMAT,
+            "version": __version__,
+            "issued": datetime.now(UTC).isoformat(timespec="seconds"),
+            "vault": vault.vault_id[:_SHORT],
+            "data_label": label if label is not None else label_of(runs[0]),
+            "covers": _ONE if label is None else _ALL,
+            "runs": [_of_run(run) for run in runs],
+            "guarantee": total.to_dict(),
+            "figures": total.figures(),
+            "statement": total.statement().to_dict(),
+            "not_known": list(dict.fromkeys(f for run in runs for f in run.not_known)),
+            "ledger": {"lines": head.n, "head": head.digest},
+            "check": _HOW,
+        }
+        return cls(json.loads(json.dumps(facts, allow_nan=False)))
+
+    @classmethod
+    def from_json(cls, text: str) -> PrivacyCertificate:
+        """Reads what :meth:`to_json` has written.
+
+        Raises:
+            ValueError: If it is none, or has other fields than a certificate.
+        """
+        try:
+            found = json.loads(text, parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError(f"This is no certificate: its format must be {FORMAT!r}.")
+        if not _same_shape(found, _required()):
+            raise ValueError(
+                "This certificate has fields that none has, or lacks some: it must hold "
+                f"{', '.join(sorted(_required()))}. Give the file as it was written."
+            )
+        return cls(found)
+
+    @property
+    def digest(self) -> str:
+        """What the vault that issues it notes of it."""
+        return hashed(json.dumps(self.facts, sort_keys=True))
+
+    @property
+    def protected(self) -> bool:
+        """Whether anything is claimed."""
+        return self.facts["guarantee"]["protected"] is True
+
+    def statement(self) -> Statement:
+        """The claim, and what makes it one that can be checked."""
+        facts = self.facts
+        told = Statement.from_dict(facts["statement"])
+        names = "; ".join(run["run"] for run in facts["runs"])
+        more = [
+            ("Study or studies", names),
+            ("Data", facts["data_label"] or "not labelled"),
+            ("Covers", str(facts["covers"])),
+            ("Date", facts["issued"]),
+            ("Made by", f"privbo-plugins {facts['version']}"),
+            ("Ledger", f"{facts['ledger']['lines']} lines, head {facts['ledger']['head']}"),
+            ("How to check it", facts["check"]),
+        ]
+        unknown = ("What the vault alone cannot know", list(facts["not_known"]))
+        return replace(told, rows=[*told.rows, *more], lists=[*told.lists, unknown])
+
+    def to_json(self) -> str:
+        """The file that can be checked."""
+        return json.dumps(self.facts, indent=1, allow_nan=False) + "\n"
+
+    def to_markdown(self) -> str:
+        """For people."""
+        return f"# Privacy certificate\n\n{self.statement().to_markdown()}"
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        return self.statement().to_html()
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of certificates, and under ``$defs`` of each system's guarantee."""
+    text = (files("privbo_plugins") / SCHEMA).read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON.")
+
+
+def _required() -> Sequence[str]:
+    return list(schema()["required"])
+
+
+def _same_shape(found: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether the parts are there that are read; what they say is compared with the vault."""
+    try:
+        Statement.from_dict(found["statement"])
+        return set(found) == set(names) and all(_parts_fit(found))
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _parts_fit(found: Mapping[str, Any]) -> Iterator[bool]:
+    lines, runs = found["ledger"]["lines"], found["runs"]
+    texts = [found[name] for name in ("version", "issued", "vault", "check")]
+    texts += [found["ledger"]["head"], found["data_label"] or "", *found["not_known"]]
+    texts += [run["run"] for run in runs]
+    yield all(isinstance(text, str) for text in texts)
+    yield isinstance(found["not_known"], list) and isinstance(runs, list)
+    yield all(isinstance(part, dict) for part in (found["guarantee"], found["figures"], *runs))
+    yield type(lines) is int and 0 <= lines < 2**63
+
+
+# What is claimed --------------------------------------------------------------------------------
+
+
+def _of_run(run: StoredRun) -> dict[str, Any]:
+    claimed = run.guarantee
+    return {
+        "run": run.name,
+        "id": run.run_id[:_SHORT],
+        "kind": run.kind,
+        "algorithm": run.algorithm,
+        "releases": run.n_releases,
+        "protected": claimed.protected,
+        "figures": claimed.figures(),
+    }
+
+
+def added(
+    claims: Sequence[tuple[str, str, PrivacyGuarantee]], label: str | None
+) -> PrivacyGuarantee:
+    """What holds for all runs together on the same records.
+
+    Squares of mu add up: exactly for zero-concentrated DP, whoever saw which release when. If
+    nothing can be claimed for one of them, nothing can be for all.
+
+    Args:
+        claims: (name, kind, guarantee) of each.
+        label: Of the data, for the error.
+
+    Raises:
+        ValueError: If there are several, and not all are on per-record losses.
+    """
+    if len(claims) == 1:
+        return claims[0][2]
+    own = [(name, claim) for name, _, claim in claims if isinstance(claim, Guarantee)]
+    if len(own) < len(claims):
+        told = ", ".join(f"{name} ({kind})" for name, kind, _ in claims)
+        raise ValueError(_NO_SUM.format(label, told))
+    reasons = [f"{name}: {why}" for name, claim in own for why in _reasons(claim)]
+    sizes = {claim.n_records for _, claim in own}
+    notes = [f"{name}: {note}" for name, claim in own for note in claim.notes]
+    if len(sizes) > 1:
+        told = ", ".join(str(size) for _, size in sorted((s is None, s or 0) for s in sizes))
+        notes.append(
+            f"runs under this label are on {told} records: what is claimed is for a record that "
+            "is in all of them"
+        )
+    return Guarantee(
+        protected=not reasons,
+        mechanism=_each(own, lambda claim: claim.mechanism),
+        neighbours=_each(own, lambda claim: claim.neighbours),
+        population=_each(own, lambda claim: claim.population),
+        n_records=sizes.pop() if len(sizes) == 1 else None,
+        mu=math.sqrt(math.fsum(claim.mu**2 for _, claim in own)),
+        mu_spent=math.sqrt(math.fsum(claim.mu_spent**2 for _, claim in own)),
+        n_releases=sum(claim.n_releases for _, claim in own),
+        parameters={f"mu of {name}": claim.mu for name, claim in own},
+        not_covered=tuple(dict.fromkeys(limit for _, claim in own for limit in claim.limits)),
+        reasons=tuple(reasons),
+        notes=(*notes, "several runs on the same records, of which the squares of mu are added"),
+    )
+
+
+def _reasons(claim: Guarantee) -> Sequence[str]:
+    return () if claim.protected else claim.reasons or ("nothing is claimed",)
+
+
+def _each(own: Sequence[tuple[str, Guarantee]], read: Any) -> str:
+    return "; ".join(dict.fromkeys(read(claim) for _, claim in own))
+
+
+# Labels -----------------------------------------------------------------------------------------
+
+
+def label_of(run: StoredRun) -> str | None:
+    """The label of a run's data; None if nobody has given one."""
+    with run.vault.transaction(run.run_id) as tx:
+        return next(iter(tx.marks(LABEL)), None)
+
+
+def labelled(vault: Vault, url: str, label: str) -> list[StoredRun]:
+    """All runs of a vault on the data of a label.
+
+    Raises:
+        ValueError: If there is none; the text lists the labels that there are.
+    """
+    known = [(run, label_of(run)) for run in runs_of(vault, url)]
+    found = [run for run, given in known if given == label]
+    if not found:
+        told = ", ".join(sorted({repr(given) for _, given in known if given})) or "no label"
+        raise ValueError(
+            f"No run of the vault has the data label {label!r}; it knows {told}. Give runs one: "
+            "privbo label --vault URL --run NAME --data-label LABEL."
+        )
+    return found
+
+
+def give_label(run: StoredRun, label: str) -> None:
+    """Notes in the vault on which data a run is; for good, as every line of it.
+
+    Raises:
+        ValueError: If it is no short printable text, or the run has another one.
+    """
+    if not label.strip() or len(label) > _LONGEST_LABEL or not label.isprintable():
+        raise ValueError(
+            f"A data label must be printable text of 1 to {_LONGEST_LABEL} characters, got "
+            f"{len(label)}: a public name of the records, such as wards2026."
+        )
+    with run.vault.transaction(run.run_id) as tx:
+        given = tx.marks(LABEL)
+        if given and given != (label,):
+            raise ValueError(
+                f"{run.name} has the data label {given[0]!r}, which is kept for good; give that "
+                f"one, or {given[0]!r} to the other runs on the same records."
+            )
+        tx.mark(LABEL, label)
+
+
+# Issue and check --------------------------------------------------------------------------------
+
+
+def issue(vault: Vault, runs: Sequence[StoredRun], label: str | None = None) -> PrivacyCertificate:
+    """A certificate that its vault will know again; as :meth:`Certificate.of`, and noted."""
+    made = PrivacyCertificate.of(vault, runs, label)
+    with vault.transaction(runs[0].run_id) as tx:
+        tx.mark(ISSUED, made.digest)
+    return made
+
+
+def verified(certificate: PrivacyCertificate, vault: Vault, url: str) -> list[Line]:
+    """A certificate line by line against the vault as it is now.
+
+    Args:
+        certificate: What is to be checked.
+        vault: The vault.
+        url: By which it was opened.
+
+    Returns:
+        What agrees, and what differs.
+
+    Raises:
+        VaultError: If the vault's chain does not fit what it holds.
+    """
+    told, runs = certificate.facts, {run.name: run for run in runs_of(vault, url)}
+    missing = [run["run"] for run in told["runs"] if run["run"] not in runs]
+    lines = [_compared("vault", told["vault"], vault.vault_id[:_SHORT])]
+    if missing or not told["runs"]:
+        names = _short(", ".join(missing)) or "no run at all"
+        return [*lines, Line("runs", False, f"the vault does not hold {names}")]
+    own = [runs[run["run"]] for run in told["runs"]]
+    lines += [*_issued(certificate, vault, own), *_chain(certificate, vault, own)]
+    try:
+        now = _again(certificate, vault, url, own)
+    except (ValueError, VaultError) as error:
+        return [*lines, Line("claim", False, f"cannot be made again: {error}")]
+    return [*lines, *_claims(told, now.facts)]
+
+
+def _again(
+    certificate: PrivacyCertificate, vault: Vault, url: str, own: Sequence[StoredRun]
+) -> PrivacyCertificate:
+    """The same certificate, made now; under a label of all runs that have it now."""
+    label = certificate.facts["data_label"]
+    if certificate.facts["covers"] == _ONE:
+        return PrivacyCertificate.of(vault, own)
+    return PrivacyCertificate.of(vault, labelled(vault, url, str(label)), str(label))
+
+
+def _issued(
+    certificate: PrivacyCertificate, vault: Vault, own: Sequence[StoredRun]
+) -> Iterator[Line]:
+    digest, when = certificate.digest, certificate.facts["issued"]
+    known = False
+    for run in own:
+        with vault.transaction(run.run_id) as tx:
+            known = known or tx.has_mark(ISSUED, digest)
+    found = f"the vault has issued this very certificate, dated {_short(when)}"
+    if not known:
+        found = (
+            f"the vault has never issued it as it stands (dated {_short(when)}): something in it "
+            "was changed, or another vault or a copy has issued it"
+        )
+    yield Line("issued", known, found)
+
+
+def _chain(
+    certificate: PrivacyCertificate, vault: Vault, own: Sequence[StoredRun]
+) -> Iterator[Line]:
+    head = Head(certificate.facts["ledger"]["lines"], certificate.facts["ledger"]["head"])
+    with vault.transaction("") as tx:
+        known = head.n == 0 or tx.link_at(head.n) == head.digest
+        since = _since(tx, head.n, own) if known else 0
+    if not known:
+        yield Line(
+            "ledger", False,
+            f"line {head.n} of the vault's chain is not {_short(head.digest)}: the head was "
+            "changed, or the vault was restored from an older backup or is another copy",
+        )  # fmt: skip
+        return
+    told = f"line {head.n} of the chain is the certificate's head"
+    yield Line("ledger", True, told)
+    if since:
+        told = f"the ledger has gone on since: {since} more release{'s' * (since > 1)}"
+        yield Line("up to date", False, f"{told}; ask for a new certificate")
+    else:
+        yield Line("up to date", True, "nothing has been released since")
+
+
+def _since(tx: Transaction, n: int, own: Sequence[StoredRun]) -> int:
+    """Releases of some runs, the answers to their tables' rows included, after a line."""
+    runs = {run.run_id for run in own}
+    runs |= {tx.run_of_host(answers_of(run.name)) or "" for run in own}
+    return sum(run in runs for run in tx.released_since(n))
+
+
+_WORDS = ("mechanism", "neighbours", "population", "not_covered")
+"""What another version may word in another way without another claim."""
+
+
+def _claims(told: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Line]:
+    yield _compared("data label", told["data_label"], now["data_label"])
+    yield _compared("covers", told["covers"], now["covers"])
+    names = [[run["run"] for run in facts["runs"]] for facts in (told, now)]
+    yield _compared("runs", *names)
+    same = told["version"] == now["version"]
+    yield Line(
+        "version", True,
+        f"made by {_short(told['version'])}, checked by {now['version']}"
+        + ("" if same else ": words are not compared, figures are"),
+    )  # fmt: skip
+    for before, after in zip(told["runs"], now["runs"], strict=False):
+        yield from _parts(f"{_short(before['run'])}: ", before, after, same)
+    for part in ("guarantee", "figures"):
+        yield from _parts("", told[part], now[part], same)
+    if same:
+        yield _compared("statement", told["statement"], now["statement"])
+        yield _compared("not known", told["not_known"], now["not_known"])
+        yield _compared("check", told["check"], now["check"])
+
+
+def _parts(
+    where: str, told: Mapping[str, Any], now: Mapping[str, Any], same: bool
+) -> Iterator[Line]:
+    for name in dict.fromkeys([*told, *now]):
+        before, after = told.get(name), now.get(name)
+        if same or name not in _WORDS:
+            yield _compared(f"{where}{name}", before, after)
+
+
+def _compared(what: str, told: Any, now: Any) -> Line:
+    if _equal(told, now):
+        return Line(what, True, _short(now))
+    return Line(what, False, f"{_short(told)} in the certificate, {_short(now)} in the vault")
+
+
+def _equal(told: Any, now: Any) -> bool:
+    """Whether two parts say the same, figures but for the last digits of another machine's."""
+    if type(told) is not type(now):
+        return False
+    if isinstance(told, float):
+        return math.isclose(told, now, rel_tol=1e-9)
+    if isinstance(told, dict):
+        return told.keys() == now.keys() and all(_equal(told[k], now[k]) for k in told)
+    if isinstance(told, list):
+        return len(told) == len(now) and all(map(_equal, told, now))
+    return bool(told == now)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    return line if len(line) <= 100 else f"{line[:97]}..."
+
+
+def as_facts(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Lines for programs."""
+    return [line._asdict() for line in lines]

@@ -1,0 +1,540 @@
+"""Certificates: what they say, that others can check them, and that a change is found."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy import stats
+
+from privbo_plugins.cli import main
+from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.privacy.guarantee import (
+    FederationGuarantee,
+    Guarantee,
+    LocalGuarantee,
+    OutsourcedGuarantee,
+    PrivacyGuarantee,
+)
+from privbo_plugins.privacy.statement import Statement, guess_dp, guess_gdp, percent
+from privbo_plugins.privacy.subsampling import pld_epsilon
+from privbo_plugins.sessions.certificates import (
+    PrivacyCertificate,
+    give_label,
+    issue,
+    labelled,
+    schema,
+    verified,
+)
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.rows import NOT_PRIVATE, Curator
+from privbo_plugins.sessions.stored import run_named, runs_of
+from privbo_plugins.store.vault import open_vault
+from tests.engine.test_cli import LINE, RUNS, SHORT, printed, records, refused, table
+
+HOSTILE = "</td><script>alert(1)</script> [a](http://x.example) | `b` <b>"
+
+CLAIMS: dict[str, Callable[..., PrivacyGuarantee]] = {
+    "records": lambda protected=True, **how: Guarantee(
+        protected, "m", "n", "p", 900, 1.0, 0.5, 3, **how
+    ),
+    "rewards": lambda protected=True, **how: LocalGuarantee(
+        protected, "m", 1.0, 0.0, 3, 2, 2.0, 0.0, True, **how
+    ),
+    "federation": lambda protected=True, **how: FederationGuarantee(
+        protected, 29, 3.9, 0.02, 1.0, 3, 1, **{"parameters": {"q": 1.0, "z": 2.0}, **how}
+    ),
+    "rows": lambda protected=True, **how: OutsourcedGuarantee(
+        protected, "gaussian", 2.0, 1e-5, 0.5, 1000, **how
+    ),
+}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/vault.db"
+
+
+@pytest.fixture(params=CLAIMS)
+def kind(request: Any) -> str:
+    return str(request.param)
+
+
+# The figures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 3.0])
+def test_the_best_guess_after_a_gaussian_release_is_that_of_the_likelihood_ratio(
+    mu: float,
+) -> None:
+    """Half of one plus the total variation, of SciPy's densities and of a loss distribution."""
+    x = np.linspace(-12, 12 + mu, 200001)
+    apart = np.abs(stats.norm.pdf(x) - stats.norm.pdf(x, loc=mu))
+    assert guess_gdp(mu) == pytest.approx(0.5 + np.trapezoid(apart, x) / 4, abs=1e-8)
+    assert guess_gdp(mu) == pytest.approx(stats.norm.cdf(mu / 2), rel=1e-14)
+    loss = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
+    assert guess_gdp(mu) == pytest.approx((1 + loss.get_delta_for_epsilon(0.0)) / 2, abs=1e-4)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_the_best_guess_after_a_pure_release_is_that_of_randomised_response(
+    epsilon: float,
+) -> None:
+    honest = math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert guess_dp(epsilon, 0.0) == pytest.approx(honest, rel=1e-14)
+    loss = pld.from_randomized_response(2 * (1 - honest), 2, value_discretization_interval=1e-4)
+    assert guess_dp(epsilon, 0.0) == pytest.approx(
+        (1 + loss.get_delta_for_epsilon(0.0)) / 2, abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0.02, 0.3])
+def test_the_best_guess_holds_for_the_worst_mechanism_of_an_epsilon_and_delta(
+    delta: float,
+) -> None:
+    """That which tells all with probability delta and else answers at random."""
+    loss = pld.from_privacy_parameters(_parameters(1.0, delta), value_discretization_interval=1e-4)
+    exact = (1 + loss.get_delta_for_epsilon(0.0)) / 2
+    assert guess_dp(1.0, delta) == pytest.approx(exact, abs=1e-4)
+
+
+def _parameters(epsilon: float, delta: float) -> Any:
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+
+    return DifferentialPrivacyParameters(epsilon, delta)
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.50000001, 0.69146246, 0.9999999, 1.0])
+def test_a_chance_is_never_printed_smaller_than_it_is(chance: float) -> None:
+    assert float(percent(chance).removesuffix(" %")) >= 100 * chance
+    assert float(percent(chance).removesuffix(" %")) <= 100 * chance + 0.011
+
+
+def test_epsilons_of_a_certificate_are_those_of_the_accountants() -> None:
+    shown = CLAIMS["records"]().figures()
+    assert [entry["delta"] for entry in shown["epsilons"]] == [1e-4, 1e-5, 1e-6]
+    for entry in shown["epsilons"]:
+        loss = pld.from_gaussian_mechanism(1.0, value_discretization_interval=1e-4)
+        exact = loss.get_epsilon_for_delta(entry["delta"])
+        assert entry["epsilon"] == pytest.approx(exact, abs=2e-4)
+    later = CLAIMS["federation"]().figures()["epsilons"][1:]
+    assert [e["epsilon"] for e in later] == [pld_epsilon(1.0, 2.0, 3, e["delta"]) for e in later]
+
+
+def test_the_user_who_was_asked_most_often_sets_the_chance() -> None:
+    assert CLAIMS["rewards"]().best_guess == pytest.approx(math.e**2 / (1 + math.e**2))
+    none_yet = LocalGuarantee(True, "m", 1.0, 0.0, 0, 0, 0.0, 0.0, False)
+    assert none_yet.best_guess == pytest.approx(math.e / (1 + math.e))
+
+
+@pytest.mark.parametrize(("name", "guess"), [
+    ("mu-GDP", guess_gdp), ("eps-LDP", lambda e: guess_dp(e, 0.0)),
+    ("(eps, delta)-DP", lambda e: guess_dp(e, 1e-6)),
+])  # fmt: skip
+def test_the_guesses_that_the_page_prints_are_these(
+    name: str, guess: Callable[[float], float]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "certificate.md").read_text()
+    (line,) = [line for line in page.splitlines() if f"({name})" in line or f"({name}," in line]
+    shown = [part.strip() for part in line.split("|")[3:-1]]
+    assert shown == [percent(guess(e)) for e in (0.3, 1.0, 3.0)]
+
+
+# What is said -----------------------------------------------------------------------------------
+
+
+def test_a_guarantee_goes_through_json_in_the_form_of_the_schema(kind: str) -> None:
+    whole = schema()
+    form = {"$defs": whole["$defs"], "$ref": f"#/$defs/{kind}"}
+    for protected in (True, False):
+        claim = CLAIMS[kind](protected, notes=("a",))
+        told = json.loads(claim.to_json())
+        jsonschema.validate(told, form)
+        figures = {"$defs": whole["$defs"], "$ref": "#/$defs/figures"}
+        jsonschema.validate(claim.figures(), figures)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(told | {"more": 1}, form)
+
+
+def test_settings_that_are_infinite_are_json_as_well() -> None:
+    claim = CLAIMS["records"](parameters={"range": (0.0, math.inf), "low": {"x": -math.inf}})
+    told = json.loads(claim.to_json())
+    assert told["parameters"] == {"range": [0.0, "inf"], "low": {"x": "-inf"}}
+
+
+def test_a_sentence_comes_first_then_a_table_then_what_is_not_covered(kind: str) -> None:
+    claim = CLAIMS[kind](notes=("a note",))
+    told = claim.to_markdown()
+    assert told.startswith("**")
+    chance = percent(claim.best_guess)
+    assert chance in told.splitlines()[0]
+    order = [told.index(part) for part in ("| Who is protected", "Not covered:", "To know:")]
+    assert order == sorted(order)
+    assert told.count("\n- ") == len(claim.limits) + 1
+    page = claim._repr_html_()
+    assert page.index(chance) < page.index("<table>") < page.index("Not covered")
+    assert claim._repr_markdown_() == told
+
+
+def test_what_cannot_be_claimed_is_said_and_has_no_figure(kind: str) -> None:
+    claim = CLAIMS[kind](False, reasons=("the published theorem is false",))
+    told = claim.to_markdown()
+    assert told.startswith("**NOT PROTECTED. ")
+    assert "Why nothing is claimed:\n\n- the published theorem is false" in told
+    assert "| " not in told
+    assert claim.best_guess == 1.0
+    assert {entry["epsilon"] for entry in claim.figures()["epsilons"]} == {"inf"}
+    assert "class='claim not-protected'" in claim._repr_html_()
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.add(tag)
+
+
+def test_no_text_from_outside_becomes_markup_or_a_link(kind: str) -> None:
+    claim = CLAIMS[kind](notes=(HOSTILE,), parameters={HOSTILE: HOSTILE})
+    tags = _Tags()
+    tags.feed(claim._repr_html_())
+    assert tags.seen == {"p", "table", "tbody", "tr", "th", "td", "h3", "ul", "li"}
+    told = claim.to_markdown()
+    assert "<script" not in told
+    assert "](" not in told.replace("\\](", "")
+    assert "http://" not in told
+    rows = [line for line in told.splitlines() if line.startswith("| ")][1:]
+    assert all(line.replace("\\|", "").count("|") == 3 for line in rows)
+
+
+def test_a_statement_goes_through_json(kind: str) -> None:
+    told = CLAIMS[kind]().statement()
+    again = Statement.from_dict(json.loads(json.dumps(told.to_dict())))
+    assert again.to_markdown() == told.to_markdown()
+
+
+# Certificates of a vault ------------------------------------------------------------------------
+
+
+@pytest.fixture(params=RUNS)
+def begun(request: Any, url: str) -> tuple[Any, str]:
+    begin, name, _ = RUNS[request.param]
+    return begin(url), name
+
+
+def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
+    begun: tuple[Any, str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, name = begun
+    path, people = tmp_path / "c.json", tmp_path / "c.md"
+    out = ["--out", str(path), str(people)]
+    said = printed(capsys, "certificate", "--vault", url, "--run", name, *out)
+    told = json.loads(path.read_text())
+    jsonschema.validate(told, schema(), format_checker=jsonschema.FormatChecker())
+    assert told["statement"]["sentence"] == said.splitlines()[0]
+    assert told["guarantee"] == json.loads(
+        json.dumps(run_named(open_vault(url), url, name).guarantee.to_dict())
+    )
+    said = printed(capsys, "verify", str(path), "--vault", url)
+    assert "lines agree" in said
+    assert "DIFFERS" not in said
+    for part in (told["ledger"]["head"], told["issued"], told["version"], told["runs"][0]["run"]):
+        assert part.replace("_", "\\_") in people.read_text()
+    assert PrivacyCertificate.from_json(path.read_text()).to_json() == path.read_text()
+
+
+def test_a_second_certificate_does_not_spoil_the_first(url: str) -> None:
+    records(url)
+    vault = open_vault(url)
+    run = run_named(vault, url, "digits")
+    first, second = issue(vault, [run]), issue(vault, [run])
+    for made in (first, second):
+        assert all(line.agrees for line in verified(made, vault, url))
+
+
+def _set(told: dict[str, Any], path: str, value: Any) -> None:
+    *way, last = path.split("/")
+    part: Any = told
+    for name in way:
+        part = part[int(name)] if isinstance(part, list) else part[name]
+    part[int(last) if isinstance(part, list) else last] = value
+
+
+TAMPERED: dict[str, tuple[Any, str]] = {
+    "version": ("0.0.9", "issued"),
+    "issued": ("2031-01-01T00:00:00+00:00", "issued"),
+    "vault": ("0" * 8, "vault"),
+    "data_label": ("others", "data label"),
+    "covers": ("all runs with the data label", "issued"),
+    "check": ("trust me", "check"),
+    "not_known": ([], "not known"),
+    "ledger/lines": (3, "ledger"),
+    "ledger/head": ("0" * 64, "ledger"),
+    "runs/0/run": ("optuna/other", "runs"),
+    "runs/0/id": ("0" * 8, "optuna/digits: id"),
+    "runs/0/kind": ("rows", "optuna/digits: kind"),
+    "runs/0/algorithm": ("better", "optuna/digits: algorithm"),
+    "runs/0/releases": (1, "optuna/digits: releases"),
+    "runs/0/protected": (False, "optuna/digits: protected"),
+    "runs/0/figures/mu": (0.1, "optuna/digits: figures"),
+    "guarantee/mu": (0.5, "mu"),
+    "guarantee/mu_spent": (0.1, "mu_spent"),
+    "guarantee/n_records": (40000, "n_records"),
+    "guarantee/n_releases": (2, "n_releases"),
+    "guarantee/mechanism": ("magic", "mechanism"),
+    "guarantee/neighbours": ("any two data sets", "neighbours"),
+    "guarantee/population": ("everybody", "population"),
+    "guarantee/not_covered": ([], "not_covered"),
+    "guarantee/parameters": ({}, "parameters"),
+    "guarantee/reasons": (["x"], "reasons"),
+    "guarantee/notes": (["x"], "notes"),
+    "guarantee/protected": (False, "protected"),
+    "figures/mu": (0.5, "mu"),
+    "figures/best_guess": (0.5, "best_guess"),
+    "figures/epsilons/0/epsilon": (0.1, "epsilons"),
+    "statement/sentence": ("Nothing can be found out.", "statement"),
+    "statement/rows/0/1": ("everybody", "statement"),
+}
+"""What is written into which field, and the line that tells of it."""
+
+
+@pytest.fixture(scope="module")
+def labelled_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('tampered')}/vault.db"
+    records(url)
+    vault = open_vault(url)
+    run = run_named(vault, url, "digits")
+    give_label(run, "wards2026")
+    return url, issue(vault, [run]).to_json()
+
+
+@pytest.mark.parametrize("field", TAMPERED)
+def test_a_changed_field_is_found(
+    field: str, labelled_run: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, text = labelled_run
+    told = json.loads(text)
+    changed = copy.deepcopy(told)
+    value, line = TAMPERED[field]
+    _set(changed, field, value)
+    assert changed != told
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(changed))
+    assert main(["verify", str(path), "--vault", url]) == 3
+    said = capsys.readouterr().out
+    assert f"\nDIFFERS  {line}: " in f"\n{said}"
+    assert "do not rely on this certificate" in said
+    if field != "runs/0/run":
+        assert "the vault has never issued it as it stands" in said
+
+
+def test_later_releases_are_found_and_counted(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = records(url, steps=2)
+    path = str(tmp_path / "c.json")
+    printed(capsys, "certificate", "--vault", url, "--out", path)
+    before = session.guarantee().n_releases
+    for i in range(2, 20):
+        if session.finished:
+            break
+        x = session.ask(str(i)).x
+        session.tell(str(i), LINE.decode(x), LINE, np.linspace(0.1, 0.9, 20))
+    more = session.guarantee().n_releases - before
+    assert more > 1
+    assert main(["verify", path, "--vault", url]) == 3
+    said = capsys.readouterr().out
+    assert f"the ledger has gone on since: {more} more releases" in said
+    assert "DIFFERS  mu_spent" in said
+    assert "agrees   mu: 1.0" in said
+
+
+def test_answers_that_were_told_later_are_found(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "c.json")
+    curator = table(url, outcome_epsilon=1.0, outcome_range=(0.0, 1.0))
+    printed(capsys, "certificate", "--vault", url, "--out", path)
+    curator.evaluate(5)
+    assert main(["verify", path, "--vault", url]) == 3
+    assert "the ledger has gone on since: 1 more release;" in capsys.readouterr().out
+
+
+def test_an_older_backup_of_the_vault_is_found(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records(url, steps=2)
+    file, path = tmp_path / "vault.db", str(tmp_path / "c.json")
+    backup = file.read_bytes()
+    printed(capsys, "certificate", "--vault", url, "--out", path)
+    file.write_bytes(backup)
+    assert main(["verify", path, "--vault", url]) == 3
+    assert "another vault or a copy has issued it" in capsys.readouterr().out
+
+
+def test_another_vault_is_found(url: str, tmp_path: Path) -> None:
+    records(url)
+    vault = open_vault(url)
+    made = issue(vault, runs_of(vault, url))
+    other = f"sqlite:///{tmp_path}/other.db"
+    records(other)
+    lines = {line.what: line for line in verified(made, open_vault(other), other)}
+    assert not lines["vault"].agrees
+    assert not lines["ledger"].agrees
+
+
+def test_what_is_no_certificate_is_refused(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records(url)
+    path = tmp_path / "c.json"
+    for text in ("", "[]", "{}", '{"format": "privbo-certificate-1"}', "[" * 100_000):
+        path.write_text(text)
+        assert "ertificate" in refused(capsys, "verify", str(path), "--vault", url)
+    path.write_bytes(b"\xff\xfe")
+    assert "no UTF-8" in refused(capsys, "verify", str(path), "--vault", url)
+    vault = open_vault(url)
+    told = issue(vault, runs_of(vault, url)).facts
+    path.write_text(json.dumps({**told, "more": 1}))
+    assert "fields that none has" in refused(capsys, "verify", str(path), "--vault", url)
+    path.write_text(json.dumps({**told, "runs": [3]}))
+    assert "fields that none has" in refused(capsys, "verify", str(path), "--vault", url)
+    out = str(tmp_path / "c.pdf")
+    assert "c.pdf" in refused(capsys, "certificate", "--vault", url, "--out", out)
+
+
+def test_a_check_for_programs_says_line_by_line_what_agrees(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records(url)
+    path = str(tmp_path / "c.json")
+    printed(capsys, "certificate", "--vault", url, "--out", path)
+    told = json.loads(printed(capsys, "verify", path, "--vault", url, "--json"))
+    assert told["agrees"] is True
+    assert {"what": "mu", "agrees": True, "found": "1.0"} in told["lines"]
+
+
+def test_a_hostile_name_of_a_run_is_escaped_in_the_page_for_people(url: str) -> None:
+    Session.open(open_vault(url), f"optuna/{HOSTILE}", SHORT, maximize=False)
+    vault = open_vault(url)
+    made = PrivacyCertificate.of(vault, runs_of(vault, url))
+    assert "<script" not in made._repr_html_()
+    assert "<script" not in made.to_markdown()
+    assert "http://" not in made.to_markdown()
+
+
+# Several studies on the same records ------------------------------------------------------------
+
+
+def test_runs_on_the_same_records_add_up_as_squares(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records(url)
+    other = Session.open(open_vault(url), "optuna/second", SHORT, maximize=False, seed=1)
+    label = ["--data-label", "wards2026"]
+    printed(capsys, "label", "--vault", url, "--run", "digits", "second", *label)
+    told = json.loads(printed(capsys, "guarantee", "--vault", url, *label, "--json"))
+    assert told["runs"] == ["optuna/digits", "optuna/second"]
+    assert told["guarantee"]["mu"] == pytest.approx(math.sqrt(2))
+    gaussian = pld.from_gaussian_mechanism(1.0).self_compose(2)
+    for entry in told["figures"]["epsilons"]:
+        exact = gaussian.get_epsilon_for_delta(entry["delta"])
+        assert entry["epsilon"] == pytest.approx(exact, abs=1e-3)
+    path = str(tmp_path / "c.json")
+    printed(capsys, "certificate", "--vault", url, *label, "--out", path)
+    printed(capsys, "verify", path, "--vault", url)
+    other.mark_unprotected("a reason")
+    assert main(["verify", path, "--vault", url]) == 3
+    assert "DIFFERS  protected: true in the" in capsys.readouterr().out
+    told = json.loads(printed(capsys, "guarantee", "--vault", url, *label, "--json"))
+    assert told["guarantee"]["protected"] is False
+    assert told["guarantee"]["reasons"] == ["optuna/second: a reason"]
+    assert told["figures"]["best_guess"] == 1.0
+
+
+def test_a_run_that_was_given_the_label_later_is_found(url: str) -> None:
+    records(url)
+    vault = open_vault(url)
+    for name in ("second", "third"):
+        Session.open(vault, f"optuna/{name}", SHORT, maximize=False)
+    for name in ("digits", "second"):
+        give_label(run_named(vault, url, name), "wards2026")
+    made = issue(vault, labelled(vault, url, "wards2026"), "wards2026")
+    assert all(line.agrees for line in verified(made, vault, url))
+    give_label(run_named(vault, url, "third"), "wards2026")
+    differing = {line.what for line in verified(made, vault, url) if not line.agrees}
+    assert {"runs", "mu"} <= differing
+
+
+def test_a_certificate_of_a_label_with_one_run_notices_the_second(url: str) -> None:
+    records(url)
+    vault = open_vault(url)
+    first = run_named(vault, url, "digits")
+    give_label(first, "wards2026")
+    alone = issue(vault, [first])
+    together = issue(vault, labelled(vault, url, "wards2026"), "wards2026")
+    Session.open(vault, "optuna/second", SHORT, maximize=False)
+    give_label(run_named(vault, url, "second"), "wards2026")
+    assert all(line.agrees for line in verified(alone, vault, url))
+    differing = {line.what for line in verified(together, vault, url) if not line.agrees}
+    assert {"runs", "mu"} <= differing
+
+
+def test_a_label_is_kept_for_good_and_must_be_a_short_name(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records(url)
+    common = ["--vault", url, "--run", "digits", "--data-label"]
+    printed(capsys, "label", *common, "wards2026")
+    printed(capsys, "label", *common, "wards2026")
+    assert "kept for good" in refused(capsys, "label", *common, "others")
+    for odd in ("", " ", "a\nb", "x" * 81):
+        assert "printable text" in refused(capsys, "label", *common, odd)
+    none = ["guarantee", "--vault", url, "--data-label", "none"]
+    assert "it knows 'wards2026'" in refused(capsys, *none)
+    assert "leave --run out" in refused(capsys, *none, "--run", "digits")
+
+
+def test_figures_of_several_kinds_are_not_added(url: str) -> None:
+    records(url)
+    table(url)
+    vault = open_vault(url)
+    for run in runs_of(vault, url):
+        give_label(run, "wards2026")
+    with pytest.raises(ValueError, match="several kinds"):
+        PrivacyCertificate.of(vault, labelled(vault, url, "wards2026"), "wards2026")
+
+
+# What cannot be claimed -------------------------------------------------------------------------
+
+
+def test_the_published_projection_gets_a_certificate_that_claims_nothing_and_says_why(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X = np.linspace(-1.0, 1.0, 40).reshape(20, 2)
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        curator = Curator(
+            X, epsilon=1.0, delta=1e-6, norm_bound=5.0, mechanism="projection", vault=url
+        )
+    curator.release()
+    path = tmp_path / "c.json"
+    said = printed(capsys, "certificate", "--vault", url, "--out", str(path))
+    assert said.startswith("NOT PROTECTED. No differential privacy guarantee holds")
+    told = json.loads(path.read_text())
+    jsonschema.validate(told, schema())
+    assert told["guarantee"]["protected"] is False
+    assert told["guarantee"]["epsilon"] == "inf"
+    assert told["figures"]["best_guess"] == 1.0
+    assert NOT_PRIVATE in told["guarantee"]["reasons"]
+    printed(capsys, "verify", str(path), "--vault", url)

@@ -1,0 +1,357 @@
+"""The page of every system: small, whole, hostile texts escaped, legible on any screen."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privbo_plugins.drawing import BAND, Picture, Series
+from privbo_plugins.page import Report, Section, Table
+from privbo_plugins.plots import (
+    FederationHistory,
+    History,
+    RewardHistory,
+    Round,
+    RowHistory,
+)
+from privbo_plugins.privacy.guarantee import (
+    FederationGuarantee,
+    Guarantee,
+    LocalGuarantee,
+    OutsourcedGuarantee,
+)
+from privbo_plugins.reports import (
+    federation_report,
+    records_report,
+    reward_report,
+    rows_report,
+)
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
+
+HOSTILE = (
+    "</td></svg><script>alert(1)</script><img src=x onerror=alert(1)>$\\frac{$ _x 'q' \"q\" &amp;"
+)
+
+LIMIT = 400_000
+"""Bytes of a page."""
+
+
+def records(n: int, d: int, name: str) -> Report:
+    rng = np.random.default_rng(0)
+    names = [f"{name} {j}" for j in range(d)]
+    path = rng.random((max(n // 4, 1), d))
+    told = Guarantee(True, "Gaussian", "replace-one", "records", 900, 1.0, 0.9, n, {name: name})
+    history = History(
+        values=[
+            ("start" if i < n // 4 else "step", i, float(v)) for i, v in enumerate(rng.random(n))
+        ],
+        value_noise=0.1,
+        names=names,
+        path=path,
+        centres=[dict(zip(names, x.tolist(), strict=True)) for x in path],
+        spent=np.sqrt(np.arange(1, n + 1) / n).tolist(),
+        budget=1.0,
+        places=rng.random((n, d)),
+        aim=np.full(d, 0.5),
+    )
+    return records_report(name, told, history, dict.fromkeys(names, 1 / 3))
+
+
+def rewards(n: int, d: int, name: str, summary: Mapping[str, Any] | None = None) -> Report:
+    rng = np.random.default_rng(0)
+    names = [f"{name} {j}" for j in range(d)]
+    path = rng.integers(0, 3, (n, d)) / 2
+    points = [dict(zip(names, x.tolist(), strict=True)) for x in path]
+    told = LocalGuarantee(True, name, 1.0, 0.0, n, 1, 1.0, 0.0, False)
+    history = RewardHistory(rng.random(n).tolist(), 2.16, points, names, path)
+    return reward_report(name, told, history, points[0], summary)
+
+
+def shared_work(n: int, d: int, name: str) -> Report:
+    epochs = [
+        {"epoch": e, "length": n // 20, "inducing": 7, "share": 0.8**e, "components": 1,
+         "per_agent": 10.0 * e, "up": 30.0 * e, "down": 8.0 * e}
+        for e in range(1, 6)
+    ]  # fmt: skip
+    return rewards(n, d, name, {"agents": 4, "epoch": 6, "epochs": epochs})
+
+
+def rows(n: int, d: int, name: str) -> Report:
+    rng = np.random.default_rng(0)
+    told = OutsourcedGuarantee(True, "gaussian", 2.0, 1e-5, 0.5, 5000, {"d": d}, n_answers=n)
+    history = RowHistory(
+        list(range(n)), rng.random(n).tolist(), True, 0.2, rng.random(n).tolist(), [0.1] * n
+    )
+    certificate = {"columns": [f"{name} {j}" for j in range(d)], "digest": "0" * 64}
+    return rows_report(name, told, history, certificate, {name: 1})
+
+
+def federation(n: int, d: int, name: str) -> Report:
+    told = FederationGuarantee(True, 29, 3.9, 0.02, 3.9, n, n, {name: d})
+    rounds = [Round(t, 1.0 / t + 0.1, 0.1) for t in range(1, n + 1)]
+    spent = [(t, math.sqrt(t)) for t in range(1, n + 1)]
+    return federation_report(name, told, FederationHistory(rounds, n, spent))
+
+
+SYSTEMS: dict[str, Callable[[int, int, str], Report]] = {
+    "DP-GIBO": records,
+    "rewards": rewards,
+    "DUETS": shared_work,
+    "PO-GP-UCB": rows,
+    "DP-FTS-DE": federation,
+}
+
+
+@pytest.fixture(params=SYSTEMS)
+def make(request: Any) -> Callable[[int, int, str], Report]:
+    return SYSTEMS[request.param]
+
+
+class _Read(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize(("n", "d"), [(12, 2), (3000, 30)])
+def test_a_page_is_small_however_long_the_run(make: Any, n: int, d: int) -> None:
+    page = make(n, d, "x").to_html()
+    assert len(page.encode()) <= LIMIT
+    assert page.count("<svg ") == page.count("</svg>") >= 1
+    assert ("th point is drawn" in page) == (n > 12)
+
+
+def test_a_page_asks_for_nothing_from_elsewhere(make: Any) -> None:
+    page = make(40, 3, "x").to_html()
+    assert not re.search(r"https?:|@import|url\((?!#)|//", page.replace("xmlns", ""))
+    for tag, given in _Read(page).tags:
+        assert tag not in {"script", "link", "iframe", "img", "object", "embed", "base"}
+        assert all(value is None or value.startswith("#") for name, value in given.items()
+                   if name in {"href", "src"})  # fmt: skip
+
+
+def test_hostile_texts_stay_texts(make: Any) -> None:
+    page = make(12, 2, HOSTILE).to_html()
+    read = _Read(page)
+    assert not {"script", "img"} & {tag for tag, _ in read.tags}
+    assert not [name for _, given in read.tags for name in given if name.startswith("on")]
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_pictures_are_whole_and_no_name_is_given_twice(make: Any) -> None:
+    page = make(40, 3, HOSTILE).to_html()
+    pictures = re.findall(r"<svg .*?</svg>", page, flags=re.DOTALL)
+    for picture in pictures:
+        root = ET.fromstring(picture)
+        assert root.get("role") == "img"
+        assert root.get("aria-label")
+    ids = [given["id"] for _, given in _Read(page).tags if "id" in given]
+    assert len(ids) == len(set(ids))
+    used = {ref for ref in re.findall(r"(?:href=\"#|url\(#)([^\")]+)", page)}
+    assert used <= set(ids)
+
+
+def test_every_picture_says_in_one_sentence_how_it_is_read(make: Any) -> None:
+    page = make(12, 2, "x").to_html()
+    said = re.findall(r"<figcaption><strong>.*?</strong> (.*?)</figcaption>", page)
+    assert len(said) == page.count("<svg ")
+    assert all(len(text) > 30 and text.endswith(".") for text in said)
+    assert page.index("id='guarantee'") < page.index("<figure>")
+
+
+def test_the_same_facts_make_the_same_page(make: Any) -> None:
+    assert make(40, 3, "x").to_html() == make(40, 3, "x").to_html()
+
+
+def test_the_points_of_a_picture_stand_in_numbers_beside_it() -> None:
+    series = Series("a", [1, 2], [0.1 + 0.2, math.nan], texts=["one", "<two>"])
+    page = Picture("t", "r.", "x", "y", [series]).to_html()
+    assert "<td>a</td><td>1</td><td>0.30000000000000004</td><td>one</td>" in page
+    assert "<td>nan</td><td>&lt;two&gt;</td>" in page
+
+
+def test_numbers_of_an_axis_are_not_cut() -> None:
+    """Places in the picture are, to a hundredth of a point."""
+    page = Picture("t", "r.", "x", "y", [Series("a", [1, 2], [0.1225, 0.1275])]).to_html()
+    ticks = {
+        text for text in re.findall(r"<text [^>]*>([^<]*)</text>", page) if text.startswith("0.1")
+    }
+    assert {float(text) for text in ticks} >= {0.123, 0.125, 0.127}
+    assert not re.search(r' (?:x|d)="[^"]*\d\.\d{3}', page)
+
+
+@pytest.mark.parametrize(("low", "shown"), [(1e-3, {"0.001", "0.1", "1"}), (0.4, {"0.4", "1"})])
+def test_numbers_of_a_logarithmic_axis_are_plain(low: float, shown: set[str]) -> None:
+    page = Picture("t", "r.", "x", "y", [Series("a", [1, 2, 3], [1.0, 0.5, low])], log=True)
+    ticks = re.findall(r"<text [^>]*>([^<]*)</text>", page.to_html())
+    assert shown <= set(ticks)
+    assert not [text for text in ticks if "$" in text]
+
+
+def test_a_long_series_keeps_its_last_point_and_says_that_it_was_thinned() -> None:
+    x = list(range(5001))
+    band = Series("", x, [1.0] * 5001, BAND, low=[0.0] * 5001)
+    page = Picture("t", "r.", "x", "y", [Series("a", x, x), band]).to_html()
+    assert "Every 17th point is drawn, and the last." in page
+    shown = [int(i) for i in re.findall(r"<td>a</td><td>(\d+)</td>", page)]
+    assert shown == [*range(0, 5001, 17), 5000]
+
+
+def test_what_was_spent_is_never_printed_smaller_than_it_is() -> None:
+    told = Guarantee(True, "m", "n", "p", 9, 1.0, 0.500004, 3)
+    page = Report("R", told, []).to_html()
+    assert "<td>mu spent</td><td>0.5001</td>" in page
+    assert "<td>mu declared in all</td><td>1</td>" in page
+    one = LocalGuarantee(True, "m", 1.0, 0.0, 3, 1, 1.0, 0.0, False)
+    assert "<td>epsilon declared in all</td><td>no limit</td>" in Report("R", one, []).to_html()
+
+
+def test_recommendations_have_four_digits_and_are_there_in_full() -> None:
+    page = Report("R", records(4, 1, "x").guarantee, [
+        Section("Recommendation", Table((), [("C", 1 / 3), ("n", 12345678), ("k", "rbf")], 4)),
+    ]).to_html()  # fmt: skip
+    assert f"<data value='{1 / 3!r}'>0.3333</data>" in page
+    assert "<td>12345678</td>" in page
+    assert "<td>rbf</td>" in page
+
+
+def _worth(report: Report) -> dict[str, str]:
+    (table,) = [s.content for s in report.sections if s.heading == "What it is worth"]
+    assert isinstance(table, Table)
+    return dict(table.rows)
+
+
+def test_one_release_is_worth_what_its_noise_leaves() -> None:
+    """Of one value nothing but the noise is known: 1.96 sigma each way."""
+    place = np.array([[0.5]])
+    history = History([("start", 0, 0.25)], 0.1, ["x"], place, [{"x": 0.5}], [1.0], 1.0,
+                      places=place, aim=place[0])  # fmt: skip
+    told = Guarantee(True, "m", "n", "p", 900, 1.0, 1.0, 1)
+    found = _worth(records_report("R", told, history, {"x": 0.5}))
+    low, high = map(float, found["95 % interval"].split(" to "))
+    assert float(found["estimate"]) == pytest.approx(0.25)
+    assert (high - low) / 2 == pytest.approx(0.196, rel=1e-3)
+
+
+def test_many_releases_at_one_place_are_worth_their_mean() -> None:
+    rng = np.random.default_rng(1)
+    y = 0.4 + 0.1 * rng.standard_normal(100)
+    place = np.full((100, 1), 0.5)
+    history = History([("start", i, float(v)) for i, v in enumerate(y)], 0.1, ["x"], place,
+                      [{"x": 0.5}] * 100, [1.0], 1.0, places=place, aim=place[0])  # fmt: skip
+    told = Guarantee(True, "m", "n", "p", 900, 1.0, 1.0, 100)
+    found = _worth(records_report("R", told, history, {"x": 0.5}))
+    low, high = map(float, found["95 % interval"].split(" to "))
+    assert float(found["estimate"]) == pytest.approx(float(np.mean(y)), abs=1e-4)
+    assert (high - low) / 2 == pytest.approx(1.96 * 0.1 / 10, rel=0.02)
+
+
+def test_of_rewards_the_worth_is_the_mean_of_what_was_asked_there() -> None:
+    points = [{"arm": 1}, {"arm": 2}, {"arm": 1}]
+    history = RewardHistory([1.0, 9.0, 2.0], 2.0, points, ["arm"], np.zeros((3, 1)))
+    told = LocalGuarantee(True, "m", 1.0, 0.0, 3, 1, 1.0, 0.0, False)
+    found = _worth(reward_report("R", told, history, {"arm": 1, "constant": "c"}))
+    assert found["estimate"] == "1.5"
+    reach = 1.96 * 2.0 / math.sqrt(2)
+    assert found["95 % interval"] == f"{1.5 - reach:.4g} to {1.5 + reach:.4g}"
+    never = reward_report("R", told, history, {"arm": 3}).to_html()
+    assert "Nobody was asked for this very setting" in never
+
+
+def test_an_unprotected_run_has_no_worth_and_no_figures() -> None:
+    history = History([("start", 0, 0.25)], 0.0, ["x"], np.zeros((1, 1)), [{"x": 0.0}], [1.0],
+                      math.inf, places=np.zeros((1, 1)), aim=np.zeros(1))  # fmt: skip
+    told = Guarantee(False, "m", "n", "p", 9, math.inf, 0.0, 0, reasons=("a reason",))
+    page = records_report("R", told, history, None).to_html()
+    assert "What it is worth" not in page
+    assert "class='claim not-protected'" in page
+    assert "<li>a reason</li>" in page
+
+
+def test_pictures_to_zoom_into_are_had_by_a_flag() -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    import dataclasses
+
+    report = records(12, 2, "x")
+    page = dataclasses.replace(report, interactive=True).to_html()
+    assert page.count("Plotly.newPlot(") == report.to_html().count("<svg ") == 3
+    assert page.count("plotly.js v") == 1
+
+
+def test_without_matplotlib_a_report_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    original: Callable[..., Any] = builtins.__import__
+
+    def missing(name: str, *args: Any, **more: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ModuleNotFoundError(name)
+        return original(name, *args, **more)
+
+    report = records(12, 2, "x")
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ImportError, match=r"pip install 'privbo-plugins\[viz\]'"):
+        report.to_html()
+
+
+# In a browser -----------------------------------------------------------------------------------
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+BROWSER = next(filter(None, map(shutil.which, _NAMES)), "")
+
+_PROBE = (
+    "<script>addEventListener('load', () => {"
+    "document.querySelectorAll('details').forEach(part => part.open = true);"
+    "const body = getComputedStyle(document.body);"
+    "parent.postMessage([innerWidth, document.documentElement.scrollWidth,"
+    "body.backgroundColor, body.color].join('|'), '*')})</script>"
+)
+
+_WINDOW = (
+    "<!doctype html><meta name='color-scheme' content='light dark'><title></title><script>"
+    "addEventListener('message', told => { document.title = told.data })</script>"
+    "<iframe src='page.html' width='WIDTH' height='900' style='border:0'></iframe>"
+)
+"""A browser without a head has no window of less than 500 points, but frames of any width."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_a_page_fits_its_window_and_follows_the_scheme(
+    make: Any, width: int, scheme: str, tmp_path: Path
+) -> None:
+    """Nothing reaches beyond the window, also of names of 200 letters; the ink is on the paper."""
+    path, window = tmp_path / "page.html", tmp_path / "window.html"
+    window.write_text(_WINDOW.replace("WIDTH", str(width)))
+    path.write_text(make(40, 3, "w" * 200).to_html().replace("</head>", f"{_PROBE}</head>"))
+    done = subprocess.run(
+        [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom",
+         f"--user-data-dir={tmp_path}/profile", "--window-size=1400,900",
+         f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}",
+         "--virtual-time-budget=5000", window.as_uri()],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    found = re.search(r"<title>([^<]*)</title>", done.stdout)
+    assert found is not None
+    inner, content, paper, ink = found[1].split("|")
+    assert int(content) <= int(inner) == width
+    brightness = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (paper, ink)]
+    assert (brightness[0] < brightness[1]) == (scheme == "dark")
+    assert abs(brightness[0] - brightness[1]) > 400

@@ -1,0 +1,120 @@
+"""``privbo verify --study``: what a study shows beside the vault that a certificate is of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from optuna_samplers import DPGIBOSampler, LDPMoMAGPUCBSampler
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.cli import main
+from privbo_plugins.federation import FederatedServer
+from privbo_plugins.spaces import Float, Space
+
+
+def losses(trial: Any) -> np.ndarray:
+    return np.linspace(0.1, 0.9, 20) * trial.suggest_float("x", 0, 1)
+
+
+def reward(trial: Any) -> float:
+    return 1 - abs(float(trial.suggest_float("x", 0, 1)) - 0.5)
+
+
+@pytest.fixture(params=["records", "rewards"])
+def told(request: Any, tmp_path: Path) -> tuple[optuna.Study, list[str]]:
+    """A study with its certificate, and how it is verified."""
+    url, storage = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/s.db"
+    if request.param == "records":
+        sampler: Any = DPGIBOSampler(1.0, n_starts=2, n_steps=2, vault=url)
+        private, way = sampler.private(losses), "minimize"
+    else:
+        sampler = LDPMoMAGPUCBSampler(1.0, bound=1.0, seed=0, replays=2, vault=url)
+        private, way = sampler.private(reward), "maximize"
+    study = optuna.create_study(
+        study_name="digits", sampler=sampler, storage=storage, direction=way
+    )
+    study.optimize(private, n_trials=5)
+    sampler.guarantee(study)
+    path = str(tmp_path / "c.json")
+    assert main(["certificate", "--vault", url, "--out", path]) == 0
+    return study, ["verify", path, "--vault", url, "--study", storage, "--study-name", "digits"]
+
+
+def test_a_study_that_shows_releases_alone_agrees(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, command = told
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "agrees   study: values: 5 trials show what the vault has released" in said
+    assert "agrees   study: head: line" in said
+    assert "agrees   study: claim: the study shows a guarantee" in said
+
+
+def test_a_value_that_was_not_released_is_found_and_nothing_is_written(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    study.add_trial(optuna.trial.create_trial(value=0.48151623))
+    before = dict(study.user_attrs)
+    assert main(command) == 3
+    said = capsys.readouterr().out
+    assert "1 of 6 trials show values that the vault has not released for them (trials 5)" in said
+    assert "0.4815" not in said
+    assert dict(study.user_attrs) == before
+
+
+def test_a_study_that_calls_itself_unprotected_is_found(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    study.set_user_attr("privbo:guarantee", "NOT PROTECTED. No guarantee holds for this run.")
+    assert main(command) == 3
+    assert "DIFFERS  study: claim: the study says of itself" in capsys.readouterr().out
+
+
+def test_a_study_that_has_seen_more_than_the_vault_holds_is_found(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    (name,) = [name for name in study.user_attrs if name.startswith("privbo:head:")]
+    n, digest = study.user_attrs[name]
+    study.set_user_attr(name, [n + 9, digest])
+    assert main(command) == 3
+    assert "DIFFERS  study: head: the study has seen releases that" in capsys.readouterr().out
+
+
+def test_a_study_of_another_vault_or_none_is_found(
+    told: tuple[optuna.Study, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    optuna.create_study(study_name="another", storage=study._storage)
+    assert main([*command[:-1], "another"]) == 3
+    assert "the study has never shown this run" in capsys.readouterr().out
+    assert main([*command[:-1], "none"]) == 2
+    assert "names no study of this storage" in capsys.readouterr().err
+    assert main([*command[:5], f"sqlite:///{tmp_path}/none.db", *command[6:]]) == 2
+    assert "names no file that exists" in capsys.readouterr().err
+    assert not (tmp_path / "none.db").exists()
+    assert main(command[:-2]) == 2
+    assert "--study and --study-name go together" in capsys.readouterr().err
+
+
+def test_a_kind_of_run_that_keeps_no_values_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, storage = f"sqlite:///{tmp_path}/v.db", f"sqlite:///{tmp_path}/s.db"
+    config = FederationConfig(n_agents=2, epsilon=4.0, n_rounds=2)
+    server = FederatedServer(config, space=Space({"x": Float(0, 1)}), vault=url)
+    for agent in (0, 1):
+        server.connect(agent).submit(np.ones(config.message_length))
+    optuna.create_study(study_name="digits", storage=storage)
+    path = str(tmp_path / "c.json")
+    assert main(["certificate", "--vault", url, "--out", path]) == 0
+    study = ["--study", storage, "--study-name", "digits"]
+    assert main(["verify", path, "--vault", url, *study]) == 2
+    assert "keeps no values of trials" in capsys.readouterr().err
