@@ -38,6 +38,7 @@ TOGETHER = {
     "raytune_searchers/test_closing.py": "Ray",
     "raytune_searchers/test_uploads.py": "Ray",
     "raytune_searchers/test_from_outside.py": "Ray",
+    "raytune_searchers/test_sklearn_search.py": "Ray",
     "raytune_searchers/test_tune_matrix.py": "the matrix of Ray Tune",
 }
 """Files whose tests use one Ray."""
