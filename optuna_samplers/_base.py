@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.search_space import IntersectionSearchSpace
+from optuna.storages import InMemoryStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers import _logs
 from optuna_samplers._guard import GuardedTrial, attempt_trial
 from optuna_samplers._sampler import OfStudy, StudySampler, constants_in
-from optuna_samplers._settings import RunSettings
+from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import (
     ANOTHER_CONSTANT,
     ANOTHER_SPACE,
@@ -47,6 +49,7 @@ from optuna_samplers._study import (
     refuse_shared_database,
     same,
     show_guarantee,
+    trials_of_loop,
     whole,
 )
 from optuna_samplers._witness import StudyWitness
@@ -57,6 +60,7 @@ from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.reports import records_report
+from privbo_plugins.returned import fingerprint
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.transcript import FRUITLESS, Patience
 from privbo_plugins.settings import setting, settings, takes
@@ -120,7 +124,7 @@ class _StudyState(OfStudy):
 
 
 @settings(eq=False)
-class PrivateSamplerSettings(RunSettings):
+class PrivateSamplerSettings(LossRunSettings):
     """Keywords of :class:`PrivateSampler`."""
 
     config: CentralConfig = setting(
@@ -142,17 +146,22 @@ class PrivateSampler(StudySampler[_StudyState]):
         VaultError: If the vault cannot be opened.
     """
 
+    _labels: str | None = None
+    """Fingerprint of the records' labels; of this process alone."""
+
     @takes(PrivateSamplerSettings)
     def __init__(self, given: PrivateSamplerSettings) -> None:
         entry_of(given.config)  # raises before a vault is opened
         super().__init__(given)
         self._config, self._seed, self._noise = given.config, given.seed, given.noise
+        ids = given.record_ids
+        self._labels = None if ids is None else fingerprint(ids)
         self._vault: Vault | None = open_vault(given.vault)
         self._vault_handle = self._vault.handle
 
     def __getstate__(self) -> dict[str, Any]:
-        """A handle and public settings: no vault contents and no noise source."""
-        return super().__getstate__() | {"_vault": None, "_noise": None}
+        """A handle and public settings: no vault contents, no noise source, nothing of records."""
+        return super().__getstate__() | {"_vault": None, "_noise": None, "_labels": None}
 
     # Sessions -------------------------------------------------------------------------------
 
@@ -202,6 +211,8 @@ class PrivateSampler(StudySampler[_StudyState]):
             run_id=None if remembered is None else remembered["run"],
             noise=self._noise,
         )
+        session.expect_records(self._labels)
+        _tell_of_memory(study, self._vault)
         if remembered is None:
             self._remember(study, session, self._vault.vault_id)
         if not self._vault.in_memory:  # no backup of memory can be restored
@@ -296,6 +307,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         values: Sequence[float] | None,
     ) -> None:
         """Checks what is about to be stored, and stops the study when the plan is used up."""
+        super().after_trial(study, trial, state, values)
         study = whole(study)
         own = self._state(study)
         session = own.session
@@ -464,6 +476,8 @@ class PrivateSampler(StudySampler[_StudyState]):
             own.drawn[key_of(frozen)] = drawn
             trial.set_user_attr(RELEASE_ATTR, drawn)
         self._notice_overwritten(study, own, frozen, drawn)
+        if first:
+            self._tell_plan(own)
         if own.session.finished:
             self._finish(study, own)
         elif first:
@@ -471,6 +485,37 @@ class PrivateSampler(StudySampler[_StudyState]):
         else:  # under another sampler nothing else looks
             self._look_around(study, own)
         return value
+
+    def _tell_plan(self, own: _StudyState) -> None:
+        """Logs what the run does, once it is known, and whether the loop ends before it does."""
+        session, plan = own.session, own.session.plan
+        n_records = session.n_records
+        if plan is None or n_records is None:
+            return
+        what = "scores, which are maximised" if session.maximize else "losses, which are minimised"
+        _logs.logger.info(
+            f"{plan.n_trials} trials are planned for {n_records} records; values are {what}."
+        )
+        asked, left = trials_of_loop(), plan.n_trials - session.n_told() + 1
+        if asked is not None and asked < left:
+            fitting = self._fitting(session.space, n_records, asked)
+            _logs.logger.warning(
+                f"study.optimize(n_trials={asked}) ends before the plan of {plan.n_trials} trials "
+                f"does: {left - asked} will be left. Call it again to go on, without n_trials= to "
+                f"the plan's end. {fitting}"
+            )
+
+    def _fitting(self, space: Space | None, n_records: int, n_trials: int) -> str:
+        """Which plan so few trials would have."""
+        try:
+            config = self._config.with_trials(n_trials)
+            fitting = entry_of(config).make_plan(config, space or Space({}), n_records)
+        except ValueError:
+            return f"No plan over these parameters is as short as {n_trials} trials."
+        return (
+            f"For a new study, n_trials={n_trials} given to the sampler plans {fitting.n_trials} "
+            f"trials, each value with noise of sd {fitting.value_noise:.3g}."
+        )
 
     def _notice_overwritten(
         self, study: Study, own: _StudyState, before: FrozenTrial, drawn: float | None
@@ -714,6 +759,15 @@ class PrivateObjective:
 
     def __repr__(self) -> str:
         return "PrivateObjective()"  # the objective's own repr may quote data
+
+
+def _tell_of_memory(study: Study, vault: Vault) -> None:
+    """Logs that a study which outlives its vault cannot go on."""
+    if vault.in_memory and not isinstance(study._storage, InMemoryStorage):
+        _logs.logger.warning(
+            "The study is stored, and its vault lies in this process's memory: the study cannot "
+            "go on in another process. Give the sampler vault='sqlite:///private.db' to resume it."
+        )
 
 
 def _stop(study: Study) -> None:

@@ -6,7 +6,6 @@ ledger behind it, are those of :class:`optuna_samplers.PrivateSampler`; here it 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,12 @@ from optuna.trial import TrialState
 from optuna_samplers._base import Objective, PrivateObjective, PrivateSampler
 from optuna_samplers._guard import GuardedTrial
 from optuna_samplers._sampler import StudySampler
-from optuna_samplers._settings import RunSettings
+from optuna_samplers._settings import LossRunSettings
 from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.settings import again, called_with, named, part, setting, settings
 
@@ -144,7 +144,7 @@ def _refuse_private_sampler(study: Study) -> None:
 
 
 @settings(eq=False)
-class _Settings(RunSettings, MeansConfig):
+class _Settings(EpsilonSettings, LossRunSettings, MeansConfig):
     """Arguments of :func:`private_objective`."""
 
     objective: Objective = setting(
@@ -153,7 +153,7 @@ class _Settings(RunSettings, MeansConfig):
         "trial and on every worker; NaN for a record that cannot be scored counts as the worst.",
         kw_only=False,
     )
-    mu: float = again(MeansConfig, "mu", default=dataclasses.MISSING)
+    mu: float = again(MeansConfig, "mu", default=None)
 
 
 @called_with(_Settings)
@@ -188,5 +188,5 @@ def private_objective(given: _Settings) -> MeansObjective:
         >>> round(private.guarantee(study).mu_spent, 9)
         1.0
     """
-    sampler = PrivateSampler(part(given, MeansConfig), **named(given, RunSettings))
+    sampler = PrivateSampler(part(given, MeansConfig), **named(given, LossRunSettings))
     return MeansObjective(sampler, given.objective)

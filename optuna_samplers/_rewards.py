@@ -124,6 +124,7 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         values: Sequence[float] | None,
     ) -> None:
         """Warns if the value that is about to be stored is no release."""
+        super().after_trial(study, trial, state, values)
         study = whole(study)
         if self.mechanism is None or state != TrialState.COMPLETE or values is None:
             return

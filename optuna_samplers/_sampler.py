@@ -22,6 +22,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers import _logs
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import (
@@ -126,6 +127,7 @@ class StudySampler(BaseSampler, Generic[S]):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Refuses what cannot be tuned."""
+        _logs.begin()
         self._tunable(study)
         refuse_optuna_search(type(self).__name__)
 
@@ -178,7 +180,9 @@ class StudySampler(BaseSampler, Generic[S]):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Nothing: what a trial has shown is read when the next one asks."""
+        """Keeps what a failed trial returned out of Optuna's log."""
+        if state == TrialState.FAIL:
+            _logs.withhold(trial.number)
 
     # What people read -----------------------------------------------------------------------
 

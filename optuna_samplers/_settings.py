@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from optuna.distributions import BaseDistribution
 
-from privbo_plugins.privacy.settings import NoiseSettings
+from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import again, setting, settings
 
@@ -33,6 +33,11 @@ class RunSettings(SpaceSettings):
         default=None,
     )
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
+
+
+@settings(eq=False)
+class LossRunSettings(RunSettings, RecordSettings):
+    """What every sampler has that tunes on per-record losses."""
 
 
 @settings(eq=False)

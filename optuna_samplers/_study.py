@@ -244,6 +244,18 @@ def _of_search_cv(frame: FrameType | None) -> bool:
     return False
 
 
+def trials_of_loop() -> int | None:
+    """``n_trials`` of the ``study.optimize`` that this call comes from; None where nobody knows.
+
+    In threads (``n_jobs``) a call does not show what loop it comes from.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not Study.optimize.__code__:
+        frame = frame.f_back
+    asked = None if frame is None else frame.f_locals.get("n_trials")
+    return asked if isinstance(asked, int) else None
+
+
 def refuse_multi_objective(study: Study, name: str) -> None:
     if len(study.directions) > 1:
         raise ValueError(

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from optuna.distributions import BaseDistribution
 
 from optuna_samplers._base import PrivateSampler
-from optuna_samplers._settings import RunSettings
+from optuna_samplers._settings import LossRunSettings
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan
 from privbo_plugins.algorithms.dp_gibo.config import PUBLISHED
-from privbo_plugins.settings import Published, named, part, settings, takes
+from privbo_plugins.privacy.settings import EpsilonSettings
+from privbo_plugins.settings import Published, again, named, part, settings, takes
 
 
 @settings(eq=False)
-class DPGIBOSettings(RunSettings, GIBOConfig):
+class DPGIBOSettings(EpsilonSettings, LossRunSettings, GIBOConfig):
     """The sampler's keywords."""
+
+    mu: float = again(GIBOConfig, "mu", default=None, kw_only=False)
 
 
 class DPGIBOSampler(Published, PrivateSampler):
@@ -53,7 +56,7 @@ class DPGIBOSampler(Published, PrivateSampler):
 
     @takes(DPGIBOSettings)
     def __init__(self, given: DPGIBOSettings) -> None:
-        super().__init__(part(given, GIBOConfig), **named(given, RunSettings))
+        super().__init__(part(given, GIBOConfig), **named(given, LossRunSettings))
 
     if TYPE_CHECKING:
 

@@ -8,6 +8,7 @@ alone, because trials convert in processes of their own.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from collections.abc import Mapping, Sized
@@ -90,6 +91,67 @@ def as_floats(returned: Any) -> Array | None:
             return _converted(_unwrapped(returned))
         except Exception:  # its text may quote the data
             return None
+
+
+def index_of(returned: Any) -> str | None:
+    """Fingerprint of the labels that a pandas Series gives its entries, in their order.
+
+    Returns:
+        As of :func:`fingerprint`; None for what has no index of its own.
+
+    Example:
+        >>> index_of([0.5, 0.25]) is None
+        True
+    """
+    labels = getattr(returned, "index", None)
+    if not hasattr(type(labels), "to_numpy"):  # a list's index is a method
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return fingerprint(labels)
+        except Exception:  # its text may quote labels
+            return None
+
+
+def fingerprint(labels: Any) -> str:
+    """A digest of labels and their order, and their number.
+
+    It is as private as the labels: who knows all but one can try out the last. It stays in memory
+    and goes to the vault, which keeps it under a key.
+
+    Raises:
+        ValueError: If there are none, or they are no sequence; quotes none.
+
+    Example:
+        >>> fingerprint([3, 1, 2]) == fingerprint(np.array([3, 1, 2])) != fingerprint([1, 2, 3])
+        True
+    """
+    listed = _listed(labels)
+    if listed is None:
+        raise ValueError(
+            "record_ids must list one label per validation record, in the order of the losses: "
+            "strings or numbers, such as the keys of a table."
+        )
+    digest = hashlib.sha256(np.array(len(listed)).tobytes())
+    if listed.dtype.kind in "biu":
+        digest.update(listed.astype(np.int64).tobytes())
+    else:
+        for text in map(str, listed.tolist()):
+            digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
+    return f"{len(listed)}:{digest.hexdigest()}"
+
+
+def _listed(labels: Any) -> NDArray[Any] | None:
+    """Labels as a vector; None for what is none, or holds nothing."""
+    if isinstance(labels, str | bytes | bytearray | Mapping) or not isinstance(labels, Sized):
+        return None
+    try:
+        given = _unwrapped(labels)
+        array = given if isinstance(given, np.ndarray) else np.asarray(list(given))
+    except Exception:  # rows of unequal length; what it says may quote them
+        return None
+    return array if array.ndim == 1 and array.size else None
 
 
 def as_labels(given: Any) -> NDArray[Any] | None:

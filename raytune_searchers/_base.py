@@ -19,7 +19,9 @@ from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.reports import records_report
+from privbo_plugins.returned import fingerprint
 from privbo_plugins.settings import FormerProperty, setting, settings, takes
 from privbo_plugins.standing import of_records
 from raytune_searchers._audit import flat, shown
@@ -64,7 +66,7 @@ class TunePlan(OnTune, _AsPlanned):
 
 
 @settings(eq=False)
-class PrivateRunSettings(SearchSettings):
+class PrivateRunSettings(SearchSettings, RecordSettings):
     """What a searcher has that tunes on per-record losses."""
 
     fill_idle: bool = setting(
@@ -99,6 +101,7 @@ class PrivateSearch(HostedSearch):
     """
 
     _announced: tuple[str, ...] = ()
+    _labels: str | None = None
 
     _HOST, _STANDING = VaultHost, "standing"
     _PLAIN = "trials returned plain floats instead of per-record losses"
@@ -112,7 +115,15 @@ class PrivateSearch(HostedSearch):
         entry_of(given.config)  # raises before a vault is opened
         super().__init__(given)
         self._config, self._fill_idle = given.config, bool(given.fill_idle)
+        ids = given.record_ids
+        self._labels = None if ids is None else fingerprint(ids)
         self._num_samples = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As of every search, without anything of the records."""
+        state = super().__getstate__()
+        state.pop("_labels", None)
+        return state
 
     # Tune's hooks ---------------------------------------------------------------------------
 
@@ -227,6 +238,8 @@ class PrivateSearch(HostedSearch):
     def _connect(self) -> Channel:
         channel = super()._connect()
         channel.call("note", _NOTE)
+        if self._labels is not None:
+            channel.call("expect_records", self._labels)
         return channel
 
     def _issue_warnings(self) -> None:

@@ -410,11 +410,11 @@ class Entry:
 class LossChannel(Channel):
     """A trial's channel, which also takes a vector of losses."""
 
-    def tell(self, trial: str, x: Array, losses: Array) -> float:
+    def tell(self, trial: str, x: Array, losses: Array, index: str | None = None) -> float:
         """Sends one value a record and returns what may be published of them."""
 
         def take(parcel: Parcel) -> float | None:
-            return self.call("commit", trial, parcel, x)  # type: ignore[no-any-return]
+            return self.call("commit", trial, parcel, x, index)  # type: ignore[no-any-return]
 
         return float(self.deliver(trial, losses, take, x.nbytes))
 

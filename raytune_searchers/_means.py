@@ -14,7 +14,6 @@ and scheduler know of a row, in the order of the callbacks: loggers before it kn
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import sys
 import weakref
@@ -32,7 +31,7 @@ from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.settings import NoiseSettings
+from privbo_plugins.privacy.settings import EpsilonSettings, NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import NEVER_COMPARED
 from privbo_plugins.settings import again, called_with, part, setting, settings
@@ -429,7 +428,7 @@ class PrivateTrainable:
 
 
 @settings(eq=False)
-class _Settings(MeansConfig):
+class _Settings(EpsilonSettings, RecordSettings, MeansConfig):
     """Arguments of :func:`private_trainable`."""
 
     trainable: Trainable = setting(
@@ -441,7 +440,7 @@ class _Settings(MeansConfig):
     param_space: Mapping[str, Any] = setting(
         "The Tuner's own; which config is recommended is found in it."
     )
-    mu: float = again(MeansConfig, "mu", default=dataclasses.MISSING)
+    mu: float = again(MeansConfig, "mu", default=None)
     metric: str = setting("Under which name the release is reported.", default="loss")
     mode: str = setting('"min" for losses, "max" for scores.', default="min")
     seed: int | None = again(TuneSettings, "seed", default=None)
@@ -506,5 +505,6 @@ def private_trainable(given: _Settings) -> PrivateTrainable:
         vault=given.vault,
         run_name=given.run_name,
         noise=given.noise,
+        record_ids=given.record_ids,
     )
     return PrivateTrainable(search, given.trainable)

@@ -24,7 +24,7 @@ from ray import tune
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.redaction import attempt, of_converting, retold
-from privbo_plugins.returned import as_losses
+from privbo_plugins.returned import as_losses, index_of
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH, flat
 from raytune_searchers._channel import LOSSES, Channel, Entry, Gone, loss_channel
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
@@ -185,8 +185,8 @@ def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, 
     told = entry.value is not None
     x = None if told else space.encode(config, entry.x)  # before the trainable can change it
 
-    def release(losses: Array) -> float:
-        return channel.tell(trial, np.asarray(x), losses)
+    def release(told: tuple[Array, str | None]) -> float:
+        return channel.tell(trial, np.asarray(x), *told)
 
     return (
         Publication(
@@ -195,7 +195,7 @@ def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, 
             channel,
             entry.value,
             entry.public,
-            as_losses,
+            lambda returned: (as_losses(returned), index_of(returned)),
             release,
             drawn=functools.partial(channel.call, "drawn", trial),
         ),
@@ -363,9 +363,7 @@ def _refuse_repeats(config: Mapping[str, Any]) -> None:
         )
 
 
-def _converted(
-    returned: Any, convert: Callable[[Any], Any] = as_losses
-) -> tuple[Any, BaseException | None]:
+def _converted(returned: Any, convert: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:
     """The private value; converting runs the user's code too: that of the object returned."""
     return attempt(lambda: convert(returned), of_converting)
 

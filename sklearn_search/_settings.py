@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
+from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.settings import again, setting, settings
 
 
@@ -99,10 +99,10 @@ class RunSettings:
 
 
 @settings(eq=False)
-class PrivateSearchSettings(GIBOConfig, RunSettings):
+class PrivateSearchSettings(EpsilonSettings, GIBOConfig, RunSettings):
     """All keywords; what they say is checked when ``fit`` begins, as in scikit-learn."""
 
-    mu: float = again(GIBOConfig, "mu", default=dataclasses.MISSING)
+    mu: float = again(GIBOConfig, "mu", default=None)
     n_trials: int | None = setting(
         "The most trials, for planning; None for the plan's own number. Needed by "
         '"released-means".',

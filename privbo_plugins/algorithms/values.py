@@ -44,7 +44,8 @@ def check_positive(name: str, value: Any, *, allow_inf: bool = False) -> None:
     """
     fine = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     if not fine or not (allow_inf or math.isfinite(value)):
-        raise ValueError(f"{name} must be a positive number, got {value!r}.")
+        kind = f" ({type(value).__name__})" if isinstance(value, str) else ""
+        raise ValueError(f"{name} must be a positive number, got {value!r}{kind}.")
 
 
 def check_mu(name: str, value: Any, *, allow_inf: bool = False) -> None:

@@ -120,6 +120,51 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     return found
 
 
+def chosen_mu(mu: float | None, epsilon: float | None, delta: float | None) -> float:
+    """The mu of a run that was said as mu, or as epsilon and delta.
+
+    Args:
+        mu: Gaussian DP parameter, checked by whoever takes it.
+        epsilon: Finite, > 0.
+        delta: In (0, 1).
+
+    Returns:
+        ``mu``, or the largest one with delta(epsilon; mu) <= ``delta``, rounded down.
+
+    Raises:
+        ValueError: If both are given, or neither, or half of the second.
+
+    Example:
+        >>> chosen_mu(1.0, None, None), round(chosen_mu(None, 4.0, 1e-5), 3)
+        (1.0, 0.925)
+    """
+    if mu is None and epsilon is None and delta is None:
+        raise ValueError(
+            "Nothing says how much privacy: give mu=1, or epsilon=4 with delta=1e-5 (well below "
+            "one over the number of records)."
+        )
+    if mu is not None:
+        if epsilon is not None or delta is not None:
+            raise ValueError(
+                "mu= and epsilon= with delta= say the same thing: give one of them. The guarantee "
+                "tells epsilon at any delta."
+            )
+        return mu
+    if epsilon is None or delta is None:
+        missing = "delta" if delta is None else "epsilon"
+        raise ValueError(
+            f"epsilon= is meant at a delta=, and {missing}= is missing: for example epsilon=4, "
+            "delta=1e-5, with delta well below one over the number of records."
+        )
+    return gdp_mu(_number("epsilon", epsilon), _number("delta", delta))
+
+
+def _number(name: str, given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+        raise ValueError(f"{name} must be a number, got {given!r} ({type(given).__name__}).")
+    return float(given)
+
+
 def gdp_compose(mus: Iterable[float]) -> float:
     """sqrt(Σ mu²)."""
     return math.sqrt(math.fsum(mu * mu for mu in mus))

@@ -1,4 +1,4 @@
-"""The setting by which tests hand in a source of noise."""
+"""Settings of what releases: how much privacy, for which records, by what noise."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from privbo_plugins.settings import setting, settings
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from privbo_plugins.privacy.source import NoiseSource
 
 
@@ -18,3 +20,44 @@ class NoiseSettings:
         "For tests only; what was released with it is reported as unprotected.",
         default=None,
     )
+
+
+@settings(eq=False)
+class RecordSettings:
+    """What everything has that tunes on per-record losses."""
+
+    record_ids: ArrayLike | None = setting(
+        "Labels of the validation records, shape (n_records,), in the order of their losses: row "
+        "numbers, keys. They are neither stored nor pickled; the vault keeps a keyed digest, and "
+        "refuses losses of other records, or in another order, also from other processes that "
+        "give theirs. A pandas Series' own index is compared in any case.",
+        default=None,
+        repr=False,
+    )
+
+
+@settings(eq=False)
+class EpsilonSettings:
+    """Another way to say ``mu``."""
+
+    epsilon: float | None = setting(
+        "Instead of ``mu``, with ``delta``: the run's total epsilon, finite and > 0. The largest "
+        "mu that keeps it at this delta is taken.",
+        default=None,
+    )
+    delta: float | None = setting(
+        "The delta that ``epsilon`` is meant at, in (0, 1): well below one over the number of "
+        "records.",
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        """Says mu, before the settings that need it are checked."""
+        from privbo_plugins.privacy.accountant import chosen_mu  # scipy, which trials do without
+
+        mu = chosen_mu(getattr(self, "mu", None), self.epsilon, self.delta)
+        for name, value in (("mu", mu), ("epsilon", None), ("delta", None)):
+            object.__setattr__(self, name, value)
+        check = getattr(super(), "__post_init__", None)
+        if check is not None:
+            check()

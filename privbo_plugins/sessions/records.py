@@ -8,9 +8,11 @@ of the transaction at all, and makes it anew.
 
 from __future__ import annotations
 
+import hmac
 import math
 import secrets
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,14 +38,21 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.registry import entry_of
-from privbo_plugins.errors import BudgetExceededError, PrivacyError, SpaceChangedError, VaultError
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    PrivacyError,
+    SpaceChangedError,
+    UtilityWarning,
+    VaultError,
+)
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.returned import as_losses
+from privbo_plugins.returned import as_losses, index_of
+from privbo_plugins.sessions.range_ends import end_of, said_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.standing import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
@@ -61,6 +70,7 @@ NEVER_COMPARED = (
 """Why nothing is claimed, where a run's host wants every trial compared."""
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
+_KEY_OF_LABELS, _LABELS, _INDEX = "key of labels", "labels of records", "index of losses"
 _UNPLANNED_TRAININGS = 100
 """So many trainings are charged before the first vector of losses has made a plan."""
 _ENOUGH_FAILURES = 2
@@ -104,6 +114,9 @@ class Session:
         self._plain_over = False
         self._fresh: list[Release] = []
         self._constants: dict[str, Any] | None = None
+        self._labels: str | None = None
+        self._values: list[float] = []
+        self._ends_told = False
 
     # Opening --------------------------------------------------------------------------------
 
@@ -209,6 +222,11 @@ class Session:
         """The search space, once known."""
         return self._space
 
+    @property
+    def n_records(self) -> int | None:
+        """How many records each vector tells of, once known."""
+        return self._n_records
+
     def fits(self, space: Space) -> bool:
         """Whether a space is the one the run was started in (True if none is fixed yet)."""
         with self._lock, self._transaction() as tx:
@@ -281,7 +299,7 @@ class Session:
         self._algorithm = self._entry.make(
             config, space, seed=self.seed, maximize=self.maximize, plan=plan
         )
-        self._mode, self._n_records, self._seq = mode, n_records, 0
+        self._mode, self._n_records, self._seq, self._values = mode, n_records, 0, []
 
     def _sync(self, tx: Transaction) -> None:
         """Brings the algorithm up to the committed releases."""
@@ -307,6 +325,8 @@ class Session:
     def _learn(self, seq: int, release: Release) -> None:
         self._known_algorithm().observe(release)
         self._seq = seq
+        if release.kind in ("value", FINAL):
+            self._values.append(release.values[0])
 
     def _known_space(self) -> Space:
         if self._space is None:
@@ -449,6 +469,7 @@ class Session:
         space: Space,
         losses: Any,
         constants: Mapping[str, Any] | None = None,
+        index: str | None = None,
     ) -> tuple[float, str]:
         """Takes a trial's per-record losses and returns what may be published of them.
 
@@ -461,6 +482,8 @@ class Session:
             losses: One value a record, shape (n_records,).
             constants: Descriptions of the parameters that do not vary, JSON-ready; the run's
                 first ones are kept (see :meth:`fixed`). None if the host stores none.
+            index: Fingerprint of the losses' own labels
+                (:func:`privbo_plugins.returned.index_of`), where they have lost them on the way.
 
         Returns:
             The value to publish, and what it is: the trial's role and step, with ", carried"
@@ -472,18 +495,32 @@ class Session:
             BudgetExceededError: If the release does not fit the budget; nothing is drawn.
             VaultError: If the vault fails; nothing is kept.
         """
-        y = as_losses(losses)
+        y, index = as_losses(losses), index or index_of(losses)
         with self._lock:
             began = self._mode is not None
             with self._transaction() as tx:
                 self._admit(tx, space, y, constants)
+                self._check_labels(tx, len(y), index)
                 value, label, due = self._record(tx, trial, params, y)
             if due:
                 self._settle()
             plan = self.plan
             if not began and plan is not None:
                 plan.warn_if_drowned()
+            self._warn_if_at_an_end()
             return value, label
+
+    def _warn_if_at_an_end(self) -> None:
+        """Says once that released values cannot be told from an end of their range."""
+        value_range = getattr(self.config, "value_range", None)
+        if self._ends_told or self.plan is None or value_range is None:
+            return
+        noise = self.plan.value_noise
+        end = end_of(self._values, noise, value_range, maximize=self.maximize)
+        if end is not None:
+            self._ends_told = True
+            text = said_of(end, len(self._values), value_range)
+            warnings.warn(text, UtilityWarning, stacklevel=3)
 
     def _admit(
         self, tx: Transaction, space: Space, y: Array, constants: Mapping[str, Any] | None
@@ -496,6 +533,48 @@ class Session:
         self._freeze(tx, space, PRIVATE, len(y))
         self._freeze_constants(tx, constants)
         self._check_private()
+
+    def expect_records(self, labels: str | None) -> None:
+        """Says whose losses this process tells, in which order.
+
+        Clipping bounds what one record does to a release only as long as entry i of every vector
+        is that record's.
+
+        Args:
+            labels: Their :func:`privbo_plugins.returned.fingerprint`; None says nothing.
+
+        Raises:
+            ValueError: If the run's records are others, or in another order.
+        """
+        with self._lock, self._transaction() as tx:
+            self._compare_labels(tx, _LABELS, labels)
+            self._labels = labels
+
+    def _check_labels(self, tx: Transaction, n_records: int, index: str | None) -> None:
+        """Refuses losses of other records; the first ones decide."""
+        for kind, labels in ((_LABELS, self._labels), (_INDEX, index)):
+            if labels is not None and int(labels.partition(":")[0]) != n_records:
+                raise ValueError(_OTHER_NUMBER.format(n_records, labels.partition(":")[0]))
+            if not self._compare_labels(tx, kind, labels) and labels is not None:
+                tx.mark(kind, self._keyed(tx, labels))
+
+    def _compare_labels(self, tx: Transaction, kind: str, labels: str | None) -> bool:
+        """Whether the run knows labels of a kind, which are then the same.
+
+        Raises:
+            ValueError: If they are not.
+        """
+        known = () if labels is None else tx.marks(kind)
+        if known and labels is not None and known != (self._keyed(tx, labels),):
+            raise ValueError(_OTHER_RECORDS)
+        return bool(known)
+
+    @staticmethod
+    def _keyed(tx: Transaction, labels: str) -> str:
+        """A digest that says nothing to whoever has not got the vault."""
+        if not tx.any_mark(_KEY_OF_LABELS):
+            tx.mark(_KEY_OF_LABELS, secrets.token_hex(32))
+        return hmac.digest(tx.marks(_KEY_OF_LABELS)[0].encode(), labels.encode(), "sha256").hex()
 
     def tell_plain(
         self, trial: str, params: Mapping[str, Any], space: Space, value: float
@@ -934,6 +1013,21 @@ class Session:
             reasons=tuple(reasons),
             notes=tuple(notes),
         )
+
+
+_OTHER_NUMBER = (
+    "The losses are of {} records, and {} records are named (record_ids=, or the losses' own "
+    "index). Give one label per validation record, in the order of the losses. Nothing was "
+    "stored or charged."
+)
+
+_OTHER_RECORDS = (
+    "The records of these losses are others than the run's, or in another order (record_ids=, or "
+    "the index of the pandas Series that the objective returns). What is promised holds only if "
+    "entry i belongs to the same record in every trial: switch shuffling off, or sort the losses "
+    "by record (losses.sort_index()). For other records start a new study; on those that both "
+    "have in common the mu of both add up (squares add up). Nothing was stored or charged."
+)
 
 
 def _release_of(kind: str, key: str, payload: Mapping[str, Any]) -> Release:

@@ -307,13 +307,19 @@ class VaultHost(Receiving, Host):
         """Records what a trial declared public."""
         self._session.vouch(operation, trial)
 
-    def commit(self, trial: str, parcel: Parcel, x: Array) -> float | None:
+    def expect_records(self, labels: str) -> None:
+        """Says whose losses the driver's trials tell, in which order."""
+        self._session.expect_records(labels)
+
+    def commit(
+        self, trial: str, parcel: Parcel, x: Array, index: str | None = None
+    ) -> float | None:
         """Tells the losses of a trial; None if some of them were lost on the way."""
         losses = self._inbox.take(trial, parcel)
         if losses is None:
             return None
         space = self._settings.space
-        value, _ = self._session.tell(trial, space.decode(x), space, losses)
+        value, _ = self._session.tell(trial, space.decode(x), space, losses, index=index)
         self._inbox.drop(trial)  # what another attempt of the trial has begun is of no use
         return value
 

@@ -156,8 +156,8 @@ def test_a_setting_that_is_none_is_refused_and_the_nearest_is_named(cls: type) -
 
 
 def test_what_is_missing_or_too_much_is_refused() -> None:
-    with pytest.raises(TypeError, match="DPGIBOSampler: missing a required argument: 'mu'"):
-        optuna_samplers.DPGIBOSampler()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="POGPUCBSampler: missing a required argument"):
+        optuna_samplers.POGPUCBSampler()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="too many positional arguments"):
         optuna_samplers.DPGIBOSampler(1, 2)  # type: ignore[call-arg, arg-type]
 

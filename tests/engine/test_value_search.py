@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
-import warnings
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,6 @@ from privbo_plugins.algorithms.dp_gibo.claims import words
 from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
 from privbo_plugins.algorithms.protocols import FINAL, START
 from privbo_plugins.algorithms.released_means.estimates import Estimator
-from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models.kernels import Matern52
 from privbo_plugins.plots import plot_path, plot_values
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -267,36 +264,6 @@ def test_a_search_ends_close_to_the_bottom_of_a_bowl(seed: int) -> None:
     algorithm = searching(2, seed=seed)
     told_to(algorithm, losses, 92, InsecureNoise(seed))
     assert np.linalg.norm(algorithm.recommendation() - bottom) < 0.06
-
-
-def test_a_proposal_after_many_trials_takes_little_time() -> None:
-    losses, _ = quadratic(50, 2, 0)
-    algorithm = searching(2)
-    told_to(algorithm, losses, 90, InsecureNoise(0))
-    algorithm.propose(90)
-    times = []
-    for slot in range(91, 98):
-        begun = time.process_time()
-        algorithm.propose(slot)
-        times.append(time.process_time() - begun)
-    assert np.median(times) < 0.1  # 5 ms on an idle core
-
-
-@pytest.mark.parametrize("maximize", [False, True])
-def test_losses_beyond_the_range_of_values_are_said_to_be_out_of_sight(maximize: bool) -> None:
-    far = -7.0 if maximize else 7.0
-    blind = start(GIBOConfig(mu=1.0), cube(2), MANY, maximize=maximize)
-    told_to(blind, lambda x: np.full(50, far + x[0]), 16, InsecureNoise(0))
-    with pytest.warns(UtilityWarning, match="All 16 points so far have values at the bad end"):
-        blind.propose(16)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UtilityWarning)
-        blind.propose(17)  # said once
-    for losses in (lambda x: np.full(50, 1.0 - x[0] / 2), lambda _: np.full(50, 0.5)):
-        seeing = start(GIBOConfig(mu=1.0), cube(2), MANY, maximize=maximize)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UtilityWarning)
-            told_to(seeing, losses, 20, InsecureNoise(0))
 
 
 # The end of descent -----------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,7 +56,6 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.values import SMALLEST, value_query
-from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models.gaussian_process import GaussianProcess
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.mechanisms import (
@@ -74,9 +72,6 @@ Array = NDArray[np.float64]
 
 _START_MARGIN = 2.0
 """How clearly another start must beat the first, in units of the noise's expected best."""
-
-_NO_MORE = 4.0
-"""So many standard deviations of its noise from the end of the range, a value tells nothing."""
 
 _NORM_QUANTILE = 0.8
 """Fraction of records that an adaptive norm aims to leave unclipped."""
@@ -157,7 +152,6 @@ class DPGIBO:
         self._searched = 0 if plan is None else plan.n_searched
         self._selects = selects_choices(config, space)
         self._judges = judges_by_values(config, space, plan)
-        self._looked = False
         self._numeric = space.numeric
         self._lengthscales = lengthscales(config, space, plan)
         self.kernel = config.make_kernel(self._lengthscales)
@@ -212,7 +206,6 @@ class DPGIBO:
         if role == START:
             told = self.state.values
             if self._searched and slot >= self._K and 2 * len(told) >= self._K:
-                self._warn_if_blind()
                 x = self._search.next(slot, told, out, failed)
                 return Proposal(role, step, slot, x)
             return Proposal(role, step, slot, self.space.snap(self._start_point(slot)))
@@ -537,23 +530,6 @@ class DPGIBO:
             self.state.path = [*path, *self.state.path]
         elif self._searches_only and m.bit_count() == 1:  # a search by values has no other path
             self.state.path.append(self._best_start())
-
-    def _warn_if_blind(self) -> None:
-        """Values are means of clipped losses: beyond the range, no point looks better."""
-        if self._looked or len(self.state.starts) < self._K:
-            return
-        self._looked = True  # said once, where nothing is stored or learnt that it could undo
-        end, noise = self.config.value_range[not self.maximize], self._known_plan().value_noise
-        if all(abs(value - end) <= _NO_MORE * noise for _, value in self.state.starts):
-            warnings.warn(
-                f"All {len(self.state.starts)} points so far have values at the bad end, {end:g}, "
-                f"of the range loss_bound={self.config.loss_bound!r}, to which losses are "
-                "clipped: this search by values sees no difference between them. If losses lie "
-                "beyond the range, give the range they have as loss_bound; n_starts=16 plans "
-                "descent, whose gradients are of unclipped losses.",
-                UtilityWarning,
-                stacklevel=2,
-            )
 
     def _best_start(self) -> list[float]:
         """The least released value; others must beat the first start by more than the noise.

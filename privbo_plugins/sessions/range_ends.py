@@ -1,0 +1,71 @@
+"""Released values that lie at an end of the range to which losses are clipped.
+
+Where losses lie beyond the range, or are no numbers, their clipped mean is the end itself at every
+point, and nothing can be learnt of values. What is looked at are releases, so it costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+_FEWEST = 8
+"""Values of which a mean is worth a look."""
+
+_TOLD = 0.05
+"""Standard error of that mean, in widths of the range, above which noise hides everything."""
+
+_CLOSE = 2.0
+"""Standard errors from the end."""
+
+
+def end_of(
+    values: Sequence[float], noise: float, value_range: tuple[float, float], *, maximize: bool
+) -> float | None:
+    """The end of the range at which all points seem to lie.
+
+    The end that is wanted counts only if it is not a natural one: errors near 0 and scores near 1
+    are what people look for.
+
+    Args:
+        values: Released so far, means of clipped losses under noise.
+        noise: Standard deviation of one.
+        value_range: (low, high) that losses are clipped to.
+        maximize: Whether they are scores.
+
+    Returns:
+        The end within two standard errors of the values' mean; None if there is none, or where
+        noise hides it.
+
+    Example:
+        >>> end_of([0.99, 1.02, 1.0, 0.98] * 3, 0.02, (0.0, 1.0), maximize=False)
+        1.0
+        >>> end_of([0.31, 0.28, 0.3, 0.32] * 3, 0.02, (0.0, 1.0), maximize=False) is None
+        True
+    """
+    low, high = value_range
+    error = noise / math.sqrt(max(len(values), 1))
+    if len(values) < _FEWEST or error > _TOLD * (high - low):
+        return None
+    mean = math.fsum(values) / len(values)
+    bad, good, natural = (low, high, 1.0) if maximize else (high, low, 0.0)
+    ends = (bad,) if good == natural else (bad, good)
+    return next((end for end in ends if abs(mean - end) <= _CLOSE * error), None)
+
+
+def said_of(end: float, values: int, value_range: tuple[float, float]) -> str:
+    """What to tell of values at an end, and what to do.
+
+    Args:
+        end: As of :func:`end_of`.
+        values: Their number.
+        value_range: (low, high).
+    """
+    return (
+        f"The mean of all {values} released values lies within two standard errors of {end:g}, an "
+        f"end of the range [{value_range[0]:g}, {value_range[1]:g}] to which losses are clipped. "
+        "Either losses lie beyond it, or they are no numbers (NaN counts as the worst), and "
+        "points can hardly be told apart. Give the range that losses have, from public "
+        "knowledge, as loss_bound=(low, high), check that none is NaN, and that the direction is "
+        '"minimize" for losses and "maximize" for scores.'
+    )

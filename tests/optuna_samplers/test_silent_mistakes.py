@@ -1,0 +1,317 @@
+"""Mistakes that a run would survive, and its promise or its use would not: each is told."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, private_objective
+from privbo_plugins.errors import PrivacyWarning, UtilityWarning
+from privbo_plugins.privacy.accountant import chosen_mu, gdp_delta
+from privbo_plugins.returned import fingerprint, index_of
+from tests.inside import session_of
+from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
+
+NAMES = [f"patient {i}" for i in range(len(RECORDS))]
+OTHERS = "are others than the run's, or in another order"
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    optuna.logging.enable_propagation()
+    with caplog.at_level(logging.DEBUG, logger="optuna"):
+        yield caplog
+    optuna.logging.disable_propagation()
+
+
+def study_of(sampler: Any, **more: Any) -> optuna.Study:
+    return optuna.create_study(sampler=sampler, **more)
+
+
+# Records ----------------------------------------------------------------------------------------
+
+
+class Labelled(np.ndarray):
+    """What a pandas Series is here: a vector with an index of its own."""
+
+    index: Any
+
+
+class Index(list[str]):
+    def to_numpy(self) -> np.ndarray:
+        return np.array(self)
+
+
+def labelled(y: np.ndarray, names: list[str]) -> Labelled:
+    made = y.view(Labelled)
+    made.index = Index(names)
+    return made
+
+
+@pytest.mark.parametrize("wrap", ["sampler", "any sampler"])
+def test_losses_in_another_order_are_refused_by_their_index(wrap: str) -> None:
+    calls = [0]
+
+    def objective(trial: Any) -> Any:
+        calls[0] += 1
+        names = NAMES if calls[0] < 4 else NAMES[::-1]
+        return labelled(squares(trial), names)
+
+    if wrap == "sampler":
+        sampler: Any = make_sampler()
+        study, private = study_of(sampler), sampler.private(objective)
+        told = sampler
+    else:
+        private = told = private_objective(objective, mu=1, n_trials=6)
+        study = study_of(optuna.samplers.RandomSampler(seed=0))
+    with pytest.raises(ValueError, match=OTHERS) as raised:
+        study.optimize(private)
+    assert "patient" not in str(raised.value)
+    assert [t.state.name for t in study.trials] == ["COMPLETE"] * 3 + ["FAIL"]
+    spent = told.guarantee(study).mu_spent
+    calls[0] = 0
+    study.optimize(private, n_trials=1)  # the first order again: nothing was lost
+    assert told.guarantee(study).mu_spent > spent
+
+
+def test_pandas_series_have_such_an_index() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed; Ray brings it along")
+    y = pandas.Series(RECORDS)
+    assert index_of(y) == index_of(y.copy()) == fingerprint(range(len(y)))
+    assert index_of(y.sample(frac=1, random_state=0)) != index_of(y)
+    assert index_of(y.to_numpy()) is index_of(list(y)) is None
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [NAMES[::-1], [*NAMES[:-1], "somebody else"], NAMES[:-1]],
+    ids=["another order", "another record", "one fewer"],
+)
+def test_other_record_ids_are_refused_by_another_process(ids: list[str], tmp_path: Path) -> None:
+    vault, storage = f"sqlite:///{tmp_path}/private.db", f"sqlite:///{tmp_path}/study.db"
+
+    def going_on(record_ids: Any) -> None:
+        sampler = make_sampler(vault=vault, record_ids=record_ids)
+        study = study_of(sampler, storage=storage, study_name="a", load_if_exists=True)
+        study.optimize(sampler.private(squares), n_trials=2)
+
+    going_on(NAMES)
+    going_on(np.array(NAMES))
+    with pytest.raises(ValueError, match=OTHERS) as raised:
+        going_on(ids)
+    assert "patient" not in str(raised.value)
+    going_on(None)  # says nothing, and is not asked
+
+
+def test_as_many_ids_as_losses_or_nothing_is_stored() -> None:
+    sampler = make_sampler(record_ids=NAMES[:-1])
+    study = study_of(sampler)
+    with pytest.raises(ValueError, match=rf"of {len(RECORDS)} records, and {len(RECORDS) - 1}"):
+        study.optimize(sampler.private(squares), n_trials=1)
+    assert session_of(sampler, study).n_records is None
+    assert not sampler.guarantee(study).n_releases
+
+
+@pytest.mark.parametrize("ids", ["patients", {"a": 1}, [], 3, [[1, 2], [3]], [[1], [2]]])
+def test_what_is_no_list_of_labels_is_refused(ids: Any) -> None:
+    with pytest.raises(ValueError, match="record_ids must list one label per validation record"):
+        DPGIBOSampler(mu=1, record_ids=ids)
+
+
+def test_labels_are_neither_pickled_nor_stored(tmp_path: Path) -> None:
+    """Nor a digest of them alone: who knows all others could try out the last."""
+    sampler = make_sampler(vault=f"sqlite:///{tmp_path}/private.db", record_ids=NAMES)
+    study = study_of(sampler, storage=f"sqlite:///{tmp_path}/study.db")
+    study.optimize(sampler.private(squares), n_trials=2)
+    digest = fingerprint(NAMES).partition(":")[2].encode()
+    kept = [pickle.dumps(sampler), *(p.read_bytes() for p in tmp_path.iterdir())]
+    assert len(kept) >= 3
+    for blob in kept:
+        assert b"patient 1" not in blob
+        assert digest not in blob
+        assert bytes.fromhex(digest.decode()) not in blob
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["ab", "c"], ["a", "bc"]),
+        ([1, 2], [2, 1]),
+        ([2**53, 0], [2**53 + 1, 0]),
+        ([1, 2], [1, 2, 3]),
+        ([0.1, 0.2], [0.2, 0.1]),
+    ],
+)
+def test_fingerprints_differ(one: list[Any], other: list[Any]) -> None:
+    assert fingerprint(one) == fingerprint(np.array(one)) != fingerprint(other)
+
+
+# What is returned without a wrapper -------------------------------------------------------------
+
+
+def returned(kind: str) -> Callable[[Any], Any]:
+    convert: dict[str, Callable[[np.ndarray], Any]] = {
+        "vector": lambda y: y,
+        "list": lambda y: y.tolist(),
+        "text": lambda y: f"{y[0]}",
+        "one entry in a list": lambda y: [str(y[0]) + "x"],
+    }
+    return lambda trial: convert[kind](squares(trial))
+
+
+@pytest.mark.parametrize("kind", ["vector", "list", "one entry in a list"])
+@pytest.mark.parametrize("sampler", ["losses", "rewards"])
+def test_optuna_does_not_log_a_vector(
+    kind: str, sampler: str, logged: pytest.LogCaptureFixture
+) -> None:
+    made: Any = (
+        make_sampler()
+        if sampler == "losses"
+        else LDPGPUCBSampler(epsilon=1, value_range=(0.0, 1.0), seed=0)
+    )
+    study = study_of(made)
+    seen: list[np.ndarray] = []
+
+    def objective(trial: Any) -> Any:
+        seen.append(squares(trial))
+        return returned(kind)(trial)
+
+    with warnings_of_wrapping(sampler):
+        study.optimize(objective, n_trials=1)
+    assert study.trials[0].state.name == "FAIL"
+    assert "cannot store as one number; what it was is not shown" in logged.text
+    for y in seen[0][:20]:
+        assert f"{y:.6g}"[1:7] not in logged.text.replace(str(study.trials[0].params), "")
+
+
+def warnings_of_wrapping(sampler: str) -> Any:
+    if sampler == "losses":
+        return pytest.warns(PrivacyWarning, match="trials ran outside sampler.private")
+    return contextlib.nullcontext()
+
+
+def test_a_plain_study_afterwards_logs_as_ever(logged: pytest.LogCaptureFixture) -> None:
+    sampler = make_sampler()
+    with pytest.warns(PrivacyWarning):
+        study_of(sampler).optimize(returned("vector"), n_trials=1)
+    plain = optuna.create_study(sampler=optuna.samplers.RandomSampler())
+    plain.optimize(lambda trial: [1.25, 2.5], n_trials=2)
+    assert "Trial 1 failed with value [1.25, 2.5]." in logged.text
+
+
+# Values at an end of the range ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("losses", "direction", "end"),
+    [
+        (lambda n: np.full(n, np.nan), "minimize", "of 1,"),
+        (lambda n: np.full(n, np.nan), "maximize", "of 0,"),
+        (lambda n: np.full(n, 37.0), "minimize", "of 1,"),
+        (lambda n: np.full(n, -37.0), "maximize", "of 0,"),
+    ],
+)
+def test_losses_that_all_lie_beyond_the_range_are_told_once(
+    losses: Callable[[int], np.ndarray], direction: str, end: str
+) -> None:
+    sampler = DPGIBOSampler(mu=1, seed=0, n_trials=30)
+    study = study_of(sampler, direction=direction)
+
+    def objective(trial: Any) -> np.ndarray:
+        trial.suggest_float("x", 0, 1)
+        return losses(4000)
+
+    with pytest.warns(UtilityWarning) as caught:
+        study.optimize(sampler.private(objective), n_trials=16)
+    told = [str(w.message) for w in caught if "two standard errors" in str(w.message)]
+    assert len(told) == 1
+    assert end in told[0]
+
+
+def test_small_errors_and_high_scores_are_what_people_look_for() -> None:
+    for direction, value in (("minimize", 0.0), ("maximize", 1.0), ("minimize", 0.6)):
+        sampler = DPGIBOSampler(mu=1, seed=0, n_trials=20)
+
+        def objective(trial: Any, value: float = value) -> np.ndarray:
+            trial.suggest_float("x", 0, 1)
+            return np.full(4000, value)
+
+        study_of(sampler, direction=direction).optimize(sampler.private(objective), n_trials=12)
+
+
+# Plans and loops --------------------------------------------------------------------------------
+
+
+def test_fewer_trials_than_planned_are_told_at_the_start(logged: pytest.LogCaptureFixture) -> None:
+    sampler = DPGIBOSampler(mu=3, seed=0, n_trials=30)
+    study = study_of(sampler)
+    study.optimize(sampler.private(squares), n_trials=12)
+    planned = sampler.summary(study)["planned"]
+    text = logged.text
+    assert f"study.optimize(n_trials=12) ends before the plan of {planned} trials" in text
+    assert f"{planned - 12} will be left" in text
+    assert text.index("ends before") < text.index("Trial 1 finished")
+    assert "n_trials=12 given to the sampler plans " in text
+
+
+def test_enough_trials_are_not_complained_of(logged: pytest.LogCaptureFixture) -> None:
+    sampler = make_sampler()
+    study_of(sampler, direction="maximize").optimize(sampler.private(squares), n_trials=40)
+    assert "ends before" not in logged.text
+    assert "values are scores, which are maximised" in logged.text
+
+
+def test_a_vault_in_memory_under_a_stored_study_is_told(
+    tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    sampler = make_sampler()
+    study = study_of(sampler, storage=f"sqlite:///{tmp_path}/study.db")
+    study.optimize(sampler.private(squares), n_trials=1)
+    assert "its vault lies in this process's memory" in logged.text
+
+
+# Epsilon and delta ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (4.0, 1e-5), (20, 0.01)])
+def test_epsilon_and_delta_say_the_largest_mu_that_keeps_them(
+    epsilon: float, delta: float
+) -> None:
+    mu = DPGIBOSampler(epsilon=epsilon, delta=delta)._config.mu
+    assert gdp_delta(mu, epsilon) <= delta < gdp_delta(mu * 1.001, epsilon)
+    private = private_objective(squares, epsilon=epsilon, delta=delta, n_trials=4)
+    assert private._sampler._config.mu == mu
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "Nothing says how much privacy"),
+        ({"mu": 1, "epsilon": 1, "delta": 1e-5}, "say the same thing"),
+        ({"mu": 1, "delta": 1e-5}, "say the same thing"),
+        ({"epsilon": 1}, "delta= is missing"),
+        ({"delta": 1e-5}, "epsilon= is missing"),
+        ({"epsilon": "1", "delta": 1e-5}, r"epsilon must be a number, got '1' \(str\)"),
+        ({"epsilon": 1, "delta": 1.5}, r"delta must lie in \(0, 1\)"),
+        ({"epsilon": np.inf, "delta": 0.1}, "epsilon must be a finite number"),
+        ({"mu": "1"}, r"mu must be a positive number, got '1' \(str\)"),
+    ],
+)
+def test_the_budget_is_said_in_one_way(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DPGIBOSampler(**given)
+
+
+def test_the_mu_of_an_epsilon_is_that_of_dp_accounting() -> None:
+    mu = chosen_mu(None, 2.0, 1e-5)
+    epsilon = pld.from_gaussian_mechanism(1 / mu).get_epsilon_for_delta(1e-5)
+    assert epsilon == pytest.approx(2.0, rel=2e-3)
