@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test test-fast test-soak test-hosts coverage profile lint lint-style lint-types lint-architecture format bench clean
+.PHONY: test test-fast test-soak test-hosts package coverage profile lint lint-style lint-types lint-architecture format bench clean
 
 setup: $(STAMP)
 
@@ -51,6 +51,9 @@ test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants tha
 
 test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with newer ones than here
 	$(BIN)/python -m tests.versions --folder $(VENV)-hosts
+
+package: $(STAMP)  ## wheel and sdist, each extra in an empty environment of each Python that there is
+	$(BIN)/python -m tests.packages --write
 
 profile: $(STAMP)  ## what the suite costs, by file; kept in benchmarks/results
 	PROFILE_TO=benchmarks/results/test_suite.json $(BIN)/python -m pytest -n 3 -q -p tests.profiling

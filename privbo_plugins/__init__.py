@@ -3,4 +3,4 @@
 It knows no host framework; :mod:`optuna_samplers` and :mod:`raytune_searchers` wrap it.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
