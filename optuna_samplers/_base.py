@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import _logs
 from optuna_samplers._guard import GuardedTrial, attempt_trial
+from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import OfStudy, StudySampler, constants_in
 from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import (
@@ -57,7 +58,7 @@ from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, VaultError
 from privbo_plugins.plots import History, Report
-from privbo_plugins.privacy.guarantee import Guarantee
+from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.reports import records_report
 from privbo_plugins.returned import fingerprint
@@ -85,6 +86,18 @@ _PRUNED = (
     "A trial that is pruned or fails has no losses to release, and its place in the plan is "
     "evaluated again. Use optuna.pruners.NopPruner(), or a pruner that lets some trials of every "
     "point come to their end, or mend the objective."
+)
+
+_ESTIMATES = (
+    "Each is an estimate of the mean over the validation records, from all noisy releases up to "
+    "that trial; what is little known is shown on the worse side. It is no single draw: that is "
+    "the trial's user attribute `privbo:release`. The best of many estimates still tends to look "
+    "somewhat better than it is. The estimate below uses all releases."
+)
+
+_DRAWS = (
+    "Each is one noisy release: the clipped mean over the validation records, plus noise. So the "
+    "best value is the *luckiest* draw and looks better than it is; go by the recommendation."
 )
 
 _OVERWRITTEN = "the study holds set_user_attr data nobody vouched for"
@@ -714,6 +727,12 @@ class PrivateSampler(StudySampler[_StudyState]):
         title = f"Private tuning report: {study.study_name}"
         return records_report(title, self.guarantee(study), history, self.recommend(study))
 
+    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+        if not guarantee.protected:
+            return EXPOSED
+        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return _ESTIMATES if any(RELEASE_ATTR in t.user_attrs for t in trials) else _DRAWS
+
     def purge(self, study: Study) -> None:
         """Deletes every raw loss of the study from the vault; ledger and releases stay."""
         self._state(study).session.purge()
@@ -816,6 +835,22 @@ def _marks(operation: str, trial: FrozenTrial) -> list[str]:
 def _label(role: str, step: int) -> str:
     """What a trial was for, as the engine words it."""
     return role if step < 0 else f"{role} {step}"
+
+
+def unexplained(trials: Sequence[FrozenTrial], session: Session) -> list[str]:
+    """Why nothing may be claimed of what trials hold, by all that the vault says of a run.
+
+    Nothing is written.
+
+    Args:
+        trials: Of any state.
+        session: Of the run that they show.
+    """
+    told = session.published()
+    released = {key: value for key, (_, _, value) in told.items()}
+    labels = {key: _label(role, step) for key, (role, step, _) in told.items()}
+    known = _Explained(released, labels, session.all_drawn(), session.vouched())
+    return list(dict.fromkeys(_suspicions(trials, known)))
 
 
 def _suspicions(trials: Sequence[FrozenTrial], explained: _Explained) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """What a study shows, compared with the run of a vault that a certificate is of.
 
-For ``privbo verify``. Nothing is written: neither into the study nor into the vault. What
-``sampler.guarantee(study)`` compares beside values (attributes, constants, reports) it has marked
-in the vault, where a certificate's claim is made of it.
+For ``privbo verify``. Nothing is written: neither into the study nor into the vault. Values, and
+what trials of any state hold beside them, are compared anew. Spaces and constants are compared by
+``sampler.guarantee(study)`` alone; what it found it has marked in the vault, where a certificate's
+claim is made of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import optuna
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from optuna_samplers._study import GUARANTEE_ATTR, HEAD_ATTR, key_of, same
+from optuna_samplers._base import unexplained
+from optuna_samplers._local import read_evaluations
+from optuna_samplers._study import (
+    GUARANTEE_ATTR,
+    HEAD_ATTR,
+    key_of,
+    refuse_multi_objective,
+    same,
+)
 from privbo_plugins.sessions.stored import StoredRun
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import resolve_url
@@ -32,10 +41,11 @@ def compare_study(url: str, name: str, run: StoredRun) -> list[Found]:
         run: What its values must come from.
 
     Raises:
-        ValueError: If there is no such study, or the vault keeps no values of this kind of run.
+        ValueError: If there is no such study, it has several objectives, or the vault keeps no
+            values of this kind of run.
     """
     study, released = _opened(url, name), run.published()
-    return [_head(study, run), *_values(study, released), _claim(study)]
+    return [_head(study, run), *_values(study, released), _beside(study, run), _claim(study)]
 
 
 def _opened(url: str, name: str) -> Study:
@@ -47,11 +57,13 @@ def _opened(url: str, name: str) -> Study:
         parsed.render_as_string(hide_password=False), skip_table_creation=True
     )
     try:
-        return optuna.load_study(study_name=name, storage=storage)
+        study = optuna.load_study(study_name=name, storage=storage)
     except KeyError:
         raise ValueError(
             "--study-name names no study of this storage: give the name that it was created with."
         ) from None
+    refuse_multi_objective(study, "A certificate's run")
+    return study
 
 
 def _head(study: Study, run: StoredRun) -> Found:
@@ -89,6 +101,16 @@ def _values(study: Study, released: Mapping[str, float]) -> Iterator[Found]:
         )  # fmt: skip
     else:
         yield "values", True, f"{len(shown)} trials show what the vault has released for them"
+
+
+def _beside(study: Study, run: StoredRun) -> Found:
+    if run.kind == "records":
+        found = unexplained(study.get_trials(deepcopy=False), run.session)
+    else:
+        found = list(dict.fromkeys(read_evaluations(study).reasons))
+    if found:
+        return "beside values", False, "; ".join(found)
+    return "beside values", True, "trials hold nothing else that nobody vouched for"
 
 
 def _claim(study: Study) -> Found:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privbo_plugins.privacy.statement import as_html, legible
+
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
@@ -127,14 +129,14 @@ class Picture:
         thin = self._thinned()
         several = sum(bool(series.name) for series in thin.series) > 1
         names = [
-            f"<li><span style='color:{colour}'>{sign}</span> {html.escape(series.name)}</li>"
+            f"<li><span style='color:{colour}'>{sign}</span> {as_html(series.name)}</li>"
             for series, colour, _, sign in _styled(thin.series)
             if series.name and several
         ]
         legend = f"<ul class='legend'>{''.join(names)}</ul>" if names else ""
         return (
-            f"<figure><figcaption><strong>{html.escape(self.title)}</strong> "
-            f"{html.escape(thin.reading)}</figcaption>{thin._svg()}{legend}{thin._table()}</figure>"
+            f"<figure><figcaption><strong>{as_html(self.title)}</strong> "
+            f"{as_html(thin.reading)}</figcaption>{thin._svg()}{legend}{thin._table()}</figure>"
         )
 
     def _thinned(self) -> Picture:
@@ -189,15 +191,15 @@ class Picture:
         """The points in numbers, for whoever cannot see them or wants to copy them."""
         drawn = [series for series in self.series if series.look != BAND]
         rows = "".join(
-            f"<tr><td>{html.escape(series.name)}</td><td>{x!r}</td><td>{y!r}</td>"
-            f"<td>{html.escape(text)}</td></tr>"
+            f"<tr><td>{as_html(series.name)}</td><td>{x!r}</td><td>{y!r}</td>"
+            f"<td>{as_html(text)}</td></tr>"
             for series in drawn
             for x, y, text in zip(
                 series.x, series.y, series.texts or [""] * len(series.x), strict=True
             )
         )
         head = "".join(
-            f"<th scope='col'>{html.escape(name)}</th>"
+            f"<th scope='col'>{as_html(name)}</th>"
             for name in ("", self.x_label, self.y_label, "")
         )
         return (
@@ -279,8 +281,12 @@ def hash_of(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
+def _plain(text: str) -> str:
+    return html.escape(legible(text), quote=False)
+
+
 def _traces(series: Series) -> Iterator[dict[str, Any]]:
-    """What plotly adds for a series."""
+    """What plotly adds for a series; plotly takes texts for HTML, links included."""
     x, y = list(series.x), list(series.y)
     if series.look == BAND:
         edge = {"mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
@@ -288,7 +294,7 @@ def _traces(series: Series) -> Iterator[dict[str, Any]]:
         yield {"x": x, "y": list(series.low), "fill": "tonexty", **edge}
         return
     mode = {POINTS: "markers", LINE: "lines", BOTH: "lines+markers"}[series.look]
-    trace: dict[str, Any] = {"x": x, "y": y, "mode": mode, "name": series.name}
+    trace: dict[str, Any] = {"x": x, "y": y, "mode": mode, "name": _plain(series.name)}
     marker = {"size": 10 if series.large else 6, "color": series.colour}
     trace["marker"] = {name: value for name, value in marker.items() if value is not None}
     if series.dotted:
@@ -296,7 +302,7 @@ def _traces(series: Series) -> Iterator[dict[str, Any]]:
     if series.error:
         trace["error_y"] = {"type": "constant", "value": series.error, "thickness": 0.6}
     if series.texts:
-        trace["text"] = list(series.texts)
+        trace["text"] = list(map(_plain, series.texts))
         trace |= (
             {"mode": f"{mode}+text", "textposition": "top right"}
             if series.written

@@ -148,6 +148,7 @@ def _part(content: Picture | Figure | Table | str, figures: int) -> str:
             include_plotlyjs=figures == 0,
             default_height="420px",
             div_id=f"picture-{figures}",  # its own would be another one in each page
+            config={"displaylogo": False},  # which is a link
         )
     )
 

@@ -40,7 +40,8 @@ Array = NDArray[np.float64]
 
 _PUBLISHED = "What was published"
 
-_WORTH = "What it is worth"
+WORTH = "What it is worth"
+"""Heading of the estimate at the recommendation."""
 
 _SMOOTHED = 600
 """Released values, the latest, that an estimate rests on: more cost seconds."""
@@ -244,7 +245,7 @@ def _worth_of_rewards(
     ]
     if not told:
         text = "Nobody was asked for this very setting: it follows from releases at others."
-        return [Section(_WORTH, text)] if history.values else []
+        return [Section(WORTH, text)] if history.values else []
     reach = 1.96 * history.noise / math.sqrt(len(told))
     return _worth(
         float(np.mean(told)),
@@ -263,7 +264,7 @@ def _worth_of_row(
         return []
     row = next(iter(recommendation.values()))
     if row not in history.rows:
-        return [Section(_WORTH, "This row's own outcome was never told.")]
+        return [Section(WORTH, "This row's own outcome was never told.")]
     place = list(history.rows).index(row)
     return _worth(
         history.means[place],
@@ -277,7 +278,7 @@ def _worth(estimate: float, reach: float, how: str) -> list[Section]:
         ("estimate", f"{estimate:.4g}"),
         ("95 % interval", f"{estimate - reach:.4g} to {estimate + reach:.4g}"),
     ]
-    return [Section(_WORTH, Table((), rows)), Section("", how)]
+    return [Section(WORTH, Table((), rows)), Section("", how)]
 
 
 def _counted(n: int, what: str) -> str:

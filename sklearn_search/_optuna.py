@@ -51,7 +51,10 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
         ValueError: If a study of this name was begun with another split.
     """
     declared = {name: _distribution(dim) for name, dim in task.parameters.dimensions.items()}
-    kept = {"search_space": declared, "seed": given.seed, "vault": given.vault}
+    kept = {
+        "search_space": declared, "seed": given.seed, "vault": given.vault,
+        "record_ids": task.records.labels,
+    }  # fmt: skip
 
     def objective(trial: optuna.Trial) -> Any:
         return task.losses({name: _suggested(trial, name, d) for name, d in declared.items()})

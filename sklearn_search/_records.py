@@ -7,8 +7,10 @@ would move other records when one is replaced, and the guarantee is for one that
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from types import TracebackType
@@ -53,6 +55,12 @@ class Records:
         """Number of validation records; public."""
         return int(_num_samples(self.X_valid))
 
+    @property
+    def labels(self) -> Any:
+        """What a pandas table calls its validation records, in their order; None elsewhere."""
+        index = getattr(self.X_valid, "index", None)
+        return index if hasattr(type(index), "to_numpy") else None
+
 
 def given_records(X: Any, y: Any, X_valid: Any, y_valid: Any, params: Any) -> Records:
     """Records that the user has told apart.
@@ -65,17 +73,27 @@ def given_records(X: Any, y: Any, X_valid: Any, y_valid: Any, params: Any) -> Re
             "fit takes X_valid= and y_valid= together, beside X and y of the training records; or "
             "none of them, and holds out valid_size of the records itself."
         )
-    if X_valid is X:
+    if _overlap(X, X_valid):
         raise ValueError(
-            "X_valid is X: a record that both trains and validates has no guarantee. Give fit X "
-            "and y alone, and it holds out some of them."
+            "X_valid is X, or a part of it: a record that both trains and validates has no "
+            "guarantee. Give fit X and y alone, and it holds out some of them."
         )
     X, y = indexable(X, y)
     check_consistent_length(X_valid, y_valid)
     n, n_valid = _num_samples(X), _num_samples(X_valid)
-    return Records(
-        X, y, X_valid, y_valid, dict(params), {"given": True, "train": n, "valid": n_valid}
-    )
+    told_apart = {"given": True, "train": n, "valid": n_valid}
+    return _apart(X, y, X_valid, y_valid, dict(params), told_apart)
+
+
+def _overlap(X: Any, X_valid: Any) -> bool:
+    """Whether both are the same records in memory, whatever they hold; copies go unseen."""
+    if X_valid is X:
+        return True
+    if not (isinstance(X, np.ndarray) and isinstance(X_valid, np.ndarray)):
+        return False
+    with suppress(np.exceptions.TooHardError):
+        return np.shares_memory(X, X_valid, max_work=10_000)  # type: ignore[arg-type]  # narrow stub
+    return False
 
 
 def held_out(
@@ -106,14 +124,91 @@ def held_out(
     train, valid = np.sort(train), np.sort(valid)
     X_train, y_train = _safe_split(estimator, X, y, train)
     X_valid, y_valid = _safe_split(estimator, X, y, valid, train)
-    return Records(
-        X_train,
-        y_train,
-        X_valid,
-        y_valid,
-        _check_method_params(X, dict(params), indices=train),
-        {"given": False, "train": len(train), "valid": len(valid), "by": int(random_state)},
-    )
+    told_apart = {
+        "given": False, "train": len(train), "valid": len(valid), "by": int(random_state)
+    }  # fmt: skip
+    own = _check_method_params(X, dict(params), indices=train)
+    return _apart(X_train, y_train, X_valid, y_valid, own, told_apart)
+
+
+def _apart(
+    X: Any, y: Any, X_valid: Any, y_valid: Any, params: Mapping[str, Any], split: Mapping[str, Any]
+) -> Records:
+    """Records of which those that train know nothing of the others, by their types either."""
+    X = _of_their_own(X)
+    own = {name: _of_their_own(value) for name, value in params.items()}
+    return Records(X, _of_their_own(y), _known_to(X, X_valid), y_valid, own, split)
+
+
+def _of_their_own(records: Any) -> Any:
+    """The same values, typed by themselves: a model keeps the types that it is fitted on.
+
+    The width of texts, and which categories and levels of an index there are, would come from all
+    records otherwise.
+    """
+    if isinstance(records, np.ndarray) and records.dtype.kind in "US":
+        width = np.char.str_len(records).max(initial=1)
+        return records.astype(f"{records.dtype.kind}{width}")
+    if hasattr(getattr(records, "index", None), "remove_unused_levels"):
+        records = records.set_axis(records.index.remove_unused_levels())
+    if getattr(getattr(records, "dtype", None), "name", "") == "category":  # a series of pandas'
+        return records.cat.remove_unused_categories()
+    for place in _categorical(records):
+        used = records.iloc[:, place].cat.remove_unused_categories()
+        records = _with_column(records, place, used)
+    return records
+
+
+def _known_to(X: Any, X_valid: Any) -> Any:
+    """Validation records, in which a category that no training record has is missing."""
+    for place in set(_categorical(X)) & set(_categorical(X_valid)):
+        known = X.iloc[:, place].cat.categories
+        column = X_valid.iloc[:, place].cat.set_categories(known)
+        X_valid = _with_column(X_valid, place, column)
+    return X_valid
+
+
+def _categorical(records: Any) -> list[int]:
+    """Places of a pandas table's categorical columns."""
+    if not (hasattr(records, "iloc") and hasattr(records, "isetitem")):
+        return []
+    return [place for place, kind in enumerate(records.dtypes) if str(kind) == "category"]
+
+
+def _with_column(table: Any, place: int, column: Any) -> Any:
+    """A copy of a table with another column."""
+    made = table.copy(deep=False)
+    made.isetitem(place, column)
+    return made
+
+
+class _Unheard:
+    """Drops warnings while validation records are scored: one of them may be what they tell of.
+
+    Python's filters belong to all threads, so the first to enter sets them and the last to leave
+    puts them back. What another package does to them meanwhile, in another thread, goes unseen.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+            warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(self, *_error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._filters.__exit__(None, None, None)
+
+
+_unheard = _Unheard()
 
 
 @dataclass(eq=False, repr=False)
@@ -159,6 +254,11 @@ class Task:
                     return np.full(self.records.n_valid, self._of_a_failed_fit())
                 self.failure = error.with_traceback(_of_others(error.__traceback__))
                 raise
+            return self._scored(model)
+
+    def _scored(self, model: Any) -> Any:
+        """One loss a validation record, and no word about them."""
+        with _unheard, np.errstate(all="ignore"):
             prediction = self.loss.predicted(model, self.records.X_valid)
             try:
                 return self.loss(model, self.records.y_valid, prediction)

@@ -318,8 +318,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=same)
 
 
-def _error_of(call: Callable[[], None]) -> Exception | None:
-    """What a call raises, without frames of ours: they hold the records.
+def _error_of(call: Callable[[], None]) -> BaseException | None:
+    """What a call raises, an interruption too, without frames of ours: they hold the records.
 
     Raised outside, so that it has no context either.
     """
@@ -327,7 +327,7 @@ def _error_of(call: Callable[[], None]) -> Exception | None:
         call()
     except _ToldError as failed:
         return failed.error
-    except Exception as error:
+    except BaseException as error:
         return error.with_traceback(None)
     return None
 

@@ -69,6 +69,7 @@ def _runs(vault: Vault, given: argparse.Namespace) -> list[StoredRun]:
 
 def label(given: argparse.Namespace) -> None:
     """Notes on which data runs are."""
+    from privbo_plugins.privacy.statement import legible
     from privbo_plugins.sessions.certificates import give_label
     from privbo_plugins.sessions.stored import run_named
 
@@ -76,7 +77,7 @@ def label(given: argparse.Namespace) -> None:
     runs = [run_named(vault, given.vault, name) for name in given.run]
     for run in runs:
         give_label(run, given.data_label)
-    print(f"{', '.join(run.name for run in runs)}: on the data of {given.data_label!r}.")
+    print(f"{', '.join(legible(run.name) for run in runs)}: on the data of {given.data_label!r}.")
 
 
 def verify(given: argparse.Namespace) -> int:

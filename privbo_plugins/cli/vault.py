@@ -51,6 +51,7 @@ def guarantee(given: argparse.Namespace) -> None:
 
 def _together(vault: Vault, given: argparse.Namespace) -> None:
     """Prints what holds for all runs on the same data together."""
+    from privbo_plugins.privacy.statement import legible
     from privbo_plugins.sessions.certificates import added, labelled
 
     if given.run is not None:
@@ -62,19 +63,20 @@ def _together(vault: Vault, given: argparse.Namespace) -> None:
         told = {"data_label": given.data_label, "runs": names, "guarantee": total.to_dict()}
         print_json(told | {"figures": total.figures()})
         return
-    print(f"{given.data_label}: {', '.join(names)}\n\n{total}")
+    print(f"{given.data_label}: {', '.join(map(legible, names))}\n\n{total}")
     print("\nOnly runs that were given this label are added up (privbo label).")
 
 
 def report(given: argparse.Namespace) -> None:
     """Writes the page of a run."""
+    from privbo_plugins.privacy.statement import legible
     from privbo_plugins.sessions.stored import run_named
 
     if given.out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"A report is an .html file, got --out {given.out.name!r}.")
     run = run_named(opened(given.vault), given.vault, given.run)
     page = replace(run.report(), interactive=given.interactive)
-    print(f"The report of {run.name} is in {page.write(given.out)}.")
+    print(f"The report of {legible(run.name)} is in {page.write(given.out)}.")
 
 
 def opened(url: str) -> Vault:
@@ -91,6 +93,8 @@ def opened(url: str) -> Vault:
 
 
 def _list(runs: list[StoredRun], given: argparse.Namespace) -> None:
+    from privbo_plugins.privacy.statement import legible
+
     facts = [_facts(run) for run in runs]
     if given.json:
         print_json({"runs": facts})
@@ -100,7 +104,7 @@ def _list(runs: list[StoredRun], given: argparse.Namespace) -> None:
         return
     for run in facts:
         what = ", ".join(part for part in (run["kind"], run["algorithm"]) if part)
-        print(f"{run['run']}  ({what}; {run['releases']} releases)  {run['claim']}")
+        print(f"{legible(run['run'])}  ({what}; {run['releases']} releases)  {run['claim']}")
     print("\nGive --run NAME for what may be claimed, in full.")
 
 
@@ -122,7 +126,9 @@ def _facts(run: StoredRun) -> dict[str, Any]:
 
 
 def _headline(run: StoredRun) -> str:
-    return f"{run.name} ({', '.join(part for part in (run.kind, run.algorithm) if part)})"
+    from privbo_plugins.privacy.statement import legible
+
+    return f"{legible(run.name)} ({', '.join(part for part in (run.kind, run.algorithm) if part)})"
 
 
 # The command line -------------------------------------------------------------------------------

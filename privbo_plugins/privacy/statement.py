@@ -8,11 +8,15 @@ from __future__ import annotations
 import html
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from privbo_plugins.privacy.figures import not_below
+
+_TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+"""Unicode's names of what lets a text be read in another order than it is written."""
 
 Rows = Sequence[tuple[str, str]]
 Lists = Sequence[tuple[str, Sequence[str]]]
@@ -95,9 +99,29 @@ class Statement:
         return f"<p class='claim {mark}'>{as_html(self.sentence)}</p>{table}{lists}"
 
 
+def legible(text: str) -> str:
+    r"""A text from outside in one line, which can neither pass for a line nor steer a terminal.
+
+    Example:
+        >>> legible("a\n\x1b[2Jb")
+        'a �[2Jb'
+    """
+    return _unsteered(" ".join(text.split()))
+
+
+def _unsteered(text: str) -> str:
+    """The same without control characters, half characters and turns of the writing direction."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if _steers(c) else c for c in text)
+
+
+def _steers(c: str) -> bool:
+    steering = unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"
+    return steering or unicodedata.bidirectional(c) in _TURNS
+
+
 def as_html(text: str) -> str:
     """A text in which nothing is markup."""
-    return html.escape(text)
+    return html.escape(_unsteered(text))
 
 
 def as_markdown(text: str) -> str:
@@ -107,7 +131,7 @@ def as_markdown(text: str) -> str:
         >>> print(as_markdown("[a](http://b) | <c>"))
         \[a\](http:\//b) \| &lt;c&gt;
     """
-    plain = html.escape(" ".join(text.split()), quote=False)
+    plain = html.escape(legible(text), quote=False)
     marked = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", plain)
     return re.sub(r"(?i)\bwww\.", r"www\\.", marked.replace("://", ":\\//"))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 from privbo_plugins import __version__
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
-from privbo_plugins.privacy.statement import Statement
+from privbo_plugins.privacy.statement import Statement, legible
 from privbo_plugins.sessions.rows import answers_of
 from privbo_plugins.sessions.stored import LABEL, StoredRun, runs_of
 from privbo_plugins.store.run import Head
@@ -40,6 +41,9 @@ _ONE, _ALL = "the run", "all runs with the data label"
 """What a certificate is of."""
 
 _LONGEST_LABEL = 80
+
+_LOOKS = 5
+"""How often a certificate is made anew because a worker has released meanwhile."""
 
 _SHORT = 8
 """How much of an identity is told: whoever knows no more can try out nothing."""
@@ -92,29 +96,23 @@ class PrivacyCertificate:
             label: Of the data that they are on; None for that of the one run, if it has one.
 
         Raises:
-            ValueError: If there is none, or what they claim cannot be added up.
+            ValueError: If there is none, what they claim cannot be added up, or they release all
+                the time.
         """
         if not runs:
             raise ValueError("A certificate needs at least one run.")
-        with vault.transaction("") as tx:
-            head = Head(*tx.last_link())
-        total = added([(run.name, run.kind, run.guarantee) for run in runs], label)
-        facts = {
-            "format": FORMAT,
-            "version": __version__,
-            "issued": datetime.now(UTC).isoformat(timespec="seconds"),
-            "vault": vault.vault_id[:_SHORT],
-            "data_label": label if label is not None else label_of(runs[0]),
-            "covers": _ONE if label is None else _ALL,
-            "runs": [_of_run(run) for run in runs],
-            "guarantee": total.to_dict(),
-            "figures": total.figures(),
-            "statement": total.statement().to_dict(),
-            "not_known": list(dict.fromkeys(f for run in runs for f in run.not_known)),
-            "ledger": {"lines": head.n, "head": head.digest},
-            "check": _HOW,
-        }
-        return cls(json.loads(json.dumps(facts, allow_nan=False)))
+        for _ in range(_LOOKS):
+            with vault.transaction("") as tx:
+                head = Head(*tx.last_link())
+            own = _as_now(vault, runs)
+            facts = _facts(vault, own, label, head)
+            with vault.transaction("") as tx:
+                if not _since(tx, head.n, own):
+                    return cls(json.loads(json.dumps(facts, allow_nan=False)))
+        raise ValueError(
+            "Workers release faster than a certificate can be made of one moment. Ask again, or "
+            "once they have stopped."
+        )
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyCertificate:
@@ -124,11 +122,14 @@ class PrivacyCertificate:
             ValueError: If it is none, or has other fields than a certificate.
         """
         try:
-            found = json.loads(text, parse_constant=_no_number)
+            found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise ValueError(f"This is no certificate: its format must be {FORMAT!r}.")
+            raise ValueError(
+                f"This is no certificate: its format must be {FORMAT!r}, and each field must be "
+                "there once."
+            )
         if not _same_shape(found, _required()):
             raise ValueError(
                 "This certificate has fields that none has, or lacks some: it must hold "
@@ -188,6 +189,18 @@ def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is no JSON.")
 
 
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose fields are there once: of two, readers would show one and check the other.
+
+    Raises:
+        ValueError: If one is there twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("A field is there twice.")
+    return found
+
+
 def _required() -> Sequence[str]:
     return list(schema()["required"])
 
@@ -213,6 +226,33 @@ def _parts_fit(found: Mapping[str, Any]) -> Iterator[bool]:
 
 
 # What is claimed --------------------------------------------------------------------------------
+
+
+def _as_now(vault: Vault, runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """The same runs, read anew: each remembers what it was asked before."""
+    known = {run.run_id: run for run in runs_of(vault, runs[0].url)}
+    return [known[run.run_id] for run in runs]
+
+
+def _facts(
+    vault: Vault, runs: Sequence[StoredRun], label: str | None, head: Head
+) -> dict[str, Any]:
+    total = added([(run.name, run.kind, run.guarantee) for run in runs], label)
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "issued": datetime.now(UTC).isoformat(timespec="seconds"),
+        "vault": vault.vault_id[:_SHORT],
+        "data_label": label if label is not None else label_of(runs[0]),
+        "covers": _ONE if label is None else _ALL,
+        "runs": [_of_run(run) for run in runs],
+        "guarantee": total.to_dict(),
+        "figures": total.figures(),
+        "statement": total.statement().to_dict(),
+        "not_known": list(dict.fromkeys(f for run in runs for f in run.not_known)),
+        "ledger": {"lines": head.n, "head": head.digest},
+        "check": _HOW,
+    }
 
 
 def _of_run(run: StoredRun) -> dict[str, Any]:
@@ -245,7 +285,7 @@ def added(
     """
     if len(claims) == 1:
         return claims[0][2]
-    own = [(name, claim) for name, _, claim in claims if isinstance(claim, Guarantee)]
+    own = [(legible(name), claim) for name, _, claim in claims if isinstance(claim, Guarantee)]
     if len(own) < len(claims):
         told = ", ".join(f"{name} ({kind})" for name, kind, _ in claims)
         raise ValueError(_NO_SUM.format(label, told))
@@ -312,12 +352,19 @@ def give_label(run: StoredRun, label: str) -> None:
     """Notes in the vault on which data a run is; for good, as every line of it.
 
     Raises:
-        ValueError: If it is no short printable text, or the run has another one.
+        ValueError: If it is no short printable text, if it looks like another label, or if the
+            run has another one.
     """
     if not label.strip() or len(label) > _LONGEST_LABEL or not label.isprintable():
         raise ValueError(
             f"A data label must be printable text of 1 to {_LONGEST_LABEL} characters, got "
             f"{len(label)}: a public name of the records, such as wards2026."
+        )
+    plain = " ".join(unicodedata.normalize("NFKC", label).split())
+    if label != plain:  # what looks like another label would be added up without it
+        raise ValueError(
+            f"The data label {label!r} could be taken for {plain!r}: write it without spaces at "
+            "its ends or several in a row, and with plain characters (Unicode's form NFKC)."
         )
     with run.vault.transaction(run.run_id) as tx:
         given = tx.marks(LABEL)

@@ -220,13 +220,18 @@ class StoredRun:
             raise ValueError(_NO_CLAIM.format(self.name))
         return readers[self.kind]()
 
-    def _records(self) -> _Told:
+    @cached_property
+    def session(self) -> Session:
+        """What a run of kind "records" is; nothing may be asked or told of it."""
         own = self.settings
         config = entry(own["algorithm"]).load_config().from_dict(own["config"])
         session = Session(self._run, config, seed=own["seed"], maximize=own["maximize"])
         if self.frozen is not None:
             session.set_space(Space.from_dict(self.frozen["space"]))
+        return session
 
+    def _records(self) -> _Told:
+        session = self.session
         guarantee = session.guarantee(self._unseen(session))
 
         def report(title: str) -> Report:

@@ -27,6 +27,7 @@ from privbo_plugins.privacy.guarantee import (
 )
 from privbo_plugins.privacy.statement import Statement, guess_dp, guess_gdp, percent
 from privbo_plugins.privacy.subsampling import pld_epsilon
+from privbo_plugins.sessions import certificates
 from privbo_plugins.sessions.certificates import (
     PrivacyCertificate,
     give_label,
@@ -37,7 +38,7 @@ from privbo_plugins.sessions.certificates import (
 )
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import NOT_PRIVATE, Curator
-from privbo_plugins.sessions.stored import run_named, runs_of
+from privbo_plugins.sessions.stored import StoredRun, run_named, runs_of
 from privbo_plugins.store.vault import open_vault
 from tests.engine.test_cli import LINE, RUNS, SHORT, printed, records, refused, table
 
@@ -383,6 +384,33 @@ def test_an_older_backup_of_the_vault_is_found(
     assert "another vault or a copy has issued it" in capsys.readouterr().out
 
 
+def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, vault = records(url, steps=2), open_vault(url)
+    run, releases = run_named(vault, url, "digits"), vars(StoredRun)["n_releases"].fget
+    looks: list[int] = []
+
+    def beside(own: StoredRun) -> int:
+        """Another worker releases before the claim's releases are counted."""
+        looks.append(len(looks))
+        if len(looks) <= times:
+            trial = f"late {times} {len(looks)}"
+            x = session.ask(trial).x
+            session.tell(trial, LINE.decode(x), LINE, np.linspace(0.1, 0.9, 20))
+        return int(releases(own))
+
+    monkeypatch.setattr(StoredRun, "n_releases", property(beside))
+    times = 1
+    made = PrivacyCertificate.of(vault, [run])
+    assert made.facts["runs"][0]["releases"] == made.facts["guarantee"]["n_releases"] == 3
+    looks.clear()
+    times = 2
+    monkeypatch.setattr(certificates, "_LOOKS", times)
+    with pytest.raises(ValueError, match="release faster"):
+        PrivacyCertificate.of(vault, [run])
+
+
 def test_another_vault_is_found(url: str, tmp_path: Path) -> None:
     records(url)
     vault = open_vault(url)
@@ -392,6 +420,24 @@ def test_another_vault_is_found(url: str, tmp_path: Path) -> None:
     lines = {line.what: line for line in verified(made, open_vault(other), other)}
     assert not lines["vault"].agrees
     assert not lines["ledger"].agrees
+
+
+@pytest.mark.parametrize("place", ["first", "last", "inside"])
+def test_a_field_that_is_there_twice_is_refused(
+    place: str, labelled_run: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person reads the first of two, and a check of the last would agree."""
+    url, text = labelled_run
+    forged = '"guarantee": {"mu": 0.001, "protected": true}'
+    twice = {
+        "first": text.replace("{", "{" + forged + ",", 1),
+        "last": text.rstrip().removesuffix("}") + "," + forged + "}",
+        "inside": text.replace('"mu": 1.0', '"mu": 0.001, "mu": 1.0', 1),
+    }[place]
+    assert len(twice) > len(text)
+    path = tmp_path / "c.json"
+    path.write_text(twice)
+    assert "no certificate" in refused(capsys, "verify", str(path), "--vault", url)
 
 
 def test_what_is_no_certificate_is_refused(
@@ -432,6 +478,33 @@ def test_a_hostile_name_of_a_run_is_escaped_in_the_page_for_people(url: str) -> 
     assert "<script" not in made._repr_html_()
     assert "<script" not in made.to_markdown()
     assert "http://" not in made.to_markdown()
+
+
+def test_a_name_of_a_run_neither_steers_a_terminal_nor_passes_for_a_line(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"optuna/{c}\x1b[2J\u202edetcetorp\nprotected: yes" for c in "ab"]
+    for name in names:
+        Session.open(open_vault(url), name, SHORT, maximize=False)
+        printed(capsys, "label", "--vault", url, "--run", name, "--data-label", "x")
+    common = ["--vault", url]
+    one, own = [*common, "--run", names[0]], ["--out", str(tmp_path / "c.md")]
+    said = [
+        printed(capsys, "guarantee", *common),
+        printed(capsys, "guarantee", *one),
+        printed(capsys, "guarantee", *common, "--data-label", "x"),
+        printed(capsys, "label", *one, "--data-label", "x"),
+        printed(capsys, "certificate", *one, *own),
+        (tmp_path / "c.md").read_text(),
+        printed(capsys, "certificate", *common, "--data-label", "x", *own),
+        (tmp_path / "c.md").read_text(),
+    ]
+    vault = open_vault(url)
+    made = PrivacyCertificate.of(vault, runs_of(vault, url)[:1])
+    for text in (*said, made._repr_html_()):
+        assert not {"\x1b", "\u202e"} & set(text)
+    for text in said:
+        assert "\nprotected: yes" not in text
 
 
 # Several studies on the same records ------------------------------------------------------------
@@ -501,6 +574,13 @@ def test_a_label_is_kept_for_good_and_must_be_a_short_name(
     assert "kept for good" in refused(capsys, "label", *common, "others")
     for odd in ("", " ", "a\nb", "x" * 81):
         assert "printable text" in refused(capsys, "label", *common, odd)
+    for alike in (
+        "wards2026 ",
+        " wards2026",
+        "\N{FULLWIDTH LATIN SMALL LETTER W}ards2026",
+        "wards\N{SUPERSCRIPT TWO}026",
+    ):
+        assert "for 'wards2026'" in refused(capsys, "label", *common, alike)
     none = ["guarantee", "--vault", url, "--data-label", "none"]
     assert "it knows 'wards2026'" in refused(capsys, *none)
     assert "leave --run out" in refused(capsys, *none, "--run", "digits")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import math
 import re
 import shutil
@@ -286,12 +287,27 @@ def test_an_unprotected_run_has_no_worth_and_no_figures() -> None:
 
 def test_pictures_to_zoom_into_are_had_by_a_flag() -> None:
     pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
-    import dataclasses
-
     report = records(12, 2, "x")
     page = dataclasses.replace(report, interactive=True).to_html()
     assert page.count("Plotly.newPlot(") == report.to_html().count("<svg ") == 3
     assert page.count("plotly.js v") == 1
+
+
+def test_texts_from_outside_are_no_links_in_pictures_to_zoom_into(make: Any) -> None:
+    """Plotly makes links and images of what looks like them in names and texts."""
+    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    link = "<a href='http://x.example'>here</a></script>"
+    figures = [
+        section.content.to_plotly()
+        for section in make(12, 2, link).sections
+        if isinstance(section.content, Picture)
+    ]
+    texts = [
+        str(t) for f in figures for trace in f.data for t in (trace.name, *(trace.text or ()))
+    ]
+    assert texts
+    assert not [text for text in texts if "<" in text]
+    assert "displaylogo" in dataclasses.replace(make(12, 2, link), interactive=True).to_html()
 
 
 def test_without_matplotlib_a_report_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

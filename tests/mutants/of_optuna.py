@@ -21,6 +21,17 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="study_checked_by_values_alone",
+        breaks="A study agrees with a certificate only if no trial holds raw numbers elsewhere.",
+        file=f"{_HOST}/_compared.py",
+        old='    if found:\n        return "beside values", False',
+        new='    if False:\n        return "beside values", False',
+        tests=(
+            f"{_TESTS}/test_verified_study.py"
+            "::test_what_other_trials_hold_is_found_though_no_guarantee_was_asked_since",
+        ),
+    ),
+    Mutant(
         name="vault_behind_a_proxy",
         breaks="A vault never lies in the database of the study.",
         file=f"{_HOST}/_study.py",
@@ -70,8 +81,8 @@ MUTANTS = (
         name="pickled_noise",
         breaks="A pickled sampler holds no source of noise, which could be replayed.",
         file=f"{_HOST}/_base.py",
-        old='{"_vault": None, "_noise": None}',
-        new='{"_vault": None}',
+        old='{"_vault": None, "_noise": None, "_labels": None}',
+        new='{"_vault": None, "_labels": None}',
         tests=(f"{_TESTS}/test_lifecycle.py::test_a_pickle_holds_neither_noise_nor_vault",),
     ),
     Mutant(

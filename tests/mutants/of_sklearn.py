@@ -53,6 +53,24 @@ MUTANTS = (
         tests=(f"{_SEARCH}::test_a_failed_prediction_is_no_score_even_with_error_score",),
     ),
     Mutant(
+        name="warnings_of_predictions",
+        breaks="What predicting warns of a validation record is not heard.",
+        file=f"{_HOST}/_records.py",
+        old='            warnings.simplefilter("ignore")\n',
+        new="",
+        tests=(f"{_LEAKS}::test_what_predicting_warns_of_is_not_heard",),
+    ),
+    Mutant(
+        name="types_of_all_records",
+        breaks="A model keeps no category and no width of text of validation records alone.",
+        file=f"{_HOST}/_records.py",
+        old="Records(X, _of_their_own(y), _known_to(X, X_valid), y_valid, own, split)",
+        new="Records(X, y, X_valid, y_valid, own, split)",
+        tests=(
+            f"{_LEAKS}::test_a_label_of_a_validation_record_does_not_widen_what_a_model_keeps",
+        ),
+    ),
+    Mutant(
         name="records_in_the_search",
         breaks="A fitted search holds no validation record.",
         file=f"{_HOST}/_search.py",

@@ -49,6 +49,33 @@ _RECORDS = (
         tests=(f"{_TESTS}/test_session.py::test_gradients_carry_the_published_formula_of_noise",),
     ),
     Mutant(
+        name="starts_beyond_the_plan",
+        breaks="Many combinations of choices take no more starts than their share of the trials.",
+        file=f"{_ENGINE}/algorithms/dp_gibo/choices.py",
+        old="min(_PER_ARM * n_arms(space), int(_MOST_SHARE * trials))",
+        new="_PER_ARM * n_arms(space)",
+        tests=(
+            f"{_TESTS}/test_choices.py"
+            "::test_many_combinations_take_no_more_than_a_third_of_the_trials",
+        ),
+    ),
+    Mutant(
+        name="more_than_the_budget_for_choices",
+        breaks="What selects choices is a share of the budget, and leaves the rest to gradients.",
+        file=f"{_ENGINE}/algorithms/dp_gibo/plan.py",
+        old="value_share = (choices.HALF if S else config.value_share) if T > 0 else 1.0",
+        new="value_share = (choices.HALF if S else config.value_share) if T > 0 else 1.5",
+        tests=(f"{_TESTS}/test_choices.py::test_selection_costs_the_budget_and_no_more_trials",),
+    ),
+    Mutant(
+        name="a_field_twice",
+        breaks="A certificate that people read otherwise than it is checked does not verify.",
+        file=f"{_ENGINE}/sessions/certificates.py",
+        old="    if len(found) < len(pairs):\n",
+        new="    if not pairs:\n",
+        tests=(f"{_TESTS}/test_certificate.py::test_a_field_that_is_there_twice_is_refused",),
+    ),
+    Mutant(
         name="searched_points_not_paid_for",
         breaks="A search by values shares its budget among all its points, not its starts alone.",
         file=f"{_ENGINE}/algorithms/dp_gibo/plan.py",
@@ -797,7 +824,7 @@ _CERTIFIED = (
         name="names_of_series_not_escaped",
         breaks="No text from outside becomes markup of a report.",
         file=f"{_ENGINE}/drawing.py",
-        old="</span> {html.escape(series.name)}</li>",
+        old="</span> {as_html(series.name)}</li>",
         new="</span> {series.name}</li>",
         tests=(f"{_TESTS}/test_report_pages.py::test_hostile_texts_stay_texts[DP-GIBO]",),
     ),

@@ -68,6 +68,39 @@ def test_a_value_that_was_not_released_is_found_and_nothing_is_written(
     assert dict(study.user_attrs) == before
 
 
+def _pruned(study: optuna.Study) -> None:
+    state = optuna.trial.TrialState.PRUNED
+    study.add_trial(optuna.trial.create_trial(state=state, intermediate_values={0: 0.123}))
+
+
+def _running(study: optuna.Study) -> None:
+    study._storage.set_trial_user_attr(study.ask()._trial_id, "raw", [0.1, 0.2])
+
+
+@pytest.mark.parametrize("show", [_pruned, _running])
+def test_what_other_trials_hold_is_found_though_no_guarantee_was_asked_since(
+    show: Any, told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    show(optuna.load_study(study_name="digits", storage=command[command.index("--study") + 1]))
+    assert main(command) == 3
+    said = capsys.readouterr().out
+    assert "DIFFERS  study: beside values: " in said
+    assert "nobody vouched for" in said
+    assert said.count("DIFFERS") == 1
+    assert study.user_attrs["privbo:guarantee"]
+
+
+def test_a_study_of_several_objectives_is_refused_in_words(
+    told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    both = ["minimize", "minimize"]
+    optuna.create_study(study_name="both", storage=study._storage, directions=both)
+    assert main([*command[:-1], "both"]) == 2
+    assert "2 directions" in capsys.readouterr().err
+
+
 def test_a_study_that_calls_itself_unprotected_is_found(
     told: tuple[optuna.Study, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

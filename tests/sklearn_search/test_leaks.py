@@ -6,6 +6,7 @@ import copy
 import gc
 import logging
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import optuna
 import pytest
 from scipy.stats import loguniform, uniform
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from privbo_plugins.errors import ObjectiveFailedError
 from sklearn_search import PrivateSearch
@@ -179,3 +180,109 @@ def test_nor_does_one_of_an_estimator_that_could_not_be_fitted() -> None:
     with pytest.raises(ValueError, match="cannot be fitted to") as raised:
         search.fit(X, y)
     assert exception_leaks(raised.value, scanner) == []
+
+
+class _Interrupted(Telling):
+    """Somebody presses Ctrl+C while it predicts."""
+
+    def predict(self, X: Any) -> Any:
+        raise KeyboardInterrupt(f"at {X[0]}")
+
+
+def test_an_interruption_holds_no_validation_record_either() -> None:
+    X, y = np.random.default_rng(5).uniform(0.1, 0.9, size=(N, 3)), classes(N)[1]
+    scanner = Scanner()
+    for i in halves(N)[1]:
+        scanner.add_number(f"X[{i}, 0]", X[i, 0])
+    search = PrivateSearch(_Interrupted(), {"a": uniform(0, 1)}, mu=1, n_trials=8)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        search.fit(X, y)
+    assert exception_leaks(raised.value, scanner) == []
+    assert not hasattr(search, "study_")
+
+
+def test_a_label_of_a_validation_record_does_not_widen_what_a_model_keeps() -> None:
+    """Texts of an array are as wide as its longest: that of a replaced record, perhaps."""
+    X, y = classes(N)
+    found = []
+    for label in ("b", "a longer one"):
+        labels = np.where(y == 1, "a", "b").astype("<U20")
+        labels[halves(N)[1][0]] = label
+        search = PrivateSearch(LogisticRegression(), {"C": uniform(0.1, 1)}, mu=1, n_trials=8)
+        found.append(search.fit(X, labels.astype(f"<U{len(label)}")).classes_)
+        train, valid = halves(N)
+        search.fit(X[train], labels[train], X_valid=X[valid], y_valid=labels[valid])
+        found.append(search.classes_)
+    assert {kept.dtype for kept in found} == {np.dtype("<U1")}
+
+
+class _Keeping(Telling):
+    """Keeps the categories of its columns, as packages for trees do."""
+
+    def fit(self, X: Any, y: Any) -> _Keeping:  # type: ignore[override]
+        self.kept_ = X["kind"].cat.categories.tolist()
+        super().fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        assert X["kind"].cat.categories.tolist() == self.kept_
+        assert X["kind"].isna().sum() == 1
+        return super().predict(X)
+
+
+def test_a_category_of_a_validation_record_is_unknown_to_the_model() -> None:
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    _, y = classes(N)
+    train, valid = halves(N)
+    kinds = np.where(y == 1, "a", "b").astype(object)
+    kinds[valid[0]] = "of one record"
+    table = pd.DataFrame({"number": np.arange(N), "kind": pd.Categorical(kinds)})
+    search = PrivateSearch(_Keeping(), {"a": uniform(0, 1)}, mu=1, n_trials=8, loss="zero_one")
+    assert search.fit(table, y).best_estimator_.kept_ == ["a", "b"]
+    search.fit(table.iloc[train], y[train], X_valid=table.iloc[valid], y_valid=y[valid])
+    assert search.best_estimator_.kept_ == ["a", "b"]
+    assert table["kind"].cat.categories.tolist() == ["a", "b", "of one record"]
+
+
+class _KeepingRows(Telling):
+    """Keeps the names of its rows."""
+
+    def fit(self, X: Any, y: Any) -> _KeepingRows:  # type: ignore[override]
+        self.rows_ = X.index
+        super().fit(X, y)
+        return self
+
+
+def test_a_model_knows_no_name_of_a_validation_row() -> None:
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    rows = pd.MultiIndex.from_arrays([[f"row {i}" for i in range(N)], range(N)])
+    table, y = pd.DataFrame({"number": np.arange(N)}, index=rows), classes(N)[1]
+    search = PrivateSearch(_KeepingRows(), {"a": uniform(0, 1)}, mu=1, n_trials=8)
+    kept = search.fit(table, y).best_estimator_.rows_.levels
+    assert sorted(kept[0]) == sorted(f"row {i}" for i in halves(N)[0])
+
+
+class _Warning(Telling):
+    """Warns of the records that it predicts, by Python and by numpy."""
+
+    def fit(self, X: Any, y: Any) -> _Warning:  # type: ignore[override]
+        warnings.warn("while it is fitted", UserWarning, stacklevel=2)
+        super().fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        warnings.warn(f"has never seen {X[0]}", UserWarning, stacklevel=2)
+        np.log(-np.abs(X))
+        return super().predict(X)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_predicting_warns_of_is_not_heard(n_jobs: int) -> None:
+    X, y = classes(N)
+    search = PrivateSearch(_Warning(), {"a": uniform(0, 1)}, mu=1, n_trials=8, n_jobs=n_jobs)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        search.fit(X, y)
+        assert warnings.filters == before
+    assert {str(told.message) for told in heard} == {"while it is fitted"}

@@ -440,6 +440,19 @@ def kept(folder: Path, **settings: Any) -> PrivateSearch:
     )  # fmt: skip
 
 
+def test_a_study_that_goes_on_with_a_table_in_another_order_is_refused(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed; Ray brings it along")
+    X, y = classes()
+    table = pandas.DataFrame(X, index=[f"patient {i}" for i in range(len(X))])
+    Interrupted.left = 4
+    with pytest.raises(RuntimeError, match="the power went"):
+        kept(tmp_path).fit(table, y)
+    with pytest.raises(ValueError, match="or in another order") as raised:
+        kept(tmp_path).fit(table[::-1], y[::-1])
+    assert "patient" not in str(raised.value)
+    assert kept(tmp_path).fit(table, y).guarantee_.protected
+
+
 def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) -> None:
     X, y = classes()
     Interrupted.left = 4
@@ -477,7 +490,7 @@ def test_a_study_does_not_go_on_with_other_records_held_out(
     with pytest.raises(ValueError, match="begun with the records told apart by"):
         search.fit(*more)
     with pytest.raises(ValueError, match="begun with the records told apart by"):
-        kept(tmp_path).fit(X, y, X_valid=X[:60], y_valid=y[:60])
+        kept(tmp_path).fit(X, y, X_valid=X[:60].copy(), y_valid=y[:60])
 
 
 def test_a_vault_in_memory_does_not_go_on_with_a_stored_study(tmp_path: Path) -> None:
@@ -608,9 +621,12 @@ def test_validation_records_come_with_their_targets() -> None:
     with pytest.raises(ValueError, match="together"):
         make_search().fit(X, y, y_valid=y)
     with pytest.raises(ValueError, match="inconsistent numbers"):
-        make_search().fit(X, y, X_valid=X[:60], y_valid=y[:-1])
-    with pytest.raises(ValueError, match="both trains and validates"):
-        make_search().fit(X, y, X_valid=X, y_valid=y)
+        make_search().fit(X, y, X_valid=X[:60].copy(), y_valid=y[:-1])
+    for own in (slice(None), slice(60), slice(0, 120, 2)):
+        with pytest.raises(ValueError, match="both trains and validates"):
+            make_search().fit(X, y, X_valid=X[own], y_valid=y[own])
+    apart = make_search().fit(X[::2], y[::2], X_valid=X[1::2], y_valid=y[1::2])
+    assert apart.n_valid_ == len(X) // 2
     with pytest.raises(ValueError, match="requires y to be passed"):
         make_search().fit(X)
 
