@@ -61,13 +61,20 @@ def main() -> None:
     study = optuna.create_study(
         study_name="demo", storage=f"sqlite:///{arguments.out / 'demo.db'}", sampler=sampler
     )
-    study.optimize(sampler.private(objective), n_trials=plan.n_trials, show_progress_bar=True)
+    study.optimize(
+        sampler.private(objective),
+        n_trials=plan.n_trials,
+        callbacks=[sampler.publish],  # note and pictures for optuna-dashboard
+        show_progress_bar=True,
+    )
     sampler.purge(study)
 
     recommended = sampler.recommend(study)
     print("\nRecommended:", {name: f"{value:.3g}" for name, value in recommended.items()})
     print("Estimate there:", f"{study.trials[-1].value:.4f}", "(private)")
     print("\nGuarantee:", sampler.guarantee(study))
+
+    sampler.publish(study)
 
     print_truth(recommended)
     print("\nReport:", sampler.report(study, arguments.out / "demo-report.html"))

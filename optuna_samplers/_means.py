@@ -14,7 +14,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import TrialPruned
 from optuna.study import Study
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._base import Objective, PrivateObjective, PrivateSampler
 from optuna_samplers._guard import GuardedTrial
@@ -119,6 +119,10 @@ class MeansObjective(PrivateObjective):
     def report(self, study: Study, path: str | Path, *, interactive: bool = False) -> Path:
         """Writes an HTML page, as samplers do."""
         return self._sampler.report(study, path, interactive=interactive)
+
+    def publish(self, study: Study, trial: FrozenTrial | None = None) -> None:
+        """Shows in optuna-dashboard what the study's numbers are worth, as samplers do."""
+        self._sampler.publish(study, trial)
 
     def replay(self, study: Study) -> list[int]:
         """Tells released values that a crash kept from reaching the study; draws nothing."""

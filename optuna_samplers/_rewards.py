@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_evaluations, shows_release
 from optuna_samplers._local import RUN_ATTR as LEDGER_ATTR
+from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import constants_in, has_completed
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
@@ -32,7 +33,7 @@ from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.plots import Report, RewardHistory
-from privbo_plugins.privacy.guarantee import LocalGuarantee
+from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import local_guarantee
@@ -43,6 +44,11 @@ from privbo_plugins.store.vault import Vault, open_vault
 _WRAP = (
     "Wrap the objective: study.optimize(sampler.private(objective)) with an objective that "
     "returns one user's reward."
+)
+
+PRIVATISED = (
+    "Each is one reward with privacy noise, which says next to nothing by itself. So the best "
+    "value is the *luckiest* draw and looks better than it is; go by the recommendation."
 )
 
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
@@ -267,6 +273,9 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
             self.recommend(study) if has_completed(study) else None,
             self._summary(study),
         )
+
+    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+        return PRIVATISED if guarantee.protected else EXPOSED
 
     def _summary(self, _study: Study) -> Mapping[str, Any] | None:
         """Where agents that share the work stand; None where there are none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import threading
+import warnings
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers import _logs
+from optuna_samplers._publish import Pace, publish
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import shown_name, to_space
 from optuna_samplers._study import (
@@ -31,8 +33,9 @@ from optuna_samplers._study import (
     refuse_search_cv,
     whole,
 )
-from privbo_plugins.errors import SpaceChangedError
+from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.plots import Report
+from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.spaces import Space
 
 
@@ -42,6 +45,7 @@ class OfStudy:
     def __init__(self) -> None:
         self.intersection = IntersectionSearchSpace()
         self.warned = False
+        self.pace = Pace()
 
 
 S = TypeVar("S", bound=OfStudy)
@@ -219,6 +223,62 @@ class StudySampler(BaseSampler, Generic[S]):
         study = whole(study)
         page, standing = self._page(study), self._standing(study)
         return dataclasses.replace(page, interactive=interactive, standing=standing).write(path)
+
+    @abc.abstractmethod
+    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+        """What the values of a study's trials are, in Markdown, for whoever looks at them."""
+
+    @abc.abstractmethod
+    def recommend(self, study: Study) -> dict[str, Any]:
+        """The recommended parameters."""
+
+    def publish(self, study: Study, trial: FrozenTrial | None = None) -> None:
+        """Shows in optuna-dashboard what the study's numbers are worth.
+
+        The study gets a note (what the values are, recommendation, guarantee) and the report's
+        pictures; the recommended trial, if one was run there, gets a note that says so. What has
+        not changed is not written, and a note that somebody else wrote or edited is left alone.
+        optuna-dashboard need not be installed here; without plotly there are no pictures.
+
+        As a callback it goes with the study: ``study.optimize(objective,
+        callbacks=[sampler.publish])``. It then takes some 5 % of the time at most, and its own
+        failure is a warning and no failure of a trial. The last trials of a plan are always
+        shown; after a loop that ends before its plan does, call it once more.
+
+        Args:
+            study: The study.
+            trial: What Optuna passes to callbacks.
+
+        Raises:
+            ValueError: If nothing has been released yet; not from a callback.
+        """
+        study = whole(study)
+        pace = self._state(study).pace
+        if trial is None:
+            pace.timed(lambda: self._publish(study))
+            return
+        try:
+            if has_completed(study) and (pace.due() or self._ended(study)):
+                pace.timed(lambda: self._publish(study))
+        except Exception as error:
+            if not pace.warned:
+                pace.warned = True
+                warnings.warn(
+                    f"What optuna-dashboard shows is not up to date ({type(error).__name__}); "
+                    "trials go on. Call publish(study) when the run is over.",
+                    UtilityWarning,
+                    stacklevel=2,
+                )
+
+    def _ended(self, study: Study) -> bool:
+        """Whether a plan is used up; a modeler of rows has none."""
+        finished = getattr(self, "finished", None)
+        return finished is not None and bool(finished(study))
+
+    def _publish(self, study: Study) -> None:
+        page = self._page(study)
+        recommended = self.recommend(study) if has_completed(study) else None
+        publish(study, page, self._values_are(study, page.guarantee), recommended)
 
 
 def constants_in(study: Study) -> dict[str, Any]:

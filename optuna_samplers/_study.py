@@ -13,6 +13,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.privacy.statement import legible
 from privbo_plugins.store.vault import Vault
 
 GUARANTEE_ATTR = "privbo:guarantee"
@@ -182,7 +183,7 @@ def _others_note(study: Study) -> list[str]:
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     return [
         "the study holds attributes which this sampler did not write and which are not covered: "
-        f"{', '.join(others[:_NAMED])}{more}"
+        f"{', '.join(map(legible, others[:_NAMED]))}{more}"
     ]
 
 

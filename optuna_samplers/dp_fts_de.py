@@ -26,7 +26,7 @@ from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federa
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
 from privbo_plugins.plots import FederationHistory, Report
-from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.privacy.guarantee import FederationGuarantee, PrivacyGuarantee
 from privbo_plugins.reports import federation_report
 from privbo_plugins.sessions.transcript import Attempt
 from privbo_plugins.settings import setting, settings, takes
@@ -260,6 +260,12 @@ class DPFTSDESampler(StudySampler[_Agent]):
             FederationError: If the server cannot be reached.
         """
         return of_rounds(self.guarantee(study))
+
+    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+        return (
+            "They are exact and this agent's own secret, as the whole study is: do not share it. "
+            "The guarantee is for what the server broadcasts, and so are the pictures."
+        )
 
     def _page(self, study: Study) -> Report:
         history = self.history()

@@ -23,6 +23,7 @@ from optuna.samplers import RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._publish import show_pictures
 from optuna_samplers._rewards import RewardSampler
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
@@ -33,7 +34,7 @@ from privbo_plugins.algorithms.duets.coins import SECRET
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
-from privbo_plugins.plots import plot_active_set, plot_communication
+from privbo_plugins.plots import picture_of_active_set, picture_of_communication
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.transcript import (
     Attempt,
@@ -64,8 +65,7 @@ EPOCH_ATTR = "privbo:epoch"
 SUMMARY_ATTR = "privbo:duets"
 """Study attribute, for the dashboard: communication, and what each epoch has left."""
 
-_PLOTS = {"privbo-communication": plot_communication, "privbo-active-set": plot_active_set}
-"""Pictures in optuna-dashboard by their names there."""
+_PICTURES = picture_of_communication, picture_of_active_set
 
 _ATTEMPTS = 4
 """Draws that a trial claims before it is content with a spare evaluation."""
@@ -194,15 +194,14 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     def show_plots(self, study: Study) -> None:
         """Puts the communication and the active set into optuna-dashboard as pictures.
 
+        :meth:`publish` does that and more.
+
         Raises:
-            ImportError: If optuna-dashboard or plotly is not installed.
+            ImportError: If plotly is not installed.
             ValueError: If the search space is not known yet.
         """
-        from optuna_dashboard import save_plotly_graph_object
-
-        summary, study = self.summary(study), whole(study)
-        for name, plot in _PLOTS.items():
-            save_plotly_graph_object(study, plot(summary), graph_object_id=name)
+        summary = self.summary(study)
+        show_pictures(whole(study), [draw(summary) for draw in _PICTURES])
 
     # The next evaluation --------------------------------------------------------------------
 

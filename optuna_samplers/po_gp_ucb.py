@@ -35,7 +35,7 @@ from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
 from privbo_plugins.plots import Report, RowHistory
-from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
+from privbo_plugins.privacy.guarantee import OutsourcedGuarantee, PrivacyGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Attempt, Lost
 from privbo_plugins.settings import Published, setting, settings, takes
@@ -360,6 +360,14 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
         study = whole(study)
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return of_rows(self.guarantee(study), sum(map(_answered, trials)))
+
+    def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
+        if not self._config.answer_variance:
+            return "Each is the curator's answer for one row, as it was told."
+        return (
+            "Each is the curator's randomised answer for one row. So the best value is the "
+            "*luckiest* answer and looks better than it is; go by the recommendation."
+        )
 
     def _page(self, study: Study) -> Report:
         history, certificate = self.history(study), self._certificate

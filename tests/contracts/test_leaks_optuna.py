@@ -16,9 +16,9 @@ from tests.systems import SYSTEMS
 SILENT = {"records": {"messages"}, "rewards": set()}
 """Sinks that a system has not: there is one party only."""
 
-QUIET = {"warnings", "vault", "messages", "report"}
+QUIET = {"warnings", "vault", "messages", "report", "dashboard"}
 """Sinks that may stay empty; runs say themselves whether there is a vault's file, and only our own
-samplers write a report."""
+samplers write a report and publish."""
 
 
 def cells(kind: str) -> list[Any]:
@@ -56,3 +56,4 @@ def test_control_what_is_careless_is_found_in_each_sink(
     assert left.expected[sink]
     assert [want for want in left.expected[sink] if not any(want in hit for hit in hits)] == []
     assert [hit for hit in hits if left.never and hit.startswith(left.never)] == []
+    assert [hit for hit in hits if any(want in hit for want in left.withheld)] == []

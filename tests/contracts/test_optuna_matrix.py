@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import RandomSampler
 
 from privbo_plugins.algorithms.po_gp_ucb import claims
-from privbo_plugins.errors import PrivacyError, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.accountant import compose_epsilon
 from tests.contracts import optuna_matrix as matrix
 from tests.contracts import pages
@@ -173,24 +172,3 @@ def test_a_vault_in_the_database_behind_a_proxy_is_refused(
             assert not matrix.completed(study)
         finally:
             cell.until.close()
-
-
-@pytest.mark.slow
-def test_every_block_of_code_in_docs_optuna_runs_as_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
-    monkeypatch.chdir(tmp_path)
-    text = (pages.DOCS / "optuna.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == text.count("```") // 2
-    names: dict[str, Any] = {}
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        for category in (ExperimentalWarning, ConvergenceWarning, UtilityWarning):
-            warnings.filterwarnings("ignore", category=category)
-        for block in blocks:
-            exec(block, names)
-    assert names["sampler"].guarantee(names["study"]).protected
-    assert "mu = 1" in capsys.readouterr().out

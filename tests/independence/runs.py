@@ -105,6 +105,7 @@ def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: An
     for question in (sampler.recommend, sampler.history, sampler.summary):
         seen.add_objects(**{question.__name__: _asked(seen, question, study)})
     _add_report(seen, functools.partial(sampler.report, study))
+    _add_dashboard(seen, study, sampler)
     seen.add_vault()
     sampler.purge(study)
     seen.add("vault", "after it was purged", b"".join(_bytes(seen)))
@@ -128,6 +129,14 @@ def _add_report(seen: Seen, write: Callable[[Path], Path]) -> None:
     """The page for people; where there is nothing to recommend yet there may be none."""
     try:
         seen.add_report(write)
+    except ValueError as error:
+        seen.add_error(error)
+
+
+def _add_dashboard(seen: Seen, study: Any, sampler: Any) -> None:
+    """Note, mark and pictures; where there is nothing to recommend yet there may be none."""
+    try:
+        seen.add_dashboard(study, sampler)
     except ValueError as error:
         seen.add_error(error)
 
@@ -199,6 +208,7 @@ def rewards(
         seen.add_objects(recommendation=_asked(seen, sampler.recommend, study))
         seen.add_objects(summary=_asked(seen, sampler.summary, study))
         _add_report(seen, functools.partial(sampler.report, study))
+        _add_dashboard(seen, study, sampler)
     seen.add_vault()
 
 
@@ -351,6 +361,7 @@ def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
         plan=str(plan),
     )
     _add_report(seen, functools.partial(sampler.report, study))
+    _add_dashboard(seen, study, sampler)
     seen.add_vault()
 
 

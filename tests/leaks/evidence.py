@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import optuna
 
+from tests.boards import answers
 from tests.leaks.hostile import PAYLOAD
 from tests.systems import Secrets
 
@@ -31,6 +32,7 @@ SINKS = (
     "pickles",
     "texts",
     "report",
+    "dashboard",
     "messages",
     "vault",
 )
@@ -106,6 +108,7 @@ class Evidence:
         secrets: One, or one of each agent: what begins with "agent 1: " may hold that one's.
         expected: Of a careless run, what must be found in each sink.
         never: Beginnings of hits that even there would be wrong.
+        withheld: What must not be found in any sink, though its run was careless.
         blobs: Sink to name to bytes.
     """
 
@@ -119,6 +122,7 @@ class Evidence:
         self.failed: AssertionError | None = None
         self.expected: dict[str, set[str]] = {sink: set() for sink in SINKS}
         self.never: tuple[str, ...] = ()
+        self.withheld: set[str] = set()
         self.blobs: dict[str, dict[str, bytes]] = {sink: {} for sink in SINKS}
 
     def of(self, own: Secrets) -> Any:
@@ -181,6 +185,19 @@ class Evidence:
             page = write(self.folder.parent / "report.html").read_bytes()
         assert page.startswith(b"<!doctype html>")
         self.add("report", name, own_part(page))
+
+    def add_dashboard(self, study: optuna.Study, publisher: Any, home: str = "") -> None:
+        """What the study shows in optuna-dashboard, as stored and as served."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            publisher.publish(study)
+        stored = study._storage.get_study_system_attrs(study._study_id)
+        shown = {name for name in stored if name.startswith("dashboard:")}
+        assert "dashboard:note_str:0" in shown
+        self.add("dashboard", f"{home}stored", repr({name: stored[name] for name in shown}))
+        if importlib.util.find_spec("optuna_dashboard"):
+            for path, body in answers(study._storage, study._study_id).items():
+                self.add("dashboard", f"{home}{path}", body)
 
     def _callback(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if trial.number % 16 == 3:

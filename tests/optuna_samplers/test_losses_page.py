@@ -1,31 +1,15 @@
-"""docs/losses.md: its code runs, and its table says what the losses say."""
+"""docs/losses.md: its table says what the losses say."""
 
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from privbo_plugins import losses
 
 PAGE = Path(__file__).parents[2] / "docs" / "losses.md"
-
-
-def test_the_page_s_code_runs_and_finds_a_good_model(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    defined: dict[str, Any] = {"__name__": "__main__"}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module="sklearn")
-        exec(compile("\n".join(blocks), PAGE.name, "exec"), defined)
-    study = defined["study"]
-    assert len(study.trials) == 60
-    assert defined["sampler"].guarantee(study).protected
-    assert 1e-4 < defined["sampler"].recommend(study)["C"] < 1e4
-    assert defined["settings"] == {"loss_bound": 16 * 77.0**2, "clipping_norm": 2 * 77.0**2}
-    assert str(defined["settings"]) in capsys.readouterr().out
 
 
 def test_the_table_holds_what_the_losses_say() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -162,14 +161,3 @@ def test_a_study_of_optunas_is_none_of_rays(tmp_path: Path) -> None:
         make_search(tmp_path).set_params(
             param_distributions={"model__alpha": tune.uniform(0, 1)}
         ).fit(*records())
-
-
-def test_the_page_s_code_runs(
-    the_ray: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "sklearn.md").read_text()
-    (code,) = re.findall(r"^```python on Ray\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    defined: dict[str, Any] = {"__name__": "__main__", "folder": str(tmp_path)}
-    exec(compile(code, "sklearn.md", "exec"), defined)
-    assert defined["search"].guarantee_.protected
-    assert "ResultGrid" in capsys.readouterr().out

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -60,26 +58,3 @@ def test_every_cell_says_whether_it_works_what_it_costs_or_why_not() -> None:
     assert all(cell == "works" or cell.startswith(known[1:]) for cell in cells)
     assert len({one.name for one in ROWS}) == len(ROWS)
     assert all(set(one.cells) | one.ordinary <= set(SYSTEMS) for one in ROWS)
-
-
-BLOCK = re.compile(r"(?P<mark><!-- fragment -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("the_ray")
-@pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
-def test_code_on_the_page_of_ray_tune_runs_as_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    text = (matrix.PAGE.parent / "ray-tune.md").read_text()
-    whole = [block["code"] for block in BLOCK.finditer(text) if block["mark"] is None]
-    assert len(whole) == 1
-    known: dict[str, Any] = {"__name__": "__main__"}  # so that its functions travel by value
-    exec(whole[0], known)
-    assert known["search"].guarantee(known["results"]).protected
-    assert known["search"].finished()
-    assert "<html" in (tmp_path / "report.html").read_text()
-    known["search"].close()

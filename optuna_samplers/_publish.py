@@ -1,0 +1,248 @@
+"""What a study shows by itself in optuna-dashboard: a note, a mark on a trial, our pictures.
+
+All of it is made of the report, so of releases and public facts. optuna-dashboard keeps notes and
+pictures in the study's system attributes, as texts in parts; they are written here, because a
+worker seldom has it installed. A note of ours ends with a digest of itself: one that somebody has
+edited, or has written, is theirs and stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from privbo_plugins.drawing import Picture
+from privbo_plugins.page import Report, Table
+from privbo_plugins.privacy.figures import not_below
+from privbo_plugins.privacy.statement import as_markdown
+from privbo_plugins.reports import WORTH
+
+_PART = 2045
+"""Characters of a part, as optuna-dashboard cuts them; a note of one part is written at once."""
+
+_SHARE = 20
+"""A callback waits so many times as long as its last call has taken."""
+
+_ROWS = 20
+"""Parameters that a note lists, at most."""
+
+_NOTE, _PLOT = "dashboard:", "dashboard:plot_data:"
+_SIGNATURE = "\n\n*Kept up to date by the sampler ({}), unless you edit it.*\n"
+_SIGNED = re.compile(re.escape(_SIGNATURE).replace(r"\{\}", "([0-9a-f]{12})") + r"\Z")
+
+MARK = "**Recommended** by the releases so far. The study's note says what it is worth."
+
+EXPOSED = "They are **not** all private: see below why nothing is claimed."
+"""What values are where nothing is claimed."""
+
+clock = time.monotonic
+
+
+class Pace:
+    """When a callback writes again: what is shown never costs much beside the trials."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._lock = threading.Lock()
+        self.warned = False
+
+    def due(self) -> bool:
+        """Whether enough time has passed, and no other thread is writing."""
+        return not self._lock.locked() and clock() >= self._next
+
+    def timed(self, write: Callable[[], None]) -> None:
+        """Writes, and waits the longer the longer that takes."""
+        with self._lock:  # of two threads, parts of two pictures would stand as one
+            begun = clock()
+            try:
+                write()
+            finally:
+                ended = clock()
+                self._next = ended + _SHARE * (ended - begun)
+
+
+def publish(
+    study: Study, report: Report, values: str, recommended: Mapping[str, Any] | None
+) -> None:
+    """Writes note, mark and pictures, each where it has changed.
+
+    Args:
+        study: The whole study.
+        report: Of the study.
+        values: What the values of its trials are, in a sentence or two.
+        recommended: The recommended parameters; None where there are none.
+    """
+    board = _Board(study)
+    trial = None if recommended is None else _trial_at(study, recommended)
+    board.write_note(None, "\n\n".join(_note(report, values, recommended, trial)))
+    for other in board.marked() - ({trial._trial_id} if trial is not None else set()):
+        board.write_note(other, "")
+    if trial is not None:
+        board.write_note(trial._trial_id, MARK)
+    with suppress(ImportError):  # plotly draws them, and is not needed for the rest
+        show_pictures(study, _pictures(report))
+
+
+def show_pictures(study: Study, pictures: Iterable[Picture]) -> None:
+    """Writes pictures, each where it has changed.
+
+    Raises:
+        ImportError: If plotly is not installed.
+    """
+    board = _Board(study)
+    for picture in pictures:
+        board.write_picture(_id_of(picture), picture)
+
+
+def _pictures(report: Report) -> Iterator[Picture]:
+    return (s.content for s in report.sections if isinstance(s.content, Picture))
+
+
+def _id_of(picture: Picture) -> str:
+    """``privbo-budget-spent``: what comes before a bracket in a headline."""
+    words = re.findall("[a-z0-9]+", picture.title.partition("(")[0].lower())
+    return "-".join(("privbo", *words))
+
+
+def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | None:
+    """The last completed trial at the recommended parameters; often there is none."""
+    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return next((t for t in reversed(trials) if t.params == dict(recommended)), None)
+
+
+# What a note says -------------------------------------------------------------------------------
+
+
+def _note(
+    report: Report,
+    values: str,
+    recommended: Mapping[str, Any] | None,
+    trial: FrozenTrial | None,
+) -> Iterator[str]:
+    yield f"**What the values are.** {values}"
+    yield "### Recommendation"
+    if recommended is None:
+        yield "There is none yet."
+    else:
+        yield "\n".join([*_table(recommended), *_worth(report)])
+        more = len(recommended) - _ROWS
+        if more > 0:
+            yield f"{more} more parameters: see the report."
+        yield "No trial was run there." if trial is None else _run_there(trial)
+    yield "### Guarantee"
+    yield "\n".join(_claim(report))
+
+
+def _run_there(trial: FrozenTrial) -> str:
+    return f"Trial {trial.number} was run there; its value stays as it was when the trial ended."
+
+
+def _table(recommended: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("| parameter | value |", "| --- | --- |")
+    for name, value in list(recommended.items())[:_ROWS]:
+        text = f"{value:.4g}" if isinstance(value, float) else str(value)
+        yield f"| {as_markdown(_short(name))} | {as_markdown(_short(text))} |"
+
+
+def _worth(report: Report) -> Iterator[str]:
+    """Rows for estimate and interval, where the report knows them."""
+    table = next((s.content for s in report.sections if s.heading == WORTH), None)
+    if isinstance(table, Table):
+        yield from (f"| *{what}* | {text} |" for what, text in table.rows)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _claim(report: Report) -> Iterator[str]:
+    """Three lines: the claim, what it has cost, where the rest is."""
+    guarantee = report.guarantee
+    said, cost = guarantee.statement(), guarantee.spending()
+    reasons = "; ".join(guarantee.reasons)
+    yield f"- {as_markdown(said.sentence)}"
+    if not said.protected:
+        yield f"- {as_markdown(reasons[:300] or 'No release stands behind what is shown.')}"
+    else:
+        total = "" if cost["budget"] is None else f" of {cost['budget']:.4g}"
+        spent = not_below(cost["spent"], 4)
+        yield f"- Spent: {cost['measure']} {spent}{total}, {cost['releases']} releases."
+    yield "- In full, with what is *not* covered: the user attribute `privbo:guarantee`."
+
+
+# How optuna-dashboard stores it -----------------------------------------------------------------
+
+
+class _Board:
+    """What optuna-dashboard keeps of one study."""
+
+    def __init__(self, study: Study) -> None:
+        self._storage, self._id = study._storage, study._study_id
+        self._known: dict[str, Any] = self._storage.get_study_system_attrs(self._id)
+
+    def write_note(self, trial_id: int | None, text: str) -> None:
+        """Writes a note on the study or a trial, unless it stands there or is somebody else's."""
+        stem = _NOTE if trial_id is None else f"{_NOTE}{trial_id}:"
+        version = self._known.get(f"{stem}note_ver", 0)
+        there = self._read(f"{stem}note_str:")
+        body = _signed(text) if text else ""
+        if there == body or not _is_ours(there):
+            return
+        self._set(f"{stem}note_ver", version + 1)
+        self._write(f"{stem}note_str:", body)
+
+    def marked(self) -> set[int]:
+        """Ids of trials that have a note of ours."""
+        found = (re.fullmatch(r"dashboard:(\d+):note_str:0", name) for name in self._known)
+        ids = (match[1] for match in found if match)
+        return {int(i) for i in ids if _is_ours(self._read(f"{_NOTE}{i}:note_str:"))}
+
+    def write_picture(self, name: str, picture: Picture) -> None:
+        """Writes a picture, if it has changed."""
+        head, bracket, rest = picture.title.partition(" (")
+        title = f"{head}<br><sub>({rest}</sub>" if bracket else head  # a plot there is narrow
+        text = picture.to_plotly().update_layout(title=title).to_json()
+        if self._read(f"{_PLOT}{name}:") != text:
+            self._write(f"{_PLOT}{name}:", text)
+
+    def _read(self, stem: str) -> str:
+        parts: list[str] = []
+        while f"{stem}{len(parts)}" in self._known:
+            parts.append(str(self._known[f"{stem}{len(parts)}"]))
+        return "".join(parts)
+
+    def _write(self, stem: str, text: str) -> None:
+        """The text in parts; those that a longer one has left behind are emptied."""
+        n = max(1, -(-len(text) // _PART))
+        while f"{stem}{n}" in self._known:
+            n += 1
+        for i in range(n):
+            part = text[i * _PART : (i + 1) * _PART]
+            if self._known.get(f"{stem}{i}") != part:
+                self._set(f"{stem}{i}", part)
+
+    def _set(self, name: str, value: Any) -> None:
+        self._storage.set_study_system_attr(self._id, name, value)
+        self._known[name] = value
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def _signed(text: str) -> str:
+    return text + _SIGNATURE.format(_digest(text))
+
+
+def _is_ours(body: str) -> bool:
+    """Whether nobody has changed a note since it was written here; no note is nobody's."""
+    found = _SIGNED.search(body)
+    return not body or (found is not None and found[1] == _digest(body[: found.start()]))

@@ -1,0 +1,262 @@
+"""``publish``: note, mark and pictures in a study, kept up to date and never in the way."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from optuna_samplers import DPGIBOSampler, _publish, private_objective
+from privbo_plugins.errors import UtilityWarning
+
+RECORDS = np.random.default_rng(0).normal(0.7, 0.1, size=400)
+
+
+def losses(trial: Any) -> Any:
+    return (trial.suggest_float("x", 0, 1) - RECORDS) ** 2
+
+
+def begun(n_trials: int = 6, **more: Any) -> tuple[optuna.Study, DPGIBOSampler]:
+    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(losses), n_trials=n_trials, **more)
+    return study, sampler
+
+
+def attrs_of(study: optuna.Study) -> dict[str, Any]:
+    return dict(study._storage.get_study_system_attrs(study._study_id))
+
+
+def note_of(study: optuna.Study) -> str:
+    return str(pytest.importorskip("optuna_dashboard").get_note(study))
+
+
+def marked(study: optuna.Study) -> list[int]:
+    found = attrs_of(study)
+    ids = [(t.number, t._trial_id) for t in study.trials]
+    return [n for n, i in ids if _publish.MARK in found.get(f"dashboard:{i}:note_str:0", "")]
+
+
+def test_the_dashboard_reads_what_is_written_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    study, sampler = begun()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "optuna_dashboard", None)
+        sampler.publish(study)
+    text = note_of(study)
+    assert text.startswith("**What the values are.** Each is an estimate")
+    assert f"| x | {sampler.recommend(study)['x']:.4g} |" in text
+    assert str(RECORDS.mean()) not in text
+    reader = pytest.importorskip("optuna_dashboard._custom_plot_data")
+    shown = reader.get_plotly_graph_objects(attrs_of(study))
+    assert set(shown) == {
+        "privbo-released-values",
+        "privbo-path-of-the-recommendation",
+        "privbo-budget-spent",
+    }
+    assert '"error_y"' in shown["privbo-released-values"]
+
+
+def test_what_has_not_changed_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    study, sampler = begun()
+    sampler.publish(study)
+    written: list[str] = []
+    monkeypatch.setattr(
+        study._storage, "set_study_system_attr", lambda _, name, value: written.append(name)
+    )
+    sampler.publish(study)
+    assert written == []
+
+
+@pytest.mark.parametrize("edited", ["mine", "{}\n\nmine", "mine {}"])
+def test_a_note_of_the_users_own_is_never_overwritten(edited: str) -> None:
+    board = pytest.importorskip("optuna_dashboard")
+    study, sampler = begun()
+    sampler.publish(study)
+    theirs = edited.format(note_of(study))
+    board.save_note(study, theirs)
+    study.optimize(sampler.private(losses), n_trials=2)
+    sampler.publish(study)
+    assert note_of(study) == theirs
+
+
+def test_the_note_is_written_anew_when_more_is_known_and_leaves_no_rest() -> None:
+    study, sampler = begun()
+    sampler.publish(study)
+    before = note_of(study)
+    study.optimize(sampler.private(losses), n_trials=2)
+    sampler.publish(study)
+    assert note_of(study) != before
+    assert "8 releases" in note_of(study)
+    assert note_of(study).count("Kept up to date") == 1
+
+
+def test_the_mark_moves_with_the_recommendation(monkeypatch: pytest.MonkeyPatch) -> None:
+    study, sampler = begun()
+    for number in (3, 1):
+        params = study.trials[number].params
+        monkeypatch.setattr(sampler, "recommend", lambda _, params=params: dict(params))
+        sampler.publish(study)
+        assert marked(study) == [number]
+        assert f"Trial {number} was run there" in note_of(study)
+    monkeypatch.setattr(sampler, "recommend", lambda _: {"x": 0.123})
+    sampler.publish(study)
+    assert marked(study) == []
+    assert "No trial was run there" in note_of(study)
+
+
+def test_the_mark_leaves_a_note_of_the_users_own() -> None:
+    board = pytest.importorskip("optuna_dashboard")
+    study, sampler = begun(20)
+    last = study.trials[-1]
+    trial = optuna.Trial(study, last._trial_id)
+    board.save_note(trial, "mine")
+    sampler.publish(study)
+    assert board.get_note(trial) == "mine"
+
+
+def test_publishing_costs_no_guarantee() -> None:
+    study, sampler = begun()
+    before = str(sampler.guarantee(study))
+    sampler.publish(study)
+    assert sampler.guarantee(study).protected
+    assert str(sampler.guarantee(study)) == before
+
+
+def test_as_a_callback_it_waits_and_shows_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands still after a call that took a second, so that only the end is due."""
+    ticks = iter([0.0, 0.0, 1.0])
+    monkeypatch.setattr(_publish, "clock", lambda: next(ticks, 1.5))
+    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
+    study = optuna.create_study(sampler=sampler)
+    seen = []
+
+    def look(study: optuna.Study, trial: Any) -> None:
+        seen.append(note_of(study))
+
+    study.optimize(sampler.private(losses), callbacks=[sampler.publish, look])
+    assert len(seen) == len(study.trials)
+    assert len(set(seen)) == 2
+    assert "1 releases" in seen[0]
+    assert f"{len(seen)} releases" in seen[-1]
+
+
+def test_a_failure_of_the_callback_is_one_warning_and_no_failed_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("secret 0.7123")
+
+    monkeypatch.setattr("optuna_samplers._sampler.publish", broken)
+    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
+    study = optuna.create_study(sampler=sampler)
+    with pytest.warns(UtilityWarning, match="not up to date \\(RuntimeError\\)") as caught:
+        study.optimize(sampler.private(losses), n_trials=4, callbacks=[sampler.publish])
+    assert len(caught) == 1
+    assert "0.7123" not in str(caught[0].message)
+    assert all(trial.state.name == "COMPLETE" for trial in study.trials)
+    with pytest.raises(RuntimeError):
+        sampler.publish(study)
+
+
+def test_a_shorter_text_leaves_nothing_of_a_longer_one() -> None:
+    study, _ = begun()
+    board = _publish._Board(study)
+    board._write("dashboard:x:", "long" * 2000)
+    board._write("dashboard:x:", "short")
+    found = {name: part for name, part in attrs_of(study).items() if ":x:" in name}
+    assert "".join(found[f"dashboard:x:{i}"] for i in range(len(found))) == "short"
+
+
+def test_threads_leave_whole_pictures() -> None:
+    reader = pytest.importorskip("optuna_dashboard._custom_plot_data")
+    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(sampler.private(losses), n_jobs=4, callbacks=[sampler.publish])
+    shown = reader.get_plotly_graph_objects(attrs_of(study))
+    assert len(shown) == 3
+    assert all("data" in json.loads(picture) for picture in shown.values())
+    made = sampler.guarantee(study).spending()["releases"]  # a spare trial carries a release
+    assert f", {made} releases" in note_of(study)
+
+
+def test_an_unprotected_study_says_so_first() -> None:
+    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
+    study = optuna.create_study(sampler=sampler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
+        sampler.publish(study)
+    assert note_of(study).startswith("**What the values are.** They are **not** all private")
+
+
+def test_under_any_sampler_the_best_value_is_called_lucky() -> None:
+    private = private_objective(losses, mu=1, n_trials=12, seed=0)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
+    study.optimize(private, callbacks=[private.publish])
+    assert "*luckiest* draw" in note_of(study)
+    assert "12 releases" in note_of(study)
+
+
+def test_without_plotly_there_is_a_note_and_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    study, sampler = begun()
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    sampler.publish(study)
+    assert "### Guarantee" in note_of(study)
+    assert not [name for name in attrs_of(study) if "plot_data" in name]
+
+
+# Every system -----------------------------------------------------------------------------------
+
+LUCKY = "*luckiest* draw"
+REWARDS = {"privbo-released-rewards", "privbo-settings-that-users-were-asked"}
+
+SHOWN: dict[str, tuple[str, set[str]]] = {
+    "DP-GIBO": (
+        "Each is an estimate",
+        {
+            "privbo-released-values",
+            "privbo-path-of-the-recommendation",
+            "privbo-budget-spent",
+        },
+    ),
+    "LDP GP-UCB": (LUCKY, REWARDS),
+    "DUETS": (LUCKY, {*REWARDS, "privbo-communication", "privbo-active-set"}),
+    "PO-GP-UCB": ("*luckiest* answer", {"privbo-answers"}),
+    "DP-FTS-DE": (
+        "exact and this agent's own secret",
+        {"privbo-what-each-round-has-broadcast", "privbo-budget-by-round"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_system_says_what_its_values_are_and_shows_its_pictures(
+    name: str, tmp_path: Path
+) -> None:
+    from tests.contracts.optuna_subjects import SUBJECTS, Ground, go_on
+
+    reader = pytest.importorskip("optuna_dashboard._custom_plot_data")
+    subject = SUBJECTS[name](Ground(tmp_path))
+    study = optuna.create_study(sampler=subject.sampler, direction=subject.direction)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        go_on(study, subject)
+        subject.sampler.publish(study)
+        recommended = subject.sampler.recommend(study)
+    said, pictures = SHOWN[name]
+    text = note_of(study)
+    assert said in text.partition("### Recommendation")[0]
+    for parameter, value in recommended.items():
+        assert f"| {parameter} | {value:.4g} |" in text
+    assert str(subject.guarantee(study).statement().sentence)[:20] in text
+    assert set(reader.get_plotly_graph_objects(attrs_of(study))) == pictures
+    at = [t.number for t in study.trials if t.params == recommended]
+    assert set(marked(study)) <= set(at)
+    assert len(marked(study)) == bool(at)
+    subject.close()
