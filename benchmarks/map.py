@@ -46,6 +46,7 @@ import math
 import platform
 import warnings
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,6 +126,17 @@ def gibo(problem: Instance, level: float, seed: int, planning: int = 2) -> tuple
     config = GIBOConfig(mu=level / problem.n_records, planning=planning)
     plan, space = _plan(problem, level, config), _space(problem.d)
     algorithm = DPGIBO(config, space, seed=seed, plan=plan)
+    return followed(algorithm, problem.losses, seed), plan.n_trials
+
+
+def followed(algorithm: DPGIBO, losses: Callable[[Array], Array], seed: int) -> Array:
+    """The recommendation (D,) of a new run, whose noise numpy draws.
+
+    Args:
+        algorithm: As it is made.
+        losses: From points (m, D) to the losses of all records (n_records, m).
+        seed: Drives the noise.
+    """
     rng, values_rng = (np.random.default_rng([seed, stream]) for stream in (1, 5))
     while algorithm.phase[0] != FINAL:
         role, step = algorithm.phase
@@ -132,18 +144,18 @@ def gibo(problem: Instance, level: float, seed: int, planning: int = 2) -> tuple
             x = algorithm.propose(len(algorithm.state.starts)).x
             query = algorithm.value_query(str(len(algorithm.state.starts)), role, step, x)
             assert query is not None
-            algorithm.observe(_released(query, problem.losses(x[None]), rng))
+            algorithm.observe(_released(query, losses(x[None]), rng))
             continue
         points = np.array([algorithm.propose(slot).x for slot in range(algorithm.room)])
         trials = [f"{step}/{slot}" for slot in range(len(points))]
-        Y = problem.losses(points)
+        Y = losses(points)
         for trial, x, y in zip(trials, points, Y.T, strict=True):
             query = algorithm.value_query(trial, role, step, x)
             assert query is not None
             algorithm.observe(_released(query, y[:, None], values_rng))
         for query in algorithm.step_queries(trials, list(points)):
             algorithm.observe(_released(query, Y, rng))
-    return algorithm.recommendation(), plan.n_trials
+    return algorithm.recommendation()
 
 
 def _released(query: Query, Y: Array, rng: np.random.Generator) -> Release:

