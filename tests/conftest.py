@@ -46,6 +46,7 @@ TOGETHER = {
 LONG = [
     "contracts/test_leaks_ray.py",
     *TOGETHER,
+    "tests/test_pages.py",
     "examples/test_examples.py",
     "optuna_samplers/test_federated_crash.py",
     "contracts/test_faults_crash.py",

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from tests import pages
 from tests.inside import session_in
 from tests.sixth import SixthConfig
 
@@ -35,8 +36,8 @@ class Block(NamedTuple):
 
 
 def blocks() -> list[Block]:
-    fenced = re.findall(r"^```(\S.*?)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    return [Block(*_labelled(info), code) for info, code in fenced]
+    fenced = [one for one in pages.blocks(PAGE) if one.language]
+    return [Block(*_labelled(one.language), one.code) for one in fenced]
 
 
 def _labelled(info: str) -> tuple[str, str]:

@@ -1,0 +1,205 @@
+"""Pages of the documentation as programs: their blocks of code, and what runs them.
+
+``python -m tests.pages PAGE`` runs one page in the present folder, from top to bottom, as its
+reader would: blocks of Python share one namespace, commands run in a shell. Before the output of
+each block stands a line with ``MARK`` and the block's line in the page. A comment on the line
+before a block says what is special about it:
+
+- ``<!-- not run: why -->``: it is parsed only, for that reason;
+- ``<!-- varies: 1.78, 0.0015 -->``, before an output: these numbers stand for any others.
+
+A block of ``text`` is the output of the block before it; ``...`` in it stands for anything. A
+block without a language is a picture.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ELSEWHERE = ROOT / "docs" / "extending.md"
+"""Its blocks are compared with the files that they name, and run by tests/test_extending.py."""
+
+MARK = "\x1e"
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
+SHELL = ("console", "bash", "sh")
+READING = ("", "text", "mermaid", "diff", "{toctree}", "{eval-rst}")
+"""What is for readers, or for Sphinx, of which tests/test_site.py makes the site."""
+FENCE = re.compile(
+    r"(?:^<!-- (?P<note>[^\n]*) -->\n+)?"
+    r"^(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=fence)$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the line of its first line, and the note before it."""
+
+    language: str
+    line: int
+    code: str
+    note: str
+
+    @property
+    def runs(self) -> bool:
+        return self.language in ("python", *SHELL) and not self.note.startswith("not run: ")
+
+
+def blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    text = page.read_text()
+    return [
+        Block(
+            found["info"].strip(),
+            text.count("\n", 0, found.start("code")) + 1,
+            found["code"],
+            (found["note"] or "").strip(),
+        )
+        for found in FENCE.finditer(text)
+    ]
+
+
+def commands(block: Block) -> list[str]:
+    """What is typed in a block of a shell; lines after ``$``, with what a backslash continues."""
+    joined = block.code.replace("\\\n", " ")
+    lines = [line for line in joined.splitlines() if line.strip()]
+    if block.language == "console":
+        if not all(line.startswith("$ ") for line in lines):
+            raise ValueError("Commands begin with `$ `; show what they print in a block of text.")
+        lines = [line[2:] for line in lines]
+    return [re.sub(r"\s+", " ", line) for line in lines]
+
+
+def outputs(page: Path) -> Iterator[tuple[Block, Block]]:
+    """Blocks that run with the outputs that the page shows after them."""
+    for before, shown in pairwise(blocks(page)):
+        if shown.language == "text" and before.runs:
+            yield before, shown
+
+
+def agrees(shown: Block, said: str) -> bool:
+    """Whether what was printed is what the page shows, but for whitespace."""
+    kind, _, numbers = shown.note.partition(": ")
+    varying = numbers.split(", ") if kind == "varies" else []
+
+    def pattern(text: str) -> str:
+        parts = re.split("|".join(map(re.escape, varying)), text) if varying else [text]
+        return NUMBER.join(map(re.escape, parts))
+
+    words = " ".join(shown.code.split()).split("...")
+    wanted = ".*".join(pattern(part.strip()) for part in words)
+    return re.fullmatch(wanted.replace(".*", " ?.* ?"), " ".join(said.split())) is not None
+
+
+# What is parsed ---------------------------------------------------------------------------------
+
+
+def _typed(block: Block) -> None:
+    for command in commands(block):
+        check_command(shlex.split(command, comments=True))
+
+
+def _sql(block: Block) -> None:
+    if not sqlite3.complete_statement(block.code):
+        raise ValueError("This statement has no end.")
+
+
+def _yaml(block: Block) -> None:
+    import yaml
+
+    list(yaml.safe_load_all(block.code))
+
+
+PARSERS: dict[str, Callable[[Block], object]] = {
+    "python": lambda block: ast.parse(block.code),
+    "json": lambda block: json.loads(block.code),
+    "toml": lambda block: tomllib.loads(block.code),
+    "yaml": _yaml,
+    "sql": _sql,
+    **dict.fromkeys(SHELL, _typed),
+    **dict.fromkeys(READING, lambda block: None),
+}
+
+
+def parse(block: Block) -> None:
+    """Reads a block as what it says that it is."""
+    if block.language not in PARSERS:
+        raise ValueError(f"Nothing reads a block of {block.language!r}; known are {[*PARSERS]}.")
+    PARSERS[block.language](block)
+
+
+def check_command(words: list[str]) -> None:
+    """That a command exists and takes these words, without running it."""
+    if words[0] == "privbo":
+        from privbo_plugins.cli import parser
+
+        with redirect_stdout(io.StringIO()):
+            parser().parse_args(words[1:])
+    elif words[0] == "make":
+        make = ["make", "--dry-run", "--directory", str(ROOT), *words[1:]]
+        subprocess.run(make, check=True, capture_output=True)
+    elif words[:2] == ["python", "-m"]:
+        check_module(words[2], words[3:])
+
+
+def check_module(name: str, words: list[str]) -> None:
+    """That a module is there, and its source has the options that are typed for it."""
+    base = ROOT / Path(*name.split("."))
+    file = base / "__main__.py" if base.is_dir() else base.with_suffix(".py")
+    if not file.exists():
+        raise ValueError(f"There is no module {name} to run.")
+    text = file.read_text()
+    for shared in re.findall(r"^from (examples\.\w+) import", text, flags=re.MULTILINE):
+        text += (ROOT / Path(*shared.split("."))).with_suffix(".py").read_text()
+    missing = [one for one in words if one.startswith("--") and f'"{one}"' not in text]
+    if missing:
+        raise ValueError(f"{name} takes no {' '.join(missing)}.")
+
+
+# What is run ------------------------------------------------------------------------------------
+
+
+def run(page: Path, after: str = "") -> None:
+    """Runs a page in this process, whose ``__main__`` it becomes, and then some more lines."""
+    from privbo_plugins.errors import UtilityWarning
+
+    warnings.simplefilter("error", UtilityWarning)  # no example whose noise drowns what it shows
+    main = ModuleType("__main__")
+    sys.modules["__main__"] = main  # functions of the page travel to other processes by value
+    for block in (one for one in blocks(page) if one.runs):
+        print(f"\n{MARK}{block.line}", flush=True)
+        if block.language == "python":
+            # tracebacks point into the page
+            code = "\n" * (block.line - 1) + block.code
+            exec(compile(code, str(page), "exec"), main.__dict__)
+            continue
+        for command in commands(block):
+            if command.startswith("make "):
+                check_command(shlex.split(command, comments=True))
+            else:
+                subprocess.run(["bash", "-c", command], check=True)
+    exec(after, main.__dict__)
+
+
+if __name__ == "__main__":
+    from tests.pages import run as run_page
+
+    given = [Path(sys.argv[1]), *sys.argv[2:]]
+    sys.argv[1:] = []
+    run_page(*given)

@@ -1,0 +1,230 @@
+"""README.md and docs/*.md: every block runs or is read as what it is, and says what it prints."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests import pages
+
+NAMES = {str(page.relative_to(pages.ROOT)): page for page in pages.PAGES}
+RUN = [
+    name
+    for name, page in NAMES.items()
+    if page != pages.ELSEWHERE and any(block.runs for block in pages.blocks(page))
+]
+
+NEEDS = {
+    "import optuna": "optuna",
+    "ray": "ray",
+    "from sklearn": "sklearn",
+    "import pandas": "pandas",
+    "report(": "plotly",
+}
+"""What a page's code needs beside the engine, by what stands in it."""
+
+PATHS = {
+    "PYTHONPATH": str(pages.ROOT),
+    "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+}
+"""Where a page finds the packages, the examples and `privbo`."""
+
+HOLD_RAY = """
+import sys
+import ray
+from tests.raytune_searchers.conftest import INIT
+print(ray.init(_temp_dir=sys.argv[1], **INIT).address_info["gcs_address"], flush=True)
+sys.stdin.read()
+"""
+
+AFTER = {
+    "docs/losses.md": """
+        assert len(study.trials) == 60
+        assert sampler.guarantee(study).protected
+        assert 1e-4 < sampler.recommend(study)["C"] < 1e4
+    """,
+    "docs/dp-gibo.md": """
+        assert all(set(trial.params) == {"kernel", "C", "gamma"} for trial in study.trials)
+        assert len(study.trials) <= 40
+        assert sampler.guarantee(study).protected
+    """,
+}
+"""What holds of a page's names at its end, beside what it prints."""
+
+
+@pytest.fixture(scope="module")
+def one_ray() -> Iterator[dict[str, str]]:
+    """The environment of drivers of one Ray, which a process of its own holds."""
+    pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    folder = tempfile.mkdtemp(prefix="ry", dir="/tmp")  # short: sockets lie in it
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    given = token | {"RAY_USAGE_STATS_ENABLED": "0"}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_RAY, folder],
+        cwd=pages.ROOT,
+        env=os.environ | PATHS | given,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:  # it ends with its input
+        assert holder.stdout is not None
+        yield given | {"RAY_ADDRESS": holder.stdout.readline().strip()}
+        assert holder.stdin is not None
+        holder.stdin.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def ran(name: str, folder: Path, environment: dict[str, str]) -> dict[int, str]:
+    """What each block of a page has printed, by its line."""
+    command = [sys.executable, "-m", "tests.pages", str(NAMES[name])]
+    done = subprocess.run(
+        [*command, textwrap.dedent(AFTER.get(name, ""))],
+        cwd=folder,
+        env=os.environ | PATHS | {"HOME": str(folder)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
+    parts = [part.partition("\n") for part in done.stdout.split(pages.MARK)[1:]]
+    return {int(line): said for line, _, said in parts}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUN)
+def test_a_page_runs_from_top_to_bottom_and_prints_what_it_shows(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    page = NAMES[name]
+    code = "".join(block.code for block in pages.blocks(page) if block.runs)
+    for sign, package in NEEDS.items():
+        if re.search(rf"\b{re.escape(sign)}", code) and find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    on_ray = re.search(r"^from ray import", code, re.MULTILINE) or "backend=" in code
+    said = ran(name, tmp_path, request.getfixturevalue("one_ray") if on_ray else {})
+    for before, shown in pages.outputs(page):
+        assert pages.agrees(shown, said[before.line]), f"line {shown.line}: {said[before.line]}"
+    for file in tmp_path.glob("*private*.db"):
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+# The checks themselves --------------------------------------------------------------------------
+
+
+def block(language: str, code: str, note: str = "") -> pages.Block:
+    return pages.Block(language, 1, code, note)
+
+
+@pytest.mark.parametrize(
+    ("shown", "note", "said", "same"),
+    [
+        ("a = 1", "", "a = 1\n", True),
+        ("a = 1", "", "a = 2\n", False),
+        ("a = 1", "", "a = 1\nb\n", False),
+        ("... = 1 ...", "", "a\nb = 1\nc", True),
+        ("{'C': 1.78} at 3.81", "varies: 1.78", "{'C': 2.5e-05} at 3.81", True),
+        ("{'C': 1.78} at 3.81", "varies: 1.78", "{'C': 2.5} at 3.82", False),
+        ("{'C': 1.78}", "varies: 1.78", "{'C': None}", False),
+    ],
+)
+def test_an_output_is_compared_but_for_what_varies(
+    shown: str, note: str, said: str, same: bool
+) -> None:
+    assert pages.agrees(block("text", shown, note), said) is same
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("python", "print("),
+        ("json", "{"),
+        ("toml", "a ="),
+        ("yaml", "a: [1"),
+        ("sql", "SELECT 1"),
+        ("console", "$ privbo plans"),
+        ("console", "$ make demo\nThe end."),
+        ("console", "$ privbo plan dp-gibo --records few"),
+        ("console", "$ make demo-nothing"),
+        ("console", "$ python -m examples.nothing"),
+        ("console", "$ python -m examples.demo --nothing"),
+        ("pyhton", "print()"),
+    ],
+)
+def test_a_block_that_is_not_what_it_says_is_found(language: str, code: str) -> None:
+    with pytest.raises((Exception, SystemExit)):
+        pages.parse(block(language, code))
+
+
+def test_every_page_with_code_is_run() -> None:
+    assert {"README.md", "docs/sklearn.md", "docs/ray-tune.md"} <= set(RUN)
+    assert len(RUN) >= 13
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_block_is_what_it_says_that_it_is(name: str) -> None:
+    page = NAMES[name]
+    if page == pages.ELSEWHERE:
+        pytest.skip("tests/test_extending.py compares its blocks with their files")
+    assert page.read_text().count("\n```") == 2 * len(pages.blocks(page)), "a fence is not closed"
+    for block in pages.blocks(page):
+        try:
+            pages.parse(block)
+        except Exception as failed:
+            raise AssertionError(f"{name}, line {block.line}: {failed}") from failed
+
+
+def test_few_blocks_are_not_run_and_each_says_why() -> None:
+    idle = [
+        (name, block)
+        for name, page in NAMES.items()
+        for block in pages.blocks(page)
+        if block.note.startswith("not run")
+    ]
+    assert len(idle) <= 9  # four of them install packages
+    assert all(len(block.note) > len("not run: it ends") for _, block in idle)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_in_a_sentence_exists(name: str) -> None:
+    text = pages.FENCE.sub("", NAMES[name].read_text())
+    for command in re.findall(r"`((?:make|privbo|python -m) [^`]*)`", text):
+        words = shlex.split(command.replace("...", ""))
+        if words[0] != "privbo":
+            pages.check_command(words)
+            continue
+        named = list(itertools.takewhile(lambda word: word[0].islower(), words))
+        with pytest.raises(SystemExit) as ended:  # its help: a sentence leaves out what it needs
+            pages.check_command([*named, "--help"])
+        assert ended.value.code == 0, f"{name}: {command}"
+
+
+SYSTEMS = "dp-gibo local-rewards federated outsourced duets any-sampler sklearn"
+
+
+@pytest.mark.parametrize("system", SYSTEMS.split())
+def test_every_system_s_page_says_when_it_does_not_help(system: str) -> None:
+    text = NAMES[f"docs/{system}.md"].read_text()
+    (section,) = re.findall(r"^## When this does not help\n\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    assert len(re.findall(r"^- \*\*", section, re.M)) >= 7
+
+
+def test_the_readme_is_short_and_its_first_screen_has_a_command_and_an_example() -> None:
+    lines = NAMES["README.md"].read_text().splitlines()
+    assert len(lines) <= 300
+    first = [one.language for one in pages.blocks(NAMES["README.md"])][:3]
+    assert first == ["console", "python", "text"]
