@@ -1,0 +1,49 @@
+"""Sphinx: one site of the pages in this folder, the tutorials, and the reference of the code."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import privbo_plugins
+
+project = "privbo-plugins"
+author = copyright = "The privbo maintainers"
+version = release = privbo_plugins.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"privbo-plugins {version}"
+html_copy_source = False
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+nb_execution_mode = "off"  # outputs are stored, and a test runs the code
+highlight_language = "none"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_mock_imports: list[str] = []
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+suppress_warnings = [
+    "myst.xref_missing",  # links out of docs/ are of files on GitHub's side: a test follows them
+    "misc.highlighting_failure",
+]
+
+
+def _out_of_docs(_app: Any, name: str, source: list[str]) -> None:
+    """Links to files beside docs/ become their names: the site has no copy of them."""
+    if not name.startswith("tutorials/"):
+        source[0] = re.sub(r"\[([^\]]+)\]\(\.\./(?!docs/)[^)]*\)", r"`\1`", source[0])
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls it."""
+    app.connect("source-read", _out_of_docs)

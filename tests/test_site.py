@@ -1,0 +1,155 @@
+"""The documentation site: it builds without a warning, and its numbers and tutorials hold."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import norm
+
+import optuna_samplers
+import privbo_plugins.federation
+import raytune_searchers
+import sklearn_search
+from privbo_plugins.privacy.accountant import gdp_epsilon
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BOOKS = sorted((DOCS / "tutorials").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for package in ("sphinx", "furo", "myst_nb"):
+        pytest.importorskip(package, reason=f"{package} is not installed (the docs extra)")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    # Another process may have loaded Ray, which takes over what prints.
+    made = subprocess.run(
+        [*command, "-d", str(out / ".trees"), str(DOCS), str(out / "html")],
+        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr[-4000:]
+    return out / "html"
+
+
+@pytest.mark.slow
+def test_every_page_is_in_the_site(site: Path) -> None:
+    pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
+    pages |= {path.relative_to(DOCS).with_suffix(".html") for path in BOOKS}
+    built = {path.relative_to(site) for path in site.rglob("*.html")}
+    assert pages <= built
+    assert len(BOOKS) == 5
+
+
+@pytest.mark.slow
+def test_links_within_the_site_lead_somewhere(site: Path) -> None:
+    anchors = {
+        path: set(re.findall(r'\bid="([^"]+)"', path.read_text())) for path in site.rglob("*.html")
+    }
+    lost = []
+    for page in anchors:
+        for target in re.findall(r'<a [^>]*href="([^"]+)"', page.read_text()):
+            place, _, anchor = target.partition("#")
+            if re.match(r"[a-z]+:", target) or "_static" in place:
+                continue
+            found = page if not place else (page.parent / place).resolve()
+            if found not in anchors and not found.exists():
+                lost.append((page.name, target))
+            elif anchor and found in anchors and anchor not in anchors[found]:
+                lost.append((page.name, target))
+    assert lost == []
+
+
+@pytest.mark.slow
+def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
+    page = (site / "api.html").read_text()
+    packages: list[Any] = [
+        optuna_samplers, raytune_searchers, sklearn_search, privbo_plugins.federation
+    ]  # fmt: skip
+    named = set(re.findall(r'\bid="([\w.]+)"', page))
+    known = {name.rpartition(".")[2] for name in named}
+    missing = {name for package in packages for name in package.__all__} - known
+    assert missing == set()
+
+
+def test_links_of_pages_lead_to_files() -> None:
+    lost = []
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+        for target in re.findall(r"\]\(((?![a-z]+:|#)[^)#\s]+)", text):
+            if not (page.parent / target).exists():
+                lost.append((page.name, target))
+    assert lost == []
+
+
+def test_the_table_of_mu_is_that_of_the_accountant() -> None:
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) % \| (\d+) in 100 \| (.*) \|$",
+                      (DOCS / "what-mu-means.md").read_text(), flags=re.M)  # fmt: skip
+    assert len(rows) == 5
+    for told, guess, found, epsilons in rows:
+        mu = float(told)
+        assert 0 <= float(guess) - 100 * norm.cdf(mu / 2) < 0.11
+        assert 0 <= int(found) - 100 * (1 - norm.cdf(norm.ppf(0.95) - mu)) < 1
+        for delta, epsilon in zip((1e-3, 1e-5, 1e-6), epsilons.split(" | "), strict=True):
+            assert 0 <= float(epsilon) - gdp_epsilon(mu, delta) < 0.0101
+
+
+def test_the_table_of_costs_is_that_of_the_map() -> None:
+    summary = json.loads((ROOT / "benchmarks" / "results" / "map.json").read_text())["summary"]
+    cells = {
+        (cell["part"], round(cell["n"] * cell["mu"])): cell["excess"]
+        for cell in summary
+        if cell["arm"] == "dp-gibo"
+    }
+    text = (DOCS / "what-mu-means.md").read_text()
+    rows = re.findall(r"^\| (\d[\d ]*) \| (\.\d{4}) \| (\.\d{4}) \|$", text, flags=re.M)
+    assert [int(level.replace(" ", "")) for level, *_ in rows] == [30, 300, 1000, 10_000]
+    for level, svc, ridge in rows:
+        for part, told in (("svc-2", svc), ("digits-15", ridge)):
+            excess = cells[part, int(level.replace(" ", ""))]
+            assert math.isclose(float(told), excess, abs_tol=6e-5)
+
+
+# Tutorials --------------------------------------------------------------------------------------
+
+
+def code_of(book: Path) -> str:
+    cells = json.loads(book.read_text())["cells"]
+    return "\n".join("".join(c["source"]) + "\n" for c in cells if c["cell_type"] == "code")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
+def test_a_tutorial_runs_from_top_to_bottom(book: Path, tmp_path: Path) -> None:
+    if "ray" in book.stem:
+        pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code_of(book)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3000:]
+
+
+@pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
+def test_a_tutorial_keeps_what_it_printed_and_no_error(book: Path) -> None:
+    cells = [c for c in json.loads(book.read_text())["cells"] if c["cell_type"] == "code"]
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    kinds = {output["output_type"] for output in outputs}
+    assert "error" not in kinds
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    text = json.dumps(outputs)
+    assert "NOT PROTECTED" not in text
+    assert "protected" in text or "-differentially private" in text
+    assert book.stat().st_size < 120_000
+    for place in ("/tmp/", "/home/", "/work/", "/root/"):
+        assert place not in text
