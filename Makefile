@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test test-fast test-soak test-hosts package coverage profile lint lint-style lint-types lint-architecture format bench clean
+.PHONY: test test-fast test-soak test-hosts docs package coverage profile lint lint-style lint-types lint-architecture format bench clean
 
 setup: $(STAMP)
 
@@ -52,6 +52,9 @@ test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants tha
 test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with newer ones than here
 	$(BIN)/python -m tests.versions --folder $(VENV)-hosts
 
+docs: $(STAMP)  ## the documentation as a site; open build/docs/index.html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
 package: $(STAMP)  ## wheel and sdist, each extra in an empty environment of each Python that there is
 	$(BIN)/python -m tests.packages --write
 
@@ -89,6 +92,7 @@ bench: $(STAMP)  ## quality and cost benchmarks, results in benchmarks/results
 	$(BIN)/python -m benchmarks.federated
 	$(BIN)/python -m benchmarks.outsourced
 	$(BIN)/python -m benchmarks.distributed
+	$(BIN)/python -m benchmarks.applications --write
 
 clean:
 	rm -rf $(VENV) $(VENV)-hosts .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -15,7 +15,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from tests.packages import ROOT, SMOKE, built, checked
+from tests.packages import RESULTS, ROOT, SMOKE, built, checked
 
 PACKAGES = ("optuna_samplers", "privbo_plugins", "raytune_searchers", "sklearn_search")
 HUB = sorted(path.parent for path in (ROOT / "package").glob("samplers/*/__init__.py"))
@@ -78,7 +78,15 @@ def test_an_index_shows_the_readme_without_links_that_lead_nowhere(
 @pytest.mark.slow
 def test_every_extra_of_the_wheel_is_tried(files: tuple[Path, Path]) -> None:
     offered = set(metadata(files[0]).get_all("Provides-Extra", []))
-    assert set(SMOKE) - {""} == offered - {"dev", "docs"}
+    assert set(SMOKE) - {""} == offered - {"dev", "docs", "examples"}
+
+
+def test_the_table_of_sizes_is_what_was_measured() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    rows = re.findall(r"^\| (?:`(\w+)`|\(none\)) \| .* \| (\d+) \| (\d+) \|$", page, flags=re.M)
+    measured = json.loads(RESULTS.read_text())
+    assert {row["extra"] for row in measured} == set(SMOKE)
+    assert rows == [(row["extra"], str(row["packages"]), str(row["mb"])) for row in measured]
 
 
 def test_the_citation_is_of_this_version() -> None:
