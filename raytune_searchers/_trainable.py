@@ -195,7 +195,7 @@ def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, 
             channel,
             entry.value,
             entry.public,
-            lambda returned: (as_losses(returned), index_of(returned)),
+            _losses_and_index,
             release,
             drawn=functools.partial(channel.call, "drawn", trial),
         ),
@@ -361,6 +361,11 @@ def _refuse_repeats(config: Mapping[str, Any]) -> None:
             "itself to TuneConfig. Noise is averaged by the algorithm; what a training's own "
             "randomness adds is averaged inside the trainable."
         )
+
+
+def _losses_and_index(returned: Any) -> tuple[Any, str | None]:
+    """One loss a record, and which records they are, where what was returned says so."""
+    return as_losses(returned), index_of(returned)
 
 
 def _converted(returned: Any, convert: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:

@@ -207,7 +207,8 @@ def converted(returned: Any) -> tuple[Any, Any]:
     """(losses, error) of what a private trainable returned."""
     from raytune_searchers import _trainable
 
-    return _trainable._converted(returned)
+    private, error = _trainable._converted(returned, _trainable._losses_and_index)
+    return (None if private is None else private[0]), error
 
 
 # Noise and releases -----------------------------------------------------------------------------

@@ -184,7 +184,7 @@ class Taker:
     def _stage(self, *args: Any) -> bool:
         return self.inbox.stage(*args)
 
-    def _commit(self, owner: str, parcel: Parcel, _x: Any) -> float | None:
+    def _commit(self, owner: str, parcel: Parcel, _x: Any, _index: str | None) -> float | None:
         vector = self.inbox.take(owner, parcel)
         if vector is None:
             return None
@@ -235,8 +235,8 @@ class Sender:
         self.go.acquire()
         try:
             self.outcome = LossChannel(self).tell(self.owner, np.zeros(1), vector_of(self.number))
-        except (VaultError, Lost) as error:
-            self.outcome = error
+        except Exception as error:
+            self.outcome = error  # any other would leave whoever moves it waiting for ever
         self.stood.release()
 
     def wait(self, seconds: float) -> None:
@@ -344,6 +344,7 @@ def test_whatever_happens_a_vector_is_kept_exactly_or_not_at_all(
             happen(event, senders, taker, clock)
         assert come_to_an_end(senders)
     for sender in senders:
+        assert isinstance(sender.outcome, float | VaultError | Lost), sender.outcome
         if sender.outcome == float(sender.owner):
             assert sender.owner in taker.kept
     for owner, kept in taker.kept.items():
