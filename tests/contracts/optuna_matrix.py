@@ -835,6 +835,22 @@ def visualization(cell: Cell) -> str:
     return cell.check(study)
 
 
+@row("`optuna.importance`")
+def importance(cell: Cell) -> str:
+    """`get_param_importances` by fANOVA and by mean decrease of impurity, from released values."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (the sklearn extra)")
+    study = cell.run()
+    for evaluator in (
+        optuna.importance.FanovaImportanceEvaluator(seed=0),
+        optuna.importance.MeanDecreaseImpurityImportanceEvaluator(seed=0),
+    ):
+        shares = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        assert shares.keys() == study.best_params.keys()
+        assert sum(shares.values()) == pytest.approx(1)
+        cell.evidence.add("attributes", type(evaluator).__name__, repr(shares))
+    return cell.check(study)
+
+
 @row(
     "artifacts of a trial",
     rest="refused: a private objective uploads nothing; upload to the study what is public",
