@@ -7,6 +7,7 @@ draws of noise, statements of the vault, calls of Ray's actors, frames of a fede
 from __future__ import annotations
 
 import datetime
+import logging
 import random
 import secrets
 import sys
@@ -104,6 +105,8 @@ def _clocks() -> Iterator[Any]:
         if name.startswith("optuna.") and vars(module).get("datetime") is datetime.datetime:
             yield mock.patch.object(module, "datetime", Still)
     yield mock.patch.object(tqdm.std, "time", return_value=0.0)
+    # Libraries that a test before this one has imported may print every record of a log.
+    yield mock.patch.object(logging.Formatter, "formatTime", return_value="now")
     # A thread that draws every bar anew from time to time.
     yield mock.patch.object(tqdm.std.TMonitor, "get_instances", return_value=[])
 
