@@ -7,6 +7,7 @@ import gc
 import getpass
 import glob
 import json
+import logging
 import os
 import shutil
 import socket
@@ -128,6 +129,15 @@ def _rank(path: Path) -> int:
 
 def _short(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_sqlalchemy_made_them() -> None:
+    """Without the handler that MLflow, once some test imports it, puts on a logger not its own."""
+    for name in ("sqlalchemy.engine", "alembic"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)

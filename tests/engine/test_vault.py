@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -806,9 +806,9 @@ def test_several_workers_that_create_a_store_agree_on_its_identity(url: str) -> 
 
 
 def test_no_log_record_carries_data(vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="sqlalchemy"), caplog.at_level(logging.DEBUG):
-        logging.getLogger("sqlalchemy.engine").setLevel(logging.DEBUG)
-        logging.getLogger("sqlalchemy.pool").setLevel(logging.DEBUG)
+    with ExitStack() as stack:
+        for name in (None, "sqlalchemy", "sqlalchemy.engine", "sqlalchemy.pool"):
+            stack.enter_context(caplog.at_level(logging.DEBUG, logger=name))
         put(begin(vault), "t", np.full(3, 0.123456789))
         with pytest.raises(VaultError) as caught:
             put(vault, "t", np.full(3, 0.123456789))
