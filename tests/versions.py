@@ -38,7 +38,10 @@ HOSTS = ("optuna", "ray")
 BESIDE = ("sklearn", "viz")
 """Extras that the tests need; at their newest versions in every environment."""
 
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "pandas", "pyarrow", "optuna-dashboard", "cmaes")
+TOOLS = (
+    "pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "pandas", "pyarrow",
+    "optuna-dashboard", "cmaes",
+)  # fmt: skip
 
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
 """Older versions of Ray warn of what newer ones do, and here warnings are errors."""
