@@ -133,11 +133,12 @@ def _short(path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def loggers_as_sqlalchemy_made_them() -> None:
-    """Without the handler that MLflow, once some test imports it, puts on a logger not its own."""
+    """Not as MLflow leaves them, once some test imports it: printing, and telling nobody else."""
     for name in ("sqlalchemy.engine", "alembic"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.setLevel(logging.NOTSET)
+        logger.propagate = True
 
 
 @pytest.fixture(scope="session", autouse=True)
