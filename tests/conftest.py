@@ -131,14 +131,25 @@ def _short(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-@pytest.fixture(autouse=True)
-def loggers_as_sqlalchemy_made_them() -> None:
+def _reset_loggers() -> None:
     """Not as MLflow leaves them, once some test imports it: printing, and telling nobody else."""
     for name in ("sqlalchemy.engine", "alembic"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.setLevel(logging.NOTSET)
         logger.propagate = True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loggers_as_sqlalchemy_made_them() -> None:
+    """Before whatever else a module prepares."""
+    _reset_loggers()
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_sqlalchemy_made_them_again(loggers_as_sqlalchemy_made_them: None) -> None:
+    """Also if the test before was of the same module."""
+    _reset_loggers()
 
 
 @pytest.fixture(scope="session", autouse=True)
