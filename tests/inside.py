@@ -16,9 +16,8 @@ from unittest import mock
 if TYPE_CHECKING:
     import numpy as np
 
-    from privbo_plugins.algorithms.dp_fts_de import FederationConfig
-    from privbo_plugins.federation import wire
     from privbo_plugins.federation.history import AgentHistory
+    from privbo_plugins.federation.listening import Listener
     from privbo_plugins.sessions.records import Session
     from privbo_plugins.store.vault import Vault
 
@@ -423,62 +422,37 @@ def chosen_in(total: Any) -> list[bool]:
 # A federation's connections ---------------------------------------------------------------------
 
 
-def read_of_a_stranger(peer: Any) -> None:
-    """What a server reads of somebody who has proven nothing, without a thread or a proof."""
-    from privbo_plugins.federation import wire
+def read_message(data: bytes) -> dict[str, Any]:
+    """What either side makes of the bytes of a message."""
+    from privbo_plugins.federation import messages
 
-    message = wire._receive(peer, wire._HANDSHAKE)
-    wire._count(message.get("agent"))
-    wire._text(message.get("nonce"))
-    wire._same("0" * 64, message.get("proof"))
-
-
-def read_of_a_server(peer: Any, config: FederationConfig) -> dict[str, Any]:
-    """What an agent reads of an answer, which may be so long and no longer."""
-    from privbo_plugins.federation import wire
-
-    return wire._receive(peer, wire._reply_limit(config))
+    return messages.decoded(data)
 
 
 def read_vector(text: Any) -> np.ndarray:
-    from privbo_plugins.federation import wire
+    from privbo_plugins.federation import messages
 
-    return wire._unpacked(text)
+    return messages.unpacked(text)
 
 
 def read_invitation(text: str) -> Any:
     """Address, agent and secret, without going there."""
-    from privbo_plugins.federation import wire
+    from privbo_plugins.federation.identity import invitation_from
 
-    return wire._invitation_from(text)
+    return invitation_from(text)
 
 
-class Served:
-    """A server's side of one connection, run by the caller instead of a thread.
+def told_by(
+    listener: Listener, call: str, metadata: list[tuple[str, Any]], request: bytes
+) -> tuple[str, bytes]:
+    """Status and reply of a server, in the caller's thread."""
+    code, reply = listener._told(getattr(listener, f"_{call}"), metadata, request)
+    return code.name, reply
 
-    Args:
-        listener: Whose connection it is.
-        peer: What takes the place of a socket.
-    """
 
-    def __init__(self, listener: wire.Listener, peer: Any) -> None:
-        from privbo_plugins.federation import wire
-
-        self._connection = wire._Connection(listener, peer)
-
-    @property
-    def agent(self) -> int | None:
-        """Who has proven to be there."""
-        return self._connection.agent
-
-    def admit(self) -> None:
-        self._connection._admit()
-
-    def answer(self, agent: int) -> None:
-        """Answers one request of an agent; nobody waits for the end of a round."""
-        self._connection.agent = agent
-        self._connection.ended.set()
-        self._connection._answer()
+def secret_of(listener: Listener, agent: int) -> bytes:
+    """An agent's secret."""
+    return listener._identity.secret_of(listener._run, agent)
 
 
 def close_history(history: AgentHistory) -> None:

@@ -53,6 +53,22 @@ _VIZ = """
 from privbo_plugins import reports, visualization
 """
 
+_SKLEARN = "from sklearn_search import PrivateSearch"
+
+_FEDERATION = """
+import numpy as np
+from privbo_plugins.federation import FederatedServer, connect
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig
+from privbo_plugins.spaces import Float, Space
+space = Space({"x": Float(0, 1)})
+server = FederatedServer(FederationConfig(n_agents=1, epsilon=2.0), space=space)
+server.listen()
+link = connect(server.invitation(0))
+assert link.collect(link.submit(np.zeros(link.config.message_length))).round == 1
+link.close()
+server.close()
+"""
+
 SMOKE: dict[str, str] = {
     "": _ENGINE,
     "optuna": _OPTUNA,
@@ -61,7 +77,13 @@ SMOKE: dict[str, str] = {
     "viz": _VIZ,
     "postgres": "import psycopg",
     "parquet": "import pyarrow",
-    "all": _ENGINE + _OPTUNA + _RAY + _VIZ + "from sklearn_search import PrivateSearch",
+    "federation": _FEDERATION,
+    "all": _ENGINE
+    + _OPTUNA
+    + _RAY
+    + _VIZ
+    + _FEDERATION
+    + "from sklearn_search import PrivateSearch",
 }
 """What an environment with one extra must be able to run; "" is the engine alone."""
 

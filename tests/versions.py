@@ -35,7 +35,7 @@ TESTS = (
 
 HOSTS = ("optuna", "ray")
 
-BESIDE = ("sklearn", "viz")
+BESIDE = ("sklearn", "viz", "federation")
 """Extras that the tests need; at their newest versions in every environment."""
 
 TOOLS = (

@@ -1,33 +1,33 @@
 """The protocol of a federation, written a second time: tests speak it beside the product.
 
-A connection carries frames, four bytes of length (big-endian) and a JSON object. The server begins
-with its protocol and a nonce, the agent proves that it knows its secret, and so does the server.
-Vectors are base64 of little-endian float64. An invitation holds address, agent and secret.
+A call is one gRPC request over TLS, ``/privbo.Federation/<call>``, whose bytes are a JSON object;
+so are those of the reply. The agent's number and secret go as metadata. Vectors are base64 of
+little-endian float64. An invitation holds address, agent, the server's certificate and a secret.
 """
 
 from __future__ import annotations
 
 import base64
-import hmac
 import json
-import socket
-import struct
 import urllib.parse
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+import grpc
 import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast
+from privbo_plugins.federation.identity import Identity, identity_of
 
-PROTOCOL = "privbo-federation/1"
-NONCE = "0" * 32
-"""Of whoever speaks in a test."""
-
+SERVICE = "privbo.Federation"
 PATIENCE = 15.0
-"""Seconds for an answer; a server ends a connection that is silent after twice as many."""
+"""Seconds for an answer."""
 
 TOLD = (
     "BudgetExceededError",
@@ -38,29 +38,12 @@ TOLD = (
 )
 """Errors that a server tells by name and text."""
 
-
-def frame(content: bytes) -> bytes:
-    return struct.pack("!I", len(content)) + content
-
-
-def say(sock: Any, **message: Any) -> None:
-    sock.sendall(frame(json.dumps(message).encode()))
+CALLS = ("greet", "join", "submit", "collect", "broadcasts", "leave", "guarantee")
+MASTER = b"s" * 32
 
 
-def hear(sock: Any) -> dict[str, Any]:
-    """The next frame."""
-    (size,) = struct.unpack("!I", _exactly(sock, 4))
-    return dict(json.loads(_exactly(sock, size)))
-
-
-def _exactly(sock: Any, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
+def as_json(message: Any) -> bytes:
+    return json.dumps(message).encode()
 
 
 def packed(numbers: np.ndarray) -> str:
@@ -74,31 +57,59 @@ def unpacked(text: str) -> np.ndarray:
 def told(broadcast: Broadcast) -> dict[str, Any]:
     """A broadcast as a server sends it."""
     weights, noise = packed(broadcast.weights), packed(broadcast.noise)
-    return {"round": broadcast.round, "weights": weights, "noise": noise}
+    return {"round": broadcast.round, "weights": weights, "noise": noise, "chain": "c" * 64}
 
 
-# Secrets ----------------------------------------------------------------------------------------
+def greeting(config: Any) -> dict[str, Any]:
+    """How a server that has released nothing introduces itself."""
+    return {
+        "protocol": "privbo-federation/2",
+        "epoch": "0" * 32,
+        "config": config.to_dict(),
+        "deadline": None,
+        "released": 0,
+        "chain": None,
+    }
 
 
-def proof(secret: bytes, side: str, agent: int, asked: str, asking: str) -> str:
-    """What only a holder of the secret can say; ``side`` is "agent" or "server"."""
-    return hmac.digest(secret, f"{side} {agent} {asked} {asking}".encode(), "sha256").hex()
+# Invitations ------------------------------------------------------------------------------------
 
 
-def invitation(address: tuple[str, int] | str, agent: int, secret: bytes) -> str:
-    key = base64.urlsafe_b64encode(secret).decode().rstrip("=")
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def impostor(master: bytes = MASTER) -> Identity:
+    """A server's identity, from a secret."""
+    return identity_of(master)
+
+
+def invitation(
+    address: tuple[str, int] | str, agent: int, secret: bytes, certificate: bytes | None = None
+) -> str:
+    server = _base64(certificate or impostor().certificate)
+    rest = f"{agent}?server={server}#{_base64(secret)}"
     if isinstance(address, str):
-        return f"privbo+unix://{urllib.parse.quote(address)}/{agent}#{key}"
+        return f"privbo+unix://{urllib.parse.quote(address)}/{rest}"
     host, port = address
-    return f"privbo://{f'[{host}]' if ':' in host else host}:{port}/{agent}#{key}"
+    return f"privbo://{f'[{host}]' if ':' in host else host}:{port}/{rest}"
 
 
 def secret_in(invitation: str) -> bytes:
-    return base64.urlsafe_b64decode(invitation.rpartition("#")[2] + "=")
+    return _bytes(invitation.rpartition("#")[2])
+
+
+def certificate_in(invitation: str) -> bytes:
+    """DER."""
+    return _bytes(invitation.partition("?server=")[2].partition("#")[0])
 
 
 def agent_in(invitation: str) -> int:
-    return int(invitation.rpartition("#")[0].rpartition("/")[2])
+    return int(urllib.parse.urlsplit(invitation).path.rpartition("/")[2])
 
 
 def address_in(invitation: str) -> tuple[str, int]:
@@ -112,48 +123,109 @@ def address_in(invitation: str) -> tuple[str, int]:
 # The two sides ----------------------------------------------------------------------------------
 
 
+@dataclass
+class Stranger:
+    """Somebody who has an invitation's certificate, and says what he likes."""
+
+    invitation: str
+    opened: list[Any] = field(default_factory=list)
+
+    def __enter__(self) -> Stranger:
+        der = x509.load_der_x509_certificate(certificate_in(self.invitation))
+        host, port = address_in(self.invitation)
+        self._channel = grpc.secure_channel(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            grpc.ssl_channel_credentials(der.public_bytes(Encoding.PEM)),
+            options=[("grpc.ssl_target_name_override", "privbo-federation")],
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def says(
+        self, call: str, message: bytes, *, agent: Any = None, secret: bytes | None = None
+    ) -> tuple[str, bytes]:
+        """The status and the reply; as the invited agent unless another is named."""
+        number = agent_in(self.invitation) if agent is None else agent
+        proof = secret_in(self.invitation) if secret is None else secret
+        shown = (("privbo-agent", str(number)), ("privbo-secret-bin", proof))
+        ask = self._channel.unary_unary(f"/{SERVICE}/{call}")
+        try:
+            return "OK", ask(message, timeout=PATIENCE, metadata=shown)
+        except grpc.RpcError as error:
+            return error.code().name, b""  # type: ignore[attr-defined]
+
+    def asks(self, call: str, **message: Any) -> dict[str, Any]:
+        """The reply to a proper request in the server's epoch."""
+        if call != "greet":
+            message.setdefault("epoch", self.asks("greet", last=0)["result"]["epoch"])
+        status, reply = self.says(call, as_json(message))
+        assert status == "OK", status
+        return dict(json.loads(reply))
+
+
 @contextmanager
-def stranger(invitation: str) -> Iterator[socket.socket]:
-    """A connection to whoever gave an invitation, to which nothing has been said yet."""
-    with socket.create_connection(address_in(invitation), timeout=PATIENCE) as sock:
-        yield sock
+def pretending(
+    answer: Callable[[str, bytes, dict[str, Any]], bytes], identity: Identity | None = None
+) -> Iterator[tuple[str, int]]:
+    """A server that answers (call, request, metadata) so; where it listens."""
+    proof = identity or impostor()
 
+    def handler(call: str) -> Any:
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: answer(call, request, dict(context.invocation_metadata()))
+        )
 
-def introduce(sock: socket.socket, invitation: str, agent: int | None = None) -> dict[str, Any]:
-    """Proves with the secret of an invitation to be an agent; what the server answers."""
-    number = agent_in(invitation) if agent is None else agent
-    asked = hear(sock)["nonce"]
-    proven = proof(secret_in(invitation), "agent", number, asked, NONCE)
-    say(sock, agent=number, nonce=NONCE, proof=proven)
-    return hear(sock)
-
-
-def greet(sock: Any) -> None:
-    """The first words of a server."""
-    say(sock, protocol=PROTOCOL, nonce=NONCE)
-
-
-def proven(greeting: dict[str, Any], secret: bytes, hello: dict[str, Any]) -> dict[str, Any]:
-    """A server's answer to an agent's proof."""
-    return greeting | {"proof": proof(secret, "server", hello["agent"], hello["nonce"], NONCE)}
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool)
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    SERVICE, {call: handler(call) for call in CALLS}
+                ),
+            )
+        )
+        port = server.add_secure_port(
+            "127.0.0.1:0", grpc.ssl_server_credentials([(proof.key, proof.chain)])
+        )
+        server.start()
+        try:
+            yield "127.0.0.1", port
+        finally:
+            server.stop(None).wait()
 
 
 @contextmanager
-def dialled() -> Iterator[list[socket.socket]]:
-    """The connections to the network that this process opens meanwhile, in order."""
-    opened: list[socket.socket] = []
-    create = socket.create_connection
+def dialled() -> Iterator[list[Any]]:
+    """The channels that this process opens meanwhile, in order."""
+    opened: list[Any] = []
+    create = grpc.secure_channel
 
-    def recorded(*args: Any, **kwargs: Any) -> socket.socket:
+    def recorded(*args: Any, **kwargs: Any) -> Any:
         opened.append(create(*args, **kwargs))
         return opened[-1]
 
-    with mock.patch.object(socket, "create_connection", recorded):
+    with mock.patch.object(grpc, "secure_channel", recorded):
         yield opened
 
 
+class Peer:
+    """A channel to a server that answers (call, request) so, without a network."""
+
+    def __init__(self, answer: Callable[[str, bytes], bytes]) -> None:
+        self._answer = answer
+
+    def unary_unary(self, path: str) -> Callable[..., bytes]:
+        call = path.rpartition("/")[2]
+        return lambda request, **_: self._answer(call, request)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 @contextmanager
-def meeting(peer: Callable[[], Any]) -> Iterator[None]:
+def meeting(peer: Callable[[], Peer]) -> Iterator[None]:
     """Whoever this process calls over the network meanwhile is a peer that is made so."""
-    with mock.patch.object(socket, "create_connection", side_effect=lambda *_, **__: peer()):
+    with mock.patch.object(grpc, "secure_channel", side_effect=lambda *_, **__: peer()):
         yield

@@ -46,7 +46,7 @@ CONTEXT.set_forkserver_preload(
         "privbo_plugins.store.tables",
         "privbo_plugins.federation",
         "privbo_plugins.sessions.rounds",
-        "privbo_plugins.federation.wire",
+        "privbo_plugins.federation.listening",
     ]
 )
 

@@ -21,10 +21,12 @@ standard error), 3 if a certificate differs from what it is compared with, 1 if 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from privbo_plugins.cli import certificate, curator, federation, plan, vault
 from privbo_plugins.cli.outcome import carried_out
+from privbo_plugins.cli.settings_file import with_file
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,5 +47,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    given = parser().parse_args(arguments)
+    made, typed = parser(), sys.argv[1:] if arguments is None else arguments
+    try:
+        whole = with_file(typed, ["federation", "serve"])
+    except ValueError as error:
+        made.error(str(error))
+    given, unknown = made.parse_known_args(whole)
+    if unknown:  # by name alone: what was meant for an option may be a password
+        names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        made.error(f"unrecognized arguments: {' '.join(names) or len(unknown)}")
     return carried_out(given.act, given)

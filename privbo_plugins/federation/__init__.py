@@ -9,7 +9,7 @@ from privbo_plugins.lazy import on_first_use
 if TYPE_CHECKING:
     from privbo_plugins.federation.link import Alone, Link
     from privbo_plugins.federation.participant import Participant
-    from privbo_plugins.federation.wire import RemoteLink, connect
+    from privbo_plugins.federation.remote import RemoteLink, connect
     from privbo_plugins.privacy.subsampling import calibrate
     from privbo_plugins.sessions.rounds import FederatedServer, LocalLink
 else:
@@ -19,7 +19,7 @@ else:
             "privbo_plugins.federation.link": ["Alone", "Link"],
             "privbo_plugins.federation.participant": ["Participant"],
             "privbo_plugins.sessions.rounds": ["FederatedServer", "LocalLink"],
-            "privbo_plugins.federation.wire": ["RemoteLink", "connect"],
+            "privbo_plugins.federation.remote": ["RemoteLink", "connect"],
             "privbo_plugins.privacy.subsampling": ["calibrate"],
         },
     )

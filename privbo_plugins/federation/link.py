@@ -14,6 +14,12 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 
 Array = NDArray[np.float64]
 
+NEEDED = (
+    "Agents in other processes need {}: pip install 'privbo-plugins[federation]'. In one process "
+    "server.connect(agent) needs nothing."
+)
+"""Which library is missing, and the extra that brings it."""
+
 
 class Link(Protocol):
     """An agent's way to its server."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.federation.published import published
 from privbo_plugins.federation.shared import shared_model
-from privbo_plugins.federation.wire import Address, Listener
 from privbo_plugins.plots import FederationHistory
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import FederationGuarantee
@@ -42,6 +41,10 @@ from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import OtherSettingsError, Run, begin_or_join
 from privbo_plugins.store.vault import UNPROTECTED, Transaction, Vault, open_vault
+
+if TYPE_CHECKING:
+    from privbo_plugins.federation.identity import Address
+    from privbo_plugins.federation.listening import Listener
 
 Array = NDArray[np.float64]
 
@@ -154,39 +157,57 @@ class FederatedServer:
         address: Address | os.PathLike[str] = ("127.0.0.1", 0),
         *,
         secret: bytes | str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
+        client_ca: str | os.PathLike[str] | None = None,
     ) -> Address:
-        """Answers agents of other processes, in threads of its own, until :meth:`close`.
+        """Answers agents of other processes over TLS, until :meth:`close`.
+
+        Needs the ``federation`` extra, and ``space=``: else whoever came first would say what all
+        tune.
 
         Args:
-            address: Host and port (0 for any that is free), or the path of a Unix socket. What
-                agents send is not encrypted: see :mod:`privbo_plugins.federation.wire`.
-            secret: From which invitations are derived: at least 16 bytes, or the path of a file,
-                which is created, for this user alone, if there is none. With the same secret,
-                address and ``run_name``, invitations outlive the server's process. None for a new
-                one.
+            address: Host and port (0 for any that is free), or the path of a Unix socket.
+            secret: From which the server's certificate and the agents' secrets follow: at least 16
+                bytes, or the path of a file, which is created, for this user alone, if there is
+                none. With the same secret, address and ``run_name``, invitations outlive the
+                server's process. None for a new one.
+            cert: File of a certificate of the institution (PEM, then those up to an authority, if
+                any), in place of one that follows from the secret. Agents accept this certificate
+                alone: a new one needs new invitations.
+            key: File of its private key (PEM without password), which this user alone can read.
+            client_ca: File of the authorities (PEM) of whom agents need a certificate besides
+                their secret. None to ask for no certificate.
 
         Returns:
             The address, with the port that was chosen.
 
         Raises:
             FederationError: If the address cannot be used.
-            PrivacyError: If other users can read the secret file.
-            ValueError: If the server listens already, or the secret cannot be used.
-
-        Warns:
-            PrivacyWarning: If the address is not of this machine alone.
+            ImportError: If the ``federation`` extra is not installed.
+            PrivacyError: If other users can read the secret file or the key.
+            ValueError: If the server listens already, has no space, or a file cannot be used.
 
         Example:
-            >>> server = FederatedServer(FederationConfig(n_agents=2, epsilon=4.0))
+            >>> space = Space({"x": Float(0.0, 1.0)})
+            >>> server = FederatedServer(FederationConfig(n_agents=2, epsilon=4.0), space=space)
             >>> host, port = server.listen()
-            >>> server.invitation(1).startswith(f"privbo://{host}:{port}/1#")
+            >>> server.invitation(1).startswith(f"privbo://{host}:{port}/1?server=")
             True
             >>> server.close()
         """
         if self._listener is not None:
             raise ValueError(f"The server listens already: {self._listener}. Call close() first.")
+        if self._space is None:
+            raise ValueError(
+                "A server that listens needs FederatedServer(space=...): else the first agent "
+                "that joins would say what all the others tune."
+            )
+        from privbo_plugins.federation.identity import identity_of  # with libraries of an extra
+        from privbo_plugins.federation.listening import Listener
+
         where = address if isinstance(address, tuple) else os.fspath(address)
-        self._listener = Listener(self, where, secret)
+        self._listener = Listener(self, where, identity_of(secret, cert, key, client_ca))
         return self._listener.address
 
     def invitation(self, agent: int | str, *, address: Address | None = None) -> str:
@@ -390,8 +411,12 @@ class FederatedServer:
         return noise.add_gaussian(exact, total.noise_scale)
 
     def _collect(
-        self, t: int, sender: int | None = None, ended: threading.Event | None = None
-    ) -> Broadcast | None:
+        self,
+        t: int,
+        sender: int | None = None,
+        ended: threading.Event | None = None,
+        patience: float = math.inf,
+    ) -> Broadcast | _Round | None:
         """Waits for the end of round t.
 
         Args:
@@ -399,7 +424,12 @@ class FederatedServer:
             sender: An agent that has sent to it, if so; a server that was started again meanwhile
                 has not got what it sent, and says so at once.
             ended: Ends the wait, once whoever set it has notified the lock.
+            patience: Seconds after which it ends too.
+
+        Returns:
+            What was released; the round if it is open still; None if there is no such round.
         """
+        until = time.monotonic() + patience
         with self._lock:
             self._advance()
             while t not in self._broadcasts:
@@ -412,8 +442,10 @@ class FederatedServer:
                     self._advance()
                 elif self._overdue(current) or self._complete(current):
                     self._close(current)  # complete and open: the vault refused it before
+                elif (left := until - time.monotonic()) <= 0:
+                    return current
                 else:
-                    self._lock.wait(self._time_left(current))
+                    self._lock.wait(_least(left, self._time_left(current)))
             return self._broadcasts[t]
 
     def _time_left(self, current: _Round) -> float | None:
@@ -540,7 +572,8 @@ class LocalLink:
         Raises:
             FederationError: If the server cannot release it.
         """
-        return self._server._collect(t)
+        found = self._server._collect(t)
+        return found if isinstance(found, Broadcast) else None
 
     def broadcasts(self) -> list[Broadcast]:
         """Everything released so far."""
@@ -553,6 +586,12 @@ class LocalLink:
     def guarantee(self) -> FederationGuarantee:
         """What may be claimed for the broadcasts."""
         return self._server.guarantee()
+
+
+def _least(left: float, more: float | None) -> float | None:
+    """Seconds to wait; None for ever."""
+    soonest = left if more is None else min(left, more)
+    return None if math.isinf(soonest) else soonest
 
 
 def _joined(vault: Vault, run_name: str, config: FederationConfig) -> Run:

@@ -43,6 +43,7 @@ from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import Transaction
 from tests.leaks import exception_leaks, hostile
 from tests.leaks.evidence import Evidence
@@ -455,7 +456,7 @@ def test_errors_that_the_server_raises_quote_nobody(tmp_path: Path) -> None:
 
 def test_an_invitation_is_in_no_text() -> None:
     """It is a secret too: whoever has it speaks for its agent."""
-    server = FederatedServer(federation_config(1))
+    server = FederatedServer(federation_config(1), space=Space({"x": Float(0.0, 1.0)}))
     server.listen()
     try:
         invitation, own = server.invitation(0), Secrets()

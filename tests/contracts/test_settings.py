@@ -242,7 +242,8 @@ def test_options_of_the_command_line_have_the_defaults_of_the_settings() -> None
     assert {name: getattr(release, name) for name in names} == {n: taken[n] for n in names}
     assert release.run == taken["run_name"]
     serve = cli.parser().parse_args(
-        "federation serve --agents 2 --vault sqlite:///v.db --secret s --invitations i".split()
+        "federation serve --agents 2 --vault sqlite:///v.db --secret s --invitations i "
+        "--space x:0:1".split()
     )
     of_server = defaults(FederatedServer)
     assert (serve.deadline, serve.hold) == (of_server["deadline"], of_server["hold"])

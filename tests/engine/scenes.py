@@ -234,21 +234,17 @@ class AgentProcess:
         return received
 
     def fork(self, seed: int) -> Any:
-        """The link in a child, which submits, and in its parent afterwards; their ports."""
+        """The link in a child, which submits, and in its parent afterwards; how many channels."""
         read, write = os.pipe()
         if os.fork() == 0:
             with open(write, "w") as out:
-                json.dump([self.submit(seed), self.port()], out)
+                json.dump([self.submit(seed), len(self._opened)], out)
             os._exit(0)
         os.close(write)
         with open(read) as answer:
             child = json.load(answer)
         os.wait()
-        return [child, len(self.broadcasts()), self.port()]
-
-    def port(self) -> int:
-        """Of the connection that was opened last."""
-        return int(self._opened[-1].getsockname()[1])
+        return [child, len(self.broadcasts()), len(self._opened)]
 
 
 class ServerProcess:
@@ -264,7 +260,7 @@ class ServerProcess:
         self._calls = calls
 
     def listen(self, config: dict[str, Any], vault: str, address: Any, secret: str) -> Any:
-        self.server = FederatedServer(FederationConfig(**config), vault=vault)
+        self.server = FederatedServer(FederationConfig(**config), vault=vault, space=SPACE)
         where = tuple(address) if isinstance(address, list) else address
         bound = self.server.listen(where, secret=secret)
         return bound, [self.server.invitation(n) for n in range(config["n_agents"])]

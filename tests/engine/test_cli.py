@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -13,8 +14,11 @@ import sys
 import threading
 import time
 import tomllib
+import urllib.error
+import urllib.request
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,7 +33,7 @@ from privbo_plugins.algorithms.dp_gibo.plan import make_plan
 from privbo_plugins.cli import main
 from privbo_plugins.cli import plan as plans
 from privbo_plugins.cli.outcome import carried_out
-from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.errors import FederationError, PrivacyWarning
 from privbo_plugins.federation import FederatedServer, connect
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.accountant import gdp_delta
@@ -498,6 +502,7 @@ def started(folder: Path, *more: str) -> subprocess.Popen[str]:
     command = [
         sys.executable, "-m", "privbo_plugins", "federation", "serve", "--agents", "2",
         "--epsilon", "4", "--rounds", "2", "--vault", f"sqlite:///{folder}/server.db",
+        "--space", "x:0:1",
         "--secret", str(folder / "key"), "--invitations", str(folder / "in"), *more,
     ]  # fmt: skip
     return subprocess.Popen(
@@ -529,6 +534,10 @@ def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
         assert served.stdout is not None
         first = served.stdout.readline()
         assert first.startswith("Listening on 127.0.0.1:")
+        link = connect(invitation(tmp_path, 0))
+        assert f"SHA-256 {link.fingerprint}." in first
+        assert re.fullmatch(r"([0-9A-F]{2}:){31}[0-9A-F]{2}", link.fingerprint)
+        link.close()
         agents = [
             threading.Thread(target=takes_part, args=(invitation(tmp_path, n), 2)) for n in (0, 1)
         ]
@@ -546,10 +555,99 @@ def test_a_served_federation_releases_its_rounds_and_ends_with_its_guarantee(
     assert "2 rounds released, 0 to come." in out
     claim = out.rstrip().splitlines()[-1]
     assert claim.startswith("Everything this federation broadcasts is user-level (epsilon = 4.00")
-    secrets = [invitation(tmp_path, n).partition("#")[2] for n in (0, 1)]
+    secrets = [invitation(tmp_path, n).rpartition("#")[2] for n in (0, 1)]
     assert not any(secret in first + out for secret in secrets)
     url = f"sqlite:///{tmp_path}/server.db"
     assert claim in printed(capsys, "guarantee", "--vault", url, "--run", "federation")
+
+
+def test_a_server_is_set_up_by_a_file_and_tells_how_it_is(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text(
+        f"""
+        agents = 2
+        epsilon = 4.0
+        rounds = 7
+        space = ["x:0:1"]
+        vault = "sqlite:///{tmp_path}/server.db"
+        secret = "{tmp_path}/key"
+        invitations = "{tmp_path}/in"
+        health = "127.0.0.1:0"
+        hold = false
+        """
+    )
+    served = subprocess.Popen(
+        [sys.executable, "-m", "privbo_plugins", "federation", "serve", settings, "--rounds", "2"],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert served.stdout is not None
+        assert served.stdout.readline().startswith("Listening on 127.0.0.1:")
+        url = served.stdout.readline().removeprefix("Its health: ").strip()
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            facts = json.loads(answer.read())
+        assert facts == {"able": True, "rounds_released": 0, "rounds_left": 2}
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(url.replace("/health", "/secret"), timeout=60)
+        (tmp_path / "server.db").rename(tmp_path / "away.db")  # the vault is gone
+        (tmp_path / "server.db").write_text("no database")
+        agents = [threading.Thread(target=tries, args=(invitation(tmp_path, n),)) for n in (0, 1)]
+        for agent in agents:
+            agent.start()
+        for agent in agents:
+            agent.join(60)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            eventually_fails(url)
+        served.send_signal(signal.SIGTERM)
+        out, _ = served.communicate(timeout=120)
+    finally:
+        served.kill()
+        served.wait()
+    assert "rounds released" not in out
+
+
+def tries(text: str) -> None:
+    with suppress(FederationError):
+        takes_part(text, 1)
+
+
+def eventually_fails(url: str) -> None:
+    for _ in range(600):
+        urllib.request.urlopen(url, timeout=60).close()
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("agents = ", "are no TOML"),
+        ("password = 'hunter2'\n[", "are no TOML"),
+        ("[space]\nx = 3", "The setting space in the file must be"),
+        ("password = 'hunter2'", "unrecognized arguments: --password"),
+        ("agents = 0", "whole number"),
+    ],
+)
+def test_a_file_of_settings_with_a_slip_is_refused(
+    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "settings.toml"
+    whole = "" if "agents" in content else "agents = 3\n"
+    more = f"""
+        space = ["x:0:1"]
+        vault = "env:NOWHERE"
+        secret = "{tmp_path}/key"
+        invitations = "{tmp_path}/in"
+        """
+    path.write_text(content if "[" in content else whole + content + more)
+    with pytest.raises(SystemExit, match="2"):
+        main(["federation", "serve", str(path)])
+    said = capsys.readouterr().err
+    assert message in said
+    assert "hunter2" not in said
+    with pytest.raises(SystemExit, match="2"):
+        main(["federation", "serve", str(tmp_path / "none.toml")])
+    assert "cannot be read: No such file" in capsys.readouterr().err
 
 
 def test_invitations_are_for_their_owner_alone_and_outlive_the_server(tmp_path: Path) -> None:
@@ -575,14 +673,15 @@ def test_invitations_are_for_their_owner_alone_and_outlive_the_server(tmp_path: 
 def test_a_federation_cannot_be_served_over_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = ["federation", "serve", "--agents", "2", "--epsilon", "4", "--secret",
-           str(tmp_path / "key"), "--invitations"]  # fmt: skip
+    own = ["federation", "serve", "--agents", "2", "--epsilon", "4", "--space", "x:0:1",
+           "--secret", str(tmp_path / "key"), "--invitations"]  # fmt: skip
     there = [str(tmp_path / "in")]
     assert "--vault must be" in refused(capsys, *own, *there, "--vault", "memory")
     (tmp_path / "file").touch()
     url = f"sqlite:///{tmp_path}/server.db"
     assert "must be a folder" in refused(capsys, *own, str(tmp_path / "file"), "--vault", url)
-    assert "hold=True" in refused(capsys, *own, *there, "--vault", url, "--hold")
+    certificate = ["--cert", str(tmp_path / "none.pem"), "--key", str(tmp_path / "none.key")]
+    assert "PEM certificates" in refused(capsys, *own, *there, "--vault", url, *certificate)
     with pytest.raises(SystemExit, match="2"):
         main([*own, *there, "--vault", url, "--listen", "7000"])
     assert "'7000' must be host:port" in capsys.readouterr().err

@@ -12,7 +12,6 @@ import copy
 import json
 import math
 import random
-import socket
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -34,8 +34,9 @@ from privbo_plugins.cli.curator import column, read_outcomes, read_table
 from privbo_plugins.cli.federation import address
 from privbo_plugins.cli.plan import dimension, setting
 from privbo_plugins.errors import FederationError, SpaceChangedError, VaultError
-from privbo_plugins.federation import FederatedServer, wire
+from privbo_plugins.federation import FederatedServer, RemoteLink, listening
 from privbo_plugins.federation.history import AgentHistory
+from privbo_plugins.federation.messages import MalformedError
 from privbo_plugins.sessions.certificates import (
     PrivacyCertificate,
     give_label,
@@ -118,46 +119,20 @@ class Parser:
 # Frames -----------------------------------------------------------------------------------------
 
 
-class Peer:
-    """A socket at whose other end somebody has said what is given, and then hung up."""
-
-    family = getattr(socket, "AF_UNIX", None)
-
-    def __init__(self, said: bytes = b"") -> None:
-        self._said, self._at, self.heard = said, 0, bytearray()
-
-    def recv(self, size: int) -> bytes:
-        part = self._said[self._at : self._at + size]
-        self._at += len(part)
-        return part
-
-    def says(self, data: bytes) -> None:
-        self._said += data
-
-    def sendall(self, data: bytes) -> None:
-        self.heard += data
-
-    def settimeout(self, seconds: float | None) -> None:
-        """It answers at once."""
-
-    def close(self) -> None:
-        self._said = b""
-
-
 def frames(_scene: Scene) -> tuple[Draw, Read]:
-    """Of bytes that somebody sends who has proven nothing."""
+    """Of bytes that somebody sends instead of a message."""
     valid = [
-        {"agent": 1, "nonce": "0" * 32, "proof": SECRET},
-        {"call": "submit", "agent": 1, "key": SECRET, "vector": wires.packed(np.arange(4.0))},
-        {"call": "join", "agent": 1, "space": SPACE.to_dict()},
+        {"key": SECRET, "vector": wires.packed(np.arange(4.0))},
+        {"epoch": "0" * 32, "space": SPACE.to_dict()},
+        wires.greeting(CONFIG),
     ]
-    whole = [wires.frame(as_json(message)) for message in valid]
+    whole = [as_json(message) for message in valid]
 
     def draw(rng: random.Random) -> bytes:
         return damaged_bytes(rng, rng.choice(whole), rng.choice(whole))
 
     def read(sent: bytes) -> None:
-        inside.read_of_a_stranger(Peer(sent))
+        inside.read_message(sent)
 
     return draw, read
 
@@ -178,57 +153,44 @@ def vectors(_scene: Scene) -> tuple[Draw, Read]:
 
 
 def hellos(scene: Scene) -> tuple[Draw, Read]:
-    """Of what a server is told by somebody who proves that he is an agent, or does not."""
+    """Of what somebody shows who is an agent, or is not."""
     listener = _listening(scene)
 
-    def draw(rng: random.Random) -> tuple[bytes, bool]:
-        hello = {"agent": rng.randrange(3), "nonce": f"{rng.getrandbits(128):032x}", "proof": ""}
-        return damaged_json_text(rng, hello), rng.random() < 0.5
+    def draw(rng: random.Random) -> list[tuple[str, Any]]:
+        agent = rng.randrange(3)
+        number, secret = str(agent), inside.secret_of(listener, agent)
+        if rng.random() < 0.5:
+            number = damaged_text(rng, number, "10")
+        if rng.random() < 0.5:
+            secret = damaged_bytes(rng, secret, bytes(32))
+        shown = [("privbo-agent", number), ("privbo-secret-bin", secret), ("user-agent", "x")]
+        return rng.sample(shown, rng.randrange(4))
 
-    def read(sent: tuple[bytes, bool]) -> None:
-        hello, proves = sent
-        peer = _Knocking(hello, listener if proves else None)
-        connection = inside.Served(listener, peer)
-        try:
-            connection.admit()
-        finally:
-            said = bytes(peer.heard)
-            assert (connection.agent is None) == (b'"config"' not in said)
+    def read(shown: list[tuple[str, Any]]) -> None:
+        status, reply = inside.told_by(listener, "greet", shown, b'{"last": 0}')
+        given = dict(shown)
+        number = given.get("privbo-agent", "")
+        proven = number in ("0", "1", "2") and given.get("privbo-secret-bin") == inside.secret_of(
+            listener, int(number)
+        )
+        if not proven:
+            # A number may be written in several ways; whoever it is knows the secret.
+            proven = status == "OK" and number.isdecimal() and int(number) < 3
+        assert (status == "OK") == proven
+        assert (b"config" in reply) == proven
+        if not proven:
+            raise MalformedError
 
     return draw, read
-
-
-class _Knocking(Peer):
-    """An agent that answers the server's nonce, with a proof if it knows secrets."""
-
-    def __init__(self, hello: bytes, listener: Any) -> None:
-        super().__init__()
-        self._hello, self._listener = hello, listener
-
-    def sendall(self, data: bytes) -> None:
-        super().sendall(data)
-        if len(self.heard) == len(data):
-            self.says(wires.frame(self._proven(data[4:])))
-
-    def _proven(self, challenge: bytes) -> bytes:
-        try:
-            hello = json.loads(self._hello)
-            agent, nonce = hello["agent"], hello["nonce"]
-            secret = self._listener.secret_of(agent)
-            asked = json.loads(challenge)["nonce"]
-            hello["proof"] = wires.proof(secret, "agent", agent, asked, nonce)
-            return as_json(hello)
-        except Exception:  # too damaged to be proven
-            return self._hello
 
 
 def _server() -> FederatedServer:
     return FederatedServer(CONFIG, space=SPACE, deadline=None)
 
 
-def _listening(scene: Scene) -> wire.Listener:
+def _listening(scene: Scene) -> listening.Listener:
     server = _server()
-    listener = wire.Listener(server, ("127.0.0.1", 0), SECRET.encode() * 4)
+    listener = listening.Listener(server, ("127.0.0.1", 0), wires.impostor(SECRET.encode() * 4))
     scene.ending.callback(listener.close)
     listener.kept = server  # type: ignore[attr-defined]  # which it holds weakly itself
     return listener
@@ -237,80 +199,75 @@ def _listening(scene: Scene) -> wire.Listener:
 def requests(scene: Scene) -> tuple[Draw, Read]:
     """Of what agents ask a server that knows them."""
     vector = wires.packed(np.arange(4.0))
-    valid: list[dict[str, Any]] = [
-        {"call": "join", "agent": 1, "space": SPACE.to_dict()},
-        {"call": "submit", "agent": 1, "key": SECRET, "vector": vector},
-        {"call": "collect", "agent": 1, "round": 1, "sent": True},
-        {"call": "broadcasts", "agent": 1, "epoch": "0" * 32, "after": 0},
-        {"call": "leave", "agent": 1},
-        {"call": "guarantee", "agent": 1},
-    ]
+    valid: dict[str, dict[str, Any]] = {
+        "greet": {"last": 0},
+        "join": {"space": SPACE.to_dict()},
+        "submit": {"key": SECRET, "vector": vector},
+        "collect": {"round": 1, "sent": True},
+        "broadcasts": {"after": 0},
+        "leave": {},
+        "guarantee": {},
+    }
     held: dict[str, Any] = {"listener": _listening(scene), "n": 0}
+    scene.ending.enter_context(mock.patch.object(listening, "_POLL", 0.0))
 
-    def draw(rng: random.Random) -> bytes:
-        return damaged_json_text(rng, rng.choice(valid), as_json(rng.choice(valid)))
+    def draw(rng: random.Random) -> tuple[str, bytes]:
+        call = rng.choice(list(valid))
+        epoch = {"epoch": held["listener"].epoch}
+        other = as_json(rng.choice(list(valid.values())))
+        return call, damaged_json_text(rng, epoch | valid[call], other)
 
-    def read(sent: bytes) -> None:
+    def read(sent: tuple[str, bytes]) -> None:
         held["n"] += 1
         if held["n"] % 500 == 0:  # its rounds are used up
             held["listener"].close()
             held["listener"] = _listening(scene)
-        listener = held["listener"]
-        peer = Peer(wires.frame(sent))
-        inside.Served(listener, peer).answer(1)
-        reply = inside.read_of_a_server(Peer(bytes(peer.heard)), CONFIG)
-        told = str(reply.get("error", ""))
+        listener, (call, request) = held["listener"], sent
+        shown = [("privbo-agent", "1"), ("privbo-secret-bin", inside.secret_of(listener, 1))]
+        status, reply = inside.told_by(listener, call, shown, request)
+        if status == "INVALID_ARGUMENT":
+            raise MalformedError
+        assert status == "OK"
+        told = str(inside.read_message(reply).get("error", ""))
         assert SECRET not in told
         assert "failed inside" not in told, told
 
     return draw, read
 
 
-class Pretender(Peer):
-    """A server that knows an agent's secret, greets it with what is given and answers it so.
+def pretender(greeting: Any, reply: Callable[[], bytes]) -> wires.Peer:
+    """A server that greets with what is given, and answers everything else so.
 
     Args:
-        secret: The agent's.
-        greeting: Said with a proof; anything but a mapping is damaged already.
+        greeting: The result of a greeting.
         reply: Bytes of an answer, asked for at each request.
     """
 
-    def __init__(self, secret: bytes, greeting: Any, reply: Callable[[], bytes]) -> None:
-        super().__init__()
-        self._secret, self._greeting, self._reply = secret, greeting, reply
-        self.says(wires.frame(as_json({"protocol": wires.PROTOCOL, "nonce": wires.NONCE})))
-
-    def sendall(self, data: bytes) -> None:
-        said = json.loads(data[4:])
-        if "nonce" not in said:
-            self.says(wires.frame(self._reply()))
-            return
-        greeting = self._greeting if isinstance(self._greeting, dict) else None
-        proven = {} if greeting is None else wires.proven(greeting, self._secret, said)
+    def answer(call: str, _request: bytes) -> bytes:
+        if call != "greet":
+            return reply()
         try:
-            self.says(wires.frame(as_json(proven)))
+            return as_json({"result": greeting})
         except ValueError:  # more digits than Python writes
-            self.says(wires.frame(b"{"))
+            return b"{"
+
+    return wires.Peer(answer)
 
 
 def replies(scene: Scene) -> tuple[Draw, Read]:
     """Of what an agent is answered by a server that went wrong, or is another version."""
-    secret = bytes(32)
-    text = wires.invitation(("nowhere.example", 1), 1, secret)
-    broadcast = Broadcast(1, np.ones((1, 4)), np.ones(1))
-    sent = wires.told(broadcast)
-    answer = {"config": CONFIG.to_dict(), "deadline": None, "released": [broadcast.digest()]}
+    text = wires.invitation(("nowhere.example", 1), 1, bytes(32))
+    sent = wires.told(Broadcast(1, np.ones((1, 4)), np.ones(1)))
+    answer = wires.greeting(CONFIG)
     calls: dict[str, tuple[Callable[[Any], Any], Any]] = {
         "join": (lambda link: link.join(SPACE.to_dict()), None),
         "submit": (lambda link: link.submit(np.ones(4)), 1),
         "collect": (lambda link: link.collect(1), sent),
-        "broadcasts": (
-            lambda link: link.broadcasts(), {"epoch": "0" * 32, "page": [sent], "more": False},
-        ),
+        "broadcasts": (lambda link: link.broadcasts(), {"page": [sent], "more": False}),
         "leave": (lambda link: link.leave(), None),
         "guarantee": (lambda link: str(link.guarantee()), _server().guarantee().to_dict()),
         "error": (lambda link: link.leave(), None),
-    }  # fmt: skip
+    }
 
     def draw(rng: random.Random) -> tuple[str, Any, bytes]:
         call = rng.choice(list(calls))
@@ -320,14 +277,14 @@ def replies(scene: Scene) -> tuple[Draw, Read]:
         greeting = damaged_json(rng, answer) if rng.random() < 0.3 else answer
         return call, greeting, damaged_json_text(rng, reply)
 
-    met: list[Pretender] = []
+    met: list[wires.Peer] = []
     scene.ending.enter_context(wires.meeting(lambda: met[-1]))
 
     def read(said: tuple[str, Any, bytes]) -> None:
         call, greeting, reply = said
-        met[:] = [Pretender(secret, greeting, lambda: reply)]
+        met[:] = [pretender(greeting, lambda: reply)]
         try:
-            link = wire.RemoteLink(text)
+            link = RemoteLink(text)
             found = calls[call][0](link)
         except (ValueError, RuntimeError) as error:
             if type(error) is FederationError or _is_told(error, reply):
@@ -777,7 +734,7 @@ def plan_options(_scene: Scene) -> tuple[Draw, Read]:
     return draw, read
 
 
-_LINK_ERRORS = (wire._MalformedError, EOFError)
+_LINK_ERRORS = (MalformedError,)
 
 PARSERS = [
     Parser("federation frames", _LINK_ERRORS, 20, frames),

@@ -31,6 +31,7 @@ from optuna_samplers import (
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation import connect
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.spaces import Float, Space
 from raytune_searchers import (
     DUETSSearch,
     LDPGPUCBSearch,
@@ -223,6 +224,7 @@ def _duets(**settings: Any) -> Any:
 # A federation: DP-FTS-DE ------------------------------------------------------------------------
 
 _SERVER = ("join", "broadcasts")
+PLANE = Space({"x": Float(0.0, 1.0)})
 
 
 def _vector(entry: Callable[[], Any], length: int) -> Any:
@@ -244,7 +246,9 @@ def rounds(seen: Seen, entry: Any, *, wire: bool = False) -> None:
     """One agent's vectors are odd; agent 1 and the server's operator must not see it."""
     config = federation_config(2)
     with seen.recorded():
-        server = FederatedServer(config, vault=seen.vault, deadline=30.0, noise=Deaf())
+        server = FederatedServer(
+            config, vault=seen.vault, deadline=30.0, noise=Deaf(), space=PLANE if wire else None
+        )
         if wire:
             server.listen(f"{seen.vault_folder}/socket", secret=b"s" * 32)
         links: list[Any] = [

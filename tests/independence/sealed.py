@@ -7,6 +7,7 @@ draws of noise, statements of the vault, calls of Ray's actors, frames of a fede
 from __future__ import annotations
 
 import datetime
+import json
 import logging
 import random
 import secrets
@@ -21,7 +22,7 @@ import numpy as np
 import ray.cloudpickle as cloudpickle
 import tqdm.std
 
-from privbo_plugins.federation import wire
+from privbo_plugins.federation import remote
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.store import tables
@@ -188,16 +189,16 @@ def _called(process: hosts.Process, args: bytes) -> Any:
 _REAL_CALL = hosts.Process.call
 
 
-def _sent(sock: Any, message: Any) -> None:
-    """A frame's size, and its words but for what is drawn anew or is an agent's own."""
-    told = {k: v if k in ("call", "agent", "round", "error", "refused") else len(repr(v))
-            for k, v in message.items()}  # fmt: skip
-    agent = message.get("agent", "the server")
-    _tape.write(f"frames of {agent}", repr(told))
-    _REAL_SEND(sock, message)
+def _exchanged(link: Any, channel: Any, call: str, request: bytes) -> Any:
+    """Who called what, how long request and reply were, and of an error what it says."""
+    reply, failure = _REAL_EXCHANGE(link, channel, call, request)
+    told = json.loads(reply or b"{}").get("error")
+    sizes = len(request), len(reply or b"")
+    _tape.write(f"messages of {link.agent}", repr((call, sizes, told, failure is None)))
+    return reply, failure
 
 
-_REAL_SEND = wire._send
+_REAL_EXCHANGE = remote.RemoteLink._exchanged
 
 
 def _kinds(kind: type) -> list[type]:
@@ -207,7 +208,7 @@ def _kinds(kind: type) -> list[type]:
 def _overheard() -> Iterator[Any]:
     yield mock.patch.object(Vault, "_connect", _connect)
     yield mock.patch.object(hosts.Process, "call", _called)
-    yield mock.patch.object(wire, "_send", _sent)
+    yield mock.patch.object(remote.RemoteLink, "_exchanged", _exchanged)
     yield mock.patch.object(LocalMechanism, "randomize", _randomize)
     for kind in _kinds(LocalMechanism):
         if "could_release" in vars(kind):  # the public sequence is nothing that they could give

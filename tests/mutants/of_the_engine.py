@@ -535,12 +535,13 @@ _FEDERATION = (
     Mutant(
         name="anybody_is_an_agent",
         breaks="Nobody speaks for an agent without its secret.",
-        file=f"{_ENGINE}/federation/wire.py",
-        old="if not known or agent >= listener.config.n_agents:",
-        new="if agent >= listener.config.n_agents:",
+        file=f"{_ENGINE}/federation/listening.py",
+        old="known = isinstance(secret, bytes) and hmac.compare_digest(expected, secret)",
+        new="known = isinstance(secret, bytes) and len(expected) >= len(secret)",
         tests=(
-            f"{_TESTS}/test_federation_wire.py::test_a_secret_opens_one_agent_of_one_federation",
-            f"{_TESTS}/test_federation_wire.py::test_whoever_proves_nothing_is_answered_nothing",
+            f"{_TESTS}/test_federation_remote.py"
+            "::test_a_secret_opens_one_agent_of_one_run_of_one_server",
+            f"{_TESTS}/test_federation_remote.py::test_whoever_proves_nothing_is_answered_nothing",
         ),
     ),
 )

@@ -26,10 +26,12 @@ from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig, r
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, RoundSum
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import connect
+from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import Transaction, Vault
 from tests.inside import watch_draws
 
 SQUARE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-2, 2)}
+PLANE = Space({"x": Float(0.0, 1.0), "y": Float(-2.0, 2.0)})
 """The space of most tests."""
 
 N_STARTUP = 2
@@ -291,7 +293,7 @@ def _fatal(objective: Callable[[Any], float], death: Death) -> Callable[[Any], f
 def serve(folder: Path, vault: str, n_agents: int, point: str | None = None, t: int = 2) -> None:
     """Listens until the file ``stop`` appears; a round waits for an agent that has died."""
     install_in_server(Death(point, t), folder / "draws")
-    server = FederatedServer(make_config(n_agents), vault=vault, deadline=4.0)
+    server = FederatedServer(make_config(n_agents), vault=vault, deadline=4.0, space=PLANE)
     server.listen(str(folder / "socket"), secret=folder / "secret")
     for n in range(n_agents):
         path = folder / f"invitation-{n}"

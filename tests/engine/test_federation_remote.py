@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import datetime
 import gc
 import json
 import os
@@ -16,24 +17,29 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import (
     FederationError,
     PrivacyError,
-    PrivacyWarning,
     SpaceChangedError,
     VaultError,
 )
-from privbo_plugins.federation import FederatedServer, Link, RemoteLink, connect, wire
+from privbo_plugins.federation import FederatedServer, Link, RemoteLink, connect, listening
 from privbo_plugins.spaces import Categorical, Float, Space
 from privbo_plugins.store.vault import open_vault
 from tests import wires
@@ -138,6 +144,7 @@ def serving(
     settings: dict[str, Any] = PLAIN,
     **more: Any,
 ) -> Iterator[FederatedServer]:
+    more.setdefault("space", SPACE)
     server = FederatedServer(FederationConfig(n_agents=n_agents, **settings), **more)
     before = working()
     server.listen(address, secret=secret)
@@ -151,11 +158,6 @@ def serving(
 def working() -> set[threading.Thread]:
     """Threads of servers that listen."""
     return {t for t in threading.enumerate() if t.name.startswith("federation")}
-
-
-def served() -> set[threading.Thread]:
-    """Threads that serve an agent's connection each."""
-    return {t for t in working() if t.name == "federation-agent"}
 
 
 def invited(server: FederatedServer, agents: list[Remote]) -> None:
@@ -262,7 +264,7 @@ def test_a_forked_agent_opens_a_connection_of_its_own(pool: Pool) -> None:
         invited(server, agents)
         (t, child), n_broadcasts, parent = agents[0]("fork", 0)
         assert (t, n_broadcasts) == (1, 1)
-        assert child != parent
+        assert child == parent + 1
         assert as_json(server.broadcasts()[0]) == locally(1, [0])
 
 
@@ -403,7 +405,7 @@ def test_a_server_that_lost_its_ledger_is_found_out(
     received: list[bytes] = []
 
     def begin() -> FederatedServer:
-        server = FederatedServer(config, vault=url)
+        server = FederatedServer(config, vault=url, space=SPACE)
         server.listen(path, secret=secret)
         return server
 
@@ -441,25 +443,6 @@ def test_a_server_that_lost_its_ledger_is_found_out(
 # Who is refused ---------------------------------------------------------------------------------
 
 
-@contextmanager
-def raw(server: FederatedServer) -> Iterator[socket.socket]:
-    """A connection that has received the server's first words and said nothing."""
-    with wires.stranger(server.invitation(0)) as sock:
-        yield sock
-
-
-def message(**fields: Any) -> bytes:
-    return wires.frame(json.dumps({"agent": 0} | fields).encode())
-
-
-def is_closed(sock: socket.socket) -> bool:
-    """Whether the server ends the connection without a word."""
-    try:
-        return sock.recv(1) == b""
-    except ConnectionResetError:  # it had not read everything
-        return True
-
-
 class Bomb:
     """Leaves a file behind if it is unpickled."""
 
@@ -472,177 +455,164 @@ class Bomb:
 
 VECTOR = base64.b64encode(np.ones(M).tobytes()).decode()
 
-NONSENSE: dict[str, bytes] = {
-    "not JSON": wires.frame(b"\x00\xff garbage"),
-    "no object": wires.frame(b"[1, 2]"),
-    "too deep": wires.frame(b"[" * 60000),
-    "too long": struct.pack("!I", 2**31) + b"x",
-    "just too long": struct.pack("!I", 2**16 + 11 * M + 1) + b"x",
-    "HTTP": b"GET / HTTP/1.0\r\n\r\n",
-    "empty": wires.frame(b""),
-    "nobody": wires.frame(b'{"call": "leave"}'),
-    "another agent": wires.frame(
-        json.dumps({"agent": 1, "call": "submit", "key": "k", "vector": VECTOR}).encode()
-    ),
-    "a number that is none": wires.frame(b'{"agent": false, "call": "leave"}'),
-    "unknown call": message(call="close_round"),
-    "private call": message(call="__init__"),
-    "a call that is none": message(call=["join"]),
-    "no vector": message(call="submit", key="k"),
-    "half a number": message(call="submit", key="k", vector="AAAA"),
-    "no base64": message(call="submit", key="k", vector="\ud800"),
-    "no key": message(call="submit", vector=VECTOR),
-    "no round": message(call="collect", round=-1),
-    "no space": message(call="join", space=[1]),
-    "no space either": message(call="join", space={"x": {"type": "float", "low": 2, "high": 1}}),
-    "no number": message(call="broadcasts", epoch="", after="1"),
+
+def said(**fields: Any) -> bytes:
+    """A request, but for the epoch."""
+    return wires.as_json(fields)
+
+
+NONSENSE: dict[str, tuple[str, bytes]] = {
+    "not JSON": ("leave", b"\x00\xff garbage"),
+    "no object": ("leave", b"[1, 2]"),
+    "too deep": ("leave", b"[" * 60000),
+    "HTTP": ("leave", b"GET / HTTP/1.0\r\n\r\n"),
+    "empty": ("leave", b""),
+    "no vector": ("submit", said(key="k")),
+    "half a number": ("submit", said(key="k", vector="AAAA")),
+    "no base64": ("submit", said(key="k", vector="\ud800")),
+    "no key": ("submit", said(vector=VECTOR)),
+    "a long key": ("submit", said(key="k" * 65, vector=VECTOR)),
+    "no round": ("collect", said(round=-1)),
+    "no space": ("join", said(space=[1])),
+    "no space either": ("join", said(space={"x": {"type": "float", "low": 2, "high": 1}})),
+    "no number": ("broadcasts", said(after="1")),
+    "true": ("broadcasts", said(after=True)),
+    "no place in what was released": ("greet", said(last="1")),
 }
 
 
 @pytest.mark.parametrize("name", NONSENSE)
-def test_nonsense_ends_its_own_connection_alone(name: str) -> None:
+def test_nonsense_is_answered_with_nothing(name: str) -> None:
+    call, sent = NONSENSE[name]
     with serving(2, deadline=None) as server, closing(connect(server.invitation(1))) as link:
-        its_own = served()
-        with raw(server) as sock:
-            assert "config" in wires.introduce(sock, server.invitation(0))
-            assert len(served()) == 2
-            sock.sendall(NONSENSE[name])
-            assert is_closed(sock)
-        eventually(lambda: len(served()) < 2)
+        with wires.Stranger(server.invitation(0)) as stranger:
+            epoch = stranger.asks("greet", last=0)["result"]["epoch"]
+            with suppress(ValueError, TypeError, RecursionError):
+                sent = wires.as_json({"epoch": epoch} | json.loads(sent))
+            assert stranger.says(call, sent) == ("INVALID_ARGUMENT", b"")
         assert link.submit(np.ones(M)) == 1
-        assert served() == its_own  # over the connection that it had
         assert server.broadcasts() == []  # the other agent has sent nothing
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"\x80\x04garbage" * 10,
-        struct.pack("!I", 1025),
-        wires.frame(b"{}"),
-        wires.frame(b'{"agent": 0, "nonce": "\\ud800", "proof": "\\ud800"}'),
-        wires.frame(b'{"agent": 0, "nonce": 1, "proof": ""}'),
-        wires.frame(b'{"agent": 1' + b"0" * 900 + b', "nonce": "", "proof": ""}'),
-        wires.frame(b'{"agent": -1, "nonce": "", "proof": ""}'),
-    ],
-)
-def test_whoever_proves_nothing_is_answered_nothing(said: bytes) -> None:
-    with serving(1) as server, raw(server) as sock:
-        wires.hear(sock)
-        sock.sendall(said)
-        rest = b""
-        try:
-            while chunk := sock.recv(4096):
-                rest += chunk
-        except ConnectionResetError:
-            pass
-        assert rest in (b"", wires.frame(b'{"refused": true}'))
-        with closing(connect(server.invitation(0))) as link:
+@pytest.mark.parametrize("call", ["close_round", "__init__", "_submit", "invitation"])
+def test_there_are_no_other_calls(call: str) -> None:
+    with serving(1) as server, wires.Stranger(server.invitation(0)) as stranger:
+        assert stranger.says(call, b"{}") == ("UNIMPLEMENTED", b"")
+
+
+def test_a_request_that_is_too_long_is_not_read() -> None:
+    with serving(2) as server, wires.Stranger(server.invitation(0)) as stranger:
+        longest = 2**16 + 11 * M
+        assert stranger.says("leave", b" " * longest)[0] == "INVALID_ARGUMENT"
+        assert stranger.says("leave", b" " * (longest + 1)) == ("RESOURCE_EXHAUSTED", b"")
+        with closing(connect(server.invitation(1))) as link:
             assert link.broadcasts() == []
 
 
-def test_half_a_vector_is_none() -> None:
-    with serving(2, deadline=None) as server:
-        with raw(server) as sock:
-            wires.introduce(sock, server.invitation(0))
-            sock.sendall(message(call="submit", key="k", vector=VECTOR)[:-9])
+@pytest.mark.parametrize(
+    ("agent", "secret"),
+    [
+        (0, b"w" * 32), (0, b""), (1, None), (-1, None), ("", None), ("0x0", None), (2, None),
+        ("9" * 900, None), ("\u0660".encode().hex(), None),
+    ],
+)  # fmt: skip
+def test_whoever_proves_nothing_is_answered_nothing(agent: Any, secret: bytes | None) -> None:
+    with serving(2, deadline=None) as server, wires.Stranger(server.invitation(0)) as stranger:
+        for call in wires.CALLS:
+            told = stranger.says(call, said(last=0, key="k", vector=VECTOR), agent=agent,
+                                 secret=secret)  # fmt: skip
+            assert told == ("UNAUTHENTICATED", b"")
         with closing(connect(server.invitation(1))) as link:
-            assert link.submit(vector(M, 1)) == 1
-            server.close_round()
-            found = link.collect(1)
-        assert found is not None
-        np.testing.assert_allclose(found.weights[0], average(2, [1]), atol=1e-6)
+            assert link.submit(np.ones(M)) == 1
+        assert server.broadcasts() == []
 
 
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     with serving(1) as server:
-        for prove in (False, True):
-            with raw(server) as sock:
-                if prove:
-                    wires.introduce(sock, server.invitation(0))
-                else:
-                    wires.hear(sock)
-                sock.sendall(wires.frame(bomb))
-                assert is_closed(sock)
+        with wires.Stranger(server.invitation(0)) as stranger:
+            for call in wires.CALLS:
+                for secret in (None, b"w" * 32):
+                    assert stranger.says(call, bomb, secret=secret)[1] == b""
         with closing(connect(server.invitation(0))) as link:
             assert link.submit(np.ones(M)) == 1
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_secret_opens_one_agent_of_one_federation() -> None:
+def test_a_secret_opens_one_agent_of_one_run_of_one_server() -> None:
+    def secret(invitation: str) -> bytes:
+        return wires.secret_in(invitation)
+
     with serving(2, secret=b"m" * 32) as server:
         own, other = server.invitation(0), server.invitation(1)
-        assert own.split("#")[1] != other.split("#")[1]
-        with raw(server) as sock:
-            assert wires.introduce(sock, own, agent=1) == {"refused": True}
+        assert secret(own) != secret(other)
         with serving(3, secret=b"m" * 32) as longer:
+            assert secret(longer.invitation(1)) == secret(other)
             former = longer.invitation(2)
-            assert longer.invitation(1).split("#")[1] == other.split("#")[1]
-        with raw(server) as sock:
-            assert wires.introduce(sock, former) == {"refused": True}
-        for stranger in (
-            own.replace("/0#", "/1#"),
-            own.split("#")[0] + "#" + base64.urlsafe_b64encode(b"w" * 32).decode().rstrip("="),
+        with serving(2, secret=b"m" * 32, run_name="another") as another:
+            assert wires.certificate_in(another.invitation(0)) == wires.certificate_in(own)
+            assert secret(another.invitation(0)) != secret(own)
+            elsewhere = secret(another.invitation(0))
+        with wires.Stranger(own) as stranger:
+            for agent, shown in ((1, None), (2, secret(former)), (0, elsewhere)):
+                told = stranger.says("greet", b'{"last": 0}', agent=agent, secret=shown)
+                assert told == ("UNAUTHENTICATED", b"")
+        for wrong in (
+            own.replace("/0?", "/1?"),
+            wires.invitation(wires.address_in(own), 0, b"w" * 32, wires.certificate_in(own)),
         ):
             with pytest.raises(FederationError, match="new invitation"):
-                connect(stranger)
-        with serving(2, secret=b"m" * 32, run_name="another") as another:
-            assert another.invitation(0).split("#")[1] != own.split("#")[1]
+                connect(wrong)
         with closing(connect(own)) as link:
             assert link.config == server.config
 
 
 def test_an_impostor_is_sent_nothing() -> None:
-    heard: list[dict[str, Any]] = []
+    """He listens at the server's address, with a certificate of his own that says its name."""
+    heard: list[bytes] = []
 
-    def pose(listening: socket.socket) -> None:
-        with listening.accept()[0] as sock:
-            wires.greet(sock)
-            heard.append(wires.hear(sock))
-            settings = FederationConfig(n_agents=1, **PLAIN).to_dict()
-            wires.say(sock, config=settings, deadline=None, proof=heard[0]["proof"])
-            heard.extend({"more": True} for _ in iter(lambda: sock.recv(1), b""))
+    def answer(_call: str, request: bytes, _metadata: Any) -> bytes:
+        heard.append(request)
+        return b"{}"
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=pose, args=(listening,))
-        thread.start()
-        invitation = wires.invitation(listening.getsockname(), 0, b"s" * 32)
+    with serving(1) as server, wires.pretending(answer) as address:
+        own = server.invitation(0)
+        stolen = wires.invitation(address, 0, wires.secret_in(own), wires.certificate_in(own))
         with pytest.raises(FederationError, match="Nothing was sent"):
-            connect(invitation)
-        thread.join()
-    assert [sorted(words) for words in heard] == [["agent", "nonce", "proof"]]
+            connect(stolen)
+        with closing(connect(own)) as link:
+            assert link.broadcasts() == []
+    assert heard == []
 
 
-def test_too_many_connections_end_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_CONNECTIONS", 2)
+def test_many_threads_of_an_agent_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_WAITERS", 2)
+    monkeypatch.setattr(listening, "_THREADS", 2)
     with serving(2, deadline=None) as server:
-        with raw(server) as first, raw(server) as second:
-            for sock in (first, second):  # neither has proven anything
-                wires.hear(sock)
-            with raw(server) as third:
-                wires.hear(third)
-                assert is_closed(first)
         waiting: list[Any] = []
-        links = [connect(server.invitation(0)) for _ in range(3)]
-        assert links[1].submit(np.ones(M)) == 1
-        thread = threading.Thread(target=lambda: waiting.append(links[2].collect(1)))
-        thread.start()
+        link = connect(server.invitation(0))
+        assert link.submit(np.ones(M)) == 1
+        threads = [
+            threading.Thread(target=lambda: waiting.append(link.collect(1))) for _ in range(12)
+        ]
+        for thread in threads:
+            thread.start()
         with closing(connect(server.invitation(1))) as other:
             assert other.submit(np.ones(M)) == 1
-        thread.join()
-        assert waiting[0].round == 1
-        for link in links:
-            assert len(link.broadcasts()) == 1
-            link.close()
+        for thread in threads:
+            thread.join()
+        assert [found.round for found in waiting] == [1] * 12
+        link.close()
 
 
 # Links ------------------------------------------------------------------------------------------
 
+PUBLIC = Space({"x": Float(0, 1, log=False), "c": Categorical(("a", 1, None))})
+
 
 @pytest.fixture
 def server() -> Iterator[FederatedServer]:
-    with serving(1, deadline=None) as made:
+    with serving(1, deadline=None, space=PUBLIC) as made:
         yield made
 
 
@@ -662,9 +632,8 @@ def test_a_link_is_a_link(server: FederatedServer, link: RemoteLink) -> None:
 
 
 def test_errors_pass_by_name_and_text(server: FederatedServer, link: RemoteLink) -> None:
-    space = Space({"x": Float(0, 1, log=False), "c": Categorical(("a", 1, None))})
-    link.join(space.to_dict())
-    link.join(space.to_dict())
+    link.join(PUBLIC.to_dict())
+    link.join(PUBLIC.to_dict())
     other = Space({"x": Float(0.0, 2.0)}).to_dict()
     with pytest.raises(SpaceChangedError) as remote:
         link.join(other)
@@ -719,10 +688,8 @@ def test_a_vault_that_is_gone_leaves_the_server_answering(
 def test_a_vector_that_is_sent_again_counts_once(server: FederatedServer) -> None:
     answers = []
     for key in ("a", "a", "b"):
-        with raw(server) as sock:
-            wires.introduce(sock, server.invitation(0))
-            sock.sendall(message(call="submit", key=key, vector=VECTOR))
-            answers.append(wires.hear(sock))
+        with wires.Stranger(server.invitation(0)) as stranger:
+            answers.append(stranger.asks("submit", key=key, vector=VECTOR))
     assert answers == [{"result": 1}, {"result": 1}, {"result": 2}]
     assert len(server.broadcasts()) == 2
 
@@ -730,7 +697,7 @@ def test_a_vector_that_is_sent_again_counts_once(server: FederatedServer) -> Non
 def test_a_lost_connection_is_opened_again(server: FederatedServer) -> None:
     with wires.dialled() as opened, closing(connect(server.invitation(0))) as link:
         assert link.submit(np.ones(M)) == 1
-        opened[0].shutdown(socket.SHUT_RDWR)
+        opened[0].close()
         assert link.submit(np.ones(M)) == 2
         link.close()
         assert [b.round for b in link.broadcasts()] == [1, 2]
@@ -785,39 +752,108 @@ def test_many_broadcasts_come_in_pages() -> None:
             assert [as_json(b) for b in late.broadcasts()] == [as_json(b) for b in found]
 
 
+@pytest.mark.parametrize("n_rounds", [1200, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_however_much_was_released_an_agent_gets_in(n_rounds: int) -> None:
+    settings = PLAIN | {"n_rounds": n_rounds, "n_features": 2}
+    with serving(1, settings=settings) as server:
+        local = server.connect(0)
+        for t in range(1, n_rounds):
+            assert local.submit(np.full(2, t)) == t
+        with closing(connect(server.invitation(0))) as link:
+            assert len(link.broadcasts()) == n_rounds - 1
+            assert link.submit(np.ones(2)) == n_rounds
+            assert link.collect(n_rounds) is not None
+            assert link.submit(np.ones(2)) is None
+
+
+def test_the_last_of_a_long_roster_gets_in() -> None:
+    with serving(1000, deadline=None) as server:
+        with closing(connect(server.invitation(999))) as link:
+            assert link.submit(vector(M, 1)) == 1
+            server.close_round()
+            found = link.collect(1)
+        assert found is not None
+        np.testing.assert_allclose(found.weights[0], average(1000, [1]), atol=1e-6)
+
+
+def test_a_vector_that_may_have_been_used_is_not_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to it is lost, and the server is started again after its round's release."""
+    vault, secret = f"sqlite:///{tmp_path / 'vault.db'}", tmp_path / "secret"
+    with serving(1, secret=secret, vault=vault) as server:
+        invitation = server.invitation(0)
+        address, link = wires.address_in(invitation), connect(invitation)
+        exchanged = link._exchanged
+
+        def lost(channel: Any, call: str, request: bytes) -> Any:
+            reply, failure = exchanged(channel, call, request)
+            if call != "submit" or not server.broadcasts() or again:
+                return reply, failure
+            server.close()
+            again.append(stack.enter_context(serving(1, secret=secret, vault=vault,
+                                                     address=address)))  # fmt: skip
+            return None, _Unavailable()
+
+        again: list[FederatedServer] = []
+        with ExitStack() as stack, closing(link):
+            monkeypatch.setattr(link, "_exchanged", lost)
+            with pytest.raises(FederationError, match="is not sent again"):
+                link.submit(vector(M, 0))
+            assert len(again[0].broadcasts()) == 1
+            assert link.submit(vector(M, 1)) == 2
+
+
+class _Unavailable:
+    """The failure of a call whose connection was lost."""
+
+    def code(self) -> Any:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "lost"
+
+
 def test_every_bit_of_a_vector_arrives(server: FederatedServer, link: RemoteLink) -> None:
     sent = np.random.default_rng(0).normal(size=M)
     sent[:6] = [np.nan, np.inf, -np.inf, -0.0, 5e-324, SENTINEL]
     assert wires.unpacked(heard_of(sent)["vector"]).tobytes() == sent.tobytes()
     assert link.submit(sent) == 1  # NaN and infinity are the sum's business
     assert not link.broadcasts()[0].weights.any()
-    with raw(server) as sock:
-        wires.introduce(sock, server.invitation(0))
-        sock.sendall(message(call="submit", key="k", vector=wires.packed(vector(M, 0))))
-        assert wires.hear(sock) == {"result": 2}
+    with wires.Stranger(server.invitation(0)) as stranger:
+        told = stranger.asks("submit", key="k", vector=wires.packed(vector(M, 0)))
+        assert told == {"result": 2}
     assert as_json(server.broadcasts()[1])[1:] == locally(1, [0])[1:]
 
 
-def heard_of(sent: np.ndarray) -> dict[str, Any]:
+def heard_of(*sent: np.ndarray) -> dict[str, Any]:
     """What a link says that submits a vector."""
-    secret, heard = b"s" * 32, list[dict[str, Any]]()
-    settings = FederationConfig(n_agents=1, **PLAIN).to_dict()
+    return json.loads(requests_with(*sent)[-1])
 
-    def answer(listening: socket.socket) -> None:
-        with listening.accept()[0] as sock:
-            wires.greet(sock)
-            greeting = {"config": settings, "deadline": None, "released": []}
-            wires.say(sock, **wires.proven(greeting, secret, wires.hear(sock)))
-            heard.append(wires.hear(sock))
-            wires.say(sock, result=1)
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=answer, args=(listening,))
-        thread.start()
-        with closing(connect(wires.invitation(listening.getsockname(), 0, secret))) as link:
-            assert link.submit(sent) == 1
-        thread.join()
-    return heard[0]
+def requests_with(*sent: np.ndarray) -> list[bytes]:
+    """What a link says that submits vectors, each after the other."""
+    heard: list[bytes] = []
+    greeting = wires.greeting(FederationConfig(n_agents=1, **PLAIN))
+
+    def answer(call: str, request: bytes, _metadata: Any) -> bytes:
+        if call == "greet":
+            return wires.as_json({"result": greeting})
+        heard.append(request)
+        return b'{"result": 1}'
+
+    with wires.pretending(answer) as address:
+        with closing(connect(wires.invitation(address, 0, wires.MASTER))) as link:
+            for one in sent:
+                assert link.submit(one) == 1
+    return heard
+
+
+def test_no_value_changes_the_length_of_a_message() -> None:
+    rng = np.random.default_rng(0)
+    odd = [np.nan, np.inf, -np.inf, -0.0, 5e-324, 1e308]
+    vectors = [np.zeros(M), rng.normal(size=M), 1e9 * rng.normal(size=M), np.resize(odd, M)]
+    assert len({len(request) for request in requests_with(*vectors)}) == 1
 
 
 def test_threads_of_an_agent_wait_for_the_same_round() -> None:
@@ -837,80 +873,6 @@ def test_threads_of_an_agent_wait_for_the_same_round() -> None:
         assert [b.round for b in found] == [1, 1, 1, 1]
 
 
-class SlowPath:
-    """Passes on both ways what an agent and a server say.
-
-    Of the second connection it keeps the server's greeting, sets ``held``, and passes it on once
-    ``go_on`` is set.
-    """
-
-    def __init__(self, server: FederatedServer) -> None:
-        self._there = server.invitation(0)
-        self.held, self.go_on = threading.Event(), threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._sockets: list[socket.socket] = []
-
-    def __enter__(self) -> SlowPath:
-        listening = socket.create_server(("127.0.0.1", 0))
-        self._sockets.append(listening)
-        self.invitation = wires.invitation(
-            listening.getsockname(), 0, wires.secret_in(self._there)
-        )
-        self._begin(self._accept, listening)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for thread in self._threads:
-            thread.join(PATIENCE)
-        for sock in self._sockets:
-            sock.close()
-
-    def _begin(self, *call: Any) -> None:
-        self._threads.append(threading.Thread(target=call[0], args=call[1:]))
-        self._threads[-1].start()
-
-    def _accept(self, listening: socket.socket) -> None:
-        for late in (False, True):
-            near = listening.accept()[0]
-            far = socket.create_connection(wires.address_in(self._there))
-            self._sockets += [near, far]
-            self._begin(self._pass_on, near, far, False)
-            self._begin(self._pass_on, far, near, late)
-
-    def _pass_on(self, source: socket.socket, to: socket.socket, late: bool) -> None:
-        with suppress(OSError, EOFError):
-            wires.say(to, **wires.hear(source))
-            said = wires.hear(source)
-            if late:
-                self.held.set()
-                assert self.go_on.wait(PATIENCE)
-            while True:
-                wires.say(to, **said)
-                said = wires.hear(source)
-        with suppress(OSError):
-            to.shutdown(socket.SHUT_RDWR)
-
-
-def test_a_greeting_on_the_way_while_a_round_ends_is_no_lost_ledger() -> None:
-    found: list[Any] = []
-    with serving(2, deadline=None) as server, SlowPath(server) as path:
-        with closing(connect(path.invitation)) as link:
-            assert link.submit(np.ones(M)) == 1
-            threads = [
-                threading.Thread(target=lambda: found.append(link.collect(1))) for _ in range(2)
-            ]
-            for thread in threads:
-                thread.start()
-            assert path.held.wait(PATIENCE)  # it says that nothing was released yet
-            assert server.connect(1).submit(np.ones(M)) == 1
-            while not found:  # by now the other thread knows of a release
-                time.sleep(0.01)
-            path.go_on.set()
-            for thread in threads:
-                thread.join(PATIENCE)
-    assert [b.round for b in found] == [1, 1]
-
-
 def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(2, deadline=None) as server, closing(connect(server.invitation(0))) as link:
         assert link.submit(np.ones(M)) == 1
@@ -918,7 +880,7 @@ def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch
         waiting = threading.Event()
 
         def time_left(_: Any) -> None:
-            if threading.current_thread().name == "federation-agent":
+            if threading.current_thread().name.startswith("federation-agent"):
                 waiting.set()  # holds the lock until it waits
 
         monkeypatch.setattr(server, "_time_left", time_left)
@@ -942,7 +904,7 @@ def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_server_that_nobody_holds_ends() -> None:
-    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN))
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     server.listen()
     with closing(connect(server.invitation(0))) as link:
         assert link.broadcasts() == []
@@ -982,21 +944,25 @@ def test_an_invitation_may_lie_in_the_environment(
     "text",
     [
         "",
-        "privbo://127.0.0.1:1/0",
-        "privbo://127.0.0.1:1/0#{key}x",
-        "privbo://127.0.0.1:{key}/0#{key}",
-        "privbo://127.0.0.1/0#{key}",
-        "privbo://[::1/0#{key}",
-        "privbo://127.0.0.1:1/-1#{key}",
-        "privbo://127.0.0.1:1/x/1#{key}",
-        "privbo+unix:///0#{key}",
-        "https://127.0.0.1:1/0#{key}",
+        "privbo://127.0.0.1:1/0#{key}",
+        "privbo://127.0.0.1:1/0?server=AAAA#{key}",
+        "privbo://127.0.0.1:1/0?client={server}#{key}",
+        "privbo://127.0.0.1:1/0?server={server}",
+        "privbo://127.0.0.1:1/0?server={server}#{key}xx",
+        "privbo://127.0.0.1:{key}/0?server={server}#{key}",
+        "privbo://127.0.0.1/0?server={server}#{key}",
+        "privbo://[::1/0?server={server}#{key}",
+        "privbo://127.0.0.1:1/-1?server={server}#{key}",
+        "privbo://127.0.0.1:1/x/1?server={server}#{key}",
+        "privbo+unix:///0?server={server}#{key}",
+        "https://127.0.0.1:1/0?server={server}#{key}",
     ],
 )
 def test_what_is_no_invitation_is_not_repeated(text: str) -> None:
     key = base64.urlsafe_b64encode(bytes(range(32))).decode().rstrip("=")
+    server = base64.urlsafe_b64encode(wires.impostor().certificate).decode().rstrip("=")
     with pytest.raises(ValueError, match="This is not an invitation") as refused:
-        connect(text.format(key=key))
+        connect(text.format(key=key, server=server))
     assert key not in str(refused.value)
     assert refused.value.__context__ is None
 
@@ -1031,7 +997,7 @@ def test_a_secret_file_is_for_its_user_alone(
         with serving(1, secret=path) as server:
             assert server.invitation(0).split("#")[1] == invitation.split("#")[1]
     assert (path.read_bytes(), os.listdir(tmp_path)) == (held, ["secret"])
-    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN))
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     path.chmod(0o640)
     with pytest.raises(PrivacyError, match="can be read by other users"):
         server.listen(secret=path)
@@ -1049,7 +1015,7 @@ def test_addresses_that_cannot_be_used(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "socket").stat().st_mode) == 0o600
         with pytest.raises(ValueError, match="listens already"):
             server.listen()
-        other = FederatedServer(FederationConfig(n_agents=1, **PLAIN))
+        other = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
         for address in (tmp_path / "socket", taken, tmp_path / ("x" * 200)):
             with pytest.raises(FederationError, match="cannot listen on"):
                 other.listen(address)
@@ -1059,10 +1025,9 @@ def test_addresses_that_cannot_be_used(tmp_path: Path) -> None:
     assert not (tmp_path / "socket").exists()
 
 
-def test_a_network_that_may_listen_is_warned_of() -> None:
-    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN))
-    with pytest.warns(PrivacyWarning, match="unencrypted"):
-        _, port = server.listen(("0.0.0.0", 0))
+def test_a_server_on_every_address_says_which_one_to_use() -> None:
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
+    _, port = server.listen(("0.0.0.0", 0))
     with pytest.raises(ValueError, match="which one agents reach it by"):
         server.invitation(0)
     invitation = server.invitation(0, address=("127.0.0.1", int(port)))
@@ -1071,3 +1036,218 @@ def test_a_network_that_may_listen_is_warned_of() -> None:
     server.close()
     server.listen()  # again, elsewhere
     server.close()
+
+
+def test_who_comes_first_does_not_say_what_all_tune() -> None:
+    server = FederatedServer(FederationConfig(n_agents=2, **PLAIN))
+    with pytest.raises(ValueError, match=r"FederatedServer\(space=\.\.\.\)"):
+        server.listen()
+
+
+# On the path ------------------------------------------------------------------------------------
+
+
+class Relay:
+    """A machine between agent and server that records, and may change what it passes on.
+
+    Args:
+        invitation: Whose address it stands for.
+        change: Makes of a direction ("up" to the server, "down"), the number of bytes passed so
+            before and the next bytes those that are passed on.
+    """
+
+    def __init__(
+        self,
+        invitation: str,
+        change: Callable[[str, int, bytes], bytes] = lambda _way, _n, data: data,
+    ) -> None:
+        self._there, self._change = wires.address_in(invitation), change
+        self._invited = invitation
+        self.passed: dict[str, bytearray] = {"up": bytearray(), "down": bytearray()}
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Relay:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        host, port = self._listening.getsockname()[:2]
+        there = "{}:{}".format(*self._there)
+        self.invitation = self._invited.replace(there, f"{host}:{port}")
+        self._begin(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for sock in list(self._sockets):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in list(self._threads):
+            thread.join(PATIENCE)
+        for sock in self._sockets:
+            sock.close()
+
+    def _begin(self, *call: Any) -> None:
+        self._threads.append(threading.Thread(target=call[0], args=call[1:], daemon=True))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near = self._listening.accept()[0]
+                far = socket.create_connection(self._there)
+                self._sockets += [near, far]
+                self._begin(self._pass_on, "up", near, far)
+                self._begin(self._pass_on, "down", far, near)
+
+    def _pass_on(self, way: str, source: socket.socket, to: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(2**16):
+                changed = self._change(way, len(self.passed[way]), data)
+                self.passed[way] += data
+                to.sendall(changed)
+        with suppress(OSError):
+            to.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_machine_on_the_path_reads_nothing(server: FederatedServer) -> None:
+    """No vector, no secret, no name; the search finds all of them where nothing is encrypted."""
+    sent = vector(M, 0)
+    assert traces(wires.packed(sent).encode()) != []
+    with Relay(server.invitation(0)) as relay:
+        with closing(connect(relay.invitation)) as link:
+            link.join(PUBLIC.to_dict())
+            assert link.submit(sent) == 1
+            assert link.collect(1) is not None
+    seen = bytes(relay.passed["up"] + relay.passed["down"])
+    secret = wires.secret_in(server.invitation(0))
+    assert len(seen) > 8 * M
+    assert traces(seen) == []
+    for known in (secret, base64.b64encode(secret)[:-2], b"privbo-agent", b"submit", b"n_agents"):
+        assert known not in seen
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("place", [0, 3, 40, 300, 700, 1000, 1500, 1900])
+def test_a_machine_on_the_path_changes_nothing(way: str, place: int) -> None:
+    """One bit of the first connection is turned: what arrives is right, or an error."""
+    changed: list[int] = []
+
+    def turn(direction: str, n: int, data: bytes) -> bytes:
+        if direction != way or changed or not n <= place < n + len(data):
+            return data
+        changed.append(place)
+        return data[: place - n] + bytes([data[place - n] ^ 1]) + data[place - n + 1 :]
+
+    with serving(1, deadline=None) as server, Relay(server.invitation(0), turn) as relay:
+        with suppress(FederationError):
+            with closing(connect(relay.invitation)) as link:
+                t = link.submit(vector(M, 0))
+                assert t is not None
+                found = link.collect(t)
+                assert as_json(found) == locally(1, [0])
+        for broadcast in server.broadcasts():
+            assert as_json(broadcast)[1:] == locally(1, [0])[1:]
+        assert len(server.broadcasts()) <= 1
+    assert changed
+
+
+def test_a_recorded_session_cannot_be_played_again(server: FederatedServer) -> None:
+    with Relay(server.invitation(0)) as relay:
+        with closing(connect(relay.invitation)) as link:
+            assert link.submit(vector(M, 0)) == 1
+    with socket.create_connection(wires.address_in(server.invitation(0)), PATIENCE) as sock:
+        with suppress(OSError):
+            sock.sendall(relay.passed["up"])
+            while sock.recv(2**16):
+                pass
+    with closing(connect(server.invitation(0))) as link:
+        assert len(link.broadcasts()) == 1
+        assert link.submit(vector(M, 1)) == 2
+
+
+def test_connections_that_say_nothing_keep_nobody_out(server: FederatedServer) -> None:
+    address = wires.address_in(server.invitation(0))
+    silent = [socket.create_connection(address, PATIENCE) for _ in range(200)]
+    try:
+        for half in silent[:50]:
+            half.sendall(b"\x16\x03\x01")  # the beginning of a handshake
+        with closing(connect(server.invitation(0))) as link:
+            assert link.submit(np.ones(M)) == 1
+            assert len(link.broadcasts()) == 1
+    finally:
+        for sock in silent:
+            sock.close()
+
+
+# Certificates of institutions -------------------------------------------------------------------
+
+
+def issued(folder: Path, name: str, ca: tuple[Any, Any] | None = None) -> tuple[Path, Path, Any]:
+    """Files of a certificate and its key, and what signs with it; signed by ``ca`` or itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signer = (own, key) if ca is None else ca
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(issuer, own)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=9))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca is None, None), critical=True)
+        .sign(signer, hashes.SHA256())
+    )
+    cert, private = folder / f"{name}.pem", folder / f"{name}.key"
+    cert.write_bytes(made.public_bytes(Encoding.PEM))
+    private.touch(0o600)
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return cert, private, (own, key)
+
+
+def test_an_institution_gives_a_certificate_of_its_own(tmp_path: Path) -> None:
+    _, _, ca = issued(tmp_path, "authority.example")
+    cert, key, _ = issued(tmp_path, "federation.hospital.example", ca)
+    other, its_key, _ = issued(tmp_path, "other.hospital.example", ca)
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
+    server.listen(secret=b"m" * 32, cert=cert, key=key)
+    try:
+        invitation = server.invitation(0)
+        with closing(connect(invitation)) as link:
+            assert link.submit(np.ones(M)) == 1
+    finally:
+        server.close()
+    with pytest.raises(ValueError, match="not the private key"):
+        server.listen(cert=cert, key=its_key)
+    for missing in ({"cert": cert}, {"key": key}):
+        with pytest.raises(ValueError, match="belong together"):
+            server.listen(**missing)
+    key.chmod(0o644)
+    with pytest.raises(PrivacyError, match="can be read by other users"):
+        server.listen(cert=cert, key=key)
+    server.listen(wires.address_in(invitation), secret=b"m" * 32, cert=other, key=its_key)
+    try:
+        with pytest.raises(FederationError, match="new invitation"):  # the same authority's
+            connect(invitation)
+    finally:
+        server.close()
+
+
+def test_a_server_may_ask_agents_for_certificates_too(tmp_path: Path) -> None:
+    authority, _, ca = issued(tmp_path, "authority.example")
+    cert, key, _ = issued(tmp_path, "agent.example", ca)
+    stranger, its_key, _ = issued(tmp_path, "stranger.example")
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
+    server.listen(client_ca=authority)
+    try:
+        invitation = server.invitation(0)
+        with closing(connect(invitation, cert=cert, key=key)) as link:
+            assert link.submit(np.ones(M)) == 1
+        with pytest.raises(FederationError):
+            connect(invitation)
+        with pytest.raises(FederationError):
+            connect(invitation, cert=stranger, key=its_key)
+    finally:
+        server.close()
+    with pytest.raises(ValueError, match="client_ca"):
+        server.listen(client_ca=its_key)

@@ -1,0 +1,71 @@
+"""Whether a server does its work, for whoever watches it: public facts, as JSON over HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+PATH = "/health"
+
+
+@contextmanager
+def told(address: tuple[str, int] | None, state: Callable[[], dict[str, Any]]) -> Iterator[Any]:
+    """Answers ``GET /health`` meanwhile: 200 if ``state()["able"]``, else 503.
+
+    Args:
+        address: Host and port (0 for any that is free); None to answer nobody.
+        state: Public facts.
+
+    Yields:
+        Host and port that are listened to, or None.
+
+    Raises:
+        OSError: If the address cannot be used.
+
+    Example:
+        >>> with told(None, dict) as where:
+        ...     where is None
+        True
+    """
+    if address is None:
+        yield None
+        return
+    server = ThreadingHTTPServer(address, _handler(state))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[:2]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(state: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # seconds for a request: nobody is waited for
+
+        def do_GET(self) -> None:
+            if self.path != PATH:
+                self.send_error(404)
+                return
+            facts = state()
+            body = json.dumps(facts).encode()
+            self.send_response(200 if facts["able"] else 503)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Who asks is no fact of the federation."""
+
+        def version_string(self) -> str:
+            return "privbo"
+
+    return Handler

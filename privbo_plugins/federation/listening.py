@@ -1,0 +1,294 @@
+"""The encrypted side of a federation's server that agents in other processes reach: gRPC over TLS.
+
+Each agent shows a secret of its own with each call. A call that names another *epoch* than this
+process's is not acted on: the agent is asked to greet first, and learns what this server has
+released. :mod:`~privbo_plugins.federation.remote` is the agents' side.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import hmac
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
+from privbo_plugins.federation import messages, sockets
+from privbo_plugins.federation.identity import PROTOCOL, Address, Identity, Invitation, place
+from privbo_plugins.federation.messages import MalformedError
+from privbo_plugins.federation.sockets import OPTIONS, SERVICE, grpc
+
+if TYPE_CHECKING:
+    from privbo_plugins.sessions.rounds import FederatedServer
+
+_POLL = 5.0
+"""Seconds that an agent's question for the end of a round rests here."""
+_WAITERS = 8
+"""Such questions of one agent, which may run threads; further ones do not rest."""
+_THREADS, _MOST_THREADS = 64, 4096
+_OPTIONS = [
+    *OPTIONS,
+    ("grpc.server_handshake_timeout_ms", 15_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.max_metadata_size", 4096),
+]
+
+
+class Listener:
+    """Answers agents of other processes; made by :meth:`FederatedServer.listen`.
+
+    It holds its server weakly, so that a server that nobody holds ends, and its listener with it.
+
+    Args:
+        server: Whom to answer for.
+        address: Where to listen.
+        identity: What it proves itself with.
+
+    Raises:
+        FederationError: If the address cannot be used.
+        ValueError: If its broadcasts are too long to be sent.
+    """
+
+    def __init__(self, server: FederatedServer, address: Address, identity: Identity) -> None:
+        self.config, self.deadline = server.config, server._deadline
+        _check_size(self.config)
+        self.epoch = secrets.token_hex(16)
+        self.server: Callable[[], FederatedServer | None] = weakref.ref(server)
+        self._identity, self._run = identity, server._invitations
+        self._pid = os.getpid()
+        self._closing, self._bell = threading.Event(), threading.Event()
+        self._submitting, self._chaining = threading.Lock(), threading.Lock()
+        self._submitted: dict[int, tuple[str, int | None]] = {}
+        self._waiting: dict[int, int] = {}
+        self._chain: list[str] = []
+        threads = min(_THREADS + 4 * self.config.n_agents, _MOST_THREADS)
+        self._pool = ThreadPoolExecutor(threads, initializer=_named)
+        self._grpc = grpc.server(self._pool, options=[
+            *_OPTIONS,
+            ("grpc.max_receive_message_length", messages.request_size(self.config)),
+        ])  # fmt: skip
+        calls = ("greet", "join", "submit", "collect", "broadcasts", "leave", "guarantee")
+        handlers = {call: self._handler(getattr(self, f"_{call}")) for call in calls}
+        self._grpc.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers),)
+        )
+        self.address = self._bound(address)
+        self._grpc.start()
+        self._thread = threading.Thread(target=self._watch, name="federation", daemon=True)
+        self._thread.start()
+        _LISTENERS.add(self)
+        # A server that nobody holds is ended by whichever thread drops it, so nothing is joined.
+        weakref.finalize(server, self._end).atexit = False
+
+    def __repr__(self) -> str:
+        return f"Listener({place(self.address)!r})"
+
+    def _bound(self, address: Address) -> Address:
+        client_ca = self._identity.client_ca
+        proof = grpc.ssl_server_credentials(
+            [(self._identity.key, self._identity.chain)], client_ca, client_ca is not None
+        )
+        return sockets.bound(address, lambda target: self._grpc.add_secure_port(target, proof))
+
+    def invitation(self, agent: int, address: Address | None) -> str:
+        """What the operator gives to one agent; see :meth:`FederatedServer.invitation`."""
+        reached = self.address if address is None else address
+        if not isinstance(reached, str) and reached[0] in ("0.0.0.0", "::"):
+            raise ValueError(
+                f"The server listens on every address of this machine ({place(reached)}): say "
+                "which one agents reach it by, invitation(agent, address=(host, port))."
+            )
+        secret = self._identity.secret_of(self._run, agent)
+        return Invitation(reached, agent, self._identity.certificate, secret).text()
+
+    # Calls --------------------------------------------------------------------------------------
+
+    def _handler(self, act: Callable[..., Any]) -> Any:
+        def answer(request: bytes, context: Any) -> bytes:
+            code, reply = self._told(act, context.invocation_metadata(), request)
+            context.set_code(code)
+            return reply
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def _told(self, act: Callable[..., Any], metadata: Any, request: bytes) -> tuple[Any, bytes]:
+        """Status and reply; raises nothing, because gRPC would log text and frames."""
+        agent = self._admitted(metadata)
+        if agent is None:
+            return grpc.StatusCode.UNAUTHENTICATED, b""
+        try:
+            reply = self._reply(act, agent, messages.decoded(request))
+            return grpc.StatusCode.OK, messages.encoded(reply)
+        except MalformedError:
+            return grpc.StatusCode.INVALID_ARGUMENT, b""
+        except EOFError:
+            return grpc.StatusCode.UNAVAILABLE, b""
+
+    def _admitted(self, metadata: Any) -> int | None:
+        """The agent that has shown its secret."""
+        given = {key: value for key, value in metadata if key.startswith("privbo-")}
+        number, secret = given.get("privbo-agent"), given.get("privbo-secret-bin")
+        if not (isinstance(number, str) and number.isascii() and number.isdecimal()):
+            return None
+        agent = int(number[:10])
+        expected = self._identity.secret_of(self._run, agent)
+        known = isinstance(secret, bytes) and hmac.compare_digest(expected, secret)
+        return agent if known and agent < self.config.n_agents else None
+
+    def _reply(
+        self, act: Callable[..., Any], agent: int, request: dict[str, Any]
+    ) -> dict[str, Any]:
+        server = self.server()
+        if server is None or self._closing.is_set():
+            raise EOFError
+        if act != self._greet and request.get("epoch") != self.epoch:
+            return {"again": True}
+        try:
+            return {"result": act(server, agent, request)}
+        except (MalformedError, EOFError):
+            raise
+        except Exception as error:
+            return {"error": messages.told(error)}
+
+    def _greet(self, server: FederatedServer, _agent: int, request: dict[str, Any]) -> Any:
+        chain = self._chain_of(server)
+        last = messages.count(request.get("last"))
+        return {
+            "protocol": PROTOCOL,
+            "epoch": self.epoch,
+            "config": self.config.to_dict(),
+            "deadline": self.deadline,
+            "released": len(chain),
+            "chain": chain[last - 1] if 1 <= last <= len(chain) else None,
+        }
+
+    def _chain_of(self, server: FederatedServer) -> list[str]:
+        """For each round the digest of all that was released up to it."""
+        released = server.broadcasts()
+        with self._chaining:
+            for broadcast in released[len(self._chain) :]:
+                before = self._chain[-1] if self._chain else ""
+                linked = hashlib.sha256(f"{before} {broadcast.digest()}".encode()).hexdigest()
+                self._chain.append(linked)
+            return self._chain[: len(released)]
+
+    def _join(self, server: FederatedServer, _agent: int, request: dict[str, Any]) -> None:
+        server._agree(messages.space(request.get("space")))
+
+    def _submit(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> int | None:
+        """Submits once, however often an agent that lost its connection repeats itself.
+
+        Without the key, the repetition of a message that completed its round would open the next.
+        """
+        key, vector = messages.token(request.get("key")), messages.unpacked(request.get("vector"))
+        with self._submitting:
+            last = self._submitted.get(agent)
+            if last is None or last[0] != key:
+                last = self._submitted[agent] = key, server._submit(agent, vector)
+        self._bell.set()  # a round may have been opened: somebody has to watch its deadline
+        return last[1]
+
+    def _collect(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
+        t, sender = messages.count(request.get("round")), agent if request.get("sent") else None
+        with self._submitting:
+            crowd = self._waiting.get(agent, 0)
+            self._waiting[agent] = crowd + 1
+        try:
+            patience = _POLL if crowd < _WAITERS else 0.0
+            found = server._collect(t, sender=sender, ended=self._closing, patience=patience)
+        finally:
+            with self._submitting:
+                self._waiting[agent] -= 1
+        if self._closing.is_set():
+            raise EOFError
+        if isinstance(found, Broadcast):
+            return messages.of_broadcast(found, self._chain_of(server)[t - 1])
+        return found if found is None else {"waiting": True}
+
+    def _broadcasts(self, server: FederatedServer, _agent: int, request: dict[str, Any]) -> Any:
+        after = messages.count(request.get("after"))
+        chain, known = self._chain_of(server), server.broadcasts()
+        n = max(1, messages.PAGE_BYTES // messages.broadcast_size(self.config))
+        page = list(zip(known, chain, strict=False))[after : after + n]
+        return {
+            "page": [messages.of_broadcast(*one) for one in page],
+            "more": after + len(page) < len(chain),
+        }
+
+    def _leave(self, server: FederatedServer, agent: int, _request: dict[str, Any]) -> None:
+        server._leave(agent)
+
+    def _guarantee(self, server: FederatedServer, _agent: int, _request: dict[str, Any]) -> Any:
+        return server.guarantee().to_dict()
+
+    # Deadlines and the end ----------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Closes rounds that are over their deadline, though nobody asks."""
+        while not self._closing.is_set():
+            self._bell.wait(self._time_left())
+            self._bell.clear()
+
+    def _time_left(self) -> float | None:
+        server = self.server()
+        if server is None:
+            return None
+        try:
+            server.poll()
+        except Exception:
+            return 1.0  # the vault may come back; agents are answered meanwhile
+        with server._lock:
+            current = server._round
+            left = None if current is None else server._time_left(current)
+        return None if left is None else min(max(0.0, left), 3600.0)
+
+    def _end(self) -> threading.Event | None:
+        """Tells every call to end, without waiting for it; None in a forked child."""
+        if os.getpid() != self._pid:  # which has none of these threads
+            return None
+        self._closing.set()
+        self._bell.set()
+        return self._grpc.stop(None)  # type: ignore[no-any-return]
+
+    def close(self, timeout: float | None = None) -> None:
+        """Stops listening, ends all calls and waits for their threads."""
+        _LISTENERS.discard(self)
+        ended = self._end()
+        if ended is None:
+            return
+        server = self.server()
+        if server is not None:
+            with server._lock:
+                server._lock.notify_all()
+        ended.wait(timeout)
+        self._thread.join(timeout)
+        self._pool.shutdown(wait=timeout is None)
+        sockets.remove(self.address)
+
+
+def _named() -> None:
+    threading.current_thread().name = "federation-agent"
+
+
+_LISTENERS: weakref.WeakSet[Listener] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for listener in list(_LISTENERS):
+        listener.close(timeout=5.0)
+
+
+def _check_size(config: FederationConfig) -> None:
+    if messages.broadcast_size(config) > messages.LARGEST - messages.ROOM:
+        raise ValueError(
+            f"A broadcast of {config.n_regions} regions and {config.message_length} numbers is "
+            f"longer than {messages.LARGEST} bytes: use fewer regions or n_features."
+        )

@@ -1,0 +1,417 @@
+"""An agent's encrypted way to its federation's server in another process: gRPC over TLS.
+
+Every call is one request and one reply. The agent accepts one certificate, that of its invitation,
+and shows a secret of its own with each call, so a machine on the path can neither read nor change
+nor repeat anything. Calls name the server's *epoch*, which is new whenever its process is: an
+agent whose server was started again is told so before its request does anything, and first makes
+sure that nothing of what it has seen was lost. :mod:`~privbo_plugins.federation.listening` is the
+other side.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
+from privbo_plugins.errors import FederationError, PrivacyError
+from privbo_plugins.federation import messages, sockets
+from privbo_plugins.federation.identity import (
+    fingerprint,
+    invitation_from,
+    own_proof,
+    place,
+)
+from privbo_plugins.federation.messages import MalformedError
+from privbo_plugins.federation.sockets import OPTIONS, SERVICE, grpc
+from privbo_plugins.privacy.guarantee import FederationGuarantee
+
+Array = NDArray[np.float64]
+
+_BUSY = 120.0
+"""Seconds for an answer, beyond what a round may take; a database may be locked for 60."""
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+_WAIT: Any = object()
+"""The round has not ended yet."""
+_OPTIONS = [
+    *OPTIONS,
+    ("grpc.max_receive_message_length", messages.LARGEST),
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel tries at once, whatever failed before
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+class RemoteLink:
+    """A link to a server in another process; made by :func:`connect`.
+
+    It may be used from several threads and in a forked child. A connection that was lost is opened
+    again by the next call; a vector that is sent again counts once. It cannot be pickled, because
+    it knows a secret.
+    """
+
+    def __init__(self, invitation: str, proof: tuple[bytes, bytes] | None = None) -> None:
+        self._invitation = invitation_from(invitation)
+        self._place = place(self._invitation.address)
+        chain, key = (None, None) if proof is None else proof
+        self._proof = grpc.ssl_channel_credentials(self._invitation.trusted, key, chain)
+        self._parents: list[Any] = []
+        self._channel: Any = None
+        self._start_process()
+        self._space: dict[str, Any] | None = None
+        self._sent: int | None = None
+        self._known: list[Broadcast] = []
+        self._seen = 0, ""
+        self._greeting = self._greeted()
+
+    def __repr__(self) -> str:
+        return f"RemoteLink(agent {self.agent} at {self._place!r})"
+
+    def __reduce__(self) -> Any:
+        raise PrivacyError(
+            "A link to a federation's server cannot be pickled: it knows its agent's secret. Put "
+            "the invitation into an environment variable of the other process, and call "
+            "connect('env:NAME') there."
+        )
+
+    @property
+    def agent(self) -> int:
+        """The agent's number on the roster, from 0."""
+        return self._invitation.agent
+
+    @property
+    def config(self) -> FederationConfig:
+        """The federation's public settings."""
+        return self._greeting.config
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the server's certificate, as ``privbo federation serve`` prints it."""
+        return fingerprint(self._invitation.certificate)
+
+    def join(self, space: Mapping[str, Any]) -> None:
+        """Agrees on the space (:meth:`Space.to_dict`) that all agents tune.
+
+        Raises:
+            SpaceChangedError: If the others tune another one.
+            FederationError: If the server cannot be reached or does not go on.
+            ValueError: If its description is too long.
+        """
+        size = len(messages.encoded(space))
+        if size > messages.ROOM // 2:
+            raise ValueError(
+                f"The description of the search space takes {size} bytes, more than "
+                f"{messages.ROOM // 2}: use fewer choices, or numbers that stand for them."
+            )
+        self._call("join", {"space": dict(space)})
+        self._space = dict(space)
+
+    def submit(self, message: Array) -> int | None:
+        """Sends a vector to the open round and returns its number; None once there is none.
+
+        Raises:
+            FederationError: If the server cannot be reached or does not go on.
+            ValueError: If the vector has another length than ``config.message_length``.
+        """
+        vector, length = np.asarray(message, dtype=float), self.config.message_length
+        if vector.shape != (length,):
+            raise ValueError(f"A message has shape ({length},), got {vector.shape}.")
+        sent = {"key": secrets.token_hex(16), "vector": messages.packed(vector)}
+        self._sent = self._call("submit", sent, messages.optional(messages.count), once=True)
+        return self._sent
+
+    def collect(self, t: int) -> Broadcast | None:
+        """Waits for the end of a round.
+
+        Returns:
+            None if the server knows no such round any longer, or was started again since this
+            agent's vector was sent there.
+
+        Raises:
+            FederationError: If the server cannot be reached or does not go on.
+        """
+        deadline, began = self._greeting.deadline, time.monotonic()
+        asked, pause = {"round": int(t), "sent": t == self._sent}, 0.0
+        while deadline is None or time.monotonic() < began + deadline + _BUSY:
+            asked_at = time.monotonic()
+            found = self._call("collect", asked, messages.optional(self._resting))
+            if found is not _WAIT:
+                return found  # type: ignore[no-any-return]
+            pause = 0.2 if time.monotonic() < asked_at + 0.2 else 0.0
+            time.sleep(pause)  # where many threads of this agent wait
+        raise self._silent()
+
+    def _resting(self, found: Mapping[str, Any]) -> Any:
+        return _WAIT if found.get("waiting") is True else self._received(found)
+
+    def _received(self, found: Mapping[str, Any]) -> Broadcast:
+        """Remembers how far the server was: less later means a lost ledger."""
+        broadcast, chain = messages.as_broadcast(found, self.config)
+        with self._lock:
+            self._seen = max(self._seen, (broadcast.round, chain))
+        return broadcast
+
+    def broadcasts(self) -> list[Broadcast]:
+        """Everything released so far; what is known already is not sent again.
+
+        Raises:
+            FederationError: If the server cannot be reached or does not go on.
+        """
+        self._check_process()
+        with self._reading:
+            for _ in range(self.config.n_rounds + 2):  # pages are not empty
+                if not self._call("broadcasts", {"after": len(self._known)}, self._turn):
+                    return list(self._known)
+        raise self._another_version()
+
+    def _turn(self, found: Mapping[str, Any]) -> bool:
+        """Takes a page; whether there are more."""
+        page = [self._received(sent) for sent in found["page"]]
+        first = len(self._known) + 1
+        if [b.round for b in page] != list(range(first, first + len(page))):
+            raise MalformedError
+        self._known += page
+        return bool(found["more"])
+
+    def leave(self) -> None:
+        """Says that this agent sends nothing more, so that rounds need not wait for it.
+
+        Raises:
+            FederationError: If the server cannot be reached.
+        """
+        self._call("leave", {})
+
+    def guarantee(self) -> FederationGuarantee:
+        """What may be claimed for the broadcasts.
+
+        Raises:
+            FederationError: If the server cannot be reached or does not go on.
+        """
+        found: FederationGuarantee = self._call("guarantee", {}, messages.as_guarantee)
+        return found
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens one again."""
+        self._check_process()
+        self._hang_up(self._channel)
+
+    # Calls --------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        call: str,
+        message: dict[str, Any],
+        read: Callable[[Any], Any] = lambda _: None,
+        *,
+        once: bool = False,
+    ) -> Any:
+        """What a call answers, in whichever epoch.
+
+        Args:
+            call: Its name.
+            message: What is sent.
+            read: Makes sense of the answer.
+            once: Whether it must not be repeated if the server may have used it already.
+        """
+        repeated = False
+        for _ in range(3):
+            known = max(self._seen[0], self._greeting.n_released)
+            reply, again = self._ask(call, message | {"epoch": self._greeting.epoch})
+            repeated |= again
+            if "again" not in reply:
+                return self._answered(reply, read)
+            self._renew()
+            if once and repeated and self._greeting.n_released > known:
+                raise FederationError(
+                    f"The federation's server at {self._place} was started again while this "
+                    "agent's vector was on its way, and has released a round since: the vector "
+                    "may be in it, and is not sent again. The agent takes part in the next round."
+                )
+        raise self._another_version()
+
+    def _renew(self) -> None:
+        """Meets a server that was started again."""
+        self._greeting = found = self._greeted(self._greeting)
+        if self._space is not None:  # it may know nothing
+            self._answered(
+                self._ask("join", {"space": self._space, "epoch": found.epoch})[0], lambda _: None
+            )
+
+    def _greeted(self, before: messages.Greeting | None = None) -> messages.Greeting:
+        last, chain = self._seen
+        reply = self._ask("greet", {"last": last})[0]
+        found: messages.Greeting = self._answered(reply, messages.as_greeting)
+        if before is not None and found.settings != before.settings:
+            raise FederationError(
+                f"The federation's server at {self._place} was started again with other settings. "
+                "Start this agent again too."
+            )
+        if last and found.chain != chain:
+            raise FederationError(
+                f"The federation's server at {self._place} has lost its ledger: its record of "
+                "what it released before is missing or differs, so it would spend its budget "
+                "again. Nothing was given to it. Its operator has to put its database back."
+            )
+        return found
+
+    def _answered(self, reply: Mapping[str, Any], read: Callable[[Any], Any]) -> Any:
+        try:
+            if "error" in reply:
+                messages.raise_what_was_told(reply["error"])
+            return messages.understood(read, reply.get("result"))
+        except MalformedError:
+            pass
+        raise self._another_version()
+
+    def _ask(self, call: str, message: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """The reply, and whether the request was sent twice because a connection was lost."""
+        self._check_process()
+        request = messages.encoded(message)
+        failure = None
+        for again in (False, True):
+            channel = self._opened()
+            reply, failure = self._exchanged(channel, call, request)
+            if reply is not None:
+                return self._answered_with(reply), again
+            if failure is None or failure.code() not in _LOST:
+                break
+            self._hang_up(channel)
+        raise self._failed(failure)
+
+    def _exchanged(self, channel: Any, call: str, request: bytes) -> tuple[bytes | None, Any]:
+        invitation = self._invitation
+        shown = (
+            ("privbo-agent", str(invitation.agent)),
+            ("privbo-secret-bin", invitation.secret),
+        )
+        try:
+            ask = channel.unary_unary(f"/{SERVICE}/{call}")
+            return ask(request, timeout=_BUSY, metadata=shown), None
+        except grpc.RpcError as error:
+            return None, error
+        except ValueError:  # another thread has closed the channel meanwhile
+            return None, _Closed()
+
+    def _answered_with(self, reply: bytes) -> dict[str, Any]:
+        try:
+            return messages.decoded(reply)
+        except MalformedError:
+            pass
+        raise self._another_version()
+
+    # Connections --------------------------------------------------------------------------------
+
+    def _start_process(self) -> None:
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._pid, self._channel = os.getpid(), None
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():  # a forked child: what is open belongs to its parent
+            self._parents.append(self._channel)
+            self._start_process()
+
+    def _opened(self) -> Any:
+        with self._lock:
+            if self._channel is None:
+                name = ("grpc.ssl_target_name_override", self._invitation.name)
+                self._channel = grpc.secure_channel(
+                    sockets.target(self._invitation.address),
+                    self._proof,
+                    options=[*_OPTIONS, name],
+                )
+            return self._channel
+
+    def _hang_up(self, channel: Any) -> None:
+        with self._lock:
+            if channel is None or channel is not self._channel:
+                return
+            self._channel = None
+        channel.close()
+
+    # Errors -------------------------------------------------------------------------------------
+
+    def _failed(self, failure: Any) -> FederationError:
+        code, details = failure.code(), str(failure.details())
+        if code is grpc.StatusCode.UNAUTHENTICATED or "CERTIFICATE_VERIFY_FAILED" in details:
+            return FederationError(
+                f"What listens at {self._place} does not accept this invitation of agent "
+                f"{self.agent}, or is not the server that gave it. Nothing was sent. Ask the "
+                "server's operator for a new invitation."
+            )
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return self._silent()
+        if code in _LOST:
+            return FederationError(
+                f"The federation's server at {self._place} cannot be reached "
+                f"({details.rpartition(': ')[2]}). Check that it runs and listens there; the "
+                "agent can go on alone, and tries again at its next round."
+            )
+        return self._another_version()
+
+    def _silent(self) -> FederationError:
+        return FederationError(
+            f"The federation's server at {self._place} does not answer. The agent can go on "
+            "alone, and tries again at its next round."
+        )
+
+    def _another_version(self) -> FederationError:
+        return FederationError(
+            f"The federation's server at {self._place} gave an answer that this version does not "
+            "know. Check that it runs the same version; the agent can go on alone meanwhile."
+        )
+
+
+class _Closed:
+    """A call on a channel that is closed."""
+
+    def code(self) -> Any:
+        return grpc.StatusCode.CANCELLED
+
+    def details(self) -> str:
+        return "the connection was closed"
+
+
+def connect(
+    invitation: str,
+    *,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+) -> RemoteLink:
+    """A link to a federation's server in another process.
+
+    Args:
+        invitation: The text that :meth:`FederatedServer.invitation` gave for this agent, or
+            ``env:NAME`` for the text that an environment variable holds. It is a secret: whoever
+            has it can send in the agent's name.
+        cert: File of the agent's own certificate (PEM), if the server asks for one.
+        key: File of that certificate's private key.
+
+    Raises:
+        FederationError: If the server cannot be reached or does not accept the invitation.
+        PrivacyError: If other users can read the private key.
+        ValueError: If the text is no invitation, the variable is not set, or a file is no PEM.
+
+    Example:
+        >>> from privbo_plugins.federation import FederatedServer
+        >>> from privbo_plugins.spaces import Float, Space
+        >>> space = Space({"x": Float(0, 1)})
+        >>> server = FederatedServer(
+        ...     FederationConfig(n_agents=1, epsilon=2.0, n_rounds=1), space=space
+        ... )
+        >>> address = server.listen()
+        >>> link = connect(server.invitation(0))  # in the agent's process
+        >>> link.join(space.to_dict())
+        >>> t = link.submit(np.zeros(link.config.message_length))
+        >>> link.collect(t).round
+        1
+        >>> link.close()
+        >>> server.close()
+    """
+    return RemoteLink(invitation, own_proof(cert, key))

@@ -1,0 +1,94 @@
+"""Addresses as gRPC takes them, and what stands in the way of listening at one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import urllib.parse
+from collections.abc import Callable
+
+from privbo_plugins.errors import FederationError
+from privbo_plugins.federation.identity import Address, place
+from privbo_plugins.federation.link import NEEDED
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else strangers' failures fill the error stream
+try:
+    import grpc
+except ImportError:
+    raise ImportError(NEEDED.format("grpcio")) from None
+
+__all__ = ["OPTIONS", "SERVICE", "bound", "grpc", "remove", "target"]
+
+SERVICE = "privbo.Federation"
+OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+"""A port is one server's, and a machine that is gone is noticed within half a minute."""
+
+
+def target(address: Address) -> str:
+    """What gRPC connects to."""
+    if isinstance(address, str):
+        return f"unix://{urllib.parse.quote(os.path.abspath(address))}"
+    return place(address)
+
+
+def bound(address: Address, bind: Callable[[str], int]) -> Address:
+    """Where a server listens after ``bind`` was called, with the port that was chosen.
+
+    Raises:
+        FederationError: If it cannot listen there; says why.
+    """
+    failure = ""
+    try:
+        if isinstance(address, str):
+            return _bound_unix(address, bind)
+        return address[0], bind(target(address))
+    except RuntimeError:
+        failure = _obstacle(address)
+    except OSError as error:
+        failure = error.strerror or "the system refuses it"
+    raise FederationError(
+        f"The server cannot listen on {place(address)}: {failure}. Give another address=, or end "
+        "what uses it."
+    )
+
+
+def _bound_unix(path: str, bind: Callable[[str], int]) -> str:
+    """A socket that only this user can connect to, in place of one that a dead server left."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+    if os.path.exists(path) and not _is_left_over(path):
+        raise FileExistsError(0, "something is there already")
+    bind(target(path))
+    os.chmod(path, 0o600)
+    return path
+
+
+def _is_left_over(path: str) -> bool:
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) != 0
+
+
+def _obstacle(address: Address) -> str:
+    """Why gRPC could not bind, which it does not say."""
+    try:
+        if isinstance(address, str):
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.bind(address)
+        else:
+            family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+            socket.create_server(address, family=family).close()
+    except OSError as error:
+        return error.strerror or str(error.args[0])
+    return "the network library refuses it"
+
+
+def remove(address: Address) -> None:
+    """Removes what a server that has ended left in the file system."""
+    if isinstance(address, str) and os.path.exists(address):
+        os.unlink(address)
