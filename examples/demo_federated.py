@@ -2,8 +2,9 @@
 
 Every clinic holds a few handwritten digits (scikit-learn's, dealt by a Dirichlet draw, so that
 some clinics see mostly sevens) and tunes a support vector classifier on them in an Optuna study
-of its own. A trusted server mixes one short vector from each, once, under user-level differential
-privacy; every clinic reads the broadcast as a prior. Run it with ``make demo-federated`` or
+of its own, here in a thread. A trusted server, which they reach over TLS as they would from other
+machines, mixes one short vector from each, once, under user-level differential privacy; every
+clinic reads the broadcast as a prior. Run it with ``make demo-federated`` or
 ``python -m examples.demo_federated``; it writes ``demo-federated.png`` (scores against trials) and
 ``demo-federated/`` (one database a clinic, each clinic's own, and the server's).
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -25,8 +27,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 from tqdm import tqdm
 
-from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig, run_federated
-from privbo_plugins.federation import Alone
+from optuna_samplers import DPFTSDESampler, FederatedServer, FederationConfig
+from privbo_plugins.federation import Alone, connect
+from privbo_plugins.spaces import Float, Space
 
 Array = NDArray[np.float64]
 
@@ -34,6 +37,7 @@ SPACE = {
     "C": FloatDistribution(1e-2, 1e3, log=True),
     "gamma": FloatDistribution(1e-5, 1e2, log=True),
 }
+PUBLIC = Space({"C": Float(1e-2, 1e3, log=True), "gamma": Float(1e-5, 1e2, log=True)})
 
 
 @cache
@@ -71,10 +75,22 @@ def best_so_far(studies: Sequence[optuna.Study]) -> Array:
     return np.asarray(np.maximum.accumulate(values, axis=1).mean(0))
 
 
+def joined(n: int, invitation: str, seed: int, folder: Path) -> optuna.Study:
+    """Clinic n's own study, and its way to the server."""
+    sampler = DPFTSDESampler(connect(invitation), search_space=SPACE, seed=seed)
+    return optuna.create_study(
+        study_name=f"clinic-{n}",
+        storage=f"sqlite:///{folder}/clinic-{n}.db",
+        direction="maximize",
+        sampler=sampler,
+    )
+
+
 def main() -> None:
     """Runs the federation, then the same clinics alone."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--epsilon", type=float, default=4.0, help="user-level, of all rounds")
+    parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--clinics", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=15, help="trials after the first one")
     parser.add_argument("--seed", type=int, default=0, help="drives points, never noise")
@@ -87,21 +103,22 @@ def main() -> None:
     N = arguments.clinics
     objectives = [accuracy_of(data) for data in clinics(N)]
 
-    config = FederationConfig(n_agents=N, epsilon=arguments.epsilon)
-    server = FederatedServer(config, vault=f"sqlite:///{folder}/server.db")
-    studies = [
-        optuna.create_study(
-            study_name=f"clinic-{n}",
-            storage=f"sqlite:///{folder}/clinic-{n}.db",
-            direction="maximize",
-            sampler=DPFTSDESampler(server.connect(n), search_space=SPACE, seed=arguments.seed),
-        )
-        for n in range(N)
-    ]
-    print(f"{N} clinics, {arguments.rounds + 1} trials each")
-    run_federated(studies, objectives, arguments.rounds, show_progress_bar=True)
+    config = FederationConfig(n_agents=N, epsilon=arguments.epsilon, delta=arguments.delta)
+    server = FederatedServer(config, space=PUBLIC, vault=f"sqlite:///{folder}/server.db")
+    where = server.listen()
+    n_trials = arguments.rounds + 1
+    print(f"{N} clinics, {n_trials} trials each; the server listens on {where}")
+
+    def take_part(n: int) -> optuna.Study:
+        study = joined(n, server.invitation(n), arguments.seed, folder)
+        study.optimize(objectives[n], n_trials, callbacks=[lambda *_: progress.update()])
+        return study
+
+    with ThreadPoolExecutor(N) as pool, tqdm(total=N * n_trials, desc="together") as progress:
+        studies = list(pool.map(take_part, range(N)))
     print("\nRecommended:", f"clinic 0: {studies[0].best_params}")
     print("\nGuarantee:", server.guarantee())
+    server.close()
 
     alone = []
     for n, objective in enumerate(tqdm(objectives, desc="the same clinics alone")):
