@@ -169,9 +169,10 @@ class FederatedServer:
         Args:
             address: Host and port (0 for any that is free), or the path of a Unix socket.
             secret: From which the server's certificate and the agents' secrets follow: at least 16
-                bytes, or the path of a file, which is created, for this user alone, if there is
-                none. With the same secret, address and ``run_name``, invitations outlive the
-                server's process. None for a new one.
+                random bytes (guesses can be tried on the certificate), or the path of a file,
+                which is created, for this user alone, if there is none. With the same secret,
+                address and ``run_name``, invitations outlive the server's process. None for a new
+                one.
             cert: File of a certificate of the institution (PEM, then those up to an authority, if
                 any), in place of one that follows from the secret. Agents accept this certificate
                 alone: a new one needs new invitations.
