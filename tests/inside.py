@@ -446,7 +446,8 @@ def told_by(
     listener: Listener, call: str, metadata: list[tuple[str, Any]], request: bytes
 ) -> tuple[str, bytes]:
     """Status and reply of a server, in the caller's thread."""
-    code, reply = listener._told(getattr(listener, f"_{call}"), metadata, request)
+    act = getattr(listener, f"_{call}")
+    code, reply = listener._told(act, metadata, iter([request]), lambda: None)
     return code.name, reply
 
 

@@ -39,7 +39,7 @@ TOLD = (
 """Errors that a server tells by name and text."""
 
 CALLS = ("greet", "join", "submit", "collect", "broadcasts", "leave", "guarantee")
-MASTER = b"s" * 32
+MASTER = bytes(range(64, 96))
 
 
 def as_json(message: Any) -> bytes:
@@ -120,6 +120,12 @@ def address_in(invitation: str) -> tuple[str, int]:
     return parts.hostname, parts.port
 
 
+def shown(invitation: str) -> tuple[tuple[str, Any], ...]:
+    """What goes as metadata with each call of the invited agent."""
+    agent = str(agent_in(invitation))
+    return ("privbo-agent", agent), ("privbo-secret-bin", secret_in(invitation))
+
+
 # The two sides ----------------------------------------------------------------------------------
 
 
@@ -133,7 +139,7 @@ class Stranger:
     def __enter__(self) -> Stranger:
         der = x509.load_der_x509_certificate(certificate_in(self.invitation))
         host, port = address_in(self.invitation)
-        self._channel = grpc.secure_channel(
+        self.channel = grpc.secure_channel(
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             grpc.ssl_channel_credentials(der.public_bytes(Encoding.PEM)),
             options=[("grpc.ssl_target_name_override", "privbo-federation")],
@@ -141,7 +147,7 @@ class Stranger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._channel.close()
+        self.channel.close()
 
     def says(
         self, call: str, message: bytes, *, agent: Any = None, secret: bytes | None = None
@@ -149,10 +155,10 @@ class Stranger:
         """The status and the reply; as the invited agent unless another is named."""
         number = agent_in(self.invitation) if agent is None else agent
         proof = secret_in(self.invitation) if secret is None else secret
-        shown = (("privbo-agent", str(number)), ("privbo-secret-bin", proof))
-        ask = self._channel.unary_unary(f"/{SERVICE}/{call}")
+        metadata = (("privbo-agent", str(number)), ("privbo-secret-bin", proof))
+        ask = self.channel.unary_unary(f"/{SERVICE}/{call}")
         try:
-            return "OK", ask(message, timeout=PATIENCE, metadata=shown)
+            return "OK", ask(message, timeout=PATIENCE, metadata=metadata)
         except grpc.RpcError as error:
             return error.code().name, b""  # type: ignore[attr-defined]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,8 +35,7 @@ def told(address: tuple[str, int] | None, state: Callable[[], dict[str, Any]]) -
     if address is None:
         yield None
         return
-    server = ThreadingHTTPServer(address, _handler(state))
-    server.daemon_threads = True
+    server = (_Server6 if ":" in address[0] else _Server)(address, _handler(state))
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
     thread.start()
     try:
@@ -44,6 +44,17 @@ def told(address: tuple[str, int] | None, state: Callable[[], dict[str, Any]]) -
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever hangs up early is no fact of the federation."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 def _handler(state: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:

@@ -27,7 +27,7 @@ from privbo_plugins.redaction import public_name
 try:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -122,10 +122,28 @@ def own_proof(
     if cert is None or key is None:
         return None
     chain, private = _certificates(Path(cert), "cert"), _private_key(Path(key))
-    own = x509.load_pem_x509_certificates(chain)[0].public_key()
-    if own != load_pem_private_key(private, None).public_key():
+    own = x509.load_pem_x509_certificates(chain)[0]
+    if own.public_key() != load_pem_private_key(private, None).public_key():
         raise ValueError("key= is not the private key of the first certificate in cert=.")
+    _check_certificate(own)
     return chain, private
+
+
+def _check_certificate(own: x509.Certificate) -> None:
+    """What the other side would refuse in words that help nobody."""
+    now = datetime.datetime.now(datetime.UTC)
+    if not own.not_valid_before_utc <= now <= own.not_valid_after_utc:
+        raise ValueError(
+            f"cert= is valid from {own.not_valid_before_utc:%Y-%m-%d} to "
+            f"{own.not_valid_after_utc:%Y-%m-%d}, which is not now: have it renewed."
+        )
+    key = own.public_key()
+    strong = isinstance(key, rsa.RSAPublicKey) and key.key_size >= 2048
+    if not strong and not (
+        isinstance(key, ec.EllipticCurvePublicKey)
+        and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1)
+    ):
+        raise ValueError("cert= must have an RSA key of 2048 bits or more, or one on P-256/P-384.")
 
 
 def fingerprint(certificate: bytes) -> str:
@@ -187,10 +205,10 @@ def _master(secret: Secret) -> bytes:
         return secrets.token_bytes(32)
     if not isinstance(secret, bytes):
         secret = _secret_in_file(Path(secret))
-    if len(secret) < 16:
+    if len(secret) < 16 or len(set(secret)) < 8:
         raise ValueError(
-            "secret must have at least 16 bytes: secrets.token_bytes(32), or the path of a file "
-            "that is to be created."
+            "secret must have at least 16 random bytes, or it could be guessed from the server's "
+            "certificate: secrets.token_bytes(32), or the path of a file that is to be created."
         )
     return secret
 

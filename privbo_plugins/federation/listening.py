@@ -10,12 +10,16 @@ from __future__ import annotations
 import atexit
 import hashlib
 import hmac
+import math
 import os
 import secrets
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
@@ -32,6 +36,12 @@ _POLL = 5.0
 """Seconds that an agent's question for the end of a round rests here."""
 _WAITERS = 8
 """Such questions of one agent, which may run threads; further ones do not rest."""
+_CALLS = 24
+"""Calls of one agent under way; it may run threads, and may mean no good."""
+_KEYS = 256
+"""Vectors of one agent that are known again if they are sent again."""
+_BODY = 15.0
+"""Seconds for the body of a request."""
 _THREADS, _MOST_THREADS = 64, 4096
 _OPTIONS = [
     *OPTIONS,
@@ -65,10 +75,13 @@ class Listener:
         self._pid = os.getpid()
         self._closing, self._bell = threading.Event(), threading.Event()
         self._submitting, self._chaining = threading.Lock(), threading.Lock()
-        self._submitted: dict[int, tuple[str, int | None]] = {}
+        self._submitted: dict[int, OrderedDict[str, int | None]] = {}
+        self._counting = threading.Lock()
         self._waiting: dict[int, int] = {}
+        self._calls: dict[int, int] = {}
+        self._bodies: dict[object, tuple[float, Callable[[], Any]]] = {}
         self._chain: list[str] = []
-        threads = min(_THREADS + 4 * self.config.n_agents, _MOST_THREADS)
+        threads = min(_THREADS + _CALLS * self.config.n_agents, _MOST_THREADS)
         self._pool = ThreadPoolExecutor(threads, initializer=_named)
         self._grpc = grpc.server(self._pool, options=[
             *_OPTIONS,
@@ -80,6 +93,8 @@ class Listener:
             (grpc.method_handlers_generic_handler(SERVICE, handlers),)
         )
         self.address = self._bound(address)
+        self._file = sockets.file_of(self.address)
+        server.read_again()
         self._grpc.start()
         self._thread = threading.Thread(target=self._watch, name="federation", daemon=True)
         self._thread.start()
@@ -111,25 +126,61 @@ class Listener:
     # Calls --------------------------------------------------------------------------------------
 
     def _handler(self, act: Callable[..., Any]) -> Any:
-        def answer(request: bytes, context: Any) -> bytes:
-            code, reply = self._told(act, context.invocation_metadata(), request)
+        def answer(requests: Iterator[bytes], context: Any) -> bytes:
+            code, reply = self._told(act, context.invocation_metadata(), requests, context.cancel)
             context.set_code(code)
             return reply
 
-        return grpc.unary_unary_rpc_method_handler(answer)
+        # Of one request, on the wire as any other call; but who asks is known before its body is
+        # waited for, which a stranger may never send.
+        return grpc.stream_unary_rpc_method_handler(answer)
 
-    def _told(self, act: Callable[..., Any], metadata: Any, request: bytes) -> tuple[Any, bytes]:
+    def _told(
+        self,
+        act: Callable[..., Any],
+        metadata: Any,
+        requests: Iterator[bytes],
+        cancel: Callable[[], Any],
+    ) -> tuple[Any, bytes]:
         """Status and reply; raises nothing, because gRPC would log text and frames."""
         agent = self._admitted(metadata)
         if agent is None:
             return grpc.StatusCode.UNAUTHENTICATED, b""
+        with self._under_way(agent) as room:
+            if not room:
+                return grpc.StatusCode.RESOURCE_EXHAUSTED, b""
+            try:
+                request = messages.decoded(self._read(requests, cancel))
+                return grpc.StatusCode.OK, messages.encoded(self._reply(act, agent, request))
+            except MalformedError:
+                return grpc.StatusCode.INVALID_ARGUMENT, b""
+            except EOFError:
+                return grpc.StatusCode.UNAVAILABLE, b""
+
+    @contextmanager
+    def _under_way(self, agent: int) -> Iterator[bool]:
+        """Counts an agent's calls; whether there is room for this one."""
+        with self._counting:
+            self._calls[agent] = self._calls.get(agent, 0) + 1
+            room = self._calls[agent] <= _CALLS
         try:
-            reply = self._reply(act, agent, messages.decoded(request))
-            return grpc.StatusCode.OK, messages.encoded(reply)
-        except MalformedError:
-            return grpc.StatusCode.INVALID_ARGUMENT, b""
-        except EOFError:
-            return grpc.StatusCode.UNAVAILABLE, b""
+            yield room
+        finally:
+            with self._counting:
+                self._calls[agent] -= 1
+
+    def _read(self, requests: Iterator[bytes], cancel: Callable[[], Any]) -> bytes:
+        """The body of a request, which :meth:`_watch` ends if it does not come."""
+        reading = object()
+        with self._counting:
+            self._bodies[reading] = time.monotonic() + _BODY, cancel
+        try:
+            return next(requests, b"")
+        except Exception:  # whoever sent it is gone
+            raise EOFError from None
+        finally:
+            with self._counting:
+                del self._bodies[reading]
 
     def _admitted(self, metadata: Any) -> int | None:
         """The agent that has shown its secret."""
@@ -189,22 +240,25 @@ class Listener:
         """
         key, vector = messages.token(request.get("key")), messages.unpacked(request.get("vector"))
         with self._submitting:
-            last = self._submitted.get(agent)
-            if last is None or last[0] != key:
-                last = self._submitted[agent] = key, server._submit(agent, vector)
+            known = self._submitted.setdefault(agent, OrderedDict())
+            if key not in known:
+                known[key] = server._submit(agent, vector)
+                if len(known) > _KEYS:
+                    known.popitem(last=False)
+            t = known[key]
         self._bell.set()  # a round may have been opened: somebody has to watch its deadline
-        return last[1]
+        return t
 
     def _collect(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
         t, sender = messages.count(request.get("round")), agent if request.get("sent") else None
-        with self._submitting:
+        with self._counting:
             crowd = self._waiting.get(agent, 0)
             self._waiting[agent] = crowd + 1
         try:
             patience = _POLL if crowd < _WAITERS else 0.0
             found = server._collect(t, sender=sender, ended=self._closing, patience=patience)
         finally:
-            with self._submitting:
+            with self._counting:
                 self._waiting[agent] -= 1
         if self._closing.is_set():
             raise EOFError
@@ -233,13 +287,21 @@ class Listener:
     def _watch(self) -> None:
         """Closes rounds that are over their deadline, though nobody asks."""
         while not self._closing.is_set():
-            self._bell.wait(self._time_left())
+            self._bell.wait(min(_POLL, self._time_left()))
             self._bell.clear()
+            self._cancel_what_does_not_come()
 
-    def _time_left(self) -> float | None:
+    def _cancel_what_does_not_come(self) -> None:
+        now = time.monotonic()
+        with self._counting:
+            late = [cancel for until, cancel in self._bodies.values() if until < now]
+        for cancel in late:
+            cancel()
+
+    def _time_left(self) -> float:
         server = self.server()
         if server is None:
-            return None
+            return math.inf
         try:
             server.poll()
         except Exception:
@@ -247,7 +309,7 @@ class Listener:
         with server._lock:
             current = server._round
             left = None if current is None else server._time_left(current)
-        return None if left is None else min(max(0.0, left), 3600.0)
+        return math.inf if left is None else max(0.0, left)
 
     def _end(self) -> threading.Event | None:
         """Tells every call to end, without waiting for it; None in a forked child."""
@@ -270,7 +332,7 @@ class Listener:
         ended.wait(timeout)
         self._thread.join(timeout)
         self._pool.shutdown(wait=timeout is None)
-        sockets.remove(self.address)
+        sockets.remove(self.address, self._file)
 
 
 def _named() -> None:

@@ -66,7 +66,7 @@ class RemoteLink:
         self._channel: Any = None
         self._start_process()
         self._space: dict[str, Any] | None = None
-        self._sent: int | None = None
+        self._sent: set[int] = set()
         self._known: list[Broadcast] = []
         self._seen = 0, ""
         self._greeting = self._greeted()
@@ -124,8 +124,11 @@ class RemoteLink:
         if vector.shape != (length,):
             raise ValueError(f"A message has shape ({length},), got {vector.shape}.")
         sent = {"key": secrets.token_hex(16), "vector": messages.packed(vector)}
-        self._sent = self._call("submit", sent, messages.optional(messages.count), once=True)
-        return self._sent
+        t: int | None = self._call("submit", sent, messages.optional(messages.count), once=True)
+        if t is not None:
+            with self._lock:
+                self._sent = {*self._sent, t}
+        return t
 
     def collect(self, t: int) -> Broadcast | None:
         """Waits for the end of a round.
@@ -138,7 +141,7 @@ class RemoteLink:
             FederationError: If the server cannot be reached or does not go on.
         """
         deadline, began = self._greeting.deadline, time.monotonic()
-        asked, pause = {"round": int(t), "sent": t == self._sent}, 0.0
+        asked, pause = {"round": int(t), "sent": t in self._sent}, 0.0
         while deadline is None or time.monotonic() < began + deadline + _BUSY:
             asked_at = time.monotonic()
             found = self._call("collect", asked, messages.optional(self._resting))
@@ -253,7 +256,8 @@ class RemoteLink:
                 f"The federation's server at {self._place} was started again with other settings. "
                 "Start this agent again too."
             )
-        if last and found.chain != chain:
+        known = max(last, *(t - 1 for t in self._sent), before.n_released if before else 0, 0)
+        if found.n_released < known or (last and found.chain != chain):
             raise FederationError(
                 f"The federation's server at {self._place} has lost its ledger: its record of "
                 "what it released before is missing or differs, so it would spend its budget "
@@ -345,7 +349,7 @@ class RemoteLink:
                 f"{self.agent}, or is not the server that gave it. Nothing was sent. Ask the "
                 "server's operator for a new invitation."
             )
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED):
             return self._silent()
         if code in _LOST:
             return FederationError(

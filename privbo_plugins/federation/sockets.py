@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import stat
 import urllib.parse
@@ -62,8 +63,12 @@ def _bound_unix(path: str, bind: Callable[[str], int]) -> str:
     os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
     if os.path.exists(path) and not _is_left_over(path):
         raise FileExistsError(0, "something is there already")
-    bind(target(path))
-    os.chmod(path, 0o600)
+    # Under a name of its own first: gRPC removes the name that it was given when it ends, which
+    # may be another server's by then.
+    own = f"{path}.{secrets.token_hex(4)}"
+    bind(target(own))
+    os.chmod(own, 0o600)
+    os.rename(own, path)
     return path
 
 
@@ -88,7 +93,16 @@ def _obstacle(address: Address) -> str:
     return "the network library refuses it"
 
 
-def remove(address: Address) -> None:
-    """Removes what a server that has ended left in the file system."""
-    if isinstance(address, str) and os.path.exists(address):
+def file_of(address: Address) -> tuple[int, int] | None:
+    """Which file a Unix socket is; None for a port, or if it is gone."""
+    try:
+        facts = os.stat(address) if isinstance(address, str) else None
+    except OSError:
+        return None
+    return None if facts is None else (facts.st_dev, facts.st_ino)
+
+
+def remove(address: Address, file: tuple[int, int] | None) -> None:
+    """Removes what a server that has ended left in the file system, unless it is another's now."""
+    if isinstance(address, str) and file is not None and file_of(address) == file:
         os.unlink(address)

@@ -134,6 +134,11 @@ class FederatedServer:
         if space is not None:
             self._agree(space)
 
+    def read_again(self) -> None:
+        """Takes note of what another process released in this run since this one was begun."""
+        with self._lock, self.run.transaction() as tx:
+            self._read(tx)
+
     def _read(self, tx: Transaction) -> None:
         for _, kind, key, payload in tx.releases_after(0):
             if kind == BROADCAST:
@@ -458,8 +463,10 @@ class FederatedServer:
         """Closes the open round if its deadline is over; how many rounds have been released."""
         with self._lock:
             self._advance()
-            if not self._hold and self._round is not None and self._overdue(self._round):
-                self._close(self._round)
+            current = self._round
+            due = current is not None and (self._overdue(current) or self._complete(current))
+            if current is not None and due and not self._hold:
+                self._close(current)  # complete and open: the vault refused it before
             return len(self._broadcasts)
 
     def _leave(self, agent: int) -> None:

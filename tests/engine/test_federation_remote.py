@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
@@ -440,6 +440,50 @@ def test_a_server_that_lost_its_ledger_is_found_out(
         server.close()
 
 
+def test_an_agent_that_was_told_of_releases_misses_them(tmp_path: Path) -> None:
+    """Though it has collected none: a greeting, and the number of a round, tell too."""
+    path, secret = tmp_path / "socket", tmp_path / "secret"
+    with serving(2, address=path, secret=secret, deadline=None) as server:
+        for agent in (0, 1):
+            assert server.connect(agent).submit(np.ones(M)) == 1
+        greeted, counted = connect(server.invitation(0)), connect(server.invitation(1))
+        assert counted.submit(np.ones(M)) == 2
+    with serving(2, address=path, secret=secret), closing(greeted), closing(counted):
+        for link in (greeted, counted):
+            with pytest.raises(FederationError, match="lost its ledger"):
+                link.submit(np.ones(M))
+
+
+def test_a_server_made_before_another_released_is_taken_for_none_that_lost(
+    tmp_path: Path,
+) -> None:
+    vault, secret = f"sqlite:///{tmp_path / 'vault.db'}", tmp_path / "secret"
+    path, config = tmp_path / "socket", FederationConfig(n_agents=1, **PLAIN)
+    with serving(1, address=path, secret=secret, vault=vault) as server:
+        link = connect(server.invitation(0))
+        second = FederatedServer(config, vault=vault, space=SPACE)
+        assert link.submit(np.ones(M)) == 1
+        assert link.collect(1) is not None
+    second.listen(path, secret=secret)
+    try:
+        with closing(link):
+            assert len(link.broadcasts()) == 1
+            assert link.submit(np.ones(M)) == 2
+    finally:
+        second.close()
+
+
+def test_a_server_that_ends_late_leaves_the_next_ones_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    first = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
+    first.listen(path)
+    path.unlink()  # as the next one does, once nobody answers there
+    with serving(1, address=path) as server:
+        first.close()
+        with closing(connect(server.invitation(0))) as link:
+            assert link.broadcasts() == []
+
+
 # Who is refused ---------------------------------------------------------------------------------
 
 
@@ -543,13 +587,13 @@ def test_a_secret_opens_one_agent_of_one_run_of_one_server() -> None:
     def secret(invitation: str) -> bytes:
         return wires.secret_in(invitation)
 
-    with serving(2, secret=b"m" * 32) as server:
+    with serving(2, secret=bytes(range(32))) as server:
         own, other = server.invitation(0), server.invitation(1)
         assert secret(own) != secret(other)
-        with serving(3, secret=b"m" * 32) as longer:
+        with serving(3, secret=bytes(range(32))) as longer:
             assert secret(longer.invitation(1)) == secret(other)
             former = longer.invitation(2)
-        with serving(2, secret=b"m" * 32, run_name="another") as another:
+        with serving(2, secret=bytes(range(32)), run_name="another") as another:
             assert wires.certificate_in(another.invitation(0)) == wires.certificate_in(own)
             assert secret(another.invitation(0)) != secret(own)
             elsewhere = secret(another.invitation(0))
@@ -692,6 +736,17 @@ def test_a_vector_that_is_sent_again_counts_once(server: FederatedServer) -> Non
             answers.append(stranger.asks("submit", key=key, vector=VECTOR))
     assert answers == [{"result": 1}, {"result": 1}, {"result": 2}]
     assert len(server.broadcasts()) == 2
+
+
+def test_a_vector_counts_once_though_another_came_in_between() -> None:
+    """Of two threads of an agent, one repeats itself after the other's vector."""
+    with serving(2, deadline=None) as server, wires.Stranger(server.invitation(0)) as stranger:
+        assert stranger.asks("submit", key="a", vector=VECTOR) == {"result": 1}
+        assert stranger.asks("submit", key="b", vector=VECTOR) == {"result": 1}
+        assert server.connect(1).submit(np.ones(M)) == 1
+        assert stranger.asks("submit", key="a", vector=VECTOR) == {"result": 1}
+        server.close_round()  # there is none
+        assert len(server.broadcasts()) == 1
 
 
 def test_a_lost_connection_is_opened_again(server: FederatedServer) -> None:
@@ -1001,7 +1056,7 @@ def test_a_secret_file_is_for_its_user_alone(
     path.chmod(0o640)
     with pytest.raises(PrivacyError, match="can be read by other users"):
         server.listen(secret=path)
-    for wrong in (b"short", tmp_path / "no" / "where"):
+    for wrong in (b"short", b"0" * 32, b"passwordpassword"[:8] * 4, tmp_path / "no" / "where"):
         with pytest.raises(ValueError, match="secret"):
             server.listen(secret=wrong)
     with pytest.raises(ValueError, match="does not listen"):
@@ -1179,12 +1234,59 @@ def test_connections_that_say_nothing_keep_nobody_out(server: FederatedServer) -
             sock.close()
 
 
+class Silent:
+    """Calls whose bodies never come, on a channel of their own."""
+
+    def __init__(self, invitation: str, *, proves: bool) -> None:
+        self._end = threading.Event()
+        self._stranger = wires.Stranger(invitation).__enter__()
+        shown = wires.shown(invitation) if proves else ()
+        ask = self._stranger.channel.stream_unary(f"/{wires.SERVICE}/greet")
+        self.calls = [ask.future(self._never(), metadata=shown) for _ in range(80)]
+
+    def _never(self) -> Iterator[bytes]:
+        self._end.wait(PATIENCE)
+        yield from ()
+
+    def close(self) -> None:
+        for call in self.calls:
+            call.cancel()
+        self._end.set()
+        self._stranger.__exit__()
+
+
+@pytest.mark.parametrize("proves", [False, True])
+def test_calls_whose_bodies_never_come_take_no_threads_from_others(proves: bool) -> None:
+    with serving(2, deadline=None) as server:
+        silent = [Silent(server.invitation(0), proves=proves) for _ in range(2)]
+        try:
+            time.sleep(0.3)
+            with closing(connect(server.invitation(1))) as link:
+                assert link.submit(np.ones(M)) == 1
+        finally:
+            for calls in silent:
+                calls.close()
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_BODY", 0.1)
+    monkeypatch.setattr(listening, "_POLL", 0.1)
+    with serving(1) as server:
+        silent = Silent(server.invitation(0), proves=True)
+        try:
+            eventually(lambda: all(call.done() for call in silent.calls))
+        finally:
+            silent.close()
+
+
 # Certificates of institutions -------------------------------------------------------------------
 
 
-def issued(folder: Path, name: str, ca: tuple[Any, Any] | None = None) -> tuple[Path, Path, Any]:
+def issued(
+    folder: Path, name: str, ca: tuple[Any, Any] | None = None, *, key: Any = None, days: int = 9
+) -> tuple[Path, Path, Any]:
     """Files of a certificate and its key, and what signs with it; signed by ``ca`` or itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = key or ec.generate_private_key(ec.SECP256R1())
     own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signer = (own, key) if ca is None else ca
     now = datetime.datetime.now(datetime.UTC)
@@ -1192,8 +1294,8 @@ def issued(folder: Path, name: str, ca: tuple[Any, Any] | None = None) -> tuple[
         x509.CertificateBuilder(issuer, own)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=9))
+        .not_valid_before(now - datetime.timedelta(days=30))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca is None, None), critical=True)
         .sign(signer, hashes.SHA256())
@@ -1210,7 +1312,7 @@ def test_an_institution_gives_a_certificate_of_its_own(tmp_path: Path) -> None:
     cert, key, _ = issued(tmp_path, "federation.hospital.example", ca)
     other, its_key, _ = issued(tmp_path, "other.hospital.example", ca)
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
-    server.listen(secret=b"m" * 32, cert=cert, key=key)
+    server.listen(secret=bytes(range(32)), cert=cert, key=key)
     try:
         invitation = server.invitation(0)
         with closing(connect(invitation)) as link:
@@ -1225,12 +1327,25 @@ def test_an_institution_gives_a_certificate_of_its_own(tmp_path: Path) -> None:
     key.chmod(0o644)
     with pytest.raises(PrivacyError, match="can be read by other users"):
         server.listen(cert=cert, key=key)
-    server.listen(wires.address_in(invitation), secret=b"m" * 32, cert=other, key=its_key)
+    server.listen(wires.address_in(invitation), secret=bytes(range(32)), cert=other, key=its_key)
     try:
         with pytest.raises(FederationError, match="new invitation"):  # the same authority's
             connect(invitation)
     finally:
         server.close()
+
+
+def test_a_certificate_that_nobody_could_use_is_refused(tmp_path: Path) -> None:
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
+    short = rsa.generate_private_key(65537, 1024)
+    for name, more, message in (
+        ("late", {"days": -1}, "which is not now"),
+        ("weak", {"key": short}, "RSA key of 2048 bits"),
+        ("odd", {"key": ec.generate_private_key(ec.SECP256K1())}, "P-256/P-384"),
+    ):
+        cert, key, _ = issued(tmp_path, f"{name}.example", **more)
+        with pytest.raises(ValueError, match=message):
+            server.listen(cert=cert, key=key)
 
 
 def test_a_server_may_ask_agents_for_certificates_too(tmp_path: Path) -> None:
