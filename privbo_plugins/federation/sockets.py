@@ -83,8 +83,10 @@ def _obstacle(address: Address) -> str:
     """Why gRPC could not bind, which it does not say."""
     try:
         if isinstance(address, str):
+            own = f"{address}.{secrets.token_hex(4)}"
             with socket.socket(socket.AF_UNIX) as probe:
-                probe.bind(address)
+                probe.bind(own)
+            os.unlink(own)
         else:
             family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
             socket.create_server(address, family=family).close()
