@@ -751,6 +751,12 @@ def _check_rounds(
         raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
     if hold and deadline is None:
         raise ValueError("hold=True closes rounds at their deadline: give deadline=.")
+    if config.aggregated:
+        raise ValueError(
+            "trust='aggregate' hides vectors from whoever runs the server, and one cluster runs "
+            "server and agents here: let every agent tune a study of its own "
+            "(optuna_samplers.DPFTSDESampler), or use trust='server'."
+        )
 
 
 def _checked_log(log_to: str | None, n_hosts: int, n_agents: int) -> str | None:

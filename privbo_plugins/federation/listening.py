@@ -87,7 +87,10 @@ class Listener:
             *_OPTIONS,
             ("grpc.max_receive_message_length", messages.request_size(self.config)),
         ])  # fmt: skip
-        calls = ("greet", "join", "submit", "collect", "broadcasts", "leave", "guarantee")
+        calls = (
+            "greet", "join", "submit", "enter", "turn", "collect", "broadcasts", "leave",
+            "guarantee",
+        )  # fmt: skip
         handlers = {call: self._handler(getattr(self, f"_{call}")) for call in calls}
         self._grpc.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, handlers),)
@@ -251,20 +254,38 @@ class Listener:
 
     def _collect(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
         t, sender = messages.count(request.get("round")), agent if request.get("sent") else None
-        with self._counting:
-            crowd = self._waiting.get(agent, 0)
-            self._waiting[agent] = crowd + 1
-        try:
-            patience = _POLL if crowd < _WAITERS else 0.0
+        with self._patience(agent) as patience:
             found = server._collect(t, sender=sender, ended=self._closing, patience=patience)
-        finally:
-            with self._counting:
-                self._waiting[agent] -= 1
         if self._closing.is_set():
             raise EOFError
         if isinstance(found, Broadcast):
             return messages.of_broadcast(found, self._chain_of(server)[t - 1])
         return found if found is None else {"waiting": True}
+
+    @contextmanager
+    def _patience(self, agent: int) -> Iterator[float]:
+        """Seconds that a question may rest here; none where many threads of an agent ask."""
+        with self._counting:
+            crowd = self._waiting.get(agent, 0)
+            self._waiting[agent] = crowd + 1
+        try:
+            yield _POLL if crowd < _WAITERS else 0.0
+        finally:
+            with self._counting:
+                self._waiting[agent] -= 1
+
+    def _enter(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
+        found = server._enter(agent, request)
+        self._bell.set()
+        return found
+
+    def _turn(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
+        with self._patience(agent) as patience:
+            found = server._turn(agent, request, self._closing, patience)
+        self._bell.set()
+        if self._closing.is_set():
+            raise EOFError
+        return found
 
     def _broadcasts(self, server: FederatedServer, _agent: int, request: dict[str, Any]) -> Any:
         after = messages.count(request.get("after"))

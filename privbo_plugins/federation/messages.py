@@ -179,7 +179,8 @@ def broadcast_size(config: FederationConfig) -> int:
 
 def request_size(config: FederationConfig) -> int:
     """Bytes that a request takes at most."""
-    return ROOM + 11 * config.message_length
+    shares = 256 * config.n_agents if config.aggregated else 0
+    return ROOM + 11 * config.message_length * config.n_regions + shares
 
 
 def of_broadcast(broadcast: Broadcast, chain: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from privbo_plugins.federation.identity import (
 from privbo_plugins.federation.messages import MalformedError
 from privbo_plugins.federation.sockets import OPTIONS, SERVICE, grpc
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+
+if TYPE_CHECKING:
+    from privbo_plugins.federation.phases import Masking, Sent
 
 Array = NDArray[np.float64]
 
@@ -57,12 +60,18 @@ class RemoteLink:
     it knows a secret.
     """
 
-    def __init__(self, invitation: str, proof: tuple[bytes, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        invitation: str,
+        proof: tuple[bytes, bytes] | None = None,
+        trust: str | None = None,
+    ) -> None:
         self._invitation = invitation_from(invitation)
         self._place = place(self._invitation.address)
         chain, key = (None, None) if proof is None else proof
         self._proof = grpc.ssl_channel_credentials(self._invitation.trusted, key, chain)
         self._parents: list[Any] = []
+        self._masking: Masking | None
         self._channel: Any = None
         self._start_process()
         self._space: dict[str, Any] | None = None
@@ -70,6 +79,11 @@ class RemoteLink:
         self._known: list[Broadcast] = []
         self._seen = 0, ""
         self._greeting = self._greeted()
+        if trust not in (None, self.config.trust):
+            raise PrivacyError(
+                f"connect(trust={trust!r}) was asked for, and the federation's server at "
+                f"{self._place} runs with trust={self.config.trust!r}. Nothing was sent."
+            )
 
     def __repr__(self) -> str:
         return f"RemoteLink(agent {self.agent} at {self._place!r})"
@@ -123,6 +137,8 @@ class RemoteLink:
         vector, length = np.asarray(message, dtype=float), self.config.message_length
         if vector.shape != (length,):
             raise ValueError(f"A message has shape ({length},), got {vector.shape}.")
+        if self.config.aggregated:
+            return self._masks().submit(vector)
         sent = {"key": secrets.token_hex(16), "vector": messages.packed(vector)}
         t: int | None = self._call("submit", sent, messages.optional(messages.count), once=True)
         if t is not None:
@@ -140,6 +156,8 @@ class RemoteLink:
         Raises:
             FederationError: If the server cannot be reached or does not go on.
         """
+        if self.config.aggregated:
+            self._masks().run(t)
         deadline, began = self._greeting.deadline, time.monotonic()
         asked, pause = {"round": int(t), "sent": t in self._sent}, 0.0
         while deadline is None or time.monotonic() < began + deadline + _BUSY:
@@ -150,6 +168,29 @@ class RemoteLink:
             pause = 0.2 if time.monotonic() < asked_at + 0.2 else 0.0
             time.sleep(pause)  # where many threads of this agent wait
         raise self._silent()
+
+    def _masks(self) -> Masking:
+        """This agent's part in rounds whose sum alone the server sees; one a process."""
+        self._check_process()
+        with self._lock:
+            if self._masking is None:
+                from privbo_plugins.federation.phases import Masking
+
+                self._masking = Masking(self, self.config, self.agent)
+            return self._masking
+
+    def enter(self, keys: Sent) -> Sent | None:
+        """Joins the open attempt at a round; see :mod:`privbo_plugins.federation.phases`."""
+        found: Sent | None = self._call("enter", keys, messages.optional(dict))
+        return found
+
+    def turn(self, asked: Sent) -> Sent:
+        """Sends what a phase asks for, and hears how it ended; likewise."""
+        began = time.monotonic()
+        found: Sent = self._call("turn", asked, dict)
+        if found.get("waiting") and time.monotonic() < began + 0.2:
+            time.sleep(0.2)  # where many threads of this agent wait
+        return found
 
     def _resting(self, found: Mapping[str, Any]) -> Any:
         return _WAIT if found.get("waiting") is True else self._received(found)
@@ -315,6 +356,7 @@ class RemoteLink:
     def _start_process(self) -> None:
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self._pid, self._channel = os.getpid(), None
+        self._masking = None
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():  # a forked child: what is open belongs to its parent
@@ -387,6 +429,7 @@ def connect(
     *,
     cert: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
+    trust: str | None = None,
 ) -> RemoteLink:
     """A link to a federation's server in another process.
 
@@ -396,10 +439,12 @@ def connect(
             has it can send in the agent's name.
         cert: File of the agent's own certificate (PEM), if the server asks for one.
         key: File of that certificate's private key.
+        trust: "aggregate" to refuse a server that would see this agent's vectors
+            (``FederationConfig.trust``); None for whatever the server runs with.
 
     Raises:
         FederationError: If the server cannot be reached or does not accept the invitation.
-        PrivacyError: If other users can read the private key.
+        PrivacyError: If other users can read the private key, or the server asks for more trust.
         ValueError: If the text is no invitation, the variable is not set, or a file is no PEM.
 
     Example:
@@ -418,4 +463,4 @@ def connect(
         >>> link.close()
         >>> server.close()
     """
-    return RemoteLink(invitation, own_proof(cert, key))
+    return RemoteLink(invitation, own_proof(cert, key), trust)

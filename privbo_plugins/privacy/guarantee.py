@@ -582,6 +582,20 @@ NOT_COVERED_FEDERATION = (
 )
 """Limits of every guarantee for a federation's agents."""
 
+NOT_COVERED_AGGREGATE = (
+    "a server that does not follow the protocol, such as one that hands out keys of its own "
+    "making in the names of agents",
+    "whoever breaks X25519, SHA-256 or ChaCha20, now or later, with what the server was sent",
+    "who is there when, and who is lost in a round, which the server sees",
+    "more agents that pool what they know with the server than are named: each knows its own "
+    "share of the noise, and less of it is left",
+    "an agent that sends what it should not: its vector is clipped in its own process alone, so "
+    "it can spoil the sum, though it learns no more of the others",
+    *(limit for limit in NOT_COVERED_FEDERATION[1:] if not limit.startswith("single records")),
+    "single records: hiding an agent's participation hides its records as a group",
+)
+"""Limits where the server sees the agents' noisy sum alone."""
+
 
 @dataclass(frozen=True)
 class FederationGuarantee(PrivacyGuarantee):
@@ -629,18 +643,52 @@ class FederationGuarantee(PrivacyGuarantee):
         "the agents' vectors",
     )
 
-    mechanism: ClassVar[str] = (
-        "each agent's vector is clipped, a Poisson sample of them is summed exactly, and Gaussian "
-        "noise is added (OpenDP, up to its grid); composed by privacy loss distributions"
-    )
-    population: ClassVar[str] = (
-        "each agent's participation, against the other agents and whoever sees what they receive"
-    )
+    @property
+    def colluding(self) -> int | None:
+        """Agents that may pool what they know with the server; None if the server is trusted."""
+        c: int | None = self.parameters.get("c")
+        return c if self.parameters.get("trust") == "aggregate" else None
 
-    _WHO = (
-        "each agent's participation, with everything that it sends",
-        "the other agents and whoever sees what they receive, and not the server",
-    )
+    @property
+    def mechanism(self) -> str:
+        """What is released and how."""
+        if self.colluding is None:
+            return (
+                "each agent's vector is clipped, a Poisson sample of them is summed exactly, and "
+                "Gaussian noise is added (OpenDP, up to its grid); composed by privacy loss "
+                "distributions"
+            )
+        return (
+            "each agent clips its vector, adds its share of discrete Gaussian noise (OpenDP) and "
+            "masks both, so that the server can open the sum alone, of at least "
+            f"{self.parameters['T']} agents; accounted for as the Gaussian noise of those that do "
+            "not collude"
+        )
+
+    @property
+    def population(self) -> str:
+        """Whose data are protected, and against whom."""
+        c = self.colluding
+        if c is None:
+            return (
+                "each agent's participation, against the other agents and whoever sees what they "
+                "receive"
+            )
+        return f"each agent's participation, against {self._against(c)}"
+
+    @staticmethod
+    def _against(c: int) -> str:
+        return (
+            f"the server, which follows the protocol, together with any {c} of the other agents, "
+            "and whoever sees what they receive"
+        )
+
+    @property
+    def _WHO(self) -> tuple[str, str]:  # type: ignore[override]
+        c, whose = self.colluding, "each agent's participation, with everything that it sends"
+        if c is None:
+            return whose, "the other agents and whoever sees what they receive, and not the server"
+        return whose, self._against(c)
 
     def _guess(self) -> float:
         return guess_dp(float(self.epsilon), self.delta)
@@ -652,6 +700,11 @@ class FederationGuarantee(PrivacyGuarantee):
     def _sentence(self) -> str:
         agent = f"one of its {self.n_agents} agents"
         what = f"{agent} takes part" if self.held else f"the vectors of {agent} counted"
+        if self.colluding is not None:
+            return (
+                f"The server, with any {self.colluding} of the other agents, guesses right "
+                f"whether {what} with a chance of at most {percent(self.best_guess)}; {_COIN}."
+            )
         return (
             f"Whoever sees what this federation broadcasts guesses right whether {what} with a "
             f"chance of at most {percent(self.best_guess)}; {_COIN}."
@@ -675,8 +728,11 @@ class FederationGuarantee(PrivacyGuarantee):
         return (
             "the vectors of one agent count as it sent them, or as zeros (add or remove, for the "
             "roster's public number of agents), while all send when they do: who is there when, "
-            "and so which vectors reach which round, is taken as public (hold=True runs rounds on "
-            "the server's clock instead)"
+            "and so which vectors reach which round, is taken as public"
+        ) + (
+            " (hold=True runs rounds on the server's clock instead)"
+            if self.colluding is None
+            else ""
         )
 
     def _epsilon_at(self, delta: float) -> float:
@@ -689,8 +745,11 @@ class FederationGuarantee(PrivacyGuarantee):
         return pld_epsilon(q, z, self.n_rounds, delta)
 
     def _protected_text(self) -> str:
+        subject = "Everything this federation broadcasts"
+        if self.colluding is not None:
+            subject = "What this federation's server can read, and all that it broadcasts,"
         return (
-            f"Everything this federation broadcasts is user-level (epsilon = "
+            f"{subject} is user-level (epsilon = "
             f"{two_decimals(self.epsilon)}, delta = {not_below(self.delta, 3)})-differentially "
             f"private for {self.population} ({self.n_agents} on the roster). "
             f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from privbo_plugins.privacy.source import NoiseSource
 
 Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 __all__ = [
     "InsecureNoise",
@@ -100,6 +101,16 @@ class SecureNoise:
             raise ValueError(f"The probability must lie in [1/2, 1), got {probability}.")
         return bool(_measurement("coin", float(probability))(True))
 
+    def discrete_gaussian(self, d: int, scale: float) -> IntArray:
+        """D draws of N_Z(0, scale²), exactly: the Gaussian on the integers.
+
+        Raises:
+            ValueError: If the scale is not positive and below 2^55, where 64 bits may not do.
+        """
+        if not 0 < scale < 2.0**55:
+            raise ValueError(f"The noise scale must lie in (0, 2^55), got {scale}.")
+        return np.array(_measurement(("integers", d), float(scale))([0] * d), dtype=np.int64)
+
     def integer(self, n: int) -> int:
         """Uniform over 0, ..., n - 1, without bias."""
         return secrets.randbelow(n)
@@ -125,7 +136,7 @@ def is_secure(noise: object) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _measurement(kind: int | str, parameter: float) -> Any:
+def _measurement(kind: int | str | tuple[str, int], parameter: float) -> Any:
     # Not opendp.prelude: it imports scikit-learn and pandas where they are installed, 1.5 s.
     from opendp import measurements
     from opendp.domains import atom_domain
@@ -136,6 +147,8 @@ def _measurement(kind: int | str, parameter: float) -> Any:
     if isinstance(kind, int):
         gaussian = measurements.make_gaussian
         return gaussian(*_input_space(kind), parameter, k=grid_exponent(parameter))
+    if isinstance(kind, tuple):
+        return measurements.make_gaussian(*_input_space(kind[1], "i64"), parameter)
     if kind == "coin":
         return measurements.make_randomized_response_bool(parameter)
     space = atom_domain(T=float, nan=False), absolute_distance(T=float)
@@ -143,11 +156,12 @@ def _measurement(kind: int | str, parameter: float) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _input_space(size: int) -> tuple[Any, Any]:
+def _input_space(size: int, kind: str = "f64") -> tuple[Any, Any]:
     from opendp.domains import atom_domain, vector_domain
     from opendp.metrics import l2_distance
 
-    return vector_domain(atom_domain(T=float, nan=False), size=size), l2_distance(T=float)
+    numbers = atom_domain(T=float, nan=False) if kind == "f64" else atom_domain(T=kind)
+    return vector_domain(numbers, size=size), l2_distance(T=float)
 
 
 def grid_exponent(scale: float) -> int:
@@ -185,6 +199,10 @@ class InsecureNoise:
     def flip(self, probability: float) -> bool:
         """True with this probability."""
         return bool(self._rng.random() < probability)
+
+    def discrete_gaussian(self, d: int, scale: float) -> IntArray:
+        """Rounded draws of numpy's generator."""
+        return np.rint(scale * self._rng.standard_normal(d)).astype(np.int64)
 
     def integer(self, n: int) -> int:
         """Uniform over 0, ..., n - 1."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 class NoiseSource(Protocol):
@@ -31,4 +32,13 @@ class NoiseSource(Protocol):
 
     def integer(self, n: int) -> int:
         """Uniform over 0, ..., n - 1."""
+        ...
+
+
+@runtime_checkable
+class ShareSource(Protocol):
+    """Draws the noise that agents add in shares."""
+
+    def discrete_gaussian(self, d: int, scale: float) -> IntArray:
+        """D draws of N_Z(0, scale²), the Gaussian on the integers, for ``scale`` > 0."""
         ...

@@ -5,6 +5,10 @@ an exact sum and forgets it, and closes when every agent has sent or the deadlin
 charges the ledger, draws the noise and stores the broadcast in one transaction; a round that was
 released is replayed, never drawn again. What the vault holds is the ledger and the broadcasts.
 Agents' vectors live in this process's memory for as long as adding them takes.
+
+With ``trust="aggregate"`` a round is an attempt of :mod:`privbo_plugins.sessions.aggregation`
+instead: agents send masked vectors with noise of their own. The ledger is charged before the sum
+is opened; an attempt that ends between the two has cost its round.
 """
 
 from __future__ import annotations
@@ -14,44 +18,44 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
-from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, Measure, RoundSum
+from privbo_plugins.algorithms.dp_fts_de.shares import share_scale
 from privbo_plugins.errors import FederationError, PrivacyError, SpaceChangedError, VaultError
 from privbo_plugins.federation.published import published
 from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.plots import FederationHistory
-from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
-from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource, ShareSource
 from privbo_plugins.redaction import public_name
 from privbo_plugins.reports import federation_report
+from privbo_plugins.sessions.broadcasts import BROADCAST, claimed_of, from_payload, to_payload
+from privbo_plugins.sessions.local import LocalLink
 from privbo_plugins.sessions.settings import FederatedServerSettings
 from privbo_plugins.settings import takes
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import OtherSettingsError, Run, begin_or_join
-from privbo_plugins.store.vault import UNPROTECTED, Transaction, Vault, open_vault
+from privbo_plugins.store.vault import Transaction, Vault, open_vault
 
 if TYPE_CHECKING:
     from privbo_plugins.federation.identity import Address
     from privbo_plugins.federation.listening import Listener
+    from privbo_plugins.federation.phases import Masking, Sent
+    from privbo_plugins.sessions.aggregation import Attempt
 
 Array = NDArray[np.float64]
-
-BROADCAST = "broadcast"
-"""Kind of the releases and charges of a federation."""
-
-NO_NOISE = "the federation was set up without noise (z = 0)"
+R = TypeVar("R")
 
 _ANY_SPACE = Space({"x": Float(0.0, 1.0)}).to_dict()
 """The published mechanism does not depend on the space."""
@@ -75,12 +79,22 @@ class _Round:
     sent: set[int]
     opened: float
 
+    @property
+    def t(self) -> int:
+        """Its number."""
+        return self.total.t
+
+    def complete(self, left: set[int]) -> bool:
+        """Whether nobody is waited for."""
+        return len(self.sent | left) == self.total.config.n_agents
+
 
 class FederatedServer:
     """Mixes what agents send under user-level differential privacy.
 
     The process that holds it is trusted: it sees every agent's vectors. Agents, and whoever reads
-    what they received, are not.
+    what they received, are not. With ``FederationConfig(trust="aggregate")`` it sees their noisy
+    sum alone, and need only follow the protocol.
 
     {settings}
 
@@ -106,10 +120,14 @@ class FederatedServer:
         _check_clock(given)
         self._deadline, self._hold = given.deadline, given.hold
         self._invitations = hashlib.sha256(given.run_name.encode()).hexdigest()[:32]
-        self.run = _joined(open_vault(given.vault), given.run_name, self.config)
+        self.run = _run_of(open_vault(given.vault), given.run_name, self.config)
         self._outlet = Outlet(self.run, given.noise)
         self._lock = threading.Condition(threading.RLock())
-        self._round: _Round | None = None
+        self._round: _Round | Attempt | None = None
+        self._masking: dict[int, Masking] = {}
+        """Of this process's agents, if the server sees the sum alone."""
+        self._shares = _share_source(self.config, given.noise)
+        self._lost, self._given_up = 0, ("", "")
         self._left: set[int] = set()
         self._broadcasts: dict[int, Broadcast] = {}
         self._space: dict[str, Any] | None = None
@@ -142,7 +160,8 @@ class FederatedServer:
     def _read(self, tx: Transaction) -> None:
         for _, kind, key, payload in tx.releases_after(0):
             if kind == BROADCAST:
-                self._broadcasts[int(key)] = _from_payload(int(key), payload)
+                self._broadcasts[int(key)] = from_payload(int(key), payload)
+        self._lost = len(tx.charges()) - len(self._broadcasts)
 
     # Agents -------------------------------------------------------------------------------------
 
@@ -156,6 +175,19 @@ class FederatedServer:
             ValueError: If the roster does not list it.
         """
         return LocalLink(self, self.number_of(agent))
+
+    def _masking_of(self, link: LocalLink) -> Masking | None:
+        """An agent's part in rounds whose sum alone is seen; one an agent of this process."""
+        if not self.config.aggregated:
+            return None
+        from privbo_plugins.federation.phases import Masking  # with libraries of an extra
+
+        with self._lock:
+            known = self._masking.get(link.agent)
+            if known is None:
+                known = Masking(link, self.config, link.agent, self._shares)
+                self._masking[link.agent] = known
+            return known
 
     def listen(
         self,
@@ -295,7 +327,7 @@ class FederatedServer:
 
     @property
     def _all_released(self) -> bool:
-        return len(self._broadcasts) >= self.config.n_rounds
+        return len(self._broadcasts) + self._lost >= self.config.n_rounds
 
     def broadcasts(self) -> list[Broadcast]:
         """Everything released so far, in order.
@@ -320,7 +352,7 @@ class FederatedServer:
                 self._round = self._open()
                 self._round.opened = due
 
-    def _overdue(self, current: _Round) -> bool:
+    def _overdue(self, current: _Round | Attempt) -> bool:
         left = self._time_left(current)
         return left is not None and left <= 0
 
@@ -328,15 +360,26 @@ class FederatedServer:
         """One fingerprint a released round: who has seen it notices if it changes."""
         return [broadcast.digest() for broadcast in self.broadcasts()]
 
+    def _joined(self, agent: int) -> _Round | Attempt | None:
+        """The open round, which an agent that is back opens; None once all are used up."""
+        self._advance()
+        if self._all_released and self._round is None:
+            return None
+        if self._round is None:
+            self._round = self._open()
+        self._left.discard(agent)
+        return self._round
+
     def _submit(self, agent: int, message: Array) -> int | None:
+        if self.config.aggregated:
+            raise PrivacyError(
+                "A federation with trust='aggregate' takes masked vectors alone. Nothing was used "
+                "of this one; connect with the version that the server runs."
+            )
         with self._lock:
-            self._advance()
-            if self._all_released:
+            current = self._joined(agent)
+            if not isinstance(current, _Round):
                 return None
-            if self._round is None:
-                self._round = self._open()
-            current = self._round
-            self._left.discard(agent)
             if agent not in current.sent:  # the first message counts, whatever is sent again
                 current.total.add(agent, message)
                 current.sent.add(agent)
@@ -351,19 +394,23 @@ class FederatedServer:
             self._shared = shared_model(self.config, Space.from_dict(space or _ANY_SPACE))
         return self._shared
 
-    def _open(self) -> _Round:
+    def _open(self) -> _Round | Attempt:
         t = len(self._broadcasts) + 1
-        chosen = self._outlet.sample(self.config.n_agents, self.config.q)
         S = self._model().clipping_norm(t)
         if not 1e-9 <= S <= 1e9:
             raise FederationError(
                 f"The prior and the space give a clipping norm of {S:.3g}, outside [1e-9, 1e9]. "
                 "Give another prior=, or clipping_norm=."
             )
+        if self.config.aggregated:
+            from privbo_plugins.sessions.aggregation import Attempt  # with libraries of an extra
+
+            return Attempt(self.config, t, S, time.monotonic())
+        chosen = self._outlet.sample(self.config.n_agents, self.config.q)
         return _Round(RoundSum(self.config, t, chosen, S), set(), time.monotonic())
 
-    def _complete(self, current: _Round) -> bool:
-        return not self._hold and len(current.sent | self._left) == self.config.n_agents
+    def _complete(self, current: _Round | Attempt) -> bool:
+        return not self._hold and current.complete(self._left)
 
     def _close_if_complete(self) -> None:
         if self._round is not None and self._complete(self._round):
@@ -377,38 +424,72 @@ class FederatedServer:
                 if self._hold and not self._all_released:
                     self._round = self._open()
 
-    def _close(self, current: _Round) -> None:
-        """Charges, draws, stores and publishes a round, once."""
-        t, failure = current.total.t, ""
+    def _close(self, current: _Round | Attempt) -> None:
+        """Charges, draws, stores and publishes a round, once; or goes on to its next phase."""
+        if isinstance(current, _Round):
+            self._publish(current.t, lambda: self._release(current.total))
+        else:
+            from privbo_plugins.sessions import aggregation  # with libraries of an extra
+
+            aggregation.end_phase(self, current)
+        self._lock.notify_all()
+
+    def _publish(self, t: int, release: Callable[[], Mapping[str, Any]]) -> None:
+        payload = self._tried(t, release)
+        self._broadcasts[t] = from_payload(t, payload)
+        self._round = None
+
+    def _tried(self, t: int, act: Callable[[], R]) -> R:
+        """What is done with the vault, or an error that tells nothing of what was summed."""
+        failure = ""
         try:
-            payload = self._release(current.total)
+            return act()
         except Exception as error:  # its text and frames may hold the sum: only its kind is told
             failure = _NO_VAULT if isinstance(error, VaultError) else _NO_RELEASE
             failure = failure.format(t=t, kind=public_name(error))
-        if failure:
-            self._lock.notify_all()  # whoever waits tries again, and hears the same
-            raise FederationError(failure)
-        self._broadcasts[t] = _from_payload(t, payload)
-        self._round = None
-        self._lock.notify_all()
+        self._lock.notify_all()  # whoever waits tries again, and hears the same
+        raise FederationError(failure)
 
     def _release(self, total: RoundSum) -> Mapping[str, Any]:
         order = Order(
             BROADCAST,
             str(total.t),
-            charge=lambda tx: self._charge(tx, total),
-            draw=lambda noise: _to_payload(total.broadcast(self._draw(total, noise))),
+            charge=lambda tx: self._charge(tx, total, str(total.t)),
+            draw=lambda noise: to_payload(total.broadcast(self._draw(total, noise))),
             shelf=PAYLOADS,
         )
         with self.run.transaction() as tx:
             return self._outlet.release(tx, order)
 
-    def _charge(self, tx: Transaction, total: RoundSum) -> None:
-        config, key = self.config, str(total.t)
+    def _charge(self, tx: Transaction, total: Measure, key: str) -> None:
+        config = self.config
         mu = 1.0 / config.noise_multiplier if config.noise_multiplier else math.inf
         charge = Charge(BROADCAST, key, mu, total.S, total.noise_scale, AGENTS)
         check_budget(mu * math.sqrt(config.n_rounds), tx.spent_mu2(AGENTS), charge)
         tx.charge(charge)
+
+    # Rounds whose sum alone is seen --------------------------------------------------------------
+
+    def _enter(self, agent: int, asked: Sent) -> Sent | None:
+        from privbo_plugins.sessions import aggregation  # with libraries of an extra
+
+        return aggregation.enter(self, agent, asked)
+
+    def _turn(
+        self,
+        agent: int,
+        asked: Sent,
+        ended: threading.Event | None = None,
+        patience: float = math.inf,
+    ) -> Sent:
+        from privbo_plugins.sessions import aggregation
+
+        return aggregation.turn(self, agent, asked, ended, patience)
+
+    def _go_round(self) -> None:
+        """Lets this process's agents do what they can without waiting for others."""
+        while any([one.step() for one in list(self._masking.values())]):
+            pass
 
     def _draw(self, total: RoundSum, noise: NoiseSource) -> Array:
         exact = total.exact()
@@ -422,7 +503,7 @@ class FederatedServer:
         sender: int | None = None,
         ended: threading.Event | None = None,
         patience: float = math.inf,
-    ) -> Broadcast | _Round | None:
+    ) -> Broadcast | _Round | Attempt | None:
         """Waits for the end of round t.
 
         Args:
@@ -440,7 +521,7 @@ class FederatedServer:
             self._advance()
             while t not in self._broadcasts:
                 current = self._round
-                if current is None or current.total.t != t or (ended and ended.is_set()):
+                if current is None or current.t != t or (ended and ended.is_set()):
                     return None
                 if sender is not None and sender not in current.sent:
                     return None
@@ -451,10 +532,14 @@ class FederatedServer:
                 elif (left := until - time.monotonic()) <= 0:
                     return current
                 else:
-                    self._lock.wait(_least(left, self._time_left(current)))
+                    self._wait(left, current)
             return self._broadcasts[t]
 
-    def _time_left(self, current: _Round) -> float | None:
+    def _wait(self, seconds: float, current: _Round | Attempt) -> None:
+        """Waits for news, at most until a round's deadline."""
+        self._lock.wait(_least(seconds, self._time_left(current)))
+
+    def _time_left(self, current: _Round | Attempt) -> float | None:
         if self._deadline is None:
             return None
         return current.opened + self._deadline - time.monotonic()
@@ -539,61 +624,14 @@ class FederatedServer:
         return replace(page, interactive=interactive).write(path)
 
 
-class LocalLink:
-    """A link to a server in this process; made by :meth:`FederatedServer.connect`."""
-
-    def __init__(self, server: FederatedServer, agent: int) -> None:
-        self._server, self._agent = server, agent
-
-    def __reduce__(self) -> Any:
-        return self._server.__reduce__()
-
-    @property
-    def agent(self) -> int:
-        """The agent's number on the roster, from 0."""
-        return self._agent
-
-    @property
-    def config(self) -> FederationConfig:
-        """The federation's public settings."""
-        return self._server.config
-
-    def join(self, space: Mapping[str, Any]) -> None:
-        """Agrees on the space that all agents tune.
-
-        Raises:
-            SpaceChangedError: If the others tune another one.
-        """
-        self._server._agree(dict(space))
-
-    def submit(self, message: Array) -> int | None:
-        """Sends a vector to the open round and returns its number; None once there is none.
-
-        Raises:
-            ValueError: If the vector has another length than ``config.message_length``.
-        """
-        return self._server._submit(self._agent, np.asarray(message, dtype=float))
-
-    def collect(self, t: int) -> Broadcast | None:
-        """Waits for the end of a round; None if the server knows no such round any longer.
-
-        Raises:
-            FederationError: If the server cannot release it.
-        """
-        found = self._server._collect(t)
-        return found if isinstance(found, Broadcast) else None
-
-    def broadcasts(self) -> list[Broadcast]:
-        """Everything released so far."""
-        return self._server.broadcasts()
-
-    def leave(self) -> None:
-        """Says that this agent sends nothing more, so that rounds need not wait for it."""
-        self._server._leave(self._agent)
-
-    def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for the broadcasts."""
-        return self._server.guarantee()
+def _share_source(config: FederationConfig, noise: NoiseSource | None) -> ShareSource | None:
+    """Whence this process's agents draw their shares of the noise."""
+    if not config.aggregated:
+        return None
+    share_scale(config)
+    if noise is None or isinstance(noise, ShareSource):
+        return noise
+    raise ValueError("noise= draws no shares: give it a method discrete_gaussian(d, scale).")
 
 
 def _least(left: float, more: float | None) -> float | None:
@@ -602,7 +640,7 @@ def _least(left: float, more: float | None) -> float | None:
     return None if math.isinf(soonest) else soonest
 
 
-def _joined(vault: Vault, run_name: str, config: FederationConfig) -> Run:
+def _run_of(vault: Vault, run_name: str, config: FederationConfig) -> Run:
     settings = config.to_dict() | {"noise_multiplier": config.noise_multiplier}
     try:
         return begin_or_join(vault, f"federation:{run_name}", settings)
@@ -614,55 +652,15 @@ def _joined(vault: Vault, run_name: str, config: FederationConfig) -> Run:
         ) from None
 
 
-def broadcasts_of(run: Run) -> list[Broadcast]:
-    """Everything that a federation's ledger has released, in order."""
-    with run.transaction() as tx:
-        released = tx.releases_after(0)
-    return [_from_payload(int(key), told) for _, kind, key, told in released if kind == BROADCAST]
-
-
-def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationGuarantee:
-    """What a federation's ledger allows to claim for its broadcasts.
-
-    Args:
-        run: The ledger's.
-        config: The federation's settings.
-        held: Whether rounds run on the server's clock, which the ledger does not know.
-    """
-    with run.transaction() as tx:
-        reasons = list(tx.marks(UNPROTECTED))
-        released = len(tx.charges())
-    if config.noise_multiplier == 0:
-        reasons.append(NO_NOISE)
-    infinite = bool(reasons)
-    return FederationGuarantee(
-        not reasons,
-        config.n_agents,
-        math.inf if infinite else config.epsilon_after(config.n_rounds),
-        config.claimed_delta,
-        math.inf if infinite else config.epsilon_after(released),
-        config.n_rounds,
-        released,
-        parameters=config.mechanism_parameters(),
-        reasons=tuple(reasons),
-        notes=_large_delta(config.claimed_delta),
-        held=held,
-    )
-
-
-def _large_delta(delta: float) -> tuple[str, ...]:
-    if delta <= 0.05:
-        return ()
-    return (
-        f"delta = {not_below(delta, 2)} is large, because the roster is short: epsilon alone says "
-        "little. Give delta=, well below one over the number of agents",
-    )
-
-
 def _check_clock(given: FederatedServerSettings) -> None:
     deadline = given.deadline
     if deadline is not None and not 0 < deadline < threading.TIMEOUT_MAX:
         raise ValueError(f"deadline must be a positive number of seconds, got {deadline}.")
+    if given.hold and given.config.aggregated:
+        raise ValueError(
+            "hold=True hides who is there from others, and trust='aggregate' shows it to the "
+            "server and to all agents: give one of them."
+        )
     if given.hold and (deadline is None or given.space is None):
         raise ValueError(
             "hold=True runs rounds on the server's clock, whoever joins: give deadline= and "
@@ -678,17 +676,3 @@ def _checked_names(agents: Sequence[str] | None, n_agents: int) -> tuple[str, ..
             f"{len(set(names))} different ones."
         )
     return names
-
-
-def _to_payload(broadcast: Broadcast) -> dict[str, Any]:
-    return {"weights": broadcast.weights.tolist(), "noise": broadcast.noise.tolist()}
-
-
-def _from_payload(t: int, payload: Mapping[str, Any]) -> Broadcast:
-    return Broadcast(t, _frozen(payload["weights"]), _frozen(payload["noise"]))
-
-
-def _frozen(numbers: Any) -> Array:
-    """An array that nobody can write into: all agents of this process hold the same."""
-    array = np.array(numbers, dtype=float)
-    return np.frombuffer(array.tobytes()).reshape(array.shape)

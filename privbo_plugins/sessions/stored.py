@@ -27,9 +27,9 @@ from privbo_plugins.reports import (
     rows_report,
 )
 from privbo_plugins.sessions.asked import algorithm_of
+from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of
 from privbo_plugins.sessions.records import NEVER_COMPARED, Session
 from privbo_plugins.sessions.rewards import RewardLedger
-from privbo_plugins.sessions.rounds import broadcasts_of, claimed_of
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import Run

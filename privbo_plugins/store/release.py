@@ -14,9 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.privacy.noise import SecureNoise, choose, is_secure
-from privbo_plugins.privacy.source import NoiseSource
+from privbo_plugins.privacy.source import NoiseSource, ShareSource
 
 if TYPE_CHECKING:
     from privbo_plugins.privacy.local import LocalMechanism
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from privbo_plugins.store.vault import Transaction
 
 P = TypeVar("P")
+IntArray = NDArray[np.int64]
 
 TEST_NOISE = "the noise came from a test source"
 """Why nothing may be claimed for releases that did not come from the system's entropy."""
@@ -176,6 +180,21 @@ def draw_reward(
         noise: Test injection only, which the ledger knows of.
     """
     return mechanism.randomize(reward, SecureNoise() if noise is None else noise, worst)
+
+
+def draw_share(d: int, scale: float, noise: ShareSource | None) -> IntArray:
+    """An agent's share of a federation's noise, drawn where its vector is.
+
+    The server charges before the sum is opened, and nothing of a share is seen without the sum.
+
+    Args:
+        d: Length.
+        scale: Standard deviation; 0 for none.
+        noise: Test injection only, which the ledger knows of.
+    """
+    if scale == 0:
+        return np.zeros(d, dtype=np.int64)
+    return (SecureNoise() if noise is None else noise).discrete_gaussian(d, scale)
 
 
 def is_test(noise: NoiseSource | None) -> bool:

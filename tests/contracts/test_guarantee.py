@@ -26,7 +26,7 @@ from privbo_plugins.privacy.guarantee import (
     OutsourcedGuarantee,
     PrivacyGuarantee,
 )
-from privbo_plugins.sessions.rounds import _large_delta
+from privbo_plugins.sessions.broadcasts import _large_delta
 
 WORDS = {"mechanism": "m", "neighbours": "n", "population": "p"}
 

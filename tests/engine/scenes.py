@@ -127,7 +127,7 @@ def crash(url: str, place: str, how: str) -> None:
 DEATHS: dict[str, tuple[Any, str]] = {
     "drawn": (SecureNoise, "add_gaussian"),
     "stored": (Transaction, "release"),
-    "committed": (server_module, "_from_payload"),
+    "committed": (server_module, "from_payload"),
 }
 """After which call a server dies."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privbo_plugins.sessions.rounds import broadcasts_of
+from privbo_plugins.sessions.broadcasts import broadcasts_of
 from privbo_plugins.sessions.stored import run_named
 from privbo_plugins.store.run import Run
 from privbo_plugins.store.vault import open_vault

@@ -5,12 +5,13 @@ from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
 from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.regions import Regions, Temperature
-from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, RoundSum
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast, Measure, RoundSum
 
 __all__ = [
     "Agent",
     "Broadcast",
     "FederationConfig",
+    "Measure",
     "PopulationPrior",
     "Regions",
     "RoundSum",

@@ -18,6 +18,9 @@ _POSITIVE = ("lengthscale", "noise_variance", "beta")
 _COUNTS = ("n_agents", "n_rounds", "n_regions", "message_length", "n_startup", "power")
 POPULATION = ("prior", "explore")
 """How agents use what they receive."""
+TRUST = ("server", "aggregate")
+"""Whom agents trust with their vectors: the server, or nobody (it sees their noisy sum only)."""
+_OF_AGGREGATE = ("trust", "colluding", "min_present")
 
 
 @settings
@@ -111,6 +114,21 @@ class FederationConfig:
         'Temperature of the regions\' weights ("explore").', default_factory=Temperature
     )
     feature_seed: int = setting("Public seed of features and designs.", default=0)
+    trust: str = setting(
+        'Whom agents trust: the "server" with their vectors, or, with "aggregate", a server that '
+        "follows the protocol and sees their noisy sum alone. Needs the ``federation`` extra.",
+        default="server",
+    )
+    colluding: int | None = setting(
+        'c, agents that may pool what they know with the server ("aggregate" only); None for a '
+        "tenth of them, at least one: each agent knows its own share of the noise.",
+        default=None,
+    )
+    min_present: int | None = setting(
+        'T, least agents in a sum ("aggregate" only): the noise of T - c of them is enough. None '
+        "for three quarters, or as many as must open a sum.",
+        default=None,
+    )
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -123,6 +141,7 @@ class FederationConfig:
             )
         self._check_population()
         self._check_budget()
+        self._check_trust()
         if self.n_regions > self.n_agents:
             raise ValueError(
                 f"n_regions={self.n_regions} needs at least as many agents, got "
@@ -163,9 +182,41 @@ class FederationConfig:
         if not 0 < self.claimed_delta < 1:
             raise ValueError(f"delta must lie in (0, 1), got {self.delta}.")
 
+    def _check_trust(self) -> None:
+        if self.trust not in TRUST:
+            raise ValueError(f"trust must be one of {', '.join(TRUST)}, got {self.trust!r}.")
+        if not self.aggregated:
+            if (self.colluding, self.min_present) != (None, None):
+                raise ValueError("colluding= and min_present= belong to trust='aggregate'.")
+            return
+        self._check_shares()
+
+    def _check_shares(self) -> None:
+        if self.q != 1:
+            raise ValueError(
+                f"trust='aggregate' needs q=1, got q={self.q}: nobody could toss the coins in "
+                "secret, and for a budget q=1 has the least noise."
+            )
+        for name in ("colluding", "min_present"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        N, c, T = self.n_agents, self.colluders, self.present
+        if c >= N:
+            raise ValueError(
+                f"colluding={c} must be less than n_agents={N}: one agent at least keeps its "
+                "noise to itself, and the sum of one agent alone hides nothing."
+            )
+        if not self.threshold <= T <= N:
+            raise ValueError(
+                f"min_present={T} must lie in [{self.threshold}, {N}]: more than half of "
+                f"{N} agents and {c} that collude have to help to open a sum."
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready settings; an infinite epsilon as the string "inf"."""
         stored = asdict(self) | {"value_range": list(self.value_range)}
+        if not self.aggregated:  # as versions stored and sent them that knew no other trust
+            stored = {name: value for name, value in stored.items() if name not in _OF_AGGREGATE}
         stored["crowd"] = stored.pop("population")  # as version 0.1 stored and sent it
         return stored | {"epsilon": "inf"} if self.epsilon == math.inf else stored
 
@@ -177,7 +228,8 @@ class FederationConfig:
             ValueError: If they are none.
         """
         try:
-            known = {**stored, "population": stored["crowd"]}
+            trusted = {"trust": "server", "colluding": None, "min_present": None}
+            known = {**trusted, **stored, "population": stored["crowd"]}
             given = {f.name: known[f.name] for f in fields(cls)}
             given["temperature"] = Temperature(**given["temperature"])
             given["prior"] = PopulationPrior(**given["prior"])
@@ -250,9 +302,48 @@ class FederationConfig:
             return self.n_features
         return 16 if self.population == "prior" else 100
 
-    def epsilon_after(self, n_rounds: int) -> float:
-        """Epsilon of so many rounds at :attr:`claimed_delta`, by privacy loss distributions."""
-        return pld_epsilon(self.q, self.noise_multiplier, n_rounds, self.claimed_delta)
+    @property
+    def aggregated(self) -> bool:
+        """Whether the server sees the agents' noisy sum alone."""
+        return self.trust == "aggregate"
+
+    @property
+    def colluders(self) -> int:
+        """c, agents that may pool what they know with the server."""
+        return max(1, self.n_agents // 10) if self.colluding is None else self.colluding
+
+    @property
+    def threshold(self) -> int:
+        """t, agents who must help to open a sum: 2t > N + c."""
+        return (self.n_agents + self.colluders) // 2 + 1
+
+    @property
+    def present(self) -> int:
+        """T, least agents in a sum."""
+        if self.min_present is not None:
+            return self.min_present
+        return max(self.threshold, math.ceil(0.75 * self.n_agents))
+
+    @property
+    def heard_multiplier(self) -> float:
+        """Noise of a broadcast over S; for ``trust="aggregate"`` with all agents present."""
+        if not self.aggregated:
+            return self.noise_multiplier
+        return self.noise_multiplier * math.sqrt(self.n_agents / (self.present - self.colluders))
+
+    def epsilon_after(self, n_rounds: int, colluding: int | None = None) -> float:
+        """Epsilon of so many rounds at :attr:`claimed_delta`, by privacy loss distributions.
+
+        Args:
+            n_rounds: How many.
+            colluding: Against so many agents that pool what they know with the server
+                (``trust="aggregate"`` only); None for ``colluders``.
+        """
+        z = self.noise_multiplier
+        if colluding is not None:
+            T, c = self.present, self.colluders
+            z *= math.sqrt(max(0, T - colluding) / (T - c))
+        return pld_epsilon(self.q, z, n_rounds, self.claimed_delta)
 
     def _told_norm(self) -> float | str:
         if self.population == "prior" and self.clipping_norm is None:
@@ -269,7 +360,11 @@ class FederationConfig:
             "P": self.n_regions,
             "M": self.message_length,
             "rounds": self.n_rounds,
-        }
+        } | (
+            {"trust": self.trust, "T": self.present, "c": self.colluders}
+            if self.aggregated
+            else {}
+        )
 
 
 def check_count(name: str, value: Any) -> None:

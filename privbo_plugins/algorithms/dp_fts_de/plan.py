@@ -48,6 +48,9 @@ class FederationPlan:
         spent: (rounds, epsilon of so many of them), from the first to all.
         message_length: M.
         n_regions: P.
+        widened: Standard deviation of a broadcast's noise over that of a trusted server's.
+        against: (agents that pool what they know with the server, epsilon of all rounds against
+            them), where the server is not trusted.
 
     Example:
         >>> plan = make_federation_plan(FederationConfig(n_agents=29, z=1.0, n_rounds=2))
@@ -63,6 +66,8 @@ class FederationPlan:
     spent: tuple[tuple[int, float], ...]
     message_length: int
     n_regions: int
+    widened: float = 1.0
+    against: tuple[tuple[int, float], ...] = ()
 
     @property
     def epsilon(self) -> float:
@@ -72,7 +77,8 @@ class FederationPlan:
     @property
     def noise_norm(self) -> float:
         """Length of a broadcast's noise over that of the longest mean of agents' vectors."""
-        return self.z * math.sqrt(self.message_length * self.n_regions) / (self.q * self.n_agents)
+        root = math.sqrt(self.message_length * self.n_regions)
+        return self.z * self.widened * root / (self.q * self.n_agents)
 
     @property
     def drowned(self) -> bool:
@@ -93,8 +99,11 @@ class FederationPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""
-        spent = [[t, "inf" if math.isinf(epsilon) else epsilon] for t, epsilon in self.spent]
-        return asdict(self) | {"spent": spent, "epsilon": spent[-1][1]}
+        spent, against = (
+            [[n, "inf" if math.isinf(epsilon) else epsilon] for n, epsilon in pairs]
+            for pairs in (self.spent, self.against)
+        )
+        return asdict(self) | {"spent": spent, "epsilon": spent[-1][1], "against": against}
 
     def __str__(self) -> str:
         if self.z == 0:
@@ -113,6 +122,14 @@ class FederationPlan:
             f"{self.noise_norm:.2f} times as long as the longest mean",
             f"  epsilon after round {by_round}",
         ]
+        if self.against:
+            pooled = ", ".join(f"{c}: {two_decimals(epsilon)}" for c, epsilon in self.against)
+            lines += [
+                "  the server sees the noisy sum alone: its noise is "
+                f"{self.widened:.2f} times that of a trusted server",
+                f"  epsilon against the server and so many agents that pool what they know with "
+                f"it: {pooled}",
+            ]
         if self.drowned:
             lines.append("  WARNING: the noise is likely to drown the signal")
         return "\n".join(lines)
@@ -133,7 +150,21 @@ def make_federation_plan(config: FederationConfig) -> FederationPlan:
         tuple(spent_by_round(config)),
         config.message_length,
         config.n_regions,
+        config.heard_multiplier / config.noise_multiplier if config.noise_multiplier else 1.0,
+        tuple(against(config)),
     )
+
+
+def against(config: FederationConfig) -> list[tuple[int, float]]:
+    """(agents that pool what they know with the server, epsilon of all rounds against them).
+
+    Empty where the server is trusted: nothing holds against it.
+    """
+    if not config.aggregated or config.noise_multiplier == 0:
+        return []
+    T, c = config.present, config.colluders
+    counts = sorted({0, c, 2 * c, 3 * c, T - 1})
+    return [(n, config.epsilon_after(config.n_rounds, n)) for n in counts if n < T]
 
 
 def spent_by_round(config: FederationConfig, released: int = 1) -> list[tuple[int, float]]:

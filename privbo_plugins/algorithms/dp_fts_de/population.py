@@ -241,7 +241,7 @@ class PopulationModel(SharedModel):
     def belief(self, j: int) -> Belief:
         """What is known of m after j broadcasts."""
         config = self.config
-        noise = config.noise_multiplier / (config.q * config.n_agents)
+        noise = config.heard_multiplier / (config.q * config.n_agents)
         with self._lock:  # the server and all agents of a process share this object
             while len(self._beliefs) <= j:
                 n = config.n_startup + len(self._beliefs) - 1

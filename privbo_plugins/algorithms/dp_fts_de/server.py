@@ -70,7 +70,64 @@ class Broadcast:
         return content.hexdigest()
 
 
-class RoundSum:
+class Measure:
+    """What a round makes of vectors before they are added, and of their sum afterwards.
+
+    Args:
+        config: The federation's public settings.
+        t: Number of the round, from 1.
+        S: Clipping norm of this round; None for ``config.norm``.
+    """
+
+    def __init__(self, config: FederationConfig, t: int, S: float | None = None) -> None:
+        self.config, self.t = config, t
+        self.S = config.norm if S is None else S
+        phi = region_weights(config.n_agents, config.n_regions, config.temperature(t))
+        self._phi_max: Array = phi.max(1)  # (P,)
+        self._relative: Array = phi / self._phi_max[:, None]  # (P, N)
+
+    @property
+    def d(self) -> int:
+        """Numbers of a joint vector, P * M."""
+        return self.config.n_regions * self.config.message_length
+
+    def part(self, n: int, w: Array) -> IntArray:
+        """What agent n's vector adds, shape (P * M,), in units of S / 2^36; its norm is <= 2^36.
+
+        NaN and infinity count as 0.
+
+        Raises:
+            ValueError: If the vector has another shape than (M,).
+        """
+        S, P, M = self.S, self.config.n_regions, self.config.message_length
+        if w.shape != (M,):
+            raise ValueError(f"A message has shape ({M},), got {w.shape}.")
+        clipped = clip_rows(w[None, :], S / math.sqrt(P))  # (1, M)
+        joint = self._relative[:, n, None] * clipped  # (P, M)
+        return fixed_point_sum(joint.reshape(1, -1), S)
+
+    def of_units(self, total: IntArray) -> Array:
+        """A sum of parts, shape (P * M,)."""
+        return np.asarray(total.astype(float) * (self.S / 2**FRACTION_BITS))
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation z S of the joint vector's noise, rounded towards privacy."""
+        return self.config.noise_multiplier * self.S * SENSITIVITY_SLACK
+
+    def broadcast(self, noisy: Array, scale: float | None = None) -> Broadcast:
+        """The release from its noisy sum, shape (P * M,); post-processing.
+
+        Args:
+            noisy: The sum.
+            scale: Standard deviation of its noise; None for :attr:`noise_scale`.
+        """
+        unit = self._phi_max / self.config.rate  # (P,)
+        weights = noisy.reshape(self.config.n_regions, -1) * unit[:, None]
+        return Broadcast(self.t, weights, (self.noise_scale if scale is None else scale) * unit)
+
+
+class RoundSum(Measure):
     """The exact sum of one round; a vector that was added is kept nowhere.
 
     Sums are taken over integers, so they depend neither on the order of arrival nor on rounding.
@@ -92,13 +149,9 @@ class RoundSum:
     def __init__(
         self, config: FederationConfig, t: int, chosen: Sequence[bool], S: float | None = None
     ) -> None:
-        self.config, self.t = config, t
+        super().__init__(config, t, S)
         self._chosen: IntArray = np.array(chosen, dtype=np.int64)
-        self.S = config.norm if S is None else S
-        phi = region_weights(config.n_agents, config.n_regions, config.temperature(t))
-        self._phi_max: Array = phi.max(1)  # (P,)
-        self._relative: Array = phi / self._phi_max[:, None]  # (P, N)
-        self._total = np.zeros(config.n_regions * config.message_length, dtype=np.int64)
+        self._total = np.zeros(self.d, dtype=np.int64)
 
     def add(self, n: int, w: Array) -> None:
         """Clips agent n's vector and adds it times its coin, 0 or 1; NaN and infinity count as 0.
@@ -106,24 +159,8 @@ class RoundSum:
         Raises:
             ValueError: If the vector has another shape than (M,).
         """
-        S, P, M = self.S, self.config.n_regions, self.config.message_length
-        if w.shape != (M,):
-            raise ValueError(f"A message has shape ({M},), got {w.shape}.")
-        clipped = clip_rows(w[None, :], S / math.sqrt(P))  # (1, M)
-        joint = self._relative[:, n, None] * clipped  # (P, M)
-        self._total += self._chosen[n] * fixed_point_sum(joint.reshape(1, -1), S)
+        self._total += self._chosen[n] * self.part(n, w)
 
     def exact(self) -> Array:
         """The sum before noise, shape (P * M,); one agent changes its norm by at most S."""
-        return np.asarray(self._total.astype(float) * (self.S / 2**FRACTION_BITS))
-
-    @property
-    def noise_scale(self) -> float:
-        """Standard deviation z S of the joint vector's noise, rounded towards privacy."""
-        return self.config.noise_multiplier * self.S * SENSITIVITY_SLACK
-
-    def broadcast(self, noisy: Array) -> Broadcast:
-        """The release from its noisy sum, shape (P * M,); post-processing."""
-        unit = self._phi_max / self.config.rate  # (P,)
-        weights = noisy.reshape(self.config.n_regions, -1) * unit[:, None]
-        return Broadcast(self.t, weights, self.noise_scale * unit)
+        return self.of_units(self._total)

@@ -1,0 +1,97 @@
+"""What a federation's ledger holds: broadcasts, and what may be claimed for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
+from privbo_plugins.privacy.figures import not_below
+from privbo_plugins.privacy.guarantee import (
+    NOT_COVERED_AGGREGATE,
+    NOT_COVERED_FEDERATION,
+    FederationGuarantee,
+)
+from privbo_plugins.store.run import Run
+from privbo_plugins.store.vault import UNPROTECTED
+
+Array = NDArray[np.float64]
+
+BROADCAST = "broadcast"
+"""Kind of the releases and charges of a federation."""
+
+NO_NOISE = "the federation was set up without noise (z = 0)"
+
+
+def broadcasts_of(run: Run) -> list[Broadcast]:
+    """Everything that a federation's ledger has released, in order."""
+    with run.transaction() as tx:
+        released = tx.releases_after(0)
+    return [from_payload(int(key), told) for _, kind, key, told in released if kind == BROADCAST]
+
+
+def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationGuarantee:
+    """What a federation's ledger allows to claim for its broadcasts.
+
+    Args:
+        run: The ledger's.
+        config: The federation's settings.
+        held: Whether rounds run on the server's clock, which the ledger does not know.
+    """
+    with run.transaction() as tx:
+        reasons = list(tx.marks(UNPROTECTED))
+        released = len(tx.charges())
+        lost = released - sum(kind == BROADCAST for _, kind, _, _ in tx.releases_after(0))
+    if config.noise_multiplier == 0:
+        reasons.append(NO_NOISE)
+    infinite = bool(reasons)
+    return FederationGuarantee(
+        not reasons,
+        config.n_agents,
+        math.inf if infinite else config.epsilon_after(config.n_rounds),
+        config.claimed_delta,
+        math.inf if infinite else config.epsilon_after(released),
+        config.n_rounds,
+        released,
+        parameters=config.mechanism_parameters(),
+        not_covered=NOT_COVERED_AGGREGATE if config.aggregated else NOT_COVERED_FEDERATION,
+        reasons=tuple(reasons),
+        notes=(*_large_delta(config.claimed_delta), *_paid_for_nothing(lost)),
+        held=held,
+    )
+
+
+def _paid_for_nothing(lost: int) -> tuple[str, ...]:
+    if not lost:
+        return ()
+    return (f"{lost} of the rounds are paid for and not released: their sums were not opened",)
+
+
+def _large_delta(delta: float) -> tuple[str, ...]:
+    if delta <= 0.05:
+        return ()
+    return (
+        f"delta = {not_below(delta, 2)} is large, because the roster is short: epsilon alone says "
+        "little. Give delta=, well below one over the number of agents",
+    )
+
+
+def to_payload(broadcast: Broadcast) -> dict[str, Any]:
+    """A broadcast as the ledger holds it."""
+    return {"weights": broadcast.weights.tolist(), "noise": broadcast.noise.tolist()}
+
+
+def from_payload(t: int, payload: Mapping[str, Any]) -> Broadcast:
+    """Round t's broadcast, as the ledger holds it."""
+    return Broadcast(t, _frozen(payload["weights"]), _frozen(payload["noise"]))
+
+
+def _frozen(numbers: Any) -> Array:
+    """An array that nobody can write into: all agents of this process hold the same."""
+    array = np.array(numbers, dtype=float)
+    return np.frombuffer(array.tobytes()).reshape(array.shape)

@@ -1,0 +1,758 @@
+"""Rounds in which the server sees the agents' noisy sum alone: what comes out, and who is lost.
+
+Without noise such a round must release bit for bit what a trusted server does for the same
+agents: its sums are integers.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("cryptography", reason="needs the federation extra")
+
+from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, Measure, shares
+from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
+from privbo_plugins.errors import FederationError, PrivacyError
+from privbo_plugins.federation import FederatedServer, masking, phases
+from privbo_plugins.federation.masking import Keys, Meeting
+from privbo_plugins.federation.messages import MalformedError
+from privbo_plugins.federation.phases import KEYS, MASKED, OPEN, SHARES
+from privbo_plugins.privacy.mechanisms import FRACTION_BITS, SENSITIVITY_SLACK
+from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
+from privbo_plugins.sessions import aggregation
+from privbo_plugins.spaces import Float, Space
+from privbo_plugins.store.vault import Transaction
+
+LINE = Space({"x": Float(0.0, 1.0)})
+M = 4
+Array = Any
+
+
+def config_of(n_agents: int = 6, **changed: Any) -> FederationConfig:
+    given = {"population": "explore", "n_features": M, "clipping_norm": 3.0, "n_rounds": 2}
+    return FederationConfig(n_agents, **{**given, "z": 0.0, "trust": "aggregate", **changed})
+
+
+def trusted(config: FederationConfig) -> FederationConfig:
+    changed = {**config.to_dict(), "trust": "server", "colluding": None, "min_present": None}
+    return FederationConfig.from_dict(changed)
+
+
+def vectors(n: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=(n, M))
+
+
+def server_of(config: FederationConfig, **more: Any) -> FederatedServer:
+    return FederatedServer(config, **{"space": LINE, "deadline": None, **more})
+
+
+def play(server: FederatedServer, V: Array) -> Broadcast | None:
+    """A round of all agents, one after the other."""
+    links = [server.connect(n) for n in range(len(V))]
+    rounds = {link.submit(w) for link, w in zip(links, V, strict=True)}
+    (t,) = rounds
+    assert t is not None
+    found = [link.collect(t) for link in links]
+    assert len({None if b is None else b.digest() for b in found}) == 1
+    return found[0]
+
+
+def sum_of(config: FederationConfig, V: Array, agents: Any) -> Broadcast:
+    """What a trusted server without noise releases of some agents' vectors."""
+    server = server_of(trusted(config))
+    for n in agents:
+        server.connect(n).submit(V[n])
+    server.close_round()
+    return server.broadcasts()[-1]
+
+
+# What is released -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_agents", [2, 3, 7])
+def test_without_noise_it_is_bit_for_bit_what_a_trusted_server_releases(n_agents: int) -> None:
+    config, V = config_of(n_agents, n_regions=2), 5 * vectors(n_agents)
+    V[0, 0] = math.nan
+    found = play(server_of(config), V)
+    assert found is not None
+    assert (found.weights == sum_of(config, V, range(n_agents)).weights).all()
+
+
+def test_two_rounds_are_released_and_then_no_more() -> None:
+    server, V = server_of(config_of()), vectors(6)
+    play(server, V)
+    play(server, V)
+    assert [b.round for b in server.broadcasts()] == [1, 2]
+    assert server.finished
+    assert server.connect(0).submit(V[0]) is None
+    assert [charge.key for charge in server.ledger()] == ["1", "2"]
+
+
+def test_agents_in_threads_end_with_the_same_broadcast() -> None:
+    config, V, found = config_of(8), vectors(8), {}
+    server = server_of(config)
+
+    def act(n: int) -> None:
+        link = server.connect(n)
+        t = link.submit(V[n])
+        assert t == 1
+        found[n] = link.collect(t)
+
+    threads = [threading.Thread(target=act, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert {b.digest() for b in found.values()} == {sum_of(config, V, range(8)).digest()}
+    assert len(found) == 8
+
+
+# Who is lost ------------------------------------------------------------------------------------
+
+
+class Lost(Exception):
+    """An agent's process has died."""
+
+
+class Exchange:
+    """An agent's way to a server, which dies before what it sends in some phase."""
+
+    def __init__(self, server: FederatedServer, n: int, dies: int | None) -> None:
+        self.server, self.n, self.dies = server, n, dies
+        self.seen: list[Any] = []
+
+    def enter(self, keys: Any) -> Any:
+        return self.server._enter(self.n, keys)
+
+    def turn(self, asked: Any) -> Any:
+        if asked["phase"] == self.dies and asked["sent"] is not None:
+            raise FederationError("the agent is dead")
+        self.seen.append(asked)
+        return self.server._turn(self.n, asked, patience=0.0)
+
+
+def agents_of(
+    server: FederatedServer, V: Array, dies: dict[int, int] | None = None, noise: Any = None
+) -> list[phases.Masking]:
+    """All agents' parts; some die before they send in a phase."""
+    dies = dies or {}
+    made = []
+    for n, w in enumerate(V):
+        exchange = Exchange(server, n, dies.get(n))
+        made.append(phases.Masking(exchange, server.config, n, noise))
+        assert made[-1].submit(w) == len(server._broadcasts) + 1
+    return made
+
+
+def go_on(agents: list[phases.Masking]) -> None:
+    while any([agent.step() for agent in agents]):
+        pass
+
+
+@pytest.mark.parametrize("phase", [SHARES, MASKED, OPEN])
+def test_agents_that_are_lost_in_a_phase_do_not_spoil_the_sum(
+    phase: int, clock: SimpleNamespace
+) -> None:
+    config, V = config_of(9, min_present=7), vectors(9)
+    server = server_of(config, deadline=10.0)
+    agents = agents_of(server, V, dies={2: phase, 5: phase})
+    for _ in range(4):
+        go_on(agents)
+        clock.now += 11.0
+        server.poll()
+    (found,) = server.broadcasts()
+    counted = range(9) if phase == OPEN else [n for n in range(9) if n not in (2, 5)]
+    assert (found.weights == sum_of(config, V, counted).weights).all()
+
+
+@pytest.mark.parametrize("phase", [KEYS, SHARES, MASKED])
+def test_too_few_agents_release_nothing_and_cost_nothing(
+    phase: int, clock: SimpleNamespace
+) -> None:
+    config, V = config_of(5, min_present=4), vectors(5)
+    server = server_of(config, deadline=10.0)
+    sent = V[:3] if phase == KEYS else V
+    agents = agents_of(server, sent, dies={0: phase, 1: phase})
+    for _ in range(4):
+        go_on(agents)
+        clock.now += 11.0
+        server.poll()
+    assert server.broadcasts() == []
+    assert server.ledger() == []
+    with pytest.raises(FederationError, match="3 agents of at least 4"):
+        agents[2].run(1)
+    assert play(server, V) is not None  # the round is tried again
+
+
+def test_a_sum_that_nobody_helps_to_open_has_cost_its_round(clock: SimpleNamespace) -> None:
+    V = vectors(5)
+    server = server_of(config_of(5, z=1.0), deadline=10.0)
+    agents = agents_of(server, V, dies=dict.fromkeys(range(3), OPEN))
+    go_on(agents)
+    assert [charge.key for charge in server.ledger()] == ["1"]
+    clock.now += 11.0
+    server.poll()
+    assert server.broadcasts() == []
+    assert play(server, V) is not None
+    assert [charge.key for charge in server.ledger()] == ["1", "1/2"]
+    assert server.finished  # of two rounds, one was lost
+    assert server.connect(0).submit(V[0]) is None
+    guarantee = server.guarantee()
+    assert guarantee.n_released == 2
+    assert "1 of the rounds are paid for" in guarantee.notes[-1]
+
+
+def test_a_server_that_was_started_again_counts_what_it_had_paid_for(tmp_path: Path) -> None:
+    V, url = vectors(5), f"sqlite:///{tmp_path / 'server.db'}"
+    first = server_of(config_of(5, z=1.0, n_rounds=1), vault=url)
+    go_on(agents_of(first, V, dies=dict.fromkeys(range(3), OPEN)))
+    again = server_of(config_of(5, z=1.0, n_rounds=1), vault=url)
+    assert again.finished
+    assert again.broadcasts() == []
+    assert again.connect(0).submit(V[0]) is None
+
+
+def test_a_vault_that_refuses_the_charge_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    V = vectors(5)
+    server = server_of(config_of(5, z=1.0))
+
+    def refuse(*_args: Any) -> None:
+        raise OSError("secret 0.25 of a database")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "charge", refuse)
+        agents = agents_of(server, V)
+        go_on(agents)
+        with pytest.raises(FederationError, match="server failed inside") as caught:
+            server.poll()
+        assert "0.25" not in str(caught.value)
+        assert caught.value.__context__ is None
+        current = server._round
+        assert isinstance(current, aggregation.Attempt)
+        assert current.phase == MASKED
+        assert not any(asked["phase"] == OPEN for a in agents for asked in _seen(a))
+    server.poll()
+    go_on(agents)
+    assert len(server.broadcasts()) == 1
+
+
+def _seen(agent: phases.Masking) -> list[Any]:
+    assert isinstance(agent._exchange, Exchange)
+    return [asked for asked in agent._exchange.seen if asked["sent"] is not None]
+
+
+def test_an_agent_that_comes_in_the_middle_waits_for_the_end() -> None:
+    V = vectors(5)
+    server = server_of(config_of(5))
+    go_on(agents_of(server, V))
+    server = server_of(config_of(5, min_present=4), deadline=1000.0)
+    agents = agents_of(server, V[:4])
+    server.close_round()  # nobody waits for the fifth
+    late = server.connect(4)
+    assert late.submit(V[4]) == 1
+    go_on(agents)
+    found = late.collect(1)
+    assert found is not None
+    assert (found.weights == sum_of(server.config, V, range(4)).weights).all()
+
+
+def test_an_agent_that_left_is_not_waited_for() -> None:
+    V = vectors(5)
+    server = server_of(config_of(5, min_present=4))
+    server.connect(4).leave()
+    assert play(server, V[:4]) is not None
+
+
+# What an agent refuses --------------------------------------------------------------------------
+
+
+def one(server: FederatedServer, n: int = 0) -> tuple[phases.Masking, Exchange]:
+    exchange = Exchange(server, n, None)
+    return phases.Masking(exchange, server.config, n), exchange
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def _fewer(name: str) -> Change:
+    def change(told: dict[str, Any]) -> None:
+        held = told[name]
+        for v in list(held)[2:]:
+            held.remove(v) if isinstance(held, list) else held.pop(v)
+
+    return change
+
+
+def _without_itself(told: dict[str, Any]) -> None:
+    told["present"].remove(0)
+
+
+def _a_stranger(told: dict[str, Any]) -> None:
+    told["present"].append(77)
+
+
+def _other_keys(told: dict[str, Any]) -> None:
+    told["keys"]["0"] = phases.written(Keys.new().public)
+
+
+def _bad_point(told: dict[str, Any]) -> None:
+    told["keys"]["1"]["c"] = phases.text(bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("phase", "change"),
+    [
+        (KEYS, _fewer("keys")),
+        (KEYS, _other_keys),
+        (KEYS, _bad_point),
+        (KEYS, lambda told: told.pop("keys")),
+        (SHARES, _fewer("shares")),
+        (SHARES, lambda told: told["shares"].update({"1": 7})),
+        (MASKED, _fewer("present")),
+        (MASKED, _without_itself),
+        (MASKED, _a_stranger),
+        (MASKED, lambda told: told.update(present=None)),
+    ],
+)
+def test_an_agent_helps_to_open_no_other_sum_than_it_agreed_to(
+    phase: int, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, V = server_of(config_of(6)), vectors(6)
+    original = aggregation.Attempt.told
+
+    def lying(self: aggregation.Attempt, u: int, asked: int) -> Any:
+        told = copy.deepcopy(original(self, u, asked))
+        if u == 0 and asked == phase and told is not None:
+            change(told)
+        return told
+
+    monkeypatch.setattr(aggregation.Attempt, "told", lying)
+    agents = agents_of(server, V)
+    go_on(agents[1:])
+    with pytest.raises(FederationError, match="no round that this agent may help") as caught:
+        for _ in range(10):
+            agents[0].run(1) if agents[0]._attempt is not None else None
+            go_on(agents[1:])
+    assert caught.value.__context__ is None
+    assert all(asked["phase"] <= phase for asked in _seen(agents[0]))
+
+
+def test_an_agent_opens_no_more_sums_than_rounds_were_agreed() -> None:
+    V, config = vectors(5), config_of(5, n_rounds=1)
+    server = server_of(config)
+    agents = agents_of(server, V)
+    go_on(agents)
+    assert len(server.broadcasts()) == 1
+    forgetful = server_of(config)  # its ledger is gone
+    for n, agent in enumerate(agents):
+        agent._exchange = Exchange(forgetful, n, None)
+        agent.submit(V[n])
+    go_on(agents)
+    assert forgetful.broadcasts() == []
+    assert not any(asked["phase"] == OPEN for agent in agents for asked in _seen(agent))
+
+
+def test_shares_are_given_of_the_seed_or_of_the_key_never_of_both(clock: SimpleNamespace) -> None:
+    server = server_of(config_of(9, min_present=7), deadline=10.0)
+    agents = agents_of(server, vectors(9), dies={3: MASKED})
+    for _ in range(3):
+        go_on(agents)
+        clock.now += 11.0
+        server.poll()
+    opened = [asked["sent"] for a in agents for asked in _seen(a) if asked["phase"] == OPEN]
+    assert len(opened) >= server.config.threshold
+    for sent in opened:
+        assert set(sent["keys"]) == {"3"}
+        assert "3" not in sent["seeds"]
+        assert not set(sent["keys"]) & set(sent["seeds"])
+
+
+def test_keys_and_noise_are_new_in_every_attempt() -> None:
+    server = server_of(config_of(4, z=1.0))
+    V, public, masked = vectors(4), [], []
+    for _ in range(2):
+        agents = agents_of(server, V)
+        attempt = server._round
+        assert isinstance(attempt, aggregation.Attempt)
+        public += [keys for keys in attempt._public.values()]
+        go_on(agents)
+        masked += [y.tobytes() for y in attempt._y.values()]
+    flat = [part for keys in public for part in (keys.c, keys.s, keys.b)]
+    assert len(set(flat)) == len(flat) == 24
+    assert len(set(masked)) == 8
+
+
+# What a server refuses --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {},
+        {"shares": {}},
+        {"shares": {"1": "?", "2": "", "3": ""}},
+        {"shares": {"1": 3}},
+        {"shares": []},
+        {"vector": "AAAA"},
+        [],
+        7,
+    ],
+)
+def test_what_is_no_message_is_refused_and_another_may_follow(sent: Any) -> None:
+    server, V = server_of(config_of(4)), vectors(4)
+    agents = agents_of(server, V)
+    attempt = server._round
+    assert isinstance(attempt, aggregation.Attempt)
+    assert attempt.phase == SHARES
+    asked = {"attempt": attempt.name, "phase": SHARES, "sent": sent}
+    with pytest.raises(MalformedError) as caught:
+        server._turn(0, asked, patience=0.0)
+    assert caught.value.args == ()
+    go_on(agents)
+    assert len(server.broadcasts()) == 1
+
+
+def test_wrong_shares_end_the_attempt_and_release_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, V = server_of(config_of(4)), vectors(4)
+    original = phases._Attempt._held
+
+    def wrong(self: Any, v: int) -> Any:
+        held = original(self, v)
+        return (held[0], bytes(masking.SHARE)) if self.agent == 1 and held else held
+
+    monkeypatch.setattr(phases._Attempt, "_held", wrong)
+    agents = agents_of(server, V)
+    go_on(agents)
+    with pytest.raises(FederationError, match="shares that do not open the sum"):
+        agents[0]._attempt = None
+        server._turn(0, {"attempt": server._given_up[0], "phase": OPEN, "sent": None})
+    assert server.broadcasts() == []
+    assert len(server.ledger()) == 1
+
+
+def test_a_vector_in_the_clear_is_refused() -> None:
+    server = server_of(config_of(4))
+    with pytest.raises(PrivacyError, match="masked vectors alone"):
+        server._submit(0, np.ones(M))
+    plain = server_of(trusted(config_of(4)))
+    with pytest.raises(PrivacyError, match="takes vectors"):
+        plain._enter(0, {"keys": phases.written(Keys.new().public)})
+    assert plain.connect(0).submit(np.ones(M)) == 1  # and goes on as it was
+
+
+# Shares of noise --------------------------------------------------------------------------------
+
+
+def test_who_does_not_collude_adds_the_noise_of_a_trusted_server() -> None:
+    """As many as can be missing are, and c know their own shares: T - c are left."""
+    config = config_of(20, z=1.3, colluding=4, min_present=15)
+    sigma = shares.share_scale(config)
+    left = math.sqrt(15 - 4) * sigma
+    assert left == pytest.approx(1.3 * SENSITIVITY_SLACK * 2**FRACTION_BITS, rel=1e-12)
+    assert config.epsilon_after(2, 4) == pytest.approx(config.epsilon_after(2), rel=1e-9)
+    assert config.epsilon_after(2, 0) < config.epsilon_after(2) < config.epsilon_after(2, 8)
+    assert config.epsilon_after(2, 15) == math.inf
+
+
+def test_the_noise_of_a_sum_is_what_the_broadcast_says() -> None:
+    """Chi-square of 60 x 4 numbers within its quantiles at 1e-9."""
+    import scipy
+
+    config = config_of(5, z=2.0, n_rounds=60)
+    server, V = server_of(config), vectors(5)
+    exact = sum_of(config_of(5), V, range(5)).weights
+    squares = 0.0
+    for _ in range(60):
+        found = play(server, V)
+        assert found is not None
+        squares += float((((found.weights - exact) / found.noise[:, None]) ** 2).sum())
+    low, high = scipy.stats.chi2.ppf([5e-10, 1 - 5e-10], 60 * M)
+    assert low < squares < high
+    z = 2.0 * math.sqrt(5 / (config.present - config.colluders))
+    assert found.noise[0] == pytest.approx(z * 3.0 * SENSITIVITY_SLACK / 5, rel=1e-9)
+    assert config.heard_multiplier == pytest.approx(z)
+
+
+def test_a_sum_of_discrete_gaussians_is_as_near_to_one_as_is_claimed() -> None:
+    """By brute force where the bound is not nothing: all probabilities of sums of small ones."""
+    for sigma, k in ((0.6, 2), (0.6, 3), (0.8, 4), (1.0, 6)):
+        x = np.arange(-400, 401)
+
+        def pmf(variance: float, x: Array = x) -> Array:
+            weights = np.exp(-(x.astype(np.longdouble) ** 2) / (2 * variance))
+            return weights / weights.sum()
+
+        one = total = pmf(sigma**2)
+        for _ in range(k - 1):
+            total = np.convolve(total, one)[400:-400]
+        whole = pmf(k * sigma**2)
+        near = np.abs(x) <= 4 * sigma * math.sqrt(k)
+        furthest = float(np.abs(np.log(total[near] / whole[near])).max())
+        assert furthest <= shares.excess(sigma, k)
+        assert furthest > 0.0
+    assert shares.excess(2.0**20, 10_000) == 0.0
+
+
+@pytest.mark.parametrize("scale", [3.0, 2.0**36])
+def test_shares_are_discrete_gaussians_of_the_operating_system(scale: float) -> None:
+    """Mean and variance of 4000 draws within six standard errors; no two calls agree."""
+    drawn = SecureNoise().discrete_gaussian(4000, scale)
+    assert drawn.dtype == np.int64
+    assert drawn.shape == (4000,)
+    assert abs(drawn.mean()) < 6 * scale / math.sqrt(4000)
+    assert abs(drawn.var() / scale**2 - 1) < 6 * math.sqrt(2 / 4000)
+    assert (drawn != SecureNoise().discrete_gaussian(4000, scale)).any()
+    for bad in (0.0, -1.0, math.nan, math.inf, 2.0**56):
+        with pytest.raises(ValueError, match="noise scale"):
+            SecureNoise().discrete_gaussian(2, bad)
+
+
+def test_test_noise_is_marked_for_ever() -> None:
+    server = server_of(config_of(4, z=1.0), noise=InsecureNoise(0))
+    assert play(server, vectors(4)) is not None
+    assert not server.guarantee().protected
+
+    class Other:
+        def add_gaussian(self, value: Array, scale: float) -> Array:
+            return value
+
+        def add_laplace(self, value: float, scale: float) -> float:
+            return value
+
+        def flip(self, probability: float) -> bool:
+            return True
+
+        def integer(self, n: int) -> int:
+            return 0
+
+    with pytest.raises(ValueError, match="discrete_gaussian"):
+        server_of(config_of(4, z=1.0), noise=Other())
+
+
+# Masks and shares of secrets --------------------------------------------------------------------
+
+
+def test_a_key_stream_is_that_of_the_standard() -> None:
+    """RFC 8439, appendix A.1, test vector 1: the key and the nonce are zero."""
+    expected = bytes.fromhex(
+        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+        "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+    )
+    assert masking.stream(bytes(32), 8).astype("<u8").tobytes() == expected
+
+
+def test_masks_of_all_agents_cancel_but_for_their_own() -> None:
+    keys = {n: Keys.new() for n in range(5)}
+    public = {n: k.public for n, k in keys.items()}
+    zero = np.zeros(3, dtype=np.uint64)
+    total = zero.copy()
+    for u, k in keys.items():
+        others = {v: p for v, p in public.items() if v != u}
+        total += masking.masked(zero, u, k, others, "round") - masking.stream(k.b, 3)
+    assert (total == 0).all()
+
+
+@given(
+    secret=st.binary(min_size=32, max_size=32),
+    t=st.integers(1, 7),
+    more=st.integers(0, 4),
+    data=st.data(),
+)
+def test_any_t_shares_give_a_secret_back(
+    secret: bytes, t: int, more: int, data: st.DataObject
+) -> None:
+    agents = data.draw(
+        st.lists(st.integers(0, 99), min_size=t + more, max_size=t + more, unique=True)
+    )
+    shares_of = masking.split(secret, t, agents)
+    some = data.draw(st.permutations(agents))[:t]
+    assert masking.joined({n: shares_of[n] for n in some}) == secret
+    assert all(len(share) == masking.SHARE for share in shares_of.values())
+
+
+def test_fewer_shares_fit_every_secret() -> None:
+    """With t - 1 shares and any secret there is a share that fits: they say nothing of it."""
+    shares_of = masking.split(bytes(range(32)), 3, [0, 1, 2])
+    for other in (bytes(32), b"\xff" * 32):
+        # The last share, for which the secret would be this one: Lagrange at agent 2's place.
+        p, values = masking.PRIME, {0: int.from_bytes(other, "big")}
+        values |= {n + 1: int.from_bytes(shares_of[n], "big") for n in (0, 1)}
+        fits = 0
+        for j, y in values.items():
+            for m in values:
+                if m != j:
+                    y = y * (3 - m) * pow(j - m, -1, p) % p
+            fits = (fits + y) % p
+        third = fits.to_bytes(masking.SHARE, "big")
+        assert masking.joined({0: shares_of[0], 1: shares_of[1], 2: third}) == other
+
+
+def test_shares_that_do_not_belong_together_are_noticed() -> None:
+    one_of, other_of = (masking.split(bytes([n] * 32), 2, [0, 1]) for n in (1, 2))
+    with pytest.raises(ValueError, match="no shares of one secret"):
+        masking.joined({0: one_of[0], 1: other_of[1]})
+
+
+def test_what_is_sealed_is_opened_by_its_key_for_its_purpose_alone() -> None:
+    one_, two = Keys.new(), Keys.new()
+    key = Meeting(one_.c, two.public.c).key("a")
+    sent = masking.sealed(key, b"share", "round 1")
+    assert masking.opened(key, sent, "round 1") == b"share"
+    for bad in ((bytes(32), sent, "round 1"), (key, sent, "round 2"), (key, sent[:-1], "round 1")):
+        with pytest.raises(ValueError, match="not sealed"):
+            masking.opened(*bad)
+
+
+def test_keys_are_neither_shown_nor_pickled() -> None:
+    keys = Keys.new()
+    for secret in (keys.c, keys.s, keys.b):
+        assert repr(secret) not in repr(keys)
+        assert secret.hex() not in repr(keys)
+    with pytest.raises(PrivacyError, match="cannot be pickled"):
+        pickle.dumps(keys)
+    assert keys.public.b == hashlib.sha256(keys.b).digest()
+
+
+# Settings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"trust": "nobody"}, "trust must be one of server, aggregate"),
+        ({"q": 0.5}, "needs q=1"),
+        ({"colluding": 6}, "colluding=6 must be less than n_agents=6"),
+        ({"colluding": 0}, "colluding must be a whole number >= 1"),
+        ({"min_present": 3}, r"min_present=3 must lie in \[4, 6\]"),
+        ({"min_present": 7}, r"min_present=7 must lie in \[4, 6\]"),
+        ({"trust": "server", "colluding": 1}, "belong to trust='aggregate'"),
+        ({"trust": "server", "min_present": 5}, "belong to trust='aggregate'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(given_: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        config_of(**given_)
+
+
+def test_a_single_agent_has_nobody_to_hide_among() -> None:
+    with pytest.raises(ValueError, match="must be less than n_agents=1"):
+        config_of(1)
+    with pytest.raises(ValueError, match="hold=True"):
+        server_of(config_of(), hold=True, deadline=5.0)
+    with pytest.raises(ValueError, match="64"):
+        server_of(config_of(z=1e6))
+
+
+def test_settings_are_stored_and_those_of_before_are_as_they_were() -> None:
+    config = config_of(colluding=2)
+    assert FederationConfig.from_dict(config.to_dict()) == config
+    before = trusted(config).to_dict()
+    assert not {"trust", "colluding", "min_present"} & set(before)
+    assert FederationConfig.from_dict(before).trust == "server"
+
+
+@pytest.mark.parametrize("n", [*range(2, 40), 100, 1000])
+def test_nobody_gets_enough_shares_of_both_secrets(n: int) -> None:
+    """2t > N + c: who has t shares of one of them leaves fewer than t of the other."""
+    for c in {1, max(1, n // 10), n // 3 or 1, n - 1}:
+        config = config_of(n, colluding=c)
+        t, T = config.threshold, config.present
+        honest = n - c
+        assert t <= T <= n
+        assert T - c >= 1
+        assert c < t  # who colludes opens nothing
+        assert t - c > honest / 2  # of two groups of the others, one is too small
+
+
+def test_a_plan_tells_what_it_costs_not_to_trust() -> None:
+    plan = make_federation_plan(config_of(20, z=1.0, colluding=2, min_present=15))
+    assert plan.widened == pytest.approx(math.sqrt(20 / 13))
+    against = dict(plan.against)
+    assert list(against) == [0, 2, 4, 6, 14]
+    assert against[2] == pytest.approx(plan.epsilon)
+    assert "so many agents that pool what they know" in str(plan)
+    assert make_federation_plan(trusted(config_of(20, z=1.0))).against == ()
+
+
+def test_the_guarantee_names_the_server_and_who_colludes() -> None:
+    guarantee = server_of(config_of(6, z=1.0, colluding=2)).guarantee()
+    text = str(guarantee)
+    assert "What this federation's server can read" in text
+    assert "the server, which follows the protocol, together with any 2 of the other" in text
+    assert "a server that does not follow the protocol" in text
+    assert "the server, which is trusted" not in text
+    assert "X25519" in text
+    assert guarantee.to_dict()["parameters"]["trust"] == "aggregate"
+    assert guarantee.epsilon == server_of(trusted(config_of(6, z=1.0))).guarantee().epsilon
+
+
+# Over the link ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(server: FederatedServer) -> Iterator[list[str]]:
+    pytest.importorskip("grpc", reason="needs the federation extra")
+    with closing(server):
+        server.listen()
+        yield [server.invitation(n) for n in range(server.config.n_agents)]
+
+
+def test_agents_over_the_link_end_with_the_exact_sum() -> None:
+    from privbo_plugins.federation import connect
+
+    config, V, found = config_of(6), vectors(6), {}
+    with listening(server_of(config)) as invitations:
+
+        def act(n: int) -> None:
+            link = connect(invitations[n], trust="aggregate")
+            for _ in range(2):
+                t = link.submit(V[n])
+                assert t is not None
+                got = link.collect(t)
+                assert got is not None
+                found[n, t] = got.weights.tobytes()
+            link.close()
+
+        threads = [threading.Thread(target=act, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    exact = sum_of(config, V, range(6)).weights.tobytes()
+    assert found == {(n, t): exact for n in range(6) for t in (1, 2)}
+
+
+def test_an_agent_that_trusts_nobody_sends_nothing_to_a_server_that_would_see_it() -> None:
+    from privbo_plugins.federation import connect
+
+    with listening(server_of(trusted(config_of()))) as invitations:
+        with pytest.raises(PrivacyError, match="runs with trust='server'"):
+            connect(invitations[0], trust="aggregate")
+        connect(invitations[0]).close()
+
+
+def test_a_measure_is_the_same_for_server_and_agent() -> None:
+    """Whoever clips, a part is an integer vector of norm at most 2^36."""
+    config = config_of(4, n_regions=3)
+    measure = Measure(config, 1)
+    for w in (vectors(1)[0], np.full(M, 1e9), np.full(M, math.inf), np.zeros(M)):
+        part = measure.part(2, w)
+        assert part.dtype == np.int64
+        assert part.shape == (3 * M,)
+        assert math.sqrt(sum(int(x) ** 2 for x in part)) <= 2**FRACTION_BITS
