@@ -11,7 +11,6 @@ import hashlib
 import math
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -270,7 +269,8 @@ def turn(
         FederationError: If the attempt was given up, with the reason.
         MalformedError: If the message is none of this phase.
     """
-    until, name, phase, sent = time.monotonic() + patience, *_read(lambda: _asked(asked))
+    until = server._now() + patience
+    name, phase, sent = _read(lambda: _asked(asked))
     with server._lock:
         current = _named(server, name)
         if current is not None and sent is not None and phase == current.phase:
@@ -284,7 +284,7 @@ def turn(
                 break
             if server._overdue(current) or server._complete(current):
                 server._close(current)  # complete and open: the vault refused it before
-            elif (left := until - time.monotonic()) <= 0:
+            elif (left := until - server._now()) <= 0:
                 return {"waiting": True}
             else:
                 server._wait(left, current)
@@ -310,7 +310,7 @@ def _named(server: FederatedServer, name: str) -> Attempt | None:
     Raises:
         FederationError: If that one was given up.
     """
-    if server._given_up[0] == name:
+    if server._given_up is not None and server._given_up[0] == name:
         raise FederationError(server._given_up[1])
     current = server._round
     return current if isinstance(current, Attempt) and current.name == name else None
@@ -326,7 +326,7 @@ def end_phase(server: FederatedServer, current: Attempt) -> None:
         if current.phase == MASKED:
             _admit(server, current)
         current.phase += 1
-        current.opened = time.monotonic()
+        current.opened = server._now()
 
 
 def _admit(server: FederatedServer, current: Attempt) -> None:

@@ -127,7 +127,8 @@ class FederatedServer:
         self._masking: dict[int, Masking] = {}
         """Of this process's agents, if the server sees the sum alone."""
         self._shares = _share_source(self.config, given.noise)
-        self._lost, self._given_up = 0, ("", "")
+        self._lost = 0
+        self._given_up: tuple[str, str] | None = None
         self._left: set[int] = set()
         self._broadcasts: dict[int, Broadcast] = {}
         self._space: dict[str, Any] | None = None
@@ -538,6 +539,11 @@ class FederatedServer:
     def _wait(self, seconds: float, current: _Round | Attempt) -> None:
         """Waits for news, at most until a round's deadline."""
         self._lock.wait(_least(seconds, self._time_left(current)))
+
+    @staticmethod
+    def _now() -> float:
+        """Seconds on the server's clock."""
+        return time.monotonic()
 
     def _time_left(self, current: _Round | Attempt) -> float | None:
         if self._deadline is None:

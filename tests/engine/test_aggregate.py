@@ -313,13 +313,20 @@ def _bad_point(told: dict[str, Any]) -> None:
     told["keys"]["1"]["c"] = phases.text(bytes(32))
 
 
+def _until_it_refuses(agents: list[phases.Masking]) -> None:
+    for _ in range(10):
+        with agents[0]._lock:
+            agents[0]._step(wait=True)
+        go_on(agents[1:])
+
+
 @pytest.mark.parametrize(
     ("phase", "change"),
     [
         (KEYS, _fewer("keys")),
         (KEYS, _other_keys),
         (KEYS, _bad_point),
-        (KEYS, lambda told: told.pop("keys")),
+        (KEYS, lambda told: told.update(keys=None)),
         (SHARES, _fewer("shares")),
         (SHARES, lambda told: told["shares"].update({"1": 7})),
         (MASKED, _fewer("present")),
@@ -344,9 +351,7 @@ def test_an_agent_helps_to_open_no_other_sum_than_it_agreed_to(
     agents = agents_of(server, V)
     go_on(agents[1:])
     with pytest.raises(FederationError, match="no round that this agent may help") as caught:
-        for _ in range(10):
-            agents[0].run(1) if agents[0]._attempt is not None else None
-            go_on(agents[1:])
+        _until_it_refuses(agents)
     assert caught.value.__context__ is None
     assert all(asked["phase"] <= phase for asked in _seen(agents[0]))
 
@@ -434,14 +439,15 @@ def test_wrong_shares_end_the_attempt_and_release_nothing(
 
     def wrong(self: Any, v: int) -> Any:
         held = original(self, v)
-        return (held[0], bytes(masking.SHARE)) if self.agent == 1 and held else held
+        return (held[0], bytes(masking.SHARE)) if self.agent == 3 and held else held
 
     monkeypatch.setattr(phases._Attempt, "_held", wrong)
     agents = agents_of(server, V)
     go_on(agents)
+    assert server._given_up is not None
+    asked = {"attempt": server._given_up[0], "phase": OPEN, "sent": None}
     with pytest.raises(FederationError, match="shares that do not open the sum"):
-        agents[0]._attempt = None
-        server._turn(0, {"attempt": server._given_up[0], "phase": OPEN, "sent": None})
+        server._turn(0, asked)
     assert server.broadcasts() == []
     assert len(server.ledger()) == 1
 
