@@ -33,7 +33,7 @@ from privbo_plugins.algorithms.dp_fts_de.shares import share_scale
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import masking
 from privbo_plugins.federation.masking import Keys, Meeting, Public, Words
-from privbo_plugins.federation.messages import MalformedError
+from privbo_plugins.federation.messages import MalformedError, understood
 from privbo_plugins.privacy.source import ShareSource
 from privbo_plugins.store.release import draw_share
 
@@ -161,17 +161,20 @@ class Masking:
     def _answer(self, attempt: _Attempt, told: Mapping[str, Any]) -> None:
         """What the next phase asks for."""
         try:
-            if attempt.phase == KEYS:
-                attempt.share(self._config, told)
-            elif attempt.phase == SHARES:
-                noise = draw_share(attempt.measure.d, self._scale, self._noise)
-                attempt.mask(self._config, told, noise)
-            else:
-                self._open(attempt, told)
-        except (MalformedError, ArithmeticError, LookupError, TypeError, ValueError):
+            understood(lambda sent: self._next(attempt, sent), told)
+        except MalformedError:
             self._attempt = None
         if self._attempt is None:  # outside of the handler: what was sent is in its frames
             raise FederationError(UNFIT)
+
+    def _next(self, attempt: _Attempt, told: Mapping[str, Any]) -> None:
+        if attempt.phase == KEYS:
+            attempt.share(self._config, told)
+        elif attempt.phase == SHARES:
+            noise = draw_share(attempt.measure.d, self._scale, self._noise)
+            attempt.mask(self._config, told, noise)
+        else:
+            self._open(attempt, told)
 
     def _open(self, attempt: _Attempt, told: Mapping[str, Any]) -> None:
         if self._n_opened >= self._config.n_rounds:
