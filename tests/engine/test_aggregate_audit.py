@@ -1,0 +1,235 @@
+"""Empirical audits of rounds whose sum alone the server sees, from what it can read.
+
+The adversary is the server together with c agents: it knows all that was sent to it, the other
+agents' vectors, and the keys and noise of those that collude. Each audit asks how well it tells
+whether the canary, agent 0, sent its vector or zeros, from one thing that it sees:
+
+    ========  =====================================================================  ==========
+    view      what it looks at                                                       claim
+    ========  =====================================================================  ==========
+    sum       the opened sum, without the colluders' shares of the noise             epsilon(z)
+    raw       the canary's masked vector                                             0
+    sent      the same without the masks it knows of                                 0
+    lost      the same once the canary counts as lost, and its key was given back    0
+    twice     the difference of its masked vectors in two rounds                     0
+    ========  =====================================================================  ==========
+
+Lower bounds on epsilon and their confidence are those of ``test_federated_audit``; keys and noise
+come from seeds, so an audit draws the same numbers in every run. Mutants are built here, and every
+one of them must be found out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cryptography", reason="needs the federation extra")
+
+from privbo_plugins.algorithms.dp_fts_de import FederationConfig, Measure
+from privbo_plugins.algorithms.dp_fts_de.shares import share_scale
+from privbo_plugins.federation import masking
+from privbo_plugins.federation.masking import Keys, Words
+from privbo_plugins.privacy.mechanisms import FRACTION_BITS
+from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.privacy.subsampling import pld_epsilon
+from privbo_plugins.store.release import draw_share
+
+from .test_federated_audit import DELTA, audited_epsilon
+
+pytestmark = pytest.mark.slow  # all of them together
+
+N, C, T = 6, 2, 5
+CONFIG = FederationConfig(
+    N, z=1.0, trust="aggregate", colluding=C, min_present=T, population="explore", n_features=3,
+    clipping_norm=3.0,
+)  # fmt: skip
+CANARY = np.array([1e3, 0.0, 0.0])
+RUNS, RUNS_OF_THE_SUM, MUTANT_RUNS = 400, 20_000, 6000
+PRESENT = range(T)
+"""One agent is lost, as may be; agents 1, ..., C collude."""
+
+Masked = Callable[..., Words]
+Noise = Callable[[int, int, float, InsecureNoise], Any]
+
+
+def own_share(_agent: int, d: int, scale: float, noise: InsecureNoise) -> Any:
+    return draw_share(d, scale, noise)
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """What agents do; the mutants replace parts of it."""
+
+    masked: Masked = masking.masked
+    noise: Noise = own_share
+    scale: float = share_scale(CONFIG)
+    new_keys: bool = True
+
+
+def seeded(rng: np.random.Generator) -> Keys:
+    return Keys(*(rng.bytes(masking.SEED) for _ in range(3)))
+
+
+@dataclasses.dataclass
+class View:
+    """What an adversary may look at, from one round after the other."""
+
+    protocol: Protocol
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self.source = InsecureNoise(int(self.rng.integers(2**31)))
+        self.keys = [seeded(self.rng) for _ in PRESENT]
+        self.measure = Measure(CONFIG, 1)
+
+    def x(self, n: int, w: Any) -> tuple[Words, Any]:
+        share = self.protocol.noise(n, self.measure.d, self.protocol.scale, self.source)
+        return (self.measure.part(n, w) + share).view(np.uint64), share
+
+    def y(self, n: int, w: Any, t: int) -> Words:
+        others = {v: self.keys[v].public for v in PRESENT if v != n}
+        return self.protocol.masked(self.x(n, w)[0], n, self.keys[n], others, f"round {t}")
+
+    def new_round(self) -> None:
+        if self.protocol.new_keys:
+            self.keys = [seeded(self.rng) for _ in PRESENT]
+
+    def pair(self, v: int, t: int) -> Words:
+        met = masking.Meeting(self.keys[0].s, self.keys[v].public.s)
+        return masking.pair_mask(met, 0, v, f"round {t}", self.measure.d)
+
+
+def seen_sum(view: View, w: Any) -> float:
+    """Masks cancel exactly in a sum, so it is taken without them."""
+    total = np.zeros(view.measure.d, dtype=np.uint64)
+    for n in PRESENT:
+        x, share = view.x(n, w if n == 0 else np.zeros(3))
+        total += x - (share.view(np.uint64) if 1 <= n <= C else np.uint64(0))
+    return float(total.view(np.int64)[0]) / 2**FRACTION_BITS
+
+
+def seen_raw(view: View, w: Any) -> float:
+    view.new_round()
+    return float(view.y(0, w, 1).view(np.int64)[0])
+
+
+def seen_sent(view: View, w: Any) -> float:
+    view.new_round()
+    y = view.y(0, w, 1)
+    for v in range(1, C + 1):
+        y = y - view.pair(v, 1)
+    return float(y.view(np.int64)[0])
+
+
+def seen_lost(view: View, w: Any) -> float:
+    view.new_round()
+    y = view.y(0, w, 1)
+    for v in PRESENT[1:]:
+        y = y - view.pair(v, 1)
+    return float(y.view(np.int64)[0])
+
+
+def seen_twice(view: View, w: Any) -> float:
+    view.new_round()
+    first = view.y(0, np.zeros(3), 1)
+    view.new_round()
+    return float((view.y(0, w, 1) - first).view(np.int64)[0])
+
+
+SEEN = {
+    "sum": seen_sum,
+    "raw": seen_raw,
+    "sent": seen_sent,
+    "lost": seen_lost,
+    "twice": seen_twice,
+}
+
+
+def audited(what: str, protocol: Protocol, of_sum: int = RUNS_OF_THE_SUM) -> float:
+    """A lower bound on epsilon at DELTA, from many rounds with the canary and without it."""
+    worlds = []
+    for world, w in enumerate((CANARY, np.zeros(3))):
+        view = View(protocol, np.random.default_rng([11, world, len(what)]))
+        runs = of_sum if what == "sum" else RUNS
+        worlds.append(np.array([SEEN[what](view, w) for _ in range(runs)]))
+    return audited_epsilon(*worlds)
+
+
+def claim(what: str) -> float:
+    return pld_epsilon(1.0, 1.0, 1, DELTA) if what == "sum" else 0.0
+
+
+@pytest.mark.parametrize("what", SEEN)
+def test_what_the_server_and_those_that_collude_see_is_as_private_as_is_claimed(what: str) -> None:
+    assert audited(what, Protocol()) <= claim(what)
+
+
+def test_the_audit_of_the_sum_has_power() -> None:
+    """It finds most of the epsilon that there is."""
+    assert audited("sum", Protocol()) >= 0.4 * claim("sum")
+
+
+# Mutants ----------------------------------------------------------------------------------------
+
+
+def no_mask(x: Words, *_args: Any) -> Words:
+    return x
+
+
+def no_own_mask(x: Words, u: int, keys: Keys, others: Any, purpose: str) -> Words:
+    return masking.masked(x, u, keys, others, purpose) - masking.stream(keys.b, len(x))
+
+
+def no_masks_of_pairs(x: Words, _u: int, keys: Keys, _others: Any, _purpose: str) -> Words:
+    return x + masking.stream(keys.b, len(x))
+
+
+def masks_for_colluders_alone(x: Words, u: int, keys: Keys, others: Any, purpose: str) -> Words:
+    known = {v: public for v, public in others.items() if v <= C}
+    return no_own_mask(x, u, keys, known, purpose)
+
+
+def canary_alone(agent: int, d: int, scale: float, noise: InsecureNoise) -> Any:
+    return draw_share(d, scale if agent == 0 else 0.0, noise)
+
+
+def colluders_alone(agent: int, d: int, scale: float, noise: InsecureNoise) -> Any:
+    return draw_share(d, scale if 1 <= agent <= C else 0.0, noise)
+
+
+MUTANTS = {
+    "missing mask": ("raw", Protocol(masked=no_mask)),
+    "missing mask of its own": ("lost", Protocol(masked=no_own_mask)),
+    "masks that colluders know": ("sent", Protocol(masked=masks_for_colluders_alone)),
+    "reused mask": ("twice", Protocol(new_keys=False)),
+    "missing share of the noise": ("sum", Protocol(noise=canary_alone)),
+    "noise of those that collude alone": ("sum", Protocol(noise=colluders_alone)),
+    "shares for all agents, and none for those that collude": (
+        "sum",
+        Protocol(scale=share_scale(CONFIG) * math.sqrt((T - C) / N)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_found_out(name: str) -> None:
+    what, protocol = MUTANTS[name]
+    assert audited(what, protocol, MUTANT_RUNS) > claim(what)
+
+
+def test_masks_of_pairs_protect_an_agent_whose_own_mask_is_known() -> None:
+    """Its seed comes back in every round that is opened; without pairs its vector is read."""
+    view = View(Protocol(masked=no_masks_of_pairs, scale=0.0), np.random.default_rng(5))
+    y = view.y(0, CANARY, 1) - masking.stream(view.keys[0].b, 3)
+    assert (y.view(np.int64) == view.measure.part(0, CANARY)).all()
+    whole = View(Protocol(scale=0.0), np.random.default_rng(5))
+    y = whole.y(0, CANARY, 1) - masking.stream(whole.keys[0].b, 3)
+    for v in range(1, C + 1):
+        y = y - whole.pair(v, 1)
+    assert abs(int(y.view(np.int64)[0])) > 2 ** (FRACTION_BITS + 8)
