@@ -831,6 +831,115 @@ _CERTIFIED = (
     ),
 )
 
+_AGGREGATE = (
+    Mutant(
+        name="no_masks_of_pairs",
+        breaks="What an agent sends is masked with every other agent.",
+        file=f"{_ENGINE}/federation/masking.py",
+        old="    return mask if u < v else np.uint64(0) - mask",
+        new="    return np.zeros_like(mask)",
+        tests=(
+            f"{_TESTS}/test_aggregate_audit.py"
+            "::test_masks_of_pairs_protect_an_agent_whose_own_mask_is_known",
+        ),
+    ),
+    Mutant(
+        name="no_mask_of_its_own",
+        breaks="An agent that counts as lost is not read by who is given its key.",
+        file=f"{_ENGINE}/federation/masking.py",
+        old="    y: Words = x + stream(keys.b, len(x))",
+        new="    y: Words = x.copy()",
+        tests=(f"{_TESTS}/test_aggregate_audit.py", "-k", "lost"),
+    ),
+    Mutant(
+        name="masks_that_repeat",
+        breaks="Another purpose gives another key: two rounds have nothing in common.",
+        file=f"{_ENGINE}/federation/masking.py",
+        old="HKDF(hashes.SHA256(), SEED, None, purpose.encode())",
+        new="HKDF(hashes.SHA256(), SEED, None, b'')",
+        tests=(f"{_ENGINE}/federation/masking.py", "--doctest-modules"),
+    ),
+    Mutant(
+        name="keys_for_two_attempts",
+        breaks="Keys are new in every attempt at a round.",
+        file=f"{_ENGINE}/federation/phases.py",
+        old="            keys = Keys.new()",
+        new="            keys = self.__dict__.setdefault('_keys', Keys.new())",
+        tests=(f"{_TESTS}/test_aggregate.py::test_keys_and_noise_are_new_in_every_attempt",),
+    ),
+    Mutant(
+        name="no_share_of_the_noise",
+        breaks="Every agent adds its share of the noise.",
+        file=f"{_ENGINE}/federation/phases.py",
+        old="        x: Words = (self._part + noise)",
+        new="        x: Words = (self._part + 0 * noise)",
+        tests=(f"{_TESTS}/test_aggregate.py::test_the_noise_of_a_sum_is_what_the_broadcast_says",),
+    ),
+    Mutant(
+        name="shares_as_if_nobody_colluded",
+        breaks="The shares of those that do not collude are noise enough.",
+        file=f"{_ENGINE}/algorithms/dp_fts_de/shares.py",
+        old="* 2.0**FRACTION_BITS / math.sqrt(T - c)",
+        new="* 2.0**FRACTION_BITS / math.sqrt(T)",
+        tests=(
+            f"{_TESTS}/test_aggregate.py"
+            "::test_who_does_not_collude_adds_the_noise_of_a_trusted_server",
+        ),
+    ),
+    Mutant(
+        name="both_secrets_of_an_agent",
+        breaks="Nobody hands out shares of an agent's seed and of its key.",
+        file=f"{_ENGINE}/federation/phases.py",
+        old="for v, (key, _) in held.items() if v not in U_3}",
+        new="for v, (key, _) in held.items()}",
+        tests=(
+            f"{_TESTS}/test_aggregate.py"
+            "::test_shares_are_given_of_the_seed_or_of_the_key_never_of_both",
+        ),
+    ),
+    Mutant(
+        name="a_sum_of_few",
+        breaks="An agent helps to open a sum of at least T agents.",
+        file=f"{_ENGINE}/federation/phases.py",
+        old="or len(agents) < config.present or",
+        new="or",
+        tests=(
+            f"{_TESTS}/test_aggregate.py"
+            "::test_an_agent_helps_to_open_no_other_sum_than_it_agreed_to",
+        ),
+    ),
+    Mutant(
+        name="more_sums_than_rounds",
+        breaks="An agent opens no more sums than rounds were agreed, whatever the server says.",
+        file=f"{_ENGINE}/federation/phases.py",
+        old="        if self._n_opened >= self._config.n_rounds:",
+        new="        if False:",
+        tests=(
+            f"{_TESTS}/test_aggregate.py"
+            "::test_an_agent_opens_no_more_sums_than_rounds_were_agreed",
+        ),
+    ),
+    Mutant(
+        name="opened_before_it_is_paid_for",
+        breaks="The ledger is charged before anybody helps to open a sum.",
+        file=f"{_ENGINE}/sessions/aggregation.py",
+        old="        if current.phase == MASKED:\n            _admit(server, current)\n"
+        "        current.phase += 1",
+        new="        current.phase += 1\n        if current.phase == OPEN:\n"
+        "            _admit(server, current)",
+        tests=(f"{_TESTS}/test_aggregate.py::test_a_vault_that_refuses_the_charge_opens_nothing",),
+    ),
+    Mutant(
+        name="few_shares_are_enough",
+        breaks="More than half of the agents and those that collude have to help to open a sum.",
+        file=f"{_ENGINE}/algorithms/dp_fts_de/config.py",
+        old="        return (self.n_agents + self.colluders) // 2 + 1",
+        new="        return self.n_agents // 2",
+        tests=(f"{_TESTS}/test_aggregate.py::test_nobody_gets_enough_shares_of_both_secrets",),
+    ),
+)
+
 MUTANTS = (
     *_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_STORED, *_TOLD, *_CERTIFIED,
+    *_AGGREGATE,
 )  # fmt: skip

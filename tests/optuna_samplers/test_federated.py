@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
 import itertools
+import json
 import math
 import pickle
 import threading
@@ -162,6 +164,44 @@ def in_threads(*works: Callable[[], Any]) -> None:
 
 
 # A whole run ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("population", ["explore", "prior"])
+def test_a_server_that_is_not_trusted_reads_the_sum_alone(
+    population: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that agents send it is written down: no vector of theirs is in it, in any form."""
+    pytest.importorskip("cryptography", reason="needs the federation extra")
+    from privbo_plugins.sessions import aggregation
+
+    heard: list[str] = []
+
+    def writing(act: Any) -> Any:
+        def written(server: Any, agent: int, asked: Any, *more: Any) -> Any:
+            told = act(server, agent, asked, *more)
+            heard.extend((json.dumps(asked), json.dumps(told)))
+            return told
+
+        return written
+
+    monkeypatch.setattr(aggregation, "enter", writing(aggregation.enter))
+    monkeypatch.setattr(aggregation, "turn", writing(aggregation.turn))
+    federation = Federation(5, population=population, trust="aggregate", epsilon=2.0)
+    federation.run(3)
+    federation.check_released(3)
+    assert federation.counts == [N_STARTUP + 3] * 5
+    seen = "".join(heard)
+    assert seen.count('"vector"') == 15  # one an agent and round
+    for link in federation.links:
+        assert len(link.sent) == 3
+        for _, vector in link.sent:
+            for number in vector[vector != 0]:
+                assert repr(float(number)) not in seen
+            for form in (vector.tobytes(), (-vector).tobytes()):
+                assert base64.b64encode(form)[4:-4].decode() not in seen
+    guarantee = federation.samplers[0].guarantee(federation.studies[0])
+    assert "the server, which follows the protocol" in str(guarantee)
+    assert guarantee.epsilon <= 2.0
 
 
 @pytest.mark.parametrize(

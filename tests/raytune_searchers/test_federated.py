@@ -277,6 +277,10 @@ def test_results_know_one_metric() -> None:
         ({"n_trials": 1}, "above n_startup=1"),
         ({"deadline": 0.0}, "positive number of seconds"),
         ({"deadline": None, "hold": True}, "give deadline="),
+        (
+            {"config": {"q": 1.0, "trust": "aggregate"}},
+            "let every agent tune a study of its own",
+        ),
         ({"agent_vaults": "sqlite:////tmp/all.db"}, r"with \{agent\} in it"),
         ({"agent_vaults": "postgresql://u:secret@h/{agent}"}, "holds a password"),
         ({"run_name": "r"}, "run_name= names a run in a database"),
