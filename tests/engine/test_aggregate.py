@@ -389,11 +389,12 @@ def test_shares_are_given_of_the_seed_or_of_the_key_never_of_both(clock: SimpleN
 def test_keys_and_noise_are_new_in_every_attempt() -> None:
     server = server_of(config_of(4, z=1.0))
     V, public, masked = vectors(4), [], []
-    for _ in range(2):
-        agents = agents_of(server, V)
+    agents = agents_of(server, V)
+    for t in (1, 2):
+        assert t == 1 or [agent.submit(w) for agent, w in zip(agents, V, strict=True)] == [2] * 4
         attempt = server._round
         assert isinstance(attempt, aggregation.Attempt)
-        public += [keys for keys in attempt._public.values()]
+        public += list(attempt._public.values())
         go_on(agents)
         masked += [y.tobytes() for y in attempt._y.values()]
     flat = [part for keys in public for part in (keys.c, keys.s, keys.b)]
