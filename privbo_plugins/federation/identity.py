@@ -19,6 +19,7 @@ import stat
 import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation.link import NEEDED
@@ -68,6 +69,12 @@ class Identity:
     chain: bytes = field(repr=False)
     key: bytes = field(repr=False)
     client_ca: bytes | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> Any:
+        raise PrivacyError(
+            "A server's identity cannot be pickled: it holds a private key. Give the other "
+            "process the path of the secret file, which it reads itself."
+        )
 
     @property
     def certificate(self) -> bytes:
@@ -285,6 +292,12 @@ class Invitation:
     agent: int
     certificate: bytes = field(repr=False)
     secret: bytes = field(repr=False)
+
+    def __reduce__(self) -> Any:
+        raise PrivacyError(
+            "An invitation cannot be pickled: it holds an agent's secret. Put its text into an "
+            "environment variable of the other process, and call connect('env:NAME') there."
+        )
 
     @property
     def trusted(self) -> bytes:

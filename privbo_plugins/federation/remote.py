@@ -23,15 +23,10 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.errors import FederationError, PrivacyError
-from privbo_plugins.federation import messages, sockets
-from privbo_plugins.federation.identity import (
-    fingerprint,
-    invitation_from,
-    own_proof,
-    place,
-)
+from privbo_plugins.federation import messages
+from privbo_plugins.federation.calls import PATIENCE, Calls
+from privbo_plugins.federation.identity import fingerprint, invitation_from, own_proof
 from privbo_plugins.federation.messages import MalformedError
-from privbo_plugins.federation.sockets import OPTIONS, SERVICE, grpc
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 
 if TYPE_CHECKING:
@@ -39,17 +34,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-_BUSY = 120.0
-"""Seconds for an answer, beyond what a round may take; a database may be locked for 60."""
-_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _WAIT: Any = object()
 """The round has not ended yet."""
-_OPTIONS = [
-    *OPTIONS,
-    ("grpc.max_receive_message_length", messages.LARGEST),
-    ("grpc.use_local_subchannel_pool", 1),  # a new channel tries at once, whatever failed before
-    ("grpc.enable_http_proxy", 0),
-]
 
 
 class RemoteLink:
@@ -66,13 +52,8 @@ class RemoteLink:
         proof: tuple[bytes, bytes] | None = None,
         trust: str | None = None,
     ) -> None:
-        self._invitation = invitation_from(invitation)
-        self._place = place(self._invitation.address)
-        chain, key = (None, None) if proof is None else proof
-        self._proof = grpc.ssl_channel_credentials(self._invitation.trusted, key, chain)
-        self._parents: list[Any] = []
+        self._calls = Calls(invitation_from(invitation), proof)
         self._masking: Masking | None
-        self._channel: Any = None
         self._start_process()
         self._space: dict[str, Any] | None = None
         self._sent: set[int] = set()
@@ -82,11 +63,11 @@ class RemoteLink:
         if trust not in (None, self.config.trust):
             raise PrivacyError(
                 f"connect(trust={trust!r}) was asked for, and the federation's server at "
-                f"{self._place} runs with trust={self.config.trust!r}. Nothing was sent."
+                f"{self._calls.place} runs with trust={self.config.trust!r}. Nothing was sent."
             )
 
     def __repr__(self) -> str:
-        return f"RemoteLink(agent {self.agent} at {self._place!r})"
+        return f"RemoteLink(agent {self.agent} at {self._calls.place!r})"
 
     def __reduce__(self) -> Any:
         raise PrivacyError(
@@ -98,7 +79,7 @@ class RemoteLink:
     @property
     def agent(self) -> int:
         """The agent's number on the roster, from 0."""
-        return self._invitation.agent
+        return self._calls.invitation.agent
 
     @property
     def config(self) -> FederationConfig:
@@ -108,7 +89,7 @@ class RemoteLink:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the server's certificate, as ``privbo federation serve`` prints it."""
-        return fingerprint(self._invitation.certificate)
+        return fingerprint(self._calls.invitation.certificate)
 
     def join(self, space: Mapping[str, Any]) -> None:
         """Agrees on the space (:meth:`Space.to_dict`) that all agents tune.
@@ -160,14 +141,14 @@ class RemoteLink:
             self._masks().run(t)
         deadline, began = self._greeting.deadline, time.monotonic()
         asked, pause = {"round": int(t), "sent": t in self._sent}, 0.0
-        while deadline is None or time.monotonic() < began + deadline + _BUSY:
+        while deadline is None or time.monotonic() < began + deadline + PATIENCE:
             asked_at = time.monotonic()
             found = self._call("collect", asked, messages.optional(self._resting))
             if found is not _WAIT:
                 return found  # type: ignore[no-any-return]
             pause = 0.2 if time.monotonic() < asked_at + 0.2 else 0.0
             time.sleep(pause)  # where many threads of this agent wait
-        raise self._silent()
+        raise self._calls.silent()
 
     def _masks(self) -> Masking:
         """This agent's part in rounds whose sum alone the server sees; one a process."""
@@ -213,7 +194,7 @@ class RemoteLink:
             for _ in range(self.config.n_rounds + 2):  # pages are not empty
                 if not self._call("broadcasts", {"after": len(self._known)}, self._turn):
                     return list(self._known)
-        raise self._another_version()
+        raise self._calls.another_version()
 
     def _turn(self, found: Mapping[str, Any]) -> bool:
         """Takes a page; whether there are more."""
@@ -243,10 +224,17 @@ class RemoteLink:
 
     def close(self) -> None:
         """Closes the connection; the next call opens one again."""
-        self._check_process()
-        self._hang_up(self._channel)
+        self._calls.close()
 
     # Calls --------------------------------------------------------------------------------------
+
+    def _start_process(self) -> None:
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._pid, self._masking = os.getpid(), None
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():  # a forked child: locks may be held, and masks are another's
+            self._start_process()
 
     def _call(
         self,
@@ -264,164 +252,49 @@ class RemoteLink:
             read: Makes sense of the answer.
             once: Whether it must not be repeated if the server may have used it already.
         """
+        self._check_process()
         repeated = False
         for _ in range(3):
             known = max(self._seen[0], self._greeting.n_released)
-            reply, again = self._ask(call, message | {"epoch": self._greeting.epoch})
+            reply, again = self._calls.ask(call, message | {"epoch": self._greeting.epoch})
             repeated |= again
             if "again" not in reply:
-                return self._answered(reply, read)
+                return self._calls.answered(reply, read)
             self._renew()
             if once and repeated and self._greeting.n_released > known:
                 raise FederationError(
-                    f"The federation's server at {self._place} was started again while this "
+                    f"The federation's server at {self._calls.place} was started again while this "
                     "agent's vector was on its way, and has released a round since: the vector "
                     "may be in it, and is not sent again. The agent takes part in the next round."
                 )
-        raise self._another_version()
+        raise self._calls.another_version()
 
     def _renew(self) -> None:
         """Meets a server that was started again."""
         self._greeting = found = self._greeted(self._greeting)
         if self._space is not None:  # it may know nothing
-            self._answered(
-                self._ask("join", {"space": self._space, "epoch": found.epoch})[0], lambda _: None
+            self._calls.answered(
+                self._calls.ask("join", {"space": self._space, "epoch": found.epoch})[0],
+                lambda _: None,
             )
 
     def _greeted(self, before: messages.Greeting | None = None) -> messages.Greeting:
         last, chain = self._seen
-        reply = self._ask("greet", {"last": last})[0]
-        found: messages.Greeting = self._answered(reply, messages.as_greeting)
+        reply = self._calls.ask("greet", {"last": last})[0]
+        found: messages.Greeting = self._calls.answered(reply, messages.as_greeting)
         if before is not None and found.settings != before.settings:
             raise FederationError(
-                f"The federation's server at {self._place} was started again with other settings. "
-                "Start this agent again too."
+                f"The federation's server at {self._calls.place} was started again with other "
+                "settings. Start this agent again too."
             )
         known = max(last, *(t - 1 for t in self._sent), before.n_released if before else 0, 0)
         if found.n_released < known or (last and found.chain != chain):
             raise FederationError(
-                f"The federation's server at {self._place} has lost its ledger: its record of "
-                "what it released before is missing or differs, so it would spend its budget "
+                f"The federation's server at {self._calls.place} has lost its ledger: its record "
+                "of what it released before is missing or differs, so it would spend its budget "
                 "again. Nothing was given to it. Its operator has to put its database back."
             )
         return found
-
-    def _answered(self, reply: Mapping[str, Any], read: Callable[[Any], Any]) -> Any:
-        try:
-            if "error" in reply:
-                messages.raise_what_was_told(reply["error"])
-            return messages.understood(read, reply.get("result"))
-        except MalformedError:
-            pass
-        raise self._another_version()
-
-    def _ask(self, call: str, message: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """The reply, and whether the request was sent twice because a connection was lost."""
-        self._check_process()
-        request = messages.encoded(message)
-        failure = None
-        for again in (False, True):
-            channel = self._opened()
-            reply, failure = self._exchanged(channel, call, request)
-            if reply is not None:
-                return self._answered_with(reply), again
-            if failure is None or failure.code() not in _LOST:
-                break
-            self._hang_up(channel)
-        raise self._failed(failure)
-
-    def _exchanged(self, channel: Any, call: str, request: bytes) -> tuple[bytes | None, Any]:
-        invitation = self._invitation
-        shown = (
-            ("privbo-agent", str(invitation.agent)),
-            ("privbo-secret-bin", invitation.secret),
-        )
-        try:
-            ask = channel.unary_unary(f"/{SERVICE}/{call}")
-            return ask(request, timeout=_BUSY, metadata=shown), None
-        except grpc.RpcError as error:
-            return None, error
-        except ValueError:  # another thread has closed the channel meanwhile
-            return None, _Closed()
-
-    def _answered_with(self, reply: bytes) -> dict[str, Any]:
-        try:
-            return messages.decoded(reply)
-        except MalformedError:
-            pass
-        raise self._another_version()
-
-    # Connections --------------------------------------------------------------------------------
-
-    def _start_process(self) -> None:
-        self._lock, self._reading = threading.Lock(), threading.Lock()
-        self._pid, self._channel = os.getpid(), None
-        self._masking = None
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():  # a forked child: what is open belongs to its parent
-            self._parents.append(self._channel)
-            self._start_process()
-
-    def _opened(self) -> Any:
-        with self._lock:
-            if self._channel is None:
-                name = ("grpc.ssl_target_name_override", self._invitation.name)
-                self._channel = grpc.secure_channel(
-                    sockets.target(self._invitation.address),
-                    self._proof,
-                    options=[*_OPTIONS, name],
-                )
-            return self._channel
-
-    def _hang_up(self, channel: Any) -> None:
-        with self._lock:
-            if channel is None or channel is not self._channel:
-                return
-            self._channel = None
-        channel.close()
-
-    # Errors -------------------------------------------------------------------------------------
-
-    def _failed(self, failure: Any) -> FederationError:
-        code, details = failure.code(), str(failure.details())
-        if code is grpc.StatusCode.UNAUTHENTICATED or "CERTIFICATE_VERIFY_FAILED" in details:
-            return FederationError(
-                f"What listens at {self._place} does not accept this invitation of agent "
-                f"{self.agent}, or is not the server that gave it. Nothing was sent. Ask the "
-                "server's operator for a new invitation."
-            )
-        if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED):
-            return self._silent()
-        if code in _LOST:
-            return FederationError(
-                f"The federation's server at {self._place} cannot be reached "
-                f"({details.rpartition(': ')[2]}). Check that it runs and listens there; the "
-                "agent can go on alone, and tries again at its next round."
-            )
-        return self._another_version()
-
-    def _silent(self) -> FederationError:
-        return FederationError(
-            f"The federation's server at {self._place} does not answer. The agent can go on "
-            "alone, and tries again at its next round."
-        )
-
-    def _another_version(self) -> FederationError:
-        return FederationError(
-            f"The federation's server at {self._place} gave an answer that this version does not "
-            "know. Check that it runs the same version; the agent can go on alone meanwhile."
-        )
-
-
-class _Closed:
-    """A call on a channel that is closed."""
-
-    def code(self) -> Any:
-        return grpc.StatusCode.CANCELLED
-
-    def details(self) -> str:
-        return "the connection was closed"
 
 
 def connect(

@@ -39,7 +39,14 @@ from privbo_plugins.errors import (
     SpaceChangedError,
     VaultError,
 )
-from privbo_plugins.federation import FederatedServer, Link, RemoteLink, connect, listening
+from privbo_plugins.federation import (
+    FederatedServer,
+    Link,
+    RemoteLink,
+    connect,
+    identity,
+    listening,
+)
 from privbo_plugins.spaces import Categorical, Float, Space
 from privbo_plugins.store.vault import open_vault
 from tests import wires
@@ -839,7 +846,7 @@ def test_a_vector_that_may_have_been_used_is_not_sent_again(
     with serving(1, secret=secret, vault=vault) as server:
         invitation = server.invitation(0)
         address, link = wires.address_in(invitation), connect(invitation)
-        exchanged = link._exchanged
+        exchanged = link._calls._exchanged
 
         def lost(channel: Any, call: str, request: bytes) -> Any:
             reply, failure = exchanged(channel, call, request)
@@ -852,7 +859,7 @@ def test_a_vector_that_may_have_been_used_is_not_sent_again(
 
         again: list[FederatedServer] = []
         with ExitStack() as stack, closing(link):
-            monkeypatch.setattr(link, "_exchanged", lost)
+            monkeypatch.setattr(link._calls, "_exchanged", lost)
             with pytest.raises(FederationError, match="is not sent again"):
                 link.submit(vector(M, 0))
             assert len(again[0].broadcasts()) == 1
@@ -1366,3 +1373,12 @@ def test_a_server_may_ask_agents_for_certificates_too(tmp_path: Path) -> None:
         server.close()
     with pytest.raises(ValueError, match="client_ca"):
         server.listen(client_ca=its_key)
+
+
+def test_what_holds_a_secret_is_not_pickled_anywhere() -> None:
+    own = identity.identity_of(bytes(range(32)))
+    invitation = identity.Invitation(("127.0.0.1", 7000), 0, own.certificate, bytes(range(32)))
+    for secret in (own, invitation):
+        for act in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(PrivacyError, match="cannot be pickled"):
+                act(secret)

@@ -22,7 +22,7 @@ import numpy as np
 import ray.cloudpickle as cloudpickle
 import tqdm.std
 
-from privbo_plugins.federation import remote
+from privbo_plugins.federation import calls
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.privacy.noise import SecureNoise
 from privbo_plugins.store import tables
@@ -189,16 +189,16 @@ def _called(process: hosts.Process, args: bytes) -> Any:
 _REAL_CALL = hosts.Process.call
 
 
-def _exchanged(link: Any, channel: Any, call: str, request: bytes) -> Any:
+def _exchanged(own: Any, channel: Any, call: str, request: bytes) -> Any:
     """Who called what, how long request and reply were, and of an error what it says."""
-    reply, failure = _REAL_EXCHANGE(link, channel, call, request)
+    reply, failure = _REAL_EXCHANGE(own, channel, call, request)
     told = json.loads(reply or b"{}").get("error")
     sizes = len(request), len(reply or b"")
-    _tape.write(f"messages of {link.agent}", repr((call, sizes, told, failure is None)))
+    _tape.write(f"messages of {own.invitation.agent}", repr((call, sizes, told, failure is None)))
     return reply, failure
 
 
-_REAL_EXCHANGE = remote.RemoteLink._exchanged
+_REAL_EXCHANGE = calls.Calls._exchanged
 
 
 def _kinds(kind: type) -> list[type]:
@@ -208,7 +208,7 @@ def _kinds(kind: type) -> list[type]:
 def _overheard() -> Iterator[Any]:
     yield mock.patch.object(Vault, "_connect", _connect)
     yield mock.patch.object(hosts.Process, "call", _called)
-    yield mock.patch.object(remote.RemoteLink, "_exchanged", _exchanged)
+    yield mock.patch.object(calls.Calls, "_exchanged", _exchanged)
     yield mock.patch.object(LocalMechanism, "randomize", _randomize)
     for kind in _kinds(LocalMechanism):
         if "could_release" in vars(kind):  # the public sequence is nothing that they could give
