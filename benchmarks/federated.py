@@ -136,13 +136,13 @@ def _noise_alone(real: Broadcast, spread: float | None, seed: int) -> Broadcast:
     return Broadcast(real.round, scale * rng.standard_normal(real.weights.shape), real.noise)
 
 
-def _wrap(kind: str, seed: int) -> Callable[[Link], Link]:
-    return {
-        "real": lambda link: link,
+def _wrap(kind: str, seed: int) -> Callable[[Link], Link] | None:
+    wraps: dict[str, Callable[[Link], Link]] = {
         "alone": Alone,
         "normal": lambda link: Placebo(link, 1.0, seed),
         "noise": lambda link: Placebo(link, None, seed),
-    }[kind]
+    }
+    return None if kind == "real" else wraps[kind]
 
 
 @cache

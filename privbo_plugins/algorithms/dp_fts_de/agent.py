@@ -67,6 +67,14 @@ class Agent:
         y = (np.clip(values, low, high) - low) / (high - low)
         return np.where(np.isnan(values), 0.0, y if self._maximize else 1.0 - y)
 
+    def rng_to_send(self, t: int) -> np.random.Generator:
+        """Whence the message of its round t is drawn."""
+        return self._rng(_MESSAGE, t)
+
+    def rng_to_propose(self, t: int) -> np.random.Generator:
+        """Whence the point of its round t is drawn."""
+        return self._rng(_PROPOSE, t)
+
     def start_point(self, i: int) -> Array:
         """The i-th point before the first round, i = 0, 1, ..., uniform in the agent's region."""
         return np.asarray(self.model.regions.draw(self.region, 1, self._rng(_START, i))[0])
@@ -75,7 +83,7 @@ class Agent:
         self, X: Array, values: Array, t: int, broadcasts: Sequence[Broadcast] = ()
     ) -> Array:
         """What the agent sends in its round t, shape (M,); arguments as for :meth:`propose`."""
-        return self.model.message(X, self.units(values), broadcasts, self._rng(_MESSAGE, t))
+        return self.model.message(X, self.units(values), broadcasts, self.rng_to_send(t))
 
     def propose(self, X: Array, values: Array, t: int, broadcasts: Sequence[Broadcast]) -> Array:
         """The next point, shape (D,).
@@ -86,4 +94,4 @@ class Agent:
             t: The agent's own round, from 1.
             broadcasts: Everything received so far.
         """
-        return self.model.propose(X, self.units(values), t, broadcasts, self._rng(_PROPOSE, t))
+        return self.model.propose(X, self.units(values), t, broadcasts, self.rng_to_propose(t))

@@ -46,6 +46,36 @@ class SharedModel(abc.ABC):
     ) -> Array:
         """What an agent sends, shape (M,)."""
 
+    def messages(
+        self,
+        X: Array,
+        y: Array,
+        broadcasts: Sequence[Broadcast],
+        rngs: Sequence[np.random.Generator],
+    ) -> Array:
+        """:meth:`message` of many agents with as many points each, shape (a, M).
+
+        Args:
+            X: Their points, shape (a, n, D).
+            y: Their values, shape (a, n).
+            broadcasts: Everything released so far.
+            rngs: One an agent.
+        """
+        each = zip(X, y, rngs, strict=True)
+        return np.array([self.message(X_n, y_n, broadcasts, rng) for X_n, y_n, rng in each])
+
+    def proposals(
+        self,
+        X: Array,
+        y: Array,
+        t: int,
+        broadcasts: Sequence[Broadcast],
+        rngs: Sequence[np.random.Generator],
+    ) -> Array:
+        """:meth:`propose` of many agents, shape (a, D); arguments as for :meth:`messages`."""
+        each = zip(X, y, rngs, strict=True)
+        return np.array([self.propose(X_n, y_n, t, broadcasts, rng) for X_n, y_n, rng in each])
+
     @abc.abstractmethod
     def propose(
         self,
