@@ -12,6 +12,9 @@ paired; they are shown with their standard errors over the runs. Parts:
 - ``likeness``: the default beside local search with the same model, from agents who are alike to
   agents whom the broadcast misleads;
 - ``tradeoffs``: the paper's synthetic experiment with q, z, S and P varied;
+- ``trust``: a server that sees the agents' noisy sum alone beside one that is trusted, at the same
+  epsilon, among agents who are alike;
+- ``masks``: what such a round costs each agent and the server, in seconds and bytes;
 - ``scale``: time and memory of a round for up to 10 000 agents with 1000 features.
 
 Noise is simulated from seeds.
@@ -56,6 +59,7 @@ from privbo_plugins.algorithms.dp_fts_de import (
 from privbo_plugins.federation import Alone, FederatedServer, Link
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.subsampling import moments_epsilon, pld_epsilon, rdp_epsilon
+from privbo_plugins.sessions.local import LocalLink
 from privbo_plugins.spaces import Int, Space
 
 Array = NDArray[np.float64]
@@ -239,6 +243,70 @@ def likenesses(runs: int) -> Iterable[Row]:
         yield from _arms(kind, arms, runs, 20, first=1000)
 
 
+def trust(runs: int) -> Iterable[Row]:
+    """What it costs not to trust the server, by how many agents may collude with it."""
+    for epsilon, delta in ((4.0, None), (1.0, 1e-5)):
+        given: Row = {"epsilon": epsilon, "delta": delta, "prior": SMOOTH, "n_features": 30}
+        masked = {**given, "trust": "aggregate"}
+        arms = {
+            "local, same model": {**given, "link": "alone"},
+            "trusted": given,
+            "sum alone, c = 1": {**masked, "colluding": 1},
+            "sum alone, c = 6": {**masked, "colluding": 6},
+            "sum alone, c = 20": {**masked, "colluding": 20},
+        }
+        arms = {f"{arm}, eps = {epsilon:g}": settings for arm, settings in arms.items()}
+        yield from _arms("alike", arms, runs, 10, first=2000)
+
+
+def masks(_runs: int) -> Iterable[Row]:
+    """Growing rosters."""
+    yield from ({"n_agents": n} for n in (10, 40, 100, 200, 400))
+
+
+class _Weighed(LocalLink):
+    """A link that adds up what passes it."""
+
+    passed = 0
+
+    def enter(self, keys: Any) -> Any:
+        return self._weigh(keys, super().enter(keys))
+
+    def turn(self, asked: Any) -> Any:
+        return self._weigh(asked, super().turn(asked))
+
+    def _weigh(self, asked: Any, told: Any) -> Any:
+        _Weighed.passed += len(json.dumps(asked)) + len(json.dumps(told))
+        return told
+
+
+def run_masks(n_agents: int) -> Row:
+    """One round of 16 numbers with the system's entropy; a tenth of the agents is lost."""
+    config = FederationConfig(n_agents, epsilon=4.0, delta=1e-5, trust="aggregate")
+    space = Space({"x": Int(0, 999)})
+    server = FederatedServer(config, space=space, deadline=3600.0)
+    links = [_Weighed(server, n) for n in range(n_agents)]
+    _Weighed.passed, lost = 0, n_agents // 10
+    vector, began = np.ones(config.message_length), time.perf_counter()
+    for link in links:
+        link.submit(vector)
+    for _ in range(2):  # all hear the keys, and share their secrets
+        for masking in list(server._masking.values()):
+            masking.step()
+    for n in range(lost):
+        server._masking.pop(n)
+    server._go_round()
+    server.close_round()  # nobody waits for their vectors any longer
+    agents = time.perf_counter() - began
+    server._go_round()
+    opening = time.perf_counter() - began - agents
+    return {
+        "n_agents": n_agents, "n_lost": lost, "released": len(server.broadcasts()),
+        "ms_per_agent": round(1000 * agents / n_agents, 2), "seconds_to_open": round(opening, 3),
+        "kb_per_agent": round(_Weighed.passed / n_agents / 1000, 1),
+    }  # fmt: skip
+
+
 def _arms(
     name: str, arms: Mapping[str, Row], runs: int, n_rounds: int, first: int = 0
 ) -> Iterable[Row]:
@@ -310,6 +378,8 @@ PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
     "default": default,
     "likeness": likenesses,
     "tradeoffs": tradeoffs,
+    "trust": trust,
+    "masks": masks,
     "scale": scale,
 }
 RUN: dict[str, Callable[..., Row]] = {
@@ -318,6 +388,8 @@ RUN: dict[str, Callable[..., Row]] = {
     "default": run,
     "likeness": run,
     "tradeoffs": run,
+    "trust": run,
+    "masks": run_masks,
     "scale": run_scale,
 }
 
@@ -337,7 +409,7 @@ def _summary(name: str, rows: list[Row]) -> list[Row]:
         if row["problem"] == name:
             old = curves.get(row["arm"], np.empty((0, len(row["lost"]))))
             curves[row["arm"]] = np.vstack([old, row["lost"]])
-    against = [arm for arm in curves if arm.startswith(("local", "placebo"))]
+    against = [arm for arm in curves if arm.startswith(("local", "placebo", "trusted"))]
     epsilon = {row["arm"]: row["epsilon"] for row in rows if row["problem"] == name}
     return [
         {
@@ -434,7 +506,7 @@ def main() -> None:
     path = RESULTS / "federated.json"
     for part in given.parts:
         tasks = [(part, arguments) for arguments in PARTS[part](given.runs)]
-        jobs = 1 if part == "scale" else given.jobs
+        jobs = 1 if part in ("scale", "masks") else given.jobs
         size = max(1, len({a.get("arm") for _, a in tasks}))
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             found = pool.map(carry_out, tasks, chunksize=size)

@@ -8,8 +8,8 @@ or the same from a file, ``privbo federation serve settings.toml``, whose keys a
 
 Each agent gets its own file of ``invitations`` and gives its text to
 :func:`privbo_plugins.federation.connect`. Connections are encrypted (TLS). The server sees every
-agent's vectors: whoever runs this is trusted by all of them. What it prints are rounds and the
-guarantee.
+agent's vectors: whoever runs this is trusted by all of them, unless ``--trust aggregate`` shows it
+their noisy sum alone. What it prints are rounds and the guarantee.
 """
 
 from __future__ import annotations

@@ -186,7 +186,8 @@ def federation_config(given: argparse.Namespace) -> FederationConfig:
 
     options = {
         "n_agents": given.agents, "epsilon": given.epsilon, "z": given.z, "delta": given.delta,
-        "n_rounds": given.rounds, "q": given.q,
+        "n_rounds": given.rounds, "q": given.q, "trust": given.trust,
+        "colluding": given.colluding,
     }  # fmt: skip
     return configured(FederationConfig, options, given.set)
 
@@ -251,6 +252,14 @@ def add_federation_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--delta", type=float, help="of the budget; the default is N^-1.1")
     command.add_argument("--rounds", type=_count, help="rounds that release something")
     command.add_argument("--q", type=float, help="probability of being chosen in a round")
+    command.add_argument(
+        "--trust", choices=("server", "aggregate"),
+        help="whom agents trust with their vectors: the server (the default), or nobody: it sees "
+        "their noisy sum alone",
+    )  # fmt: skip
+    command.add_argument(
+        "--colluding", type=_count, help="agents that may pool what they know with such a server"
+    )
     _set_option(command)
 
 
