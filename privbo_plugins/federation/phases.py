@@ -22,6 +22,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -98,6 +99,7 @@ class Masking:
             ValueError: If the vector has another length than ``config.message_length``.
         """
         with self._lock:
+            self._look()
             if self._attempt is not None:  # of another thread: its vector counts
                 return self._attempt.t
             keys = Keys.new()
@@ -110,6 +112,14 @@ class Masking:
                 part = measure.part(self._agent, w)
                 self._attempt = _Attempt(self._agent, told["attempt"], measure, keys, part)
             return int(told["round"])
+
+    def _look(self) -> None:
+        """Forgets an attempt that is over."""
+        with suppress(FederationError):
+            while self._attempt is not None and self._step(wait=False):
+                pass
+            return
+        self._attempt = None
 
     def _check_entry(self, told: Mapping[str, Any]) -> None:
         t, S, name = (told.get(key) for key in ("round", "norm", "attempt"))

@@ -162,6 +162,8 @@ class Attempt:
     def recoverable(self) -> bool:
         """Whether t shares of everything are there that hides the sum."""
         t = self.config.threshold
+        if len(self._seeds) < t:
+            return False
         seeds = all(sum(v in held for held in self._seeds.values()) >= t for v in self._y)
         lost = set(self._sealed) - set(self._y)
         return seeds and all(sum(v in held for held in self._lost.values()) >= t for v in lost)

@@ -277,6 +277,17 @@ def test_an_agent_that_left_is_not_waited_for() -> None:
     assert play(server, V[:4]) is not None
 
 
+def test_an_agent_that_did_not_wait_for_a_round_takes_part_in_the_next() -> None:
+    server, V = server_of(config_of(4)), vectors(4)
+    links = [server.connect(n) for n in range(4)]
+    for t in (1, 2):
+        assert [link.submit(w) for link, w in zip(links, V, strict=True)] == [t] * 4
+        for link in links[1:]:  # the first one is busy elsewhere
+            assert link.collect(t) is not None
+    both = [b.weights.tobytes() for b in server.broadcasts()]
+    assert both == [sum_of(server.config, V, range(4)).weights.tobytes()] * 2
+
+
 # What an agent refuses --------------------------------------------------------------------------
 
 
