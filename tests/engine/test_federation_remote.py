@@ -14,6 +14,8 @@ import signal
 import socket
 import stat
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -1239,6 +1241,49 @@ def test_connections_that_say_nothing_keep_nobody_out(server: FederatedServer) -
     finally:
         for sock in silent:
             sock.close()
+
+
+CROWD = """
+import resource, socket, sys
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+host, port, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+held = []
+for i in range(n):
+    held.append(socket.create_connection((host, port), 60))
+    if i % 2:
+        held[-1].sendall(bytes([22, 3, 1]))  # the beginning of a handshake
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_ten_thousand_connections_that_say_nothing_keep_nobody_out() -> None:
+    """They are held by another process; agents are served, and the server has few threads."""
+    resource = pytest.importorskip("resource", reason="needs limits on open files")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n = 10_000
+    if hard < n + 1000:
+        pytest.skip(f"the system allows {hard} open files, and this needs {n + 1000}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with serving(1, deadline=None) as server:
+            host, port = wires.address_in(server.invitation(0))
+            before = threading.active_count()
+            command = [sys.executable, "-c", CROWD, host, str(port), str(n)]
+            with subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as crowd:
+                assert crowd.stdout is not None
+                assert crowd.stdout.readline().strip() == str(n)
+                with closing(connect(server.invitation(0))) as link:
+                    assert link.submit(vector(M, 0)) == 1
+                    assert as_json(link.collect(1)) == locally(1, [0])
+                assert threading.active_count() < before + 20
+                crowd.communicate("", timeout=PATIENCE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Silent:
