@@ -4,7 +4,8 @@ Every clinic holds a few handwritten digits (scikit-learn's, dealt by a Dirichle
 some clinics see mostly sevens) and tunes a support vector classifier on them in an Optuna study
 of its own, here in a thread. A trusted server, which they reach over TLS as they would from other
 machines, mixes one short vector from each, once, under user-level differential privacy; every
-clinic reads the broadcast as a prior. Run it with ``make demo-federated`` or
+clinic reads the broadcast as a prior. With ``--trust aggregate`` the server sees the clinics'
+noisy sum alone. Run it with ``make demo-federated`` or
 ``python -m examples.demo_federated``; it writes ``demo-federated.png`` (scores against trials) and
 ``demo-federated/`` (one database a clinic, each clinic's own, and the server's).
 """
@@ -91,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--epsilon", type=float, default=4.0, help="user-level, of all rounds")
     parser.add_argument("--delta", type=float, default=1e-5)
+    parser.add_argument("--trust", choices=("server", "aggregate"), default="server")
     parser.add_argument("--clinics", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=15, help="trials after the first one")
     parser.add_argument("--seed", type=int, default=0, help="drives points, never noise")
@@ -103,7 +105,9 @@ def main() -> None:
     N = arguments.clinics
     objectives = [accuracy_of(data) for data in clinics(N)]
 
-    config = FederationConfig(n_agents=N, epsilon=arguments.epsilon, delta=arguments.delta)
+    config = FederationConfig(
+        n_agents=N, epsilon=arguments.epsilon, delta=arguments.delta, trust=arguments.trust
+    )
     server = FederatedServer(config, space=PUBLIC, vault=f"sqlite:///{folder}/server.db")
     where = server.listen()
     n_trials = arguments.rounds + 1

@@ -138,9 +138,12 @@ def test_the_demo_for_scikit_learn(model: str, tmp_path: Path) -> None:
     assert "release" in (tmp_path / "demo-sklearn.csv").read_text()
 
 
-def test_the_federated_demo(tmp_path: Path) -> None:
-    needs = ("optuna", "sklearn", "matplotlib")
-    run(tmp_path, "examples.demo_federated", "--clinics", "6", "--rounds", "4", needs=needs)
+@pytest.mark.parametrize("trust", ["server", "aggregate"])
+def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
+    needs = ("optuna", "sklearn", "matplotlib", "grpc", "cryptography")
+    few = ("--clinics", "6", "--rounds", "4", "--trust", trust)
+    printed = run(tmp_path, "examples.demo_federated", *few, needs=needs)
+    assert ("together with any 1 of the other agents" in printed) == (trust == "aggregate")
     assert (tmp_path / "demo-federated.png").stat().st_size > 10**4
     assert {p.name for p in (tmp_path / "demo-federated").iterdir()} == {
         "server.db",
