@@ -34,9 +34,9 @@ from privbo_plugins.cli.curator import column, read_outcomes, read_table
 from privbo_plugins.cli.federation import address
 from privbo_plugins.cli.plan import dimension, setting
 from privbo_plugins.errors import FederationError, SpaceChangedError, VaultError
-from privbo_plugins.federation import FederatedServer, RemoteLink, listening
+from privbo_plugins.federation import FederatedServer, RemoteLink, listening, phases
 from privbo_plugins.federation.history import AgentHistory
-from privbo_plugins.federation.messages import MalformedError
+from privbo_plugins.federation.messages import MalformedError, understood
 from privbo_plugins.sessions.certificates import (
     PrivacyCertificate,
     give_label,
@@ -382,6 +382,106 @@ def handles(_scene: Scene) -> tuple[Draw, Read]:
     return draw, read
 
 
+# Rounds whose sum alone is seen -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A phase of agent 0: how both sides stood before it sent or heard something, and that."""
+
+    phase: int
+    stood: Any
+    message: Any
+
+
+class _Watched:
+    """Agent 0's way to its server, which writes down both."""
+
+    def __init__(self, server: FederatedServer, n: int) -> None:
+        self._server, self._n = server, n
+        self.agent: phases.Masking
+        self.sent: list[_Turn] = []
+        self.heard: list[_Turn] = []
+
+    def enter(self, keys: Any) -> Any:
+        return self._server._enter(self._n, keys)
+
+    def turn(self, asked: Any) -> Any:
+        before, phase = copy.deepcopy(self._server._round), asked["phase"]
+        told = self._server._turn(self._n, asked, patience=0.0)
+        if asked["sent"] is not None:
+            self.sent.append(_Turn(phase, before, asked["sent"]))
+        if not {"waiting", "over"} & set(told):
+            self.heard.append(_Turn(phase, copy.copy(self.agent._attempt), told))
+        return told
+
+
+_MASKED = FederationConfig(4, z=0.0, n_features=4, population="explore", trust="aggregate")
+
+
+def _watched() -> _Watched:
+    """A whole round of four agents."""
+    server = FederatedServer(_MASKED, space=SPACE, deadline=None)
+    ways = [_Watched(server, n) for n in range(4)]
+    agents = [phases.Masking(way, _MASKED, n) for n, way in enumerate(ways)]
+    for way, agent in zip(ways, agents, strict=True):
+        way.agent = agent
+        agent.submit(np.ones(4))
+    while any([agent.step() for agent in agents]):
+        pass
+    assert [turn.phase for turn in ways[0].sent] == [phases.SHARES, phases.MASKED, phases.OPEN]
+    assert [turn.phase for turn in ways[0].heard] == [phases.KEYS, phases.SHARES, phases.MASKED]
+    return ways[0]
+
+
+def masked_answers(_scene: Scene) -> tuple[Draw, Read]:
+    """Of what an agent hears from such a server."""
+    turns = _watched().heard
+
+    def draw(rng: random.Random) -> tuple[_Turn, Any]:
+        turn = rng.choice(turns)
+        return turn, damaged_json(rng, turn.message)
+
+    def read(given: tuple[_Turn, Any]) -> None:
+        turn, told = given
+        attempt = copy.copy(turn.stood)
+        attempt._met = {}
+        understood(_ACTS[turn.phase](attempt), told)
+        assert attempt.phase == turn.phase + 1
+        if attempt.phase == phases.OPEN:
+            sent = attempt.to_send
+            assert not set(sent["keys"]) & set(sent["seeds"])
+            assert len({int(v) for v in told["present"]}) >= _MASKED.present
+
+    return draw, read
+
+
+_ACTS: dict[int, Callable[[Any], Callable[[Any], None]]] = {
+    phases.KEYS: lambda attempt: lambda told: attempt.share(_MASKED, told),
+    phases.SHARES: lambda attempt: lambda told: attempt.mask(_MASKED, told, np.zeros(4, np.int64)),
+    phases.MASKED: lambda attempt: lambda told: attempt.open(_MASKED, told),
+}
+
+
+def masked_rounds(_scene: Scene) -> tuple[Draw, Read]:
+    """Of what agents send to a server that sees the sum alone."""
+    turns = _watched().sent
+
+    def draw(rng: random.Random) -> tuple[_Turn, Any]:
+        turn = rng.choice(turns)
+        return turn, damaged_json(rng, turn.message)
+
+    def read(given: tuple[_Turn, Any]) -> None:
+        turn, sent = given
+        attempt = copy.deepcopy(turn.stood)
+        understood(lambda read: attempt.post(0, read), sent)
+        assert attempt.phase == turn.phase
+        _ = attempt.recoverable, attempt.enough, attempt.complete(set())
+        assert 0 in attempt._members(turn.phase)
+
+    return draw, read
+
+
 # Settings and spaces ----------------------------------------------------------------------------
 
 
@@ -410,6 +510,7 @@ def settings(_scene: Scene) -> tuple[Draw, Read]:
         CONFIG.to_dict(),
         FederationConfig(5, epsilon=math.inf, n_rounds=3).to_dict(),
         FederationConfig.paper(29).to_dict(),
+        FederationConfig(9, z=1.0, trust="aggregate", colluding=2, min_present=8).to_dict(),
     ]
 
     def draw(rng: random.Random) -> Any:
@@ -743,6 +844,8 @@ PARSERS = [
     Parser("federation requests", _LINK_ERRORS, 5, requests),
     Parser("federation replies", (FederationError,), 6, replies),
     Parser("federation settings", (ValueError,), 6, settings),
+    Parser("masked rounds, sent", _LINK_ERRORS, 3, masked_rounds),
+    Parser("masked rounds, heard", _LINK_ERRORS, 3, masked_answers),
     Parser("invitations", (ValueError,), 12, invitations),
     Parser("vault handles", (ValueError,), 8, handles),
     Parser("spaces", (ValueError,), 8, spaces),
