@@ -56,7 +56,9 @@ class Agent:
         self.region = int(deal(self.config.n_agents, self.config.n_regions)[number])
 
     def _rng(self, stream: int, t: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, self.number, stream, t])
+        words = [self.seed, self.number, stream, t]
+        short = 0 <= self.seed < 2**32  # then an array is the same seed, and read sooner
+        return np.random.default_rng(np.array(words, dtype=np.uint32) if short else words)
 
     def units(self, values: Array) -> Array:
         """Values as the model sees them: clipped to the public range, in [0, 1], 1 is best.
