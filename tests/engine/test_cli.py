@@ -194,6 +194,20 @@ def test_a_plan_of_a_federation_says_what_every_round_costs(
     assert said == f"{make_federation_plan(FederationConfig(29, z=2.0, n_rounds=4))}\n"
 
 
+def test_a_plan_tells_what_is_left_where_the_server_is_not_trusted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """q=1, z=2, T=22 of 29, c=3: against n agents sqrt(19 / (22 - n)) / 2-GDP is left."""
+    own = ["plan", "federation", "--agents", "29", "--z", "2", "--trust", "aggregate"]
+    told = json.loads(printed(capsys, *own, "--colluding", "3", "--json"))
+    assert [n for n, _ in told["against"]] == [0, 3, 6, 9, 21]
+    for n, epsilon in told["against"]:
+        left = np.sqrt(19 / (22 - n)) / 2
+        assert gdp_delta(left, epsilon) == pytest.approx(told["delta"], rel=0.01)
+    assert told["widened"] == pytest.approx(np.sqrt(29 / 19))
+    assert "so many agents that pool what they know" in printed(capsys, *own)
+
+
 def test_a_federation_whose_noise_drowns_everything_is_told_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
