@@ -23,7 +23,7 @@ from privbo_plugins.store.vault import open_vault
 from tests import networks
 
 _MISSING = networks.missing()
-pytestmark = [pytest.mark.soak, pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "-")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "-")]
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
 ROUNDS = 5
