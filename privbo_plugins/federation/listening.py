@@ -14,18 +14,17 @@ import math
 import os
 import secrets
 import threading
-import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.federation import messages, sockets
 from privbo_plugins.federation.identity import PROTOCOL, Address, Identity, Invitation, place
+from privbo_plugins.federation.limits import Bodies, Crowd
 from privbo_plugins.federation.messages import MalformedError
 from privbo_plugins.federation.sockets import OPTIONS, SERVICE, grpc
 
@@ -76,10 +75,7 @@ class Listener:
         self._closing, self._bell = threading.Event(), threading.Event()
         self._submitting, self._chaining = threading.Lock(), threading.Lock()
         self._submitted: dict[int, OrderedDict[str, int | None]] = {}
-        self._counting = threading.Lock()
-        self._waiting: dict[int, int] = {}
-        self._calls: dict[int, int] = {}
-        self._bodies: dict[object, tuple[float, Callable[[], Any]]] = {}
+        self._calls, self._waiting, self._bodies = Crowd(_CALLS), Crowd(_WAITERS), Bodies(_BODY)
         self._chain: list[str] = []
         threads = min(_THREADS + _CALLS * self.config.n_agents, _MOST_THREADS)
         self._pool = ThreadPoolExecutor(threads, initializer=_named)
@@ -149,41 +145,16 @@ class Listener:
         agent = self._admitted(metadata)
         if agent is None:
             return grpc.StatusCode.UNAUTHENTICATED, b""
-        with self._under_way(agent) as room:
+        with self._calls.one(agent) as room:
             if not room:
                 return grpc.StatusCode.RESOURCE_EXHAUSTED, b""
             try:
-                request = messages.decoded(self._read(requests, cancel))
+                request = messages.decoded(self._bodies.read(requests, cancel))
                 return grpc.StatusCode.OK, messages.encoded(self._reply(act, agent, request))
             except MalformedError:
                 return grpc.StatusCode.INVALID_ARGUMENT, b""
             except EOFError:
                 return grpc.StatusCode.UNAVAILABLE, b""
-
-    @contextmanager
-    def _under_way(self, agent: int) -> Iterator[bool]:
-        """Counts an agent's calls; whether there is room for this one."""
-        with self._counting:
-            self._calls[agent] = self._calls.get(agent, 0) + 1
-            room = self._calls[agent] <= _CALLS
-        try:
-            yield room
-        finally:
-            with self._counting:
-                self._calls[agent] -= 1
-
-    def _read(self, requests: Iterator[bytes], cancel: Callable[[], Any]) -> bytes:
-        """The body of a request, which :meth:`_watch` ends if it does not come."""
-        reading = object()
-        with self._counting:
-            self._bodies[reading] = time.monotonic() + _BODY, cancel
-        try:
-            return next(requests, b"")
-        except Exception:  # whoever sent it is gone
-            raise EOFError from None
-        finally:
-            with self._counting:
-                del self._bodies[reading]
 
     def _admitted(self, metadata: Any) -> int | None:
         """The agent that has shown its secret."""
@@ -254,7 +225,8 @@ class Listener:
 
     def _collect(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
         t, sender = messages.count(request.get("round")), agent if request.get("sent") else None
-        with self._patience(agent) as patience:
+        with self._waiting.one(agent) as room:
+            patience = _POLL if room else 0.0
             found = server._collect(t, sender=sender, ended=self._closing, patience=patience)
         if self._closing.is_set():
             raise EOFError
@@ -262,26 +234,14 @@ class Listener:
             return messages.of_broadcast(found, self._chain_of(server)[t - 1])
         return found if found is None else {"waiting": True}
 
-    @contextmanager
-    def _patience(self, agent: int) -> Iterator[float]:
-        """Seconds that a question may rest here; none where many threads of an agent ask."""
-        with self._counting:
-            crowd = self._waiting.get(agent, 0)
-            self._waiting[agent] = crowd + 1
-        try:
-            yield _POLL if crowd < _WAITERS else 0.0
-        finally:
-            with self._counting:
-                self._waiting[agent] -= 1
-
     def _enter(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
         found = server._enter(agent, request)
         self._bell.set()
         return found
 
     def _turn(self, server: FederatedServer, agent: int, request: dict[str, Any]) -> Any:
-        with self._patience(agent) as patience:
-            found = server._turn(agent, request, self._closing, patience)
+        with self._waiting.one(agent) as room:
+            found = server._turn(agent, request, self._closing, _POLL if room else 0.0)
         self._bell.set()
         if self._closing.is_set():
             raise EOFError
@@ -306,18 +266,13 @@ class Listener:
     # Deadlines and the end ----------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Closes rounds that are over their deadline, though nobody asks."""
+        """Closes rounds that are over their deadline, and ends calls that send nothing."""
         while not self._closing.is_set():
             self._bell.wait(min(_POLL, self._time_left()))
             self._bell.clear()
-            self._cancel_what_does_not_come()
-
-    def _cancel_what_does_not_come(self) -> None:
-        now = time.monotonic()
-        with self._counting:
-            late = [cancel for until, cancel in self._bodies.values() if until < now]
-        for cancel in late:
-            cancel()
+            self._bodies.cancel_late()
+        self._grpc.stop(None).wait()
+        self._pool.shutdown(wait=False)  # idle threads would stay until garbage is collected
 
     def _time_left(self) -> float:
         server = self.server()

@@ -14,12 +14,9 @@ import signal
 import socket
 import stat
 import struct
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,33 +46,13 @@ from privbo_plugins.federation import (
     identity,
     listening,
 )
-from privbo_plugins.spaces import Categorical, Float, Space
+from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
 from tests import wires
 from tests.worker import CONTEXT, PATIENCE
 
+from .listeners import PLAIN, PUBLIC, M, eventually, locally, serving, traces, working
 from .scenes import SENTINEL, SPACE, as_json, obey, vector
-
-M = 20
-PLAIN: dict[str, Any] = {
-    "population": "explore",
-    "n_rounds": 10,
-    "q": 1.0,
-    "z": 0.0,
-    "clipping_norm": 1e3,
-    "n_features": M,
-    "n_startup": 2,
-}
-"""No noise, no sampling, hardly clipping: a broadcast is the average of what was sent."""
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Waits until something that is bound to happen has happened."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
 
 # Processes --------------------------------------------------------------------------------------
 
@@ -144,31 +121,6 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     assert made.errors.read_bytes() == b""
 
 
-@contextmanager
-def serving(
-    n_agents: int = 3,
-    *,
-    address: Any = ("127.0.0.1", 0),
-    secret: Any = None,
-    settings: dict[str, Any] = PLAIN,
-    **more: Any,
-) -> Iterator[FederatedServer]:
-    more.setdefault("space", SPACE)
-    server = FederatedServer(FederationConfig(n_agents=n_agents, **settings), **more)
-    before = working()
-    server.listen(address, secret=secret)
-    try:
-        yield server
-    finally:
-        server.close()
-        assert working() <= before
-
-
-def working() -> set[threading.Thread]:
-    """Threads of servers that listen."""
-    return {t for t in threading.enumerate() if t.name.startswith("federation")}
-
-
 def invited(server: FederatedServer, agents: list[Remote]) -> None:
     for n, agent in enumerate(agents):
         assert agent("connect", server.invitation(n)) == n
@@ -178,15 +130,6 @@ def invited(server: FederatedServer, agents: list[Remote]) -> None:
 def average(n_agents: int, seeds: list[int]) -> np.ndarray:
     total: np.ndarray = np.sum([vector(M, seed) for seed in seeds], axis=0)
     return total / n_agents
-
-
-def locally(n_agents: int, seeds: list[int]) -> Any:
-    """What a server and agents of one process make of the same vectors."""
-    server = FederatedServer(FederationConfig(n_agents=n_agents, **PLAIN))
-    for n, seed in enumerate(seeds):
-        server.connect(n).submit(vector(M, seed))
-    server.close_round()
-    return as_json(server.broadcasts()[0])
 
 
 def test_agents_in_processes_receive_what_the_vault_holds(pool: Pool, tmp_path: Path) -> None:
@@ -278,23 +221,6 @@ def test_a_forked_agent_opens_a_connection_of_its_own(pool: Pool) -> None:
 
 
 # A server that dies -----------------------------------------------------------------------------
-
-
-def traces(content: bytes) -> list[str]:
-    """In which forms the sentinel occurs."""
-    little, big = struct.pack("<d", SENTINEL), struct.pack(">d", SENTINEL)
-    forms = {
-        "decimal": repr(SENTINEL)[:14].encode(),
-        "hex": SENTINEL.hex()[4:16].encode(),
-        "little": little,
-        "big": big,
-        "hex of bytes": little.hex().encode(),
-    }
-    for shift in range(3):
-        inner = base64.b64encode(b"\0" * shift + little)[4 if shift else 0 : 8]
-        rest = base64.b64encode(b"\0" * shift + little)[4 : (8 + shift) // 3 * 4]
-        forms[f"base64/{shift}"] = rest if shift else inner
-    return [name for name, form in forms.items() if form in content]
 
 
 def test_the_search_for_traces_finds_them() -> None:
@@ -660,8 +586,6 @@ def test_many_threads_of_an_agent_leave_room_for_others(monkeypatch: pytest.Monk
 
 # Links ------------------------------------------------------------------------------------------
 
-PUBLIC = Space({"x": Float(0, 1, log=False), "c": Categorical(("a", 1, None))})
-
 
 @pytest.fixture
 def server() -> Iterator[FederatedServer]:
@@ -976,7 +900,11 @@ def test_a_server_that_nobody_holds_ends() -> None:
         gc.collect()
         with pytest.raises(FederationError):
             link.broadcasts()
-    eventually(lambda: not working())
+    gc.disable()  # its threads end by themselves
+    try:
+        eventually(lambda: not working())
+    finally:
+        gc.enable()
 
 
 # Secrets ----------------------------------------------------------------------------------------
@@ -1106,229 +1034,6 @@ def test_who_comes_first_does_not_say_what_all_tune() -> None:
     server = FederatedServer(FederationConfig(n_agents=2, **PLAIN))
     with pytest.raises(ValueError, match=r"FederatedServer\(space=\.\.\.\)"):
         server.listen()
-
-
-# On the path ------------------------------------------------------------------------------------
-
-
-class Relay:
-    """A machine between agent and server that records, and may change what it passes on.
-
-    Args:
-        invitation: Whose address it stands for.
-        change: Makes of a direction ("up" to the server, "down"), the number of bytes passed so
-            before and the next bytes those that are passed on.
-    """
-
-    def __init__(
-        self,
-        invitation: str,
-        change: Callable[[str, int, bytes], bytes] = lambda _way, _n, data: data,
-    ) -> None:
-        self._there, self._change = wires.address_in(invitation), change
-        self._invited = invitation
-        self.passed: dict[str, bytearray] = {"up": bytearray(), "down": bytearray()}
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-
-    def __enter__(self) -> Relay:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        host, port = self._listening.getsockname()[:2]
-        there = "{}:{}".format(*self._there)
-        self.invitation = self._invited.replace(there, f"{host}:{port}")
-        self._begin(self._accept)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for sock in list(self._sockets):
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-        for thread in list(self._threads):
-            thread.join(PATIENCE)
-        for sock in self._sockets:
-            sock.close()
-
-    def _begin(self, *call: Any) -> None:
-        self._threads.append(threading.Thread(target=call[0], args=call[1:], daemon=True))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near = self._listening.accept()[0]
-                far = socket.create_connection(self._there)
-                self._sockets += [near, far]
-                self._begin(self._pass_on, "up", near, far)
-                self._begin(self._pass_on, "down", far, near)
-
-    def _pass_on(self, way: str, source: socket.socket, to: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(2**16):
-                changed = self._change(way, len(self.passed[way]), data)
-                self.passed[way] += data
-                to.sendall(changed)
-        with suppress(OSError):
-            to.shutdown(socket.SHUT_RDWR)
-
-
-def test_a_machine_on_the_path_reads_nothing(server: FederatedServer) -> None:
-    """No vector, no secret, no name; the search finds all of them where nothing is encrypted."""
-    sent = vector(M, 0)
-    assert traces(wires.packed(sent).encode()) != []
-    with Relay(server.invitation(0)) as relay:
-        with closing(connect(relay.invitation)) as link:
-            link.join(PUBLIC.to_dict())
-            assert link.submit(sent) == 1
-            assert link.collect(1) is not None
-    seen = bytes(relay.passed["up"] + relay.passed["down"])
-    secret = wires.secret_in(server.invitation(0))
-    assert len(seen) > 8 * M
-    assert traces(seen) == []
-    for known in (secret, base64.b64encode(secret)[:-2], b"privbo-agent", b"submit", b"n_agents"):
-        assert known not in seen
-
-
-@pytest.mark.parametrize("way", ["up", "down"])
-@pytest.mark.parametrize("place", [0, 3, 40, 300, 700, 1000, 1500, 1900])
-def test_a_machine_on_the_path_changes_nothing(way: str, place: int) -> None:
-    """One bit of the first connection is turned: what arrives is right, or an error."""
-    changed: list[int] = []
-
-    def turn(direction: str, n: int, data: bytes) -> bytes:
-        if direction != way or changed or not n <= place < n + len(data):
-            return data
-        changed.append(place)
-        return data[: place - n] + bytes([data[place - n] ^ 1]) + data[place - n + 1 :]
-
-    with serving(1, deadline=None) as server, Relay(server.invitation(0), turn) as relay:
-        with suppress(FederationError):
-            with closing(connect(relay.invitation)) as link:
-                t = link.submit(vector(M, 0))
-                assert t is not None
-                found = link.collect(t)
-                assert as_json(found) == locally(1, [0])
-        for broadcast in server.broadcasts():
-            assert as_json(broadcast)[1:] == locally(1, [0])[1:]
-        assert len(server.broadcasts()) <= 1
-    assert changed
-
-
-def test_a_recorded_session_cannot_be_played_again(server: FederatedServer) -> None:
-    with Relay(server.invitation(0)) as relay:
-        with closing(connect(relay.invitation)) as link:
-            assert link.submit(vector(M, 0)) == 1
-    with socket.create_connection(wires.address_in(server.invitation(0)), PATIENCE) as sock:
-        with suppress(OSError):
-            sock.sendall(relay.passed["up"])
-            while sock.recv(2**16):
-                pass
-    with closing(connect(server.invitation(0))) as link:
-        assert len(link.broadcasts()) == 1
-        assert link.submit(vector(M, 1)) == 2
-
-
-def test_connections_that_say_nothing_keep_nobody_out(server: FederatedServer) -> None:
-    address = wires.address_in(server.invitation(0))
-    silent = [socket.create_connection(address, PATIENCE) for _ in range(200)]
-    try:
-        for half in silent[:50]:
-            half.sendall(b"\x16\x03\x01")  # the beginning of a handshake
-        with closing(connect(server.invitation(0))) as link:
-            assert link.submit(np.ones(M)) == 1
-            assert len(link.broadcasts()) == 1
-    finally:
-        for sock in silent:
-            sock.close()
-
-
-CROWD = """
-import resource, socket, sys
-_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-host, port, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-held = []
-for i in range(n):
-    held.append(socket.create_connection((host, port), 60))
-    if i % 2:
-        held[-1].sendall(bytes([22, 3, 1]))  # the beginning of a handshake
-print(len(held), flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.slow
-def test_ten_thousand_connections_that_say_nothing_keep_nobody_out() -> None:
-    """They are held by another process; agents are served, and the server has few threads."""
-    resource = pytest.importorskip("resource", reason="needs limits on open files")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    n = 10_000
-    if hard < n + 1000:
-        pytest.skip(f"the system allows {hard} open files, and this needs {n + 1000}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        with serving(1, deadline=None) as server:
-            host, port = wires.address_in(server.invitation(0))
-            before = threading.active_count()
-            command = [sys.executable, "-c", CROWD, host, str(port), str(n)]
-            with subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            ) as crowd:
-                assert crowd.stdout is not None
-                assert crowd.stdout.readline().strip() == str(n)
-                with closing(connect(server.invitation(0))) as link:
-                    assert link.submit(vector(M, 0)) == 1
-                    assert as_json(link.collect(1)) == locally(1, [0])
-                assert threading.active_count() < before + 20
-                crowd.communicate("", timeout=PATIENCE)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-class Silent:
-    """Calls whose bodies never come, on a channel of their own."""
-
-    def __init__(self, invitation: str, *, proves: bool) -> None:
-        self._end = threading.Event()
-        self._stranger = wires.Stranger(invitation).__enter__()
-        shown = wires.shown(invitation) if proves else ()
-        ask = self._stranger.channel.stream_unary(f"/{wires.SERVICE}/greet")
-        self.calls = [ask.future(self._never(), metadata=shown) for _ in range(80)]
-
-    def _never(self) -> Iterator[bytes]:
-        self._end.wait(PATIENCE)
-        yield from ()
-
-    def close(self) -> None:
-        for call in self.calls:
-            call.cancel()
-        self._end.set()
-        self._stranger.__exit__()
-
-
-@pytest.mark.parametrize("proves", [False, True])
-def test_calls_whose_bodies_never_come_take_no_threads_from_others(proves: bool) -> None:
-    with serving(2, deadline=None) as server:
-        silent = [Silent(server.invitation(0), proves=proves) for _ in range(2)]
-        try:
-            time.sleep(0.3)
-            with closing(connect(server.invitation(1))) as link:
-                assert link.submit(np.ones(M)) == 1
-        finally:
-            for calls in silent:
-                calls.close()
-
-
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "_BODY", 0.1)
-    monkeypatch.setattr(listening, "_POLL", 0.1)
-    with serving(1) as server:
-        silent = Silent(server.invitation(0), proves=True)
-        try:
-            eventually(lambda: all(call.done() for call in silent.calls))
-        finally:
-            silent.close()
 
 
 # Certificates of institutions -------------------------------------------------------------------

@@ -544,6 +544,67 @@ _FEDERATION = (
             f"{_TESTS}/test_federation_remote.py::test_whoever_proves_nothing_is_answered_nothing",
         ),
     ),
+    Mutant(
+        name="any_certificate_is_the_servers",
+        breaks="An agent accepts the certificate of its invitation alone.",
+        file=f"{_ENGINE}/federation/calls.py",
+        old="grpc.ssl_channel_credentials(invitation.trusted, key, chain)",
+        new='grpc.ssl_channel_credentials(__import__("ssl").get_server_certificate('
+        "invitation.address).encode(), key, chain)",
+        tests=(f"{_TESTS}/test_federation_remote.py::test_an_impostor_is_sent_nothing",),
+    ),
+    Mutant(
+        name="any_epoch",
+        breaks="A server acts on nothing that was meant for the one before it.",
+        file=f"{_ENGINE}/federation/listening.py",
+        old='request.get("epoch") != self.epoch',
+        new='request.get("epoch") is None',
+        tests=(
+            f"{_TESTS}/test_federation_remote.py"
+            "::test_a_vector_that_may_have_been_used_is_not_sent_again",
+            f"{_TESTS}/test_federation_remote.py::test_a_server_that_lost_its_ledger_is_found_out",
+        ),
+    ),
+    Mutant(
+        name="a_vector_sent_again_is_another",
+        breaks="A vector that is sent again, because a connection was lost, counts once.",
+        file=f"{_ENGINE}/federation/listening.py",
+        old="if key not in known:",
+        new="if key in (key,):",
+        tests=(
+            f"{_TESTS}/test_federation_remote.py::test_a_vector_that_is_sent_again_counts_once",
+        ),
+    ),
+    Mutant(
+        name="bodies_are_waited_for",
+        breaks="A request whose body does not come is ended.",
+        file=f"{_ENGINE}/federation/limits.py",
+        old="if until < now]",
+        new="if until < 0]",
+        tests=(f"{_TESTS}/test_federation_path.py::test_a_call_is_ended_once_its_body_is_late",),
+    ),
+    Mutant(
+        name="a_coin_saves_work",
+        breaks="The work for a vector does not depend on its coin.",
+        file=f"{_ENGINE}/algorithms/dp_fts_de/server.py",
+        old="        self._total += self._chosen[n] * self.part(n, w)\n",
+        new="        if self._chosen[n]:\n            self._total += self.part(n, w)\n",
+        tests=(
+            f"{_TESTS}/test_federation_path.py"
+            "::test_the_server_does_the_same_for_a_vector_whatever_its_coin",
+        ),
+    ),
+    Mutant(
+        name="short_vectors_are_short",
+        breaks="A message is as long whatever its numbers are.",
+        file=f"{_ENGINE}/federation/messages.py",
+        old='(numbers, dtype="<f8").tobytes()).decode()',
+        new='(numbers, dtype="<f8").tobytes()).decode() + " " * (not np.any(numbers))',
+        tests=(
+            f"{_TESTS}/test_federation_path.py"
+            "::test_no_message_is_longer_or_shorter_for_a_value_or_a_coin",
+        ),
+    ),
 )
 
 _ROWS = (
