@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_fts_de.agent import Agent
+from privbo_plugins.algorithms.dp_fts_de.agent import Agent, Streams
 from privbo_plugins.federation.link import Link
 from privbo_plugins.federation.participant import Participant
 from privbo_plugins.federation.shared import shared_model
@@ -141,8 +142,8 @@ class _Together:
             return np.array([agent.start_point(number) for agent in self._agents])
         units, heard = self._agents[0].units(y), self._server.broadcasts()
         if not self._server.finished:
-            rngs = [agent.rng_to_send(t) for agent in self._agents]
+            rngs = Streams([partial(agent.rng_to_send, t) for agent in self._agents])
             self._server._submit_all(self._model.messages(X, units, heard, rngs))
             heard = self._server.broadcasts()
-        rngs = [agent.rng_to_propose(t) for agent in self._agents]
+        rngs = Streams([partial(agent.rng_to_propose, t) for agent in self._agents])
         return self._model.proposals(X, units, t, heard, rngs)

@@ -88,8 +88,10 @@ class Isotropic(Kernel):
     def _q(self, A: Array, B: Array) -> Array:
         a, b = A / self._l, B / self._l
         aa, bb = (a * a).sum(-1)[..., :, None], (b * b).sum(-1)[..., None, :]
-        q = aa + bb - 2.0 * (a @ b.swapaxes(-1, -2))
-        return np.asarray(np.maximum(q, 0.0))
+        q, inner = np.asarray(aa + bb), a @ b.swapaxes(-1, -2)
+        inner *= 2.0  # in place: most of the time goes where new memory is written
+        q -= inner
+        return np.asarray(np.maximum(q, 0.0, out=q))
 
     def _u(self, A: Array, B: Array) -> Array:
         return np.asarray((A[:, None, :] - B[None, :, :]) / self._l)
@@ -140,6 +142,12 @@ class RBF(Isotropic):
         >>> RBF(0.5).prior_trace(np.zeros(3))
         12.0
     """
+
+    def k(self, A: Array, B: Array) -> Array:
+        """:meth:`Isotropic.k` without the derivatives."""
+        q = self._q(A, B)
+        q *= -0.5
+        return np.asarray(np.exp(q, out=q))
 
     def kappa(self, q: Array) -> tuple[Array, Array, Array]:
         """κ = exp(-q/2), κ' = -κ/2, κ'' = κ/4."""

@@ -123,6 +123,7 @@ def posterior_samples(
         gram: Phi Phiᵀ where it is known, shape (a, n, n).
     """
     n, M = Phi.shape[1:]
+    rngs = list(rngs)  # each is drawn from twice
     w = np.array([rng.standard_normal(M) for rng in rngs])  # (a, M)
     if n <= M:
         noise = math.sqrt(s2) * np.array([rng.standard_normal(n) for rng in rngs])

@@ -7,7 +7,8 @@ so an agent that is started again repeats itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.explore import FeatureModel
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
 from privbo_plugins.algorithms.dp_fts_de.population import PopulationModel
-from privbo_plugins.algorithms.dp_fts_de.regions import deal
+from privbo_plugins.algorithms.dp_fts_de.regions import dealt
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.spaces import Space
 
@@ -38,6 +39,29 @@ def make_model(config: FederationConfig, space: Space) -> SharedModel:
     return FEDERATED_MODELS[config.population](config, space)
 
 
+class Streams(Sequence[np.random.Generator]):
+    """Many agents' generators, each made when it is asked for, at its beginning.
+
+    Args:
+        makers: What makes them.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], np.random.Generator]]) -> None:
+        self._makers = makers
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    @overload
+    def __getitem__(self, i: int) -> np.random.Generator: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> Streams: ...
+
+    def __getitem__(self, i: int | slice) -> np.random.Generator | Streams:
+        return Streams(self._makers[i]) if isinstance(i, slice) else self._makers[i]()
+
+
 class Agent:
     """One agent of a federation.
 
@@ -53,7 +77,7 @@ class Agent:
     ) -> None:
         self.model, self.config, self.number = model, model.config, number
         self._maximize, self.seed = maximize, seed
-        self.region = int(deal(self.config.n_agents, self.config.n_regions)[number])
+        self.region = int(dealt(np.array(number), self.config.n_regions))
 
     def _rng(self, stream: int, t: int) -> np.random.Generator:
         words = [self.seed, self.number, stream, t]

@@ -113,6 +113,7 @@ class FeatureModel(SharedModel):
         rngs: Sequence[np.random.Generator],
     ) -> Array:
         """:meth:`propose` of many agents, shape (a, D)."""
+        rngs = list(rngs)  # each goes on where the coin left it
         p_t = chance_of_own(t, self.config.power)
         own = np.array([not broadcasts or rng.random() < p_t for rng in rngs])
         found = np.empty((len(X), len(self.space)))
@@ -135,14 +136,10 @@ class FeatureModel(SharedModel):
     def _features_of(self, X: Array) -> tuple[Array, Array | None]:
         """Features of many agents' points (a, n, D), shape (a, n, M), and Phi Phiᵀ on a grid."""
         a, n, D = X.shape
-        if self._searched is not None:
-            known = self._places
-            found = [known.get(x.tobytes(), -1) for x in _rounded(X.reshape(-1, D))]
-            places = np.array(found, dtype=np.int64)
-            if not (places == -1).any():
-                places = places.reshape(a, n)
-                gram = self._gram[places[:, :, None], places[:, None, :]]
-                return self._searched[1][places], gram
+        places = self.places(X)
+        if self._searched is not None and (places >= 0).all():
+            gram = self._gram[places[:, :, None], places[:, None, :]]
+            return self._searched[1][places], gram
         return self.phi(X.reshape(-1, D)).reshape(a, n, self.config.message_length), None
 
     @cached_property
@@ -150,13 +147,6 @@ class FeatureModel(SharedModel):
         """Phi Phiᵀ of all points of a small finite space."""
         Phi = self.phi(np.empty((0, len(self.space))) if self.grid is None else self.grid)
         return np.asarray(Phi @ Phi.T)
-
-    @cached_property
-    def _places(self) -> dict[bytes, int]:
-        """Where the points of a small finite space stand in its grid."""
-        if self.grid is None:
-            return {}
-        return {x.tobytes(): i for i, x in enumerate(_rounded(self.grid))}
 
     @cached_property
     def _searched(self) -> tuple[Array, Array, NDArray[np.int64]] | None:
@@ -214,8 +204,3 @@ class FeatureModel(SharedModel):
         snapped = self.space.snap(found.x)
         there = W[self.regions.index(snapped[None])[0]] if len(W) > 1 else w  # a step may cross
         return float(self.phi(snapped[None])[0] @ there), snapped
-
-
-def _rounded(X: Array) -> Array:
-    """Points as they are compared: drawn and enumerated ones differ by rounding."""
-    return np.ascontiguousarray(np.round(X, 9) + 0.0)

@@ -131,9 +131,14 @@ def _prime_factors(number: int) -> list[int]:
     return factors[::-1]
 
 
+def dealt(agents: NDArray[np.int64], P: int) -> NDArray[np.int64]:
+    """The regions that agents explore at the start, round robin; shape of their numbers."""
+    return np.asarray(agents % P)
+
+
 def deal(N: int, P: int) -> NDArray[np.int64]:
-    """The region that each of N agents explores at the start, round robin, shape (N,)."""
-    return np.arange(N) % P
+    """:func:`dealt` of N agents, shape (N,)."""
+    return dealt(np.arange(N), P)
 
 
 def region_weights(N: int, P: int, a_t: float) -> Array:
