@@ -324,24 +324,28 @@ def end_phase(server: FederatedServer, current: Attempt) -> None:
         _open_sum(server, current)
     elif not current.enough:
         _give_up(server, current, current.why_not)
-    else:
-        if current.phase == MASKED:
-            _admit(server, current)
+    elif current.phase != MASKED or _admit(server, current):
         current.phase += 1
         current.opened = server._now()
 
 
-def _admit(server: FederatedServer, current: Attempt) -> None:
-    """Charges before anybody helps to open the sum."""
+def _admit(server: FederatedServer, current: Attempt) -> bool:
+    """Charges before anybody helps to open the sum; whether it may be opened.
 
-    def admitted() -> str:
+    Not if another server of this run has released the round meanwhile: its broadcast counts.
+    """
+
+    def admitted() -> tuple[Mapping[str, Any] | None, str]:
         with server.run.transaction() as tx:
             earlier = sum(charge.key.split("/")[0] == str(current.t) for charge in tx.charges())
             key = f"{current.t}/{earlier + 1}" if earlier else str(current.t)
             order = _order(current, lambda tx: server._charge(tx, current.measure, key))
-            return admit(server.run, tx, order)[1]
+            return admit(server.run, tx, order)
 
-    current.token = server._tried(current.t, admitted)
+    known, current.token = server._tried(current.t, admitted)
+    if known is not None:
+        server._publish(current.t, lambda: known)
+    return known is None
 
 
 def _open_sum(server: FederatedServer, current: Attempt) -> None:

@@ -226,6 +226,30 @@ def test_a_server_that_was_started_again_counts_what_it_had_paid_for(tmp_path: P
     assert again.connect(0).submit(V[0]) is None
 
 
+def test_no_sum_is_opened_of_a_round_that_another_server_has_released(tmp_path: Path) -> None:
+    """It would be one that nobody has paid for."""
+    V, url = vectors(5), f"sqlite:///{tmp_path / 'server.db'}"
+    one, other = (server_of(config_of(5, z=1.0), vault=url) for _ in range(2))
+    agents = agents_of(one, V)
+    released = play(other, V)
+    assert released is not None
+    go_on(agents)
+    assert [b.digest() for b in one.broadcasts()] == [released.digest()]
+    assert [charge.key for charge in one.ledger()] == ["1"]
+    assert not any(asked["phase"] == OPEN for agent in agents for asked in _seen(agent))
+
+
+def test_of_two_servers_of_a_run_both_pay_for_what_they_open(tmp_path: Path) -> None:
+    V, url = vectors(5), f"sqlite:///{tmp_path / 'server.db'}"
+    one, other = (server_of(config_of(5, z=1.0), vault=url) for _ in range(2))
+    dies = dict.fromkeys(range(5), OPEN)
+    go_on(agents_of(one, V, dies=dies))  # charged, and not opened yet
+    released = play(other, V)
+    assert released is not None
+    assert [charge.key for charge in other.ledger()] == ["1", "1/2"]
+    assert other.guarantee().n_released == 2
+
+
 def test_a_vault_that_refuses_the_charge_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     V = vectors(5)
     server = server_of(config_of(5, z=1.0))

@@ -984,11 +984,23 @@ _AGGREGATE = (
         name="opened_before_it_is_paid_for",
         breaks="The ledger is charged before anybody helps to open a sum.",
         file=f"{_ENGINE}/sessions/aggregation.py",
-        old="        if current.phase == MASKED:\n            _admit(server, current)\n"
+        old="    elif current.phase != MASKED or _admit(server, current):\n"
         "        current.phase += 1",
-        new="        current.phase += 1\n        if current.phase == OPEN:\n"
+        new="    else:\n        current.phase += 1\n        if current.phase == OPEN:\n"
         "            _admit(server, current)",
         tests=(f"{_TESTS}/test_aggregate.py::test_a_vault_that_refuses_the_charge_opens_nothing",),
+    ),
+    Mutant(
+        name="a_sum_that_nobody_paid_for",
+        breaks="A round that another server has released is not opened once more.",
+        file=f"{_ENGINE}/sessions/aggregation.py",
+        old="    if known is not None:\n"
+        "        server._publish(current.t, lambda: known)\n    return known is None",
+        new="    return True",
+        tests=(
+            f"{_TESTS}/test_aggregate.py"
+            "::test_no_sum_is_opened_of_a_round_that_another_server_has_released",
+        ),
     ),
     Mutant(
         name="few_shares_are_enough",
