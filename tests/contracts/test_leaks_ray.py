@@ -129,6 +129,16 @@ def _shm_files(known: set[Path]) -> Iterator[tuple[str, bytes]]:
             continue
 
 
+def _by_chance(name: str, hit: str) -> bool:
+    """Whether a careless run's own file holds a short form of somebody else's number.
+
+    Such files are full of numbers, many of them with six digits: about one run in a hundred shows
+    six digits of another secret there. All other forms count there too.
+    """
+    careless = "control " in name and not hit.startswith("control ")
+    return careless and hit.endswith(("6 digits", "8 digits", "float32 decimal"))
+
+
 @dataclass
 class Left:
     """What the driver left, and what was found of its secrets.
@@ -152,7 +162,7 @@ class Left:
     def scan(self, when: str, wanted: Wanted, blobs: Iterator[tuple[str, bytes]]) -> None:
         for name, blob in blobs:
             self.sizes[f"{when}/{name}"] = len(blob)
-            if found := wanted.hits(name, blob):
+            if found := [hit for hit in wanted.hits(name, blob) if not _by_chance(name, hit)]:
                 self.hits[f"{when}/{name}"] = found
 
     def where(self, owner: str, *parts: str) -> dict[str, list[str]]:
@@ -420,3 +430,11 @@ def test_an_agents_database_holds_its_own_trials_and_nobody_elses(agent: str, le
     config, value = left.kept[agent]
     assert set(config) == {"x"}
     assert 0.1 < value < 1.0
+
+
+def test_short_forms_count_everywhere_but_in_a_careless_runs_own_files() -> None:
+    short, whole = "rewards: losses 14 from 0 of 4[3] as 6 digits", "rewards: name 1 as text bytes"
+    assert _by_chance("experiments/control records/trial/progress.csv", short)
+    assert not _by_chance("experiments/control records/trial/progress.csv", whole)
+    assert not _by_chance("experiments/control records/trial/progress.csv", f"control {short}")
+    assert not _by_chance("experiments/records/trial/progress.csv", short)
