@@ -45,7 +45,7 @@ def compare_study(url: str, name: str, run: StoredRun) -> list[Found]:
             values of this kind of run.
     """
     study, released = _opened(url, name), run.published()
-    return [_head(study, run), *_values(study, released), _beside(study, run), _claim(study)]
+    return [_head(study, run), *_values(study, released), _beside(study, run), _claim(study, run)]
 
 
 def _opened(url: str, name: str) -> Study:
@@ -113,10 +113,17 @@ def _beside(study: Study, run: StoredRun) -> Found:
     return "beside values", True, "trials hold nothing else that nobody vouched for"
 
 
-def _claim(study: Study) -> Found:
+def _claim(study: Study, run: StoredRun) -> Found:
+    """The paragraph that the study shows beside the one that the ledger lets claim."""
     told = str(study.user_attrs.get(GUARANTEE_ATTR, ""))
     if not told:
         return "claim", False, "the study shows no guarantee: ask sampler.guarantee(study)"
     if told.startswith("NOT PROTECTED"):
         return "claim", False, "the study says of itself that it is not protected"
-    return "claim", True, "the study shows a guarantee"
+    if told != run.guarantee.lasting:
+        return (
+            "claim", False,
+            "the study shows another guarantee than the vault's: it was changed, or written by "
+            "another version or for another run; sampler.guarantee(study) writes it anew",
+        )  # fmt: skip
+    return "claim", True, "the study shows the vault's guarantee, to the letter"

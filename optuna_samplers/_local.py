@@ -12,7 +12,7 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -31,6 +31,7 @@ from optuna_samplers._space import (
 )
 from optuna_samplers._study import (
     EXPOSED_ATTR,
+    GUARANTEE_ATTR,
     VOUCHABLE,
     attributes_note,
     failures_in,
@@ -60,7 +61,7 @@ from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt, of_converting, retold
 from privbo_plugins.returned import as_reward
-from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
+from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
 from privbo_plugins.store.vault import Vault, open_vault
@@ -82,6 +83,11 @@ _DRAW_ATTRS = ("privbo:agent", "privbo:epoch")
 
 _PARAMETERS = ("mechanism", "epsilon", "delta", "low", "high")
 _NUMBERS, _FLAGS = (*_PARAMETERS[1:], "release"), ("user_named", "test_noise")
+
+_NO_LEDGER = (
+    "users were named, and how often each was asked, in other studies too, only their ledger "
+    "knows: give the vault= in which it lies"
+)
 
 OTHER_RELEASE = "trials remember releases that their ledger does not hold"
 
@@ -523,21 +529,62 @@ class LocalObjective:
         others = stored.mechanisms - {tuple(self.mechanism.parameters().values())}
         if others:
             stored.reasons.append("some evaluations went through another mechanism than this one")
-        session = self._session(study)
-        evaluations = session.evaluations()
-        known = set(evaluations.items())
-        if not session.vault.in_memory and _contradict(stored, evaluations):
-            stored.reasons.append(OTHER_RELEASE)
-        guarantee = session.guarantee(
-            stored.n,
-            users_named=self._user_id is not None or stored.users_named,
-            unknown_evaluations=len(stored.releases - known),
-            repeats=stored.repeats,
-            reasons=stored.reasons,
-            notes=stored.notes,
-        )
-        show_guarantee(study, guarantee)
+        stored.users_named |= self._user_id is not None
+        ledger = self._ledger(study, stored.users_named)
+        if ledger is not None:
+            guarantee = _of_ledger(ledger, stored)
+        else:
+            guarantee = _without_ledger(self.mechanism, stored)
+        said = ledger is None and GUARANTEE_ATTR in study.user_attrs
+        if not (guarantee.protected and said):  # the ledger may know why nothing is claimed
+            show_guarantee(study, guarantee)
         return guarantee
+
+    def _ledger(self, study: Study, users_named: bool) -> RewardSession | None:
+        """The ledger of the study's evaluations; None where it has begun none, or is elsewhere.
+
+        Without names a ledger of one's own will do, which then counts nobody twice.
+        """
+        known = study.user_attrs.get(RUN_ATTR)
+        if known is None:
+            return None
+        if users_named:
+            try:
+                if open_vault(self._vault_handle).vault_id != known["vault"]:
+                    return None
+            except VaultError:  # it is elsewhere, or gone with its process
+                return None
+        return self._session(study)
+
+
+def _of_ledger(ledger: RewardSession, stored: StoredEvaluations) -> LocalGuarantee:
+    evaluations = ledger.evaluations()
+    if not ledger.vault.in_memory and _contradict(stored, evaluations):
+        stored.reasons.append(OTHER_RELEASE)
+    return ledger.guarantee(
+        stored.n,
+        users_named=stored.users_named,
+        unknown_evaluations=len(stored.releases - set(evaluations.items())),
+        repeats=stored.repeats,
+        reasons=stored.reasons,
+        notes=stored.notes,
+    )
+
+
+def _without_ledger(mechanism: LocalMechanism, stored: StoredEvaluations) -> LocalGuarantee:
+    """What the study alone lets claim: nothing of how often a named user was asked."""
+    named = stored.users_named
+    claim = local_guarantee(
+        mechanism,
+        stored.n,
+        stored.repeats,
+        users_named=named,
+        reasons=stored.reasons,
+        notes=[*stored.notes, *([_NO_LEDGER] if named else [])],
+    )
+    if not (named and stored.n):
+        return claim
+    return replace(claim, most_evaluations=math.inf, epsilon_most=math.inf)
 
 
 def _contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> bool:

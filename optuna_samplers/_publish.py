@@ -21,7 +21,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from privbo_plugins.drawing import Picture
 from privbo_plugins.page import Report, Table
-from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.statement import as_markdown
 from privbo_plugins.reports import WORTH
 
@@ -164,17 +163,12 @@ def _short(text: str) -> str:
 
 
 def _claim(report: Report) -> Iterator[str]:
-    """Three lines: the claim, what it has cost, where the rest is."""
+    """Three lines that stay true: the claim, what it costs at most, where the rest is."""
     guarantee = report.guarantee
-    said, cost = guarantee.statement(), guarantee.spending()
-    reasons = "; ".join(guarantee.reasons)
-    yield f"- {as_markdown(said.sentence)}"
-    if not said.protected:
-        yield f"- {as_markdown(reasons[:300] or 'No release stands behind what is shown.')}"
-    else:
-        total = "" if cost["budget"] is None else f" of {cost['budget']:.4g}"
-        spent = not_below(cost["spent"], 4)
-        yield f"- Spent: {cost['measure']} {spent}{total}, {cost['releases']} releases."
+    sentence, at_most = guarantee.lasting_lines()
+    reasons = "; ".join(guarantee.reasons)[:300] or "No release stands behind what is shown."
+    yield f"- {as_markdown(sentence)}"
+    yield f"- {as_markdown(at_most if guarantee.protected else reasons)}"
     yield "- In full, with what is *not* covered: the user attribute `privbo:guarantee`."
 
 

@@ -17,26 +17,20 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from optuna_samplers._local import PLAIN, LocalObjective, UserOf, read_evaluations, shows_release
-from optuna_samplers._local import RUN_ATTR as LEDGER_ATTR
+from optuna_samplers._local import PLAIN, LocalObjective, UserOf, shows_release
 from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import constants_in, has_completed
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
-from optuna_samplers._study import (
-    GUARANTEE_ATTR,
-    show_guarantee,
-    whole,
-)
+from optuna_samplers._study import whole
 from optuna_samplers._transcript import EPOCH_ATTR, R, TranscriptSampler, params_at
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
-from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.errors import PrivacyError
 from privbo_plugins.plots import Report, RewardHistory
 from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
-from privbo_plugins.sessions.rewards import local_guarantee
 from privbo_plugins.spaces import Space
 from privbo_plugins.standing import of_rewards, planned_trials, used_up
 from privbo_plugins.store.vault import Vault, open_vault
@@ -218,21 +212,13 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
     def guarantee(self, study: Study) -> LocalGuarantee:
         """What may be claimed for this study, after comparing its values with their releases.
 
-        How often one user was asked is in the ledger of the wrapped objective. A sampler that
-        has the same vault says what the objective's own ``guarantee`` says; another one knows
-        the study alone, and leaves what the ledger has made the study show.
+        It is what the wrapped objective's own ``guarantee`` says. How often one user was asked
+        is in the ledger of that objective: without its vault nothing is claimed of it.
         """
-        study = whole(study)
         if self.mechanism is None:
             return self._unprotected(NOT_PRIVATE)
-        ledger = self._ledger(study)
-        if ledger is not None:
-            return ledger.guarantee(study)
-        guarantee = self._of_study_alone(study, self.mechanism)
-        ledger_spoke = guarantee.users_named and GUARANTEE_ATTR in study.user_attrs
-        if not (guarantee.protected and ledger_spoke):
-            show_guarantee(study, guarantee)
-        return guarantee
+        nobody = None if self._user_budget is None else _nothing
+        return self.private(_nothing, user_id=nobody).guarantee(study)
 
     def history(self, study: Study) -> RewardHistory:
         """The released rewards of the study, for :mod:`privbo_plugins.plots`.
@@ -280,38 +266,6 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
     def _summary(self, _study: Study) -> Mapping[str, Any] | None:
         """Where agents that share the work stand; None where there are none."""
         return None
-
-    def _ledger(self, study: Study) -> LocalObjective | None:
-        """An objective over the vault that counts the study's evaluations, if it is at hand."""
-        known = study.user_attrs.get(LEDGER_ATTR)
-        handle = self._vault if self._memory is None else self._memory.handle
-        if known is None or handle is None:
-            return None
-        try:
-            if open_vault(handle).vault_id != known["vault"]:
-                return None
-        except VaultError:  # it is elsewhere, or gone with its process
-            return None
-        return self.private(_nothing, user_id=None if self._user_budget is None else _nothing)
-
-    def _of_study_alone(self, study: Study, mechanism: LocalMechanism) -> LocalGuarantee:
-        stored = read_evaluations(study)
-        if stored.mechanisms - {tuple(mechanism.parameters().values())}:
-            stored.reasons.append("some evaluations went through another mechanism than this one")
-        if stored.users_named:
-            stored.notes.append(
-                "users were named, but only the wrapped objective's guarantee knows how often "
-                "each was asked, in other studies too; here all evaluations of this study are "
-                "taken to be one user's, and the ledger's figure may be larger"
-            )
-        return local_guarantee(
-            mechanism,
-            stored.n,
-            stored.n if stored.users_named else stored.repeats,
-            users_named=stored.users_named,
-            reasons=stored.reasons,
-            notes=stored.notes,
-        )
 
     def _unprotected(self, reason: str) -> LocalGuarantee:
         name = "none" if self.mechanism is None else self.mechanism.name

@@ -13,6 +13,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from privbo_plugins.errors import PrivacyError, VaultError
+from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.statement import legible
 from privbo_plugins.store.vault import Vault
 
@@ -56,10 +57,10 @@ _STUDY_TABLES = "studies", "trials", "trial_values"
 _SEARCH_CV = "optuna_integration.sklearn.sklearn"
 
 
-def show_guarantee(study: Study, guarantee: object) -> None:
-    """Writes the guarantee's paragraph into the study, if it has changed."""
-    if study.user_attrs.get(GUARANTEE_ATTR) != str(guarantee):
-        study.set_user_attr(GUARANTEE_ATTR, str(guarantee))
+def show_guarantee(study: Study, guarantee: PrivacyGuarantee) -> None:
+    """Writes the guarantee's lasting paragraph into the study, if it has changed."""
+    if study.user_attrs.get(GUARANTEE_ATTR) != guarantee.lasting:
+        study.set_user_attr(GUARANTEE_ATTR, guarantee.lasting)
 
 
 def key_of(trial: FrozenTrial) -> str:

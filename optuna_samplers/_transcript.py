@@ -21,6 +21,7 @@ from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import show_guarantee
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.sessions.transcript import Attempt, SharedTranscript, finite, is_at
 from privbo_plugins.spaces import Space
 
@@ -107,7 +108,7 @@ class TranscriptSampler(StudySampler[R], Generic[R]):
 
     # What a reader is told ----------------------------------------------------------------------
 
-    def _warn_once(self, study: Study, guarantee: object, text: str) -> None:
+    def _warn_once(self, study: Study, guarantee: PrivacyGuarantee, text: str) -> None:
         """Shows a study without protection as such, and warns of it once."""
         own = self._state(study)
         if not own.warned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
@@ -148,7 +148,7 @@ class PrivacyGuarantee:
         """One sentence, a table and lists."""
         reasons = [("Why nothing is claimed", self.reasons)] if self.reasons else []
         lists = [*reasons, ("Not covered", self.limits)]
-        lists += [("To know", self.notes)] if self.notes else []
+        lists += [("To know", self._noted())] if self._noted() else []
         if not self.protected:
             return Statement(self._unprotected_text(), False, [], lists)
         who, against = self._WHO
@@ -179,6 +179,10 @@ class PrivacyGuarantee:
     def _sentence(self) -> str:
         """The claim in one sentence."""
         raise NotImplementedError
+
+    def _lasting_sentence(self) -> str:
+        """The same where it stays true."""
+        return self._sentence()
 
     def _how_much(self) -> Rows:
         """Figures beside epsilon."""
@@ -222,7 +226,35 @@ class PrivacyGuarantee:
         }
 
     def __str__(self) -> str:
-        return self._protected_text() if self.protected else self._unprotected_text()
+        return self._text(f"{self._so_far()} {self._ending()}", self._noted())
+
+    @property
+    def lasting(self) -> str:
+        """The claim in words for what is stored: it says the cap ("at most") and nothing so far.
+
+        So it stays true whatever is released after it was written, and everybody who knows the
+        run's settings writes the same text. Notes on what has happened are left to ``str()``.
+        """
+        return self._text(f"{self._at_most()} {self._ending()} {_LASTING}", self._lasting_notes())
+
+    def lasting_lines(self) -> tuple[str, str]:
+        """The claim in one sentence, and what it costs at most; they stay true as well."""
+        if not self.protected:
+            return self._unprotected_text(), ""
+        return self._lasting_sentence(), self._at_most()
+
+    def _text(self, rest: str, notes: Sequence[str]) -> str:
+        if not self.protected:
+            return self._unprotected_text()
+        return f"{self._claim_text()} {rest}{''.join(f' Note: {note}.' for note in notes)}"
+
+    def _noted(self) -> tuple[str, ...]:
+        """All notes, those on figures included."""
+        return self.notes
+
+    def _lasting_notes(self) -> tuple[str, ...]:
+        """Notes on figures that stay true."""
+        return ()
 
     def _unprotected_text(self) -> str:
         run, nothing, what, whom = self._UNPROTECTED
@@ -231,16 +263,30 @@ class PrivacyGuarantee:
             f"it quoted {whom}."
         )
 
-    def _protected_text(self) -> str:
-        """The claim in words."""
+    def _claim_text(self) -> str:
+        """The claim in words, whatever was spent."""
+        raise NotImplementedError
+
+    def _so_far(self) -> str:
+        """What was spent so far, in words."""
+        raise NotImplementedError
+
+    def _at_most(self) -> str:
+        """What can be spent at most, in words."""
         raise NotImplementedError
 
     def _settings(self) -> str:
         return ", ".join(f"{k}={as_it_is(v)}" for k, v in self.parameters.items()) or "none"
 
     def _ending(self) -> str:
-        notes = "".join(f" Note: {note}." for note in self.notes)
-        return f"Not covered: {'; '.join(self.limits)}.{notes}"
+        return f"Not covered: {'; '.join(self.limits)}."
+
+
+_LASTING = (
+    "Nor is covered what the objective declared public, and what others wrote beside the "
+    "releases. What was spent so far is in the ledger: guarantee() tells it, and notes on the run."
+)
+"""What a stored claim ends with."""
 
 
 def _json_ready(value: Any) -> Any:
@@ -316,7 +362,9 @@ class Guarantee(PrivacyGuarantee):
         parameters: Public parameters of the mechanism.
         not_covered: What the guarantee does not extend to.
         reasons: Why nothing is claimed, if so.
-        notes: Facts a reader should know (failed trials, training cost).
+        notes: Facts a reader should know (failed trials).
+        trainings: (mu, so many so far, at most so many) of trainings with a declared cost; of each
+            run, where the guarantee is of several.
 
     Example:
         >>> g = Guarantee(True, "Gaussian mechanism", "replace-one", "records", 100, 1.0, 0.5, 3)
@@ -336,6 +384,7 @@ class Guarantee(PrivacyGuarantee):
     not_covered: tuple[str, ...] = NOT_COVERED_TUNER
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    trainings: tuple[tuple[float, int, float], ...] = ()
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
     _SPENDING = ("mu", "_spent", "mu", "n_releases", None)
@@ -398,7 +447,7 @@ class Guarantee(PrivacyGuarantee):
         """Zero-concentrated DP parameter mu² / 2; exact on the noise library's grid."""
         return self.mu**2 / 2 if self.protected else math.inf
 
-    def _protected_text(self) -> str:
+    def _claim_text(self) -> str:
         delta, mu = self._report_delta(), not_below(self.mu, 4)
         size = "" if self.n_records is None else f" (n = {self.n_records})"
         return (
@@ -408,10 +457,25 @@ class Guarantee(PrivacyGuarantee):
             f"{two_decimals(self.epsilon(delta))} at delta = {as_it_is(delta)}) for the "
             f"{self.population}{size}. "
             f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
-            f"Parameters: {self._settings()}. Spent so far: mu = {not_below(self._spent, 4)} in "
-            f"{self.n_releases} releases; the run cannot spend more than mu = {mu}. "
-            f"{self._ending()}"
+            f"Parameters: {self._settings()}."
         )
+
+    def _so_far(self) -> str:
+        return (
+            f"Spent so far: mu = {not_below(self._spent, 4)} in {self.n_releases} releases; "
+            f"the run cannot spend more than mu = {not_below(self.mu, 4)}."
+        )
+
+    def _at_most(self) -> str:
+        return f"Spent at most: mu = {not_below(self.mu, 4)}, whatever the run releases."
+
+    def _noted(self) -> tuple[str, ...]:
+        done = [(mu, str(n), float(n)) for mu, n, _ in self.trainings]
+        return (*self.notes, *_of_trainings(done, "compose to"))
+
+    def _lasting_notes(self) -> tuple[str, ...]:
+        most = [(mu, f"at most {as_it_is(n)}", n) for mu, _, n in self.trainings]
+        return _of_trainings(most, "compose to at most")
 
     @property
     def _spent(self) -> float:
@@ -422,6 +486,20 @@ class Guarantee(PrivacyGuarantee):
         """A power of ten below 1/n: the customary delta for n records."""
         n = self.n_records or 10**5
         return float(f"1e-{math.ceil(math.log10(10 * n))}")
+
+
+def _of_trainings(trainings: Sequence[tuple[float, str, float]], compose: str) -> tuple[str, ...]:
+    """What trainings cost together: of each kind the cost of one, how many in words, how many."""
+    if not trainings:
+        return ()
+    each = " and ".join(
+        f"{count} trainings declared {not_below(mu, 4)}-GDP each" for mu, count, _ in trainings
+    )
+    total = not_below(math.sqrt(math.fsum(n * mu**2 for mu, _, n in trainings)), 4)
+    return (
+        f"training records: {each} {compose} {total}-GDP for the training records, if the "
+        "training is what was declared",
+    )
 
 
 NOT_COVERED_LOCAL = (
@@ -449,7 +527,8 @@ class LocalGuarantee(PrivacyGuarantee):
         epsilon_evaluation: Epsilon of one evaluation; infinity where nothing is claimed.
         delta_evaluation: Delta of one evaluation; 0 for pure epsilon-LDP.
         n_evaluations: Evaluations (privatised rewards) released so far.
-        most_evaluations: The most evaluations of one user, as far as the ledger knows.
+        most_evaluations: The most evaluations of one user; infinity where no ledger is at hand
+            that counts them.
         epsilon_most: Epsilon for that user, at ``delta_most``.
         delta_most: 0 where epsilons simply add up.
         users_named: Whether the ledger knows which evaluations belong to one user.
@@ -469,7 +548,7 @@ class LocalGuarantee(PrivacyGuarantee):
     epsilon_evaluation: float
     delta_evaluation: float
     n_evaluations: int
-    most_evaluations: int
+    most_evaluations: float
     epsilon_most: float
     delta_most: float
     users_named: bool
@@ -522,6 +601,12 @@ class LocalGuarantee(PrivacyGuarantee):
             f"with a chance of more than {percent(self.best_guess)}; {_COIN}."
         )
 
+    def _lasting_sentence(self) -> str:
+        epsilon, delta = self.epsilon_evaluation, self.delta_evaluation
+        return replace(
+            self, most_evaluations=1, epsilon_most=epsilon, delta_most=delta
+        )._sentence()
+
     def _how_much(self) -> Rows:
         one = percent(guess_dp(self.epsilon_evaluation, self.delta_evaluation))
         return (("One evaluation", f"{self._claim()}, a chance of at most {one}"),)
@@ -538,13 +623,21 @@ class LocalGuarantee(PrivacyGuarantee):
     def _epsilon_at(self, delta: float) -> float:
         return _claimed(self.epsilon_most, self.delta_most, delta)
 
-    def _protected_text(self) -> str:
+    def _claim_text(self) -> str:
         return (
             f"Every reward that this run publishes is {self._claim()} (local differential "
             f"privacy): it was clipped and privatised in the process that evaluated it. "
             f"Protected: {self.population}. Neighbouring relation: {self.neighbours}. "
-            f"Mechanism: {self.mechanism}. Parameters: {self._settings()}. "
-            f"Released so far: {self.n_evaluations} evaluations. {self._users()} {self._ending()}"
+            f"Mechanism: {self.mechanism}. Parameters: {self._settings()}."
+        )
+
+    def _so_far(self) -> str:
+        return f"Released so far: {self.n_evaluations} evaluations. {self._users()}"
+
+    def _at_most(self) -> str:
+        return (
+            "That is the cost of one evaluation: a user who was asked k times has paid at most k "
+            "times as much."
         )
 
     def _claim(self) -> str:
@@ -559,6 +652,8 @@ class LocalGuarantee(PrivacyGuarantee):
                 "One evaluation is taken to be one user, as declared; a user who was asked k "
                 "times has paid k times."
             )
+        if math.isinf(self.most_evaluations):
+            return "How often one user was asked only the users' ledger knows: epsilon = inf."
         at = f" at delta = {not_below(self.delta_most, 2)}" if self.delta_most else ""
         return (
             f"The user asked most often had {self.most_evaluations} evaluations: epsilon = "
@@ -744,7 +839,7 @@ class FederationGuarantee(PrivacyGuarantee):
             return _claimed(self.__dict__["epsilon"], self.delta, delta)
         return pld_epsilon(q, z, self.n_rounds, delta)
 
-    def _protected_text(self) -> str:
+    def _claim_text(self) -> str:
         subject = "Everything this federation broadcasts"
         if self.colluding is not None:
             subject = "What this federation's server can read, and all that it broadcasts,"
@@ -753,10 +848,20 @@ class FederationGuarantee(PrivacyGuarantee):
             f"{two_decimals(self.epsilon)}, delta = {not_below(self.delta, 3)})-differentially "
             f"private for {self.population} ({self.n_agents} on the roster). "
             f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
-            f"Parameters: {self._settings()}. Spent so far: epsilon = "
-            f"{two_decimals(self.epsilon_spent)} in {self.n_released} rounds; no more than "
-            f"{self.n_rounds} are released, whoever is late, silent or comes back. "
-            f"{self._ending()}"
+            f"Parameters: {self._settings()}."
+        )
+
+    def _so_far(self) -> str:
+        return (
+            f"Spent so far: epsilon = {two_decimals(self.epsilon_spent)} in {self.n_released} "
+            f"rounds; no more than {self.n_rounds} are released, whoever is late, silent or comes "
+            "back."
+        )
+
+    def _at_most(self) -> str:
+        return (
+            f"Spent at most: epsilon = {two_decimals(self.epsilon)} in {self.n_rounds} rounds, "
+            "whoever is late, silent or comes back."
         )
 
 
@@ -895,12 +1000,18 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     def _epsilon_at(self, delta: float) -> float:
         return _claimed(self.__dict__["epsilon"], self.delta, delta)
 
-    def _protected_text(self) -> str:
-        answers = (
-            f"Answers told so far: {self.n_answers}, each randomised once: {self.outcomes}. "
-            if self.outcomes
-            else f"Answers told so far: {self.n_answers}, as they are and without protection. "
-        )
+    def _so_far(self) -> str:
+        return f"Answers told so far: {self.n_answers}, {self._answers()}."
+
+    def _at_most(self) -> str:
+        return f"Answers are told {self._answers()}."
+
+    def _answers(self) -> str:
+        if self.outcomes:
+            return f"each randomised once: {self.outcomes}"
+        return "as they are and without protection"
+
+    def _claim_text(self) -> str:
         what = "table and the one answer to a row are" if self.outcomes else "table is"
         return (
             f"The released {what} (epsilon = {two_decimals(self.epsilon)}, delta = "
@@ -908,5 +1019,5 @@ class OutsourcedGuarantee(PrivacyGuarantee):
             f"(n = {self.n_rows}). Neighbouring relation: {self.neighbours}. "
             "Mechanism: rows scaled and clipped by public bounds, mixed by a public matrix, "
             "Gaussian noise on every one (OpenDP, up to its grid). "
-            f"Parameters: {self._settings()}. {answers}{self._ending()}"
+            f"Parameters: {self._settings()}."
         )

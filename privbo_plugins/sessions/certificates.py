@@ -311,6 +311,7 @@ def added(
         not_covered=tuple(dict.fromkeys(limit for _, claim in own for limit in claim.limits)),
         reasons=tuple(reasons),
         notes=(*notes, "several runs on the same records, of which the squares of mu are added"),
+        trainings=tuple(training for _, claim in own for training in claim.trainings),
     )
 
 

@@ -46,7 +46,6 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.plots import History
-from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
@@ -994,7 +993,6 @@ class Session:
             notes.append(
                 f"{failed} trial(s) failed or were pruned; whether a trial does so is not covered"
             )
-        notes += _training_notes(training, self.config)
         words = self._entry.describe(self.config, self.plan)
         return Guarantee(
             protected=not reasons,
@@ -1012,6 +1010,7 @@ class Session:
             not_covered=NOT_COVERED_TUNER + words.not_covered,
             reasons=tuple(reasons),
             notes=tuple(notes),
+            trainings=_trainings(training, self.config, self.plan),
         )
 
 
@@ -1039,15 +1038,14 @@ def most_trainings(plan: CentralPlan | None) -> int:
     return _UNPLANNED_TRAININGS if plan is None else ATTEMPTS * plan.n_trials
 
 
-def _training_notes(training: Total, config: CentralConfig) -> list[str]:
+def _trainings(
+    training: Total, config: CentralConfig, plan: CentralPlan | None
+) -> tuple[tuple[float, int, float], ...]:
+    """The declared cost of one training, how many were charged, and how many can be."""
     if config.training_mu is None:
-        return []
-    total = math.sqrt(training.mu2)
-    return [
-        f"training records: {training.n} trainings declared "
-        f"{not_below(config.training_mu, 4)}-GDP each compose to {not_below(total, 4)}-GDP for "
-        "the training records, if the training is what was declared"
-    ]
+        return ()
+    most = math.inf if plan is None else max(most_trainings(plan), training.n)
+    return ((config.training_mu, training.n, float(most)),)
 
 
 def _check_first(y: Array) -> None:

@@ -145,7 +145,7 @@ class Cell:
         assert guarantee.protected, guarantee.reasons
         self.subject.check_charges(study, done=done)
         assert self.subject.done(study) or not done
-        assert study.user_attrs["privbo:guarantee"] == str(guarantee)
+        assert study.user_attrs["privbo:guarantee"] == guarantee.lasting
         return WORKS
 
     def refused(self, call: Callable[[], Any], thing: str, fix: str) -> None:

@@ -9,6 +9,7 @@ import pickle
 import re
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,27 @@ def test_no_figure_of_a_run_is_printed_smaller(mu: float, spent: float) -> None:
 
 def test_a_run_that_spends_all_prints_what_was_declared() -> None:
     assert "so far: mu = 1 in" in str(central(1.0, math.nextafter(1.0, 2)))
+
+
+ROOT = Path(__file__).parents[2]
+TWO_STUDIES = re.compile(
+    r"two (?:studies|fits|times)[^.;]{0,40}?mu = 1[^0-9]{0,40}?(1\.4\d*)|= (1\.4\d*) for two", re.I
+)
+
+
+def test_no_page_says_less_than_two_studies_cost() -> None:
+    """The root of two is 1.41421...: each page that gives it rounds it up."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")),
+             *sorted((ROOT / "docs").rglob("*.ipynb"))]  # fmt: skip
+    told = {
+        (page.name, float(figure))
+        for page in pages
+        for found in TWO_STUDIES.finditer(page.read_text(encoding="utf8"))
+        for figure in found.groups()
+        if figure
+    }
+    assert {name for name, _ in told} >= {"README.md", "sklearn.md", "what-mu-means.md"}
+    assert {figure for _, figure in told} == {1.42}
 
 
 @settings(deadline=None)

@@ -582,17 +582,35 @@ def test_a_sampler_says_what_the_ledger_of_its_vault_knows(tmp_path: Any) -> Non
     guarantee = sampler.guarantee(study)
     assert guarantee.protected
     assert guarantee.epsilon_most == pytest.approx(5.0)
-    assert "had 5 evaluations: epsilon = 5.00" in study.user_attrs[GUARANTEE]
+    assert "had 5 evaluations: epsilon = 5.00" in str(guarantee)
 
 
-def test_a_sampler_without_the_ledger_leaves_what_the_ledger_said(tmp_path: Any) -> None:
+def _by_sampler(**vault: Any) -> Any:
+    return LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0, **vault)
+
+
+def _by_objective(**vault: Any) -> Any:
+    return ldp_objective(lambda _: 0.0, epsilon=1.0, value_range=(0, 1), **vault)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in memory", "in another file"])
+@pytest.mark.parametrize("made", [_by_sampler, _by_objective])
+def test_without_the_ledger_nothing_is_claimed_of_how_often_a_user_was_asked(
+    made: Any, elsewhere: bool, tmp_path: Path
+) -> None:
+    """One rule for whoever tells a guarantee: four of the five evaluations no study shows."""
     _, private, study = _asked_elsewhere(tmp_path)
-    private.guarantee(study)
-    other = LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0)
+    assert private.guarantee(study).most_evaluations == 5
+    stored = study.user_attrs[GUARANTEE]
+    other = made(vault=f"sqlite:///{tmp_path}/other.db") if elsewhere else made()
     guarantee = other.guarantee(study)
     assert guarantee.protected
-    assert any("the ledger's figure may be larger" in note for note in guarantee.notes)
-    assert "had 5 evaluations: epsilon = 5.00" in study.user_attrs[GUARANTEE]
+    assert guarantee.epsilon_evaluation == 1.0
+    assert guarantee.epsilon == guarantee.most_evaluations == math.inf
+    assert guarantee.best_guess == 1.0
+    assert guarantee.spending()["spent"] == guarantee.to_dict()["most_evaluations"] == "inf"
+    assert any("only their ledger knows" in note for note in guarantee.notes)
+    assert study.user_attrs[GUARANTEE] == stored
     study.add_trial(create_trial(value=SECRET))
     assert not other.guarantee(study).protected
     assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from privbo_plugins.privacy.subsampling import pld_epsilon
 from privbo_plugins.sessions import certificates
 from privbo_plugins.sessions.certificates import (
     PrivacyCertificate,
+    added,
     give_label,
     issue,
     labelled,
@@ -534,6 +536,26 @@ def test_runs_on_the_same_records_add_up_as_squares(
     assert told["guarantee"]["protected"] is False
     assert told["guarantee"]["reasons"] == ["optuna/second: a reason"]
     assert told["figures"]["best_guess"] == 1.0
+
+
+def test_trainings_of_runs_on_the_same_records_compose(url: str) -> None:
+    """Two that are 1-GDP each, and one of another run that is 1/2-GDP: squares add up."""
+    vault = open_vault(url)
+    for name, mu, n in [("one", 1.0, 1), ("two", 1.0, 1), ("three", 0.5, 3)]:
+        config = replace(SHORT, training_mu=mu)
+        session = Session.open(vault, f"optuna/{name}", config, maximize=False)
+        for i in range(n):
+            session.charge_training(str(i))
+        give_label(run_named(vault, url, name), "wards2026")
+    one, two = (run_named(vault, url, name).guarantee for name in ("one", "two"))
+    told = str(added([("one", "records", one), ("two", "records", two)], "wards2026"))
+    assert told.count("for the training records") == 1
+    assert "compose to 1.415-GDP for the training records" in told
+    made = issue(vault, labelled(vault, url, "wards2026"), "wards2026")
+    assert f"compose to {math.ceil(1e3 * math.sqrt(2.75)) / 1e3}-GDP for" in made.to_markdown()
+    assert [training[:2] for training in made.facts["guarantee"]["trainings"]] == [
+        [1.0, 1], [0.5, 3], [1.0, 1],
+    ]  # fmt: skip
 
 
 def test_a_run_that_was_given_the_label_later_is_found(url: str) -> None:

@@ -563,7 +563,7 @@ def test_declared_training_is_added_up_apart_from_the_budget() -> None:
     assert spent(session) <= 1.0
     told = session.guarantee()
     assert told.protected
-    assert "5 trainings declared 0.5-GDP each compose to 1.119-GDP" in " ".join(told.notes)
+    assert "5 trainings declared 0.5-GDP each compose to 1.119-GDP" in str(told)
     free = open_session(config(), cube(1))
     free.charge_training("a")
     assert free.ledger() == []

@@ -705,7 +705,7 @@ def test_privatised_rewards() -> None:
         assert guarantee.protected, str(guarantee)
         assert guarantee.n_evaluations == 14
         assert guarantee.epsilon == 1.0
-        assert study.user_attrs[GUARANTEE] == str(guarantee)
+        assert study.user_attrs[GUARANTEE] == guarantee.lasting
     assert draw_of(study.trials[12]) == (3, 0, 0)
     told = {y for _, y in known(sampler, study).evaluations}
     assert told <= {t.value for t in study.trials}

@@ -1109,7 +1109,7 @@ def test_the_guarantee_is_shown_in_the_study(tmp_path: Path) -> None:
         study.optimize(bowl(), n_trials=n_trials)
         guarantee = sampler.guarantee(study)
         stored = optuna.load_study(study_name="agent-0", storage=journal(tmp_path, "agent"))
-        assert stored.user_attrs[GUARANTEE] == str(guarantee)
+        assert stored.user_attrs[GUARANTEE] == guarantee.lasting
         assert guarantee.protected
         assert "user-level" in stored.user_attrs[GUARANTEE]
     assert guarantee.n_released == 1

@@ -153,7 +153,7 @@ def _driver(places: Places, point: str) -> None:
     assert lost.scan(places.files()) == []
     for trials, attributes in places.read_studies():
         assert len(trials) == TOTAL
-        assert "in 3 rounds" in attributes["privbo:guarantee"]
+        assert "at most: epsilon = 2.00 in 3 rounds" in attributes["privbo:guarantee"]
 
 
 @pytest.mark.slow

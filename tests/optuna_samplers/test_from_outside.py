@@ -78,7 +78,7 @@ def test_the_guarantee_is_in_the_algorithms_own_words_and_keeps_the_limits_of_al
     assert "gradient" not in text
     assert "training_mu" in text  # what no algorithm can take back
     assert "how a sixth algorithm came about" in text
-    assert study.user_attrs["privbo:guarantee"] == text
+    assert study.user_attrs["privbo:guarantee"] == guarantee.lasting
 
 
 def test_plain_floats_are_unprotected_and_searched_all_the_same() -> None:

@@ -113,7 +113,7 @@ def check_protected(private: Any, study: optuna.Study, n_evaluations: int) -> No
     assert guarantee.protected, str(guarantee)
     assert guarantee.n_evaluations == n_evaluations
     assert guarantee.epsilon_evaluation == 1.0
-    assert study.user_attrs[GUARANTEE] == str(guarantee)
+    assert study.user_attrs[GUARANTEE] == guarantee.lasting
     assert json.loads(json.dumps(guarantee.to_dict()))["protected"] is True
     for trial in study.get_trials(states=(TrialState.COMPLETE,)):
         assert trial.value == trial.user_attrs[PLAY]["release"]

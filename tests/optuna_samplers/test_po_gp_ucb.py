@@ -709,7 +709,7 @@ def test_the_guarantee_is_the_certificates() -> None:
     assert guarantee.n_answers == 4
     assert "Answers told so far: 4" in str(guarantee)
     assert guarantee.notes == ()
-    assert study.user_attrs[GUARANTEE] == str(guarantee)
+    assert study.user_attrs[GUARANTEE] == guarantee.lasting
 
 
 def _unprotected() -> dict[str, Callable[[], Any]]:
@@ -748,7 +748,7 @@ def test_what_is_not_protected_is_said_and_warned_of_once_a_study(kind: str) -> 
         assert guarantee.n_answers == 3
         assert guarantee.n_rows == N
         assert str(guarantee).startswith("NOT PROTECTED")
-        assert study.user_attrs[GUARANTEE] == str(guarantee)
+        assert study.user_attrs[GUARANTEE] == guarantee.lasting
     assert set(sampler.recommend(study)) == {"row"}
 
 

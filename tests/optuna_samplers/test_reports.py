@@ -159,7 +159,7 @@ def test_of_an_agent_it_shows_rounds_and_nothing_of_the_agents_own_trials(tmp_pa
     assert own.hits("page", own_part(page.encode())) == []
     assert claim(server.guarantee()) in page
     assert [done.number for done in sampler.history(study).rounds] == [1, 2]
-    assert study.user_attrs["privbo:guarantee"] == str(server.guarantee())
+    assert study.user_attrs["privbo:guarantee"] == server.guarantee().lasting
 
 
 def test_an_agent_whose_server_is_gone_writes_no_report(tmp_path: Path) -> None:

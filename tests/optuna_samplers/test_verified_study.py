@@ -52,7 +52,7 @@ def test_a_study_that_shows_releases_alone_agrees(
     said = capsys.readouterr().out
     assert "agrees   study: values: 5 trials show what the vault has released" in said
     assert "agrees   study: head: line" in said
-    assert "agrees   study: claim: the study shows a guarantee" in said
+    assert "agrees   study: claim: the study shows the vault's guarantee, to the letter" in said
 
 
 def test_a_value_that_was_not_released_is_found_and_nothing_is_written(
