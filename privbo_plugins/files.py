@@ -48,6 +48,21 @@ class Seen:
         return cls(n, digest, tuple(places))
 
 
+def check_no_link(path: Path) -> None:
+    """That a file is reached by its own path.
+
+    A replaced link leaves the file behind it as it was, and a link that is followed may lead to
+    any file of this user's. So neither is done.
+
+    Raises:
+        OSError: If the path is a symbolic link; folders on the way to it may be some.
+    """
+    if path.is_symlink():
+        raise OSError(
+            errno.ELOOP, "It is a symbolic link: give the path of the file itself", str(path)
+        )
+
+
 def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bool) -> None:
     """Replaces a file at once: a reader sees the old one or the new one.
 
@@ -62,8 +77,10 @@ def replace_file(target: Path, write: Callable[[BinaryIO], None], *, private: bo
             else may read it, but nobody who could not read the file that it replaces.
 
     Raises:
-        OSError: If it cannot be written, or its name was given to another file meanwhile.
+        OSError: If it cannot be written, is a symbolic link, or its name was given to another file
+            meanwhile.
     """
+    check_no_link(target)
     mode = (0o600 if private else 0o666) & (_mode_of(target) | 0o600)
     with _directory(target) as (folder, place):
         beside = str(place / f".{secrets.token_hex(8)}{target.suffix}")
@@ -127,8 +144,12 @@ def _mode_of(target: Path) -> int:
 
 def write_json(path: str | Path, content: Mapping[str, Any], *, private: bool = False) -> None:
     """Replaces a JSON file at once; see :func:`replace_file` for who may read it."""
-    text = json.dumps(content, indent=1) + "\n"
-    replace_file(Path(path), lambda file: _write(file, text.encode()), private=private)
+    write_text(Path(path), json.dumps(content, indent=1) + "\n", private=private)
+
+
+def write_text(target: Path, text: str, *, private: bool) -> None:
+    """Replaces a text file at once; see :func:`replace_file` for who may read it."""
+    replace_file(target, lambda file: _write(file, text.encode()), private=private)
 
 
 def _write(file: BinaryIO, text: bytes) -> None:
@@ -144,9 +165,10 @@ def read_json(path: str | Path, kind: str) -> dict[str, Any]:
 
     Raises:
         ValueError: If it is no such file; the text quotes nothing of it.
-        OSError: If it cannot be read.
+        OSError: If it cannot be read, or is a symbolic link.
     """
     source = Path(path)
+    check_no_link(source)
     if not source.is_file() or source.stat().st_size > _LARGEST:
         raise ValueError(f"{source} must be a plain file of at most {_LARGEST} bytes.")
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.drawing import Picture
+from privbo_plugins.files import write_text
 from privbo_plugins.privacy.figures import as_it_is, not_below
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.statement import as_html
@@ -132,7 +133,7 @@ class Report:
     def write(self, path: str | Path) -> Path:
         """Writes the page; returns where to."""
         target = Path(path)
-        target.write_text(self.to_html(), encoding="utf-8")
+        write_text(target, self.to_html(), private=False)
         return target
 
 

@@ -15,17 +15,19 @@ says. Nothing heavy is imported before a command needs it.
 
 Exit codes: 0 if it was done, 2 if it was refused (with the rule, the value and the way out on
 standard error), 3 if a certificate differs from what it is compared with, 1 if it failed inside
-(what failed may quote data, so only its kind is told), 130 if it was interrupted.
+(what failed may quote data, so only its kind is told), 130 if it was interrupted, 141 if the
+program that read its output has ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from privbo_plugins.cli import certificate, curator, federation, plan, vault
-from privbo_plugins.cli.outcome import carried_out
+from privbo_plugins.cli.outcome import UNHEARD, carried_out
 from privbo_plugins.cli.settings_file import with_file
 
 
@@ -47,6 +49,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    try:
+        try:
+            return _main(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # as after `| head`; what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNHEARD
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     made, typed = parser(), sys.argv[1:] if arguments is None else arguments
     try:
         whole = with_file(typed, ["federation", "serve"])

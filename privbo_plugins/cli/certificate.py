@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from privbo_plugins.cli.outcome import DIFFERS, add_json, add_vault, print_json
 from privbo_plugins.cli.vault import DATABASE, add_label, opened
@@ -26,21 +25,16 @@ _LARGEST = 2**24
 
 def certificate(given: argparse.Namespace) -> None:
     """Writes what may be claimed for a run, or for all runs on the same data."""
-    from privbo_plugins.files import replace_file
+    from privbo_plugins.files import write_text
     from privbo_plugins.sessions.certificates import issue
 
     writers = [(path, _writer(path)) for path in given.out]
     vault = opened(given.vault)
     made = issue(vault, _runs(vault, given), given.data_label)
     for path, write in writers:
-        text = write(made).encode()
-        replace_file(path, partial(_fill, text), private=False)
+        write_text(path, write(made), private=False)
     print(made.statement().sentence)
     print(f"\nThe certificate is in {', '.join(map(str, given.out))}.")
-
-
-def _fill(text: bytes, file: BinaryIO) -> None:
-    file.write(text)
 
 
 def _writer(path: Path) -> Callable[[PrivacyCertificate], str]:

@@ -155,12 +155,11 @@ def _check_folder(folder: Path) -> None:
 
 def _invite(server: FederatedServer, folder: Path, reached: Address | None) -> None:
     """Writes one file an agent, for this user alone."""
-    from privbo_plugins.files import replace_file
+    from privbo_plugins.files import write_text
 
     for agent in range(server.config.n_agents):
-        text = server.invitation(agent, address=reached).encode()
-        target = folder / f"agent-{agent}.invitation"
-        replace_file(target, lambda file, text=text: file.write(text), private=True)  # type: ignore[misc]
+        text = server.invitation(agent, address=reached)
+        write_text(folder / f"agent-{agent}.invitation", text, private=True)
 
 
 def address(text: str) -> tuple[str, int]:

@@ -21,7 +21,7 @@ from privbo_plugins.errors import (
 from privbo_plugins.redaction import own_error, public_name
 from privbo_plugins.settings import declaration
 
-FAILED, REFUSED, DIFFERS, INTERRUPTED = 1, 2, 3, 130
+FAILED, REFUSED, DIFFERS, INTERRUPTED, UNHEARD = 1, 2, 3, 130, 141
 """Exit codes beside 0."""
 
 _OWN_TEXTS = (ObjectiveFailedError, FederationError)
@@ -58,6 +58,8 @@ def _carried_out(act: Act, given: argparse.Namespace) -> int:
         return _ended(f"Refused: {said(error)}", REFUSED)
     except ImportError as error:
         return _ended(f"Refused: {error}", REFUSED)
+    except BrokenPipeError:  # nobody reads on: cli.main ends quietly
+        raise
     except OSError as error:
         name = f": {error.filename}" if error.filename else ""
         return _ended(f"Refused: {error.strerror or public_name(error)}{name}", REFUSED)

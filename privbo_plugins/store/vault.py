@@ -19,6 +19,7 @@ PostgreSQL keeps them in its files and logs until it vacuums.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -587,12 +588,23 @@ def _check_file(path: str) -> None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        raise VaultError(_dangling(path) if os.path.islink(path) else _NO_STORE) from None
+        raise VaultError(_dangling(path) if os.path.islink(path) else _no_file(path)) from None
     if not stat.S_ISREG(found.st_mode):
         raise VaultError(f"The vault file {path} is no plain file. Give the path of one.")
     for doubt in _doubts(path, found):
         warnings.warn(doubt, PrivacyWarning, stacklevel=5)  # whoever calls open_vault
     _check_written(path)
+
+
+def _no_file(path: str) -> str:
+    folder, name = os.path.split(path)
+    beside = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    near = difflib.get_close_matches(name, beside)
+    meant = f" Files of similar names there: {', '.join(map(repr, near))}." if near else ""
+    return (
+        f"There is no vault file {path}, and none was made.{meant} Check the path; a vault that "
+        "was moved or lost has to be put back, because nothing else holds its ledger."
+    )
 
 
 def _dangling(path: str) -> str:

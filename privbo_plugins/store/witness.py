@@ -175,7 +175,8 @@ class FileWitness:
     def _unusable(self, done: str, error: OSError) -> VaultError:
         return VaultError(
             f"The witness file {self._path} cannot be {done} ({error.strerror}), and without it "
-            "nothing is drawn. Give a path in a directory that this user may read and write."
+            "nothing is drawn. Give the path of a plain file, in a directory that this user may "
+            "read and write."
         )
 
 

@@ -82,7 +82,7 @@ def test_another_space_is_refused(tmp_path: Path) -> None:
 
 
 def test_reading_begins_nothing(tmp_path: Path) -> None:
-    with pytest.raises(VaultError, match="not where it was"):
+    with pytest.raises(VaultError, match="There is no vault file"):
         AgentHistory("a", SPACE, vault=url(tmp_path), run_name="r", create=False)
     assert not (tmp_path / "agent.db").exists()
     filled(url(tmp_path))

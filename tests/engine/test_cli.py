@@ -30,7 +30,7 @@ from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.plan import make_plan
-from privbo_plugins.cli import main
+from privbo_plugins.cli import main, parser
 from privbo_plugins.cli import plan as plans
 from privbo_plugins.cli.outcome import carried_out
 from privbo_plugins.errors import FederationError, PrivacyWarning
@@ -137,6 +137,71 @@ def test_an_interruption_has_its_customary_code(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(plans, "of_rewards", interrupted)
     assert main(["plan", "rewards", "--epsilon", "1", "--bound", "1", "--trials", "9"]) == 130
+
+
+def every_command(made: argparse.ArgumentParser | None = None) -> list[list[str]]:
+    """The words of all subcommands, as the parser knows them."""
+    made = parser() if made is None else made
+    below = [a for a in made._actions if isinstance(a, argparse._SubParsersAction)]
+    found = [
+        [name, *rest]
+        for action in below
+        for name, one in action.choices.items()
+        for rest in every_command(one)
+    ]
+    return found if below else [[]]
+
+
+def unheard(*typed: str) -> tuple[int, str]:
+    """Exit code and standard error of a command whose output nobody reads."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "privbo_plugins", *typed],
+            stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writes)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.slow
+def test_every_command_whose_reader_has_ended_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    records("sqlite:///private.db")
+    ages = np.linspace(20, 90, 30)
+    rows = "".join(f"{age},{-age}\n" for age in ages)
+    Path("people.csv").write_text(f"age,score\n{rows}")
+    vault, curator = ["--vault", "sqlite:///private.db"], ["--vault", "sqlite:///curator.db"]
+    commands = {
+        "plan dp-gibo": [*RECORDS[2:], *MIXED],
+        "plan rewards": ["--epsilon", "1", "--bound", "1", "--trials", "9"],
+        "plan federation": ["--agents", "29", "--epsilon", "4"],
+        "guarantee": vault,
+        "report": [*vault, "--out", "report.html"],
+        "certificate": [*vault, "--out", "issued.json"],
+        "verify": ["issued.json", *vault],
+        "label": [*vault, "--run", "digits", "--data-label", "wards"],
+        "curator release": [
+            "people.csv", "--columns", "age:18:98", "--epsilon", "2", "--delta", "1e-6", *curator,
+            "--out", "table.npz",
+        ],
+        "curator answer": [
+            "people.csv", "--outcome", "score", "--request", "r.json", "--out", "a.json", *curator,
+        ],
+        "curator report": ["--table", "table.npz", *curator],
+    }  # fmt: skip
+    serving = {"federation serve"}  # until its federation has ended
+    assert set(map(" ".join, every_command())) == set(commands) | serving
+    for command, more in commands.items():
+        code, err = unheard(*command.split(), *more)
+        assert code == 141, (command, err)
+        assert not err or err.startswith("WARNING: "), command
+        assert "pipe" not in err.lower(), command
+    assert all(Path(made).is_file() for made in ("report.html", "issued.json", "table.npz"))
 
 
 # Plans ------------------------------------------------------------------------------------------
@@ -489,14 +554,60 @@ def test_a_damaged_ledger_is_refused(url: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("command", [["guarantee"], ["report", "--out", "r.html"]])
-def test_a_vault_that_is_not_there_is_refused_and_none_is_made(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_is_no_vault_on_disk_is_refused(
+    command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused(capsys, *command, "--vault", f"sqlite:///{tmp_path}/none.db")
-    assert list(tmp_path.iterdir()) == []
     assert "--vault must be a database" in refused(capsys, *command, "--vault", "memory")
     said = refused(capsys, *command, "--vault", "postgresql://u:hunter22@@:bad/db")
     assert "hunter22" not in said
+
+
+READING: dict[str, list[str]] = {
+    "guarantee": [],
+    "report": ["--out", "r.html"],
+    "certificate": ["--out", "c.json"],
+    "verify": ["issued.json"],
+    "label": ["--run", "digits", "--data-label", "wards"],
+    "curator answer": ["--request", "r.json", "--out", "a.json", "--outcome", "y", "data.csv"],
+    "curator report": ["--table", "table.npz"],
+}
+"""Commands that read a vault which is there, and what else they need."""
+
+BEGINNING = {"curator release", "federation serve"}
+"""Commands that begin one."""
+
+
+def test_every_command_on_a_vault_is_among_these() -> None:
+    takes_one = set()
+    for words in every_command():
+        found: Any = parser()
+        for word in words:
+            (below,) = (a for a in found._actions if isinstance(a, argparse._SubParsersAction))
+            found = below.choices[word]
+        takes_one |= {" ".join(words)} if "--vault" in found._option_string_actions else set()
+    assert takes_one == {*READING, *BEGINNING}
+
+
+@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize("mistyped", ["privat.db", "gone/private.db", "other.txt"])
+def test_a_vault_that_is_not_there_is_refused_and_none_is_made(
+    command: str, mistyped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    records("sqlite:///private.db")
+    assert main(["certificate", "--vault", "sqlite:///private.db", "--out", "issued.json"]) == 0
+    Path("data.csv").write_text("age,y\n30,1\n40,2\n")
+    table = np.linspace(0, 1, 20)[:, None]
+    Curator(table, epsilon=4, delta=1e-6, bounds=[(0, 1)]).release().save("table.npz")
+    capsys.readouterr()
+    before = sorted(tmp_path.iterdir())
+
+    said = refused(capsys, *command.split(), *READING[command], "--vault", f"sqlite:///{mistyped}")
+    assert f"There is no vault file {mistyped}, and none was made." in said
+    assert ("'private.db'" in said) == (mistyped == "privat.db")
+    assert "other.txt'" not in said
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_report_is_html_and_nothing_else(url: str, capsys: pytest.CaptureFixture[str]) -> None:

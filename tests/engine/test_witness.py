@@ -203,7 +203,6 @@ DAMAGED: dict[str, Callable[[Path], Any]] = {
     "no run": damaged(lambda found: found.update(run=3)),
     "notes of nothing": damaged(lambda found: found.update(noted=None)),
     "a directory": lambda file: (file.unlink(), file.mkdir()),
-    "a link to nothing": lambda file: (file.unlink(), file.symlink_to("nothing")),
 }
 
 
