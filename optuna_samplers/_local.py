@@ -30,6 +30,7 @@ from optuna_samplers._space import (
     differing,
 )
 from optuna_samplers._study import (
+    BESIDE,
     EXPOSED_ATTR,
     GUARANTEE_ATTR,
     VOUCHABLE,
@@ -42,6 +43,7 @@ from optuna_samplers._study import (
     kind_of,
     must_be_released,
     outputs_of,
+    own_name,
     refuse_multi_objective,
     refuse_shared_database,
     same,
@@ -69,8 +71,6 @@ from privbo_plugins.users import NO_NAME, User, user_name
 
 RUN_ATTR = "privbo:ldp"
 """Study attribute that remembers the run of the users' ledger and its vault."""
-
-_BESIDE = "trials hold data beside the reward that nobody vouched for"
 
 PLAY_ATTR = "privbo:play"
 """Trial attribute with the release and the mechanism that it went through."""
@@ -135,8 +135,8 @@ def read_evaluations(study: Study) -> StoredEvaluations:
             _count(stored, trial)
     stored.reasons += Suggested().look(trials)
     if EXPOSED_ATTR in study.user_attrs:
-        known = study.user_attrs[EXPOSED_ATTR] == _BESIDE
-        stored.reasons.append(_BESIDE if known else CONSTANT_CHANGED)
+        known = study.user_attrs[EXPOSED_ATTR] == BESIDE
+        stored.reasons.append(BESIDE if known else CONSTANT_CHANGED)
     failed = failures_in(trials)
     stored.notes += attributes_note(study)
     if stored.repeats > 1:
@@ -155,7 +155,7 @@ def _suspicions(trial: FrozenTrial) -> list[str]:
     """Why nothing may be claimed of what one trial holds."""
     found, vouched = [], _vouched(trial)
     if any(not is_vouched(operation, vouched) for operation in outputs_of(trial, _own(trial))):
-        found.append(_BESIDE)
+        found.append(BESIDE)
     if must_be_released(trial) and not shows_release(trial):
         found.append(PLAIN)
     return found
@@ -356,7 +356,7 @@ class LocalObjective:
         Raises:
             VaultError: If users are named and another vault already counts their evaluations.
         """
-        known, own = study.user_attrs.get(RUN_ATTR), f"{study.study_name}/{study._study_id}"
+        known, own = study.user_attrs.get(RUN_ATTR), own_name(study)
         if known is None or known["study"] != own:  # a copy of a study is another one
             claim = {"run": uuid.uuid4().hex, "vault": vault.vault_id, "study": own}
             study.set_user_attr(RUN_ATTR, claim)
@@ -422,7 +422,7 @@ class LocalObjective:
     def _notice_overwritten(self, study: Study, before: FrozenTrial) -> None:
         """Notices what stands under names that are written next: a journal keeps it for ever."""
         if {PLAY_ATTR, VOUCHED_ATTR} & set(before.user_attrs).difference(_own(before)):
-            self._claim_nothing(study, _BESIDE)
+            self._claim_nothing(study, BESIDE)
 
     def _claim_nothing(self, study: Study, reason: str) -> None:
         study.set_user_attr(EXPOSED_ATTR, reason)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from types import FrameType
@@ -12,6 +14,7 @@ import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._space import CONSTANT_CHANGED
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.statement import legible
@@ -23,21 +26,39 @@ GUARANTEE_ATTR = "privbo:guarantee"
 EXPOSED_ATTR = "privbo:exposed"
 """Study attribute with the reason why nothing may be claimed for what it holds."""
 
+JOINED_ATTR = "privbo:federation"
+"""System attribute of a study that has taken part in a federation."""
+
 HEAD_ATTR, PLACE_ATTR = "privbo:head", "privbo:place"
 """Study attributes: the end of a run's chain of releases, and where its vault has lain."""
 
-_OWN_STUDY_ATTRS = {
-    "privbo:run",
-    "privbo:ldp",
-    "privbo:duets",
-    "privbo:federation",
-    "privbo:split",
-    GUARANTEE_ATTR,
-    EXPOSED_ATTR,
-    HEAD_ATTR,
-    PLACE_ATTR,
-}
-"""All user attributes that samplers and wrapped objectives give a study, up to a run's name."""
+BESIDE = "trials hold data beside the reward that nobody vouched for"
+"""Why nothing is claimed of a study of rewards whose trials hold more."""
+
+_NUMBER = r"(-?\d+(\.\d+)?(e[-+]?\d+)?|null)"
+_ID, _SHORT_ID = '"[0-9a-f]{32}"', "[0-9a-f]{8}"
+_EPOCH = ", ".join(
+    f'"{name}": {_NUMBER}'
+    for name in ("components", "down", "epoch", "inducing", "length", "per_agent", "share", "up")
+)
+
+_OWN_STUDY_ATTRS = re.compile(
+    "|".join(
+        (
+            rf'privbo:run {{"run": {_ID}, "vault": {_ID}}}',
+            rf'privbo:ldp {{"run": {_ID}, "study": STUDY, "vault": {_ID}}}',
+            rf'privbo:duets {{"active_share": {_NUMBER}, "agents": \d+, "epoch": \d+, '
+            rf'"epochs": \[({{{_EPOCH}}}(, )?)*\], "reals_down": {_NUMBER}, '
+            rf'"reals_per_agent": {_NUMBER}, "reals_up": {_NUMBER}}}',
+            r'privbo:split {("by": \d+, )?"given": (true|false), "train": \d+, "valid": \d+}',
+            f'{GUARANTEE_ATTR} "[^\n]*"',
+            f'{EXPOSED_ATTR} "({re.escape(BESIDE)}|{re.escape(CONSTANT_CHANGED)})"',
+            rf'{HEAD_ATTR}:{_SHORT_ID} \[\d+, "([0-9a-f]{{64}})?"\]',
+            rf'{PLACE_ATTR}:({_SHORT_ID}):(?P<place>{_SHORT_ID}) "(?P=place)[0-9a-f]{{16}}"',
+        )
+    ).replace("STUDY", '"(?P<study>.*)"')
+)
+"""User attributes that samplers and wrapped objectives give a study, each with its JSON."""
 
 VOUCHABLE = frozenset({"report", "should_prune", "set_user_attr", "set_constraint"})
 """Operations on a guarded trial whose caller may declare what it passes public."""
@@ -130,10 +151,12 @@ def _is_mark(value: object) -> bool:
     if not isinstance(value, dict) or set(value) != {"settings", "space", "key"}:
         return False
     digests = value["settings"], value["space"]
-    return isinstance(value["key"], int) and all(
-        isinstance(digest, str) and len(digest) <= _LONGEST_PLACE for digest in digests
+    return type(value["key"]) is int and all(
+        isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests
     )
 
+
+_DIGEST = re.compile("[0-9a-f]{16}")
 
 _SYSTEM_FORMS: dict[str, Callable[[object], bool]] = {
     "privbo:epoch": is_count,
@@ -177,8 +200,10 @@ def attributes_note(study: Study) -> list[str]:
 
 
 def _others_note(study: Study) -> list[str]:
-    own = {name for name in study.user_attrs if _without_run(name) in _OWN_STUDY_ATTRS}
-    others = sorted(set(study.user_attrs) - own)
+    system = study._storage.get_study_system_attrs(study._study_id)
+    of_others = {name for name in system if name.startswith("privbo:")} - {JOINED_ATTR}
+    shown = study.user_attrs.items()
+    others = sorted(of_others | {name for name, value in shown if not _is_own(study, name, value)})
     if not others:
         return []
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
@@ -188,9 +213,19 @@ def _others_note(study: Study) -> list[str]:
     ]
 
 
-def _without_run(name: str) -> str:
-    """``privbo:head`` of ``privbo:head:1f2e3d4c``."""
-    return ":".join(name.split(":")[:2])
+def _is_own(study: Study, name: str, value: object) -> bool:
+    """Whether an attribute of a study has a name and a form that this package writes."""
+    try:
+        found = _OWN_STUDY_ATTRS.fullmatch(f"{name} {json.dumps(value, sort_keys=True)}")
+    except (TypeError, ValueError):  # a storage in memory holds anything
+        return False
+    known = None if found is None else found["study"]
+    return found is not None and known in (None, json.dumps(own_name(study))[1:-1])
+
+
+def own_name(study: Study) -> str:
+    """What tells a study from its copies."""
+    return f"{study.study_name}/{study._study_id}"
 
 
 def whole(study: Study) -> Study:

@@ -17,6 +17,7 @@ from optuna_samplers._sampler import OfStudy, StudySampler
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import (
+    JOINED_ATTR,
     next_number,
     show_guarantee,
     whole,
@@ -35,9 +36,6 @@ from privbo_plugins.standing import of_rounds, rounds_used_up
 
 Array = NDArray[np.float64]
 
-
-_JOINED = "privbo:federation"
-"""System attribute of a study that has taken part in a federation."""
 
 _ANOTHER_SPACE = (
     "The parameters that all trials of this study have in common have changed, so the agent has "
@@ -159,12 +157,12 @@ class DPFTSDESampler(StudySampler[_Agent]):
         storage, study_id = study._storage, study._study_id
         try:
             joined = self._made(study, self.link, space)
-            storage.set_study_system_attr(study_id, _JOINED, True)
+            storage.set_study_system_attr(study_id, JOINED_ATTR, True)
             return joined
         except FederationError as error:
             alone, why = Alone(self.link, for_good=False), f"This agent goes on alone: {error}"
         except SpaceChangedError:
-            if _JOINED not in storage.get_study_system_attrs(study_id):
+            if JOINED_ATTR not in storage.get_study_system_attrs(study_id):
                 raise
             self.leave()
             alone, why = Alone(self.link), _ANOTHER_SPACE

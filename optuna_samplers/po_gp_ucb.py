@@ -21,7 +21,12 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._settings import SpaceSettings
-from optuna_samplers._study import refuse_multi_objective, show_guarantee, whole
+from optuna_samplers._study import (
+    attributes_note,
+    refuse_multi_objective,
+    show_guarantee,
+    whole,
+)
 from optuna_samplers._transcript import Reading, TranscriptSampler, state_of, value_of
 from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.po_gp_ucb import (
@@ -321,7 +326,9 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
         """
         study = whole(study)
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        guarantee = replace(self._claimed_once(), n_answers=len(completed))
+        claim = self._claimed_once()
+        notes = (*claim.notes, *attributes_note(study))
+        guarantee = replace(claim, n_answers=len(completed), notes=notes)
         show_guarantee(study, guarantee)
         return guarantee
 

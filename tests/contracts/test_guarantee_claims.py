@@ -15,7 +15,13 @@ from optuna.samplers import RandomSampler
 from optuna.study import Study
 from optuna.trial import TrialState, create_trial
 
-from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, ldp_objective
+from optuna_samplers import (
+    DPGIBOSampler,
+    DUETSSampler,
+    LDPGPUCBSampler,
+    POGPUCBSampler,
+    ldp_objective,
+)
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
@@ -614,3 +620,83 @@ def test_without_the_ledger_nothing_is_claimed_of_how_often_a_user_was_asked(
     study.add_trial(create_trial(value=SECRET))
     assert not other.guarantee(study).protected
     assert study.user_attrs[GUARANTEE].startswith("NOT PROTECTED")
+
+
+INVENTED: dict[str, Any] = {
+    "privbo:head": [3, "0" * 64],
+    "privbo:head:anything": [3, "0" * 64],
+    "privbo:head:0123abcd:more": [3, "0" * 64],
+    "privbo:head:0123abcd": [SECRET, "0" * 64],
+    "privbo:head:1123abcd": [3, str(SECRET)],
+    "privbo:head:2123abcd": {"n": 3},
+    "privbo:place:0123abcd:0123abcd": SECRET,
+    "privbo:place:1123abcd:0123abcd": "f" * 24,
+    "privbo:place": "f" * 24,
+    "privbo:run:0123abcd": {"run": "0" * 32, "vault": "0" * 32},
+    "privbo:duets": {"agents": 2, "epochs": [SECRET]},
+    "privbo:split": {"given": True, "train": 3, "valid": 4, "mean": SECRET},
+    "privbo:federation": True,
+    "privbo:guarantee:": "1-GDP",
+    "privbo:": SECRET,
+    "privbo:vouched": ["set_user_attr"],
+}
+"""Names and forms that no sampler writes into a study as these."""
+
+
+@EVERY_SYSTEM
+@pytest.mark.parametrize("name", INVENTED)
+def test_an_invented_attribute_of_the_plugins_name_is_named(make: Make, name: str) -> None:
+    hosted = make()
+    private, study = hosted.begun(1)
+    owner = hosted.owner(private)
+    study.set_user_attr(name, INVENTED[name])
+    (note,) = (note for note in owner.guarantee(study).notes if "did not write" in note)
+    assert note.endswith(f"not covered: {name}")
+    assert f"{SECRET:.6f}"[:7] not in note
+
+
+@EVERY_SYSTEM
+def test_an_invented_system_attribute_of_the_plugins_name_is_named(make: Make) -> None:
+    hosted = make()
+    private, study = hosted.begun(1)
+    storage_of(study).set_study_system_attr(study._study_id, "privbo:head:0123abcd", [SECRET])
+    (note,) = (n for n in hosted.owner(private).guarantee(study).notes if "did not write" in n)
+    assert note.endswith("not covered: privbo:head:0123abcd")
+
+
+@EVERY_SYSTEM
+@pytest.mark.parametrize("place", ["user", "system"])
+def test_an_invented_attribute_of_a_trial_is_a_reason(make: Make, place: str) -> None:
+    hosted = make()
+    private, study = hosted.begun(2)
+    write = getattr(storage_of(study), f"set_trial_{place}_attr")
+    trial = study.ask()
+    write(trial._trial_id, "privbo:head:0123abcd", SECRET)
+    assert not hosted.owner(private).guarantee(study).protected
+
+
+@EVERY_SYSTEM
+def test_what_samplers_write_into_a_study_on_disk_is_their_own(make: Make, tmp_path: Path) -> None:
+    """Heads, places, summaries and files of every system have the forms that are known."""
+    hosted = make(vault=f"sqlite:///{tmp_path}/vault.db")
+    private, study = hosted.begun(3)
+    assert [name for name in study.user_attrs if name.startswith("privbo:head:")]
+    notes = hosted.owner(private).guarantee(study).notes
+    assert not [note for note in notes if "did not write" in note]
+
+
+def test_the_summary_of_epochs_is_the_samplers_own() -> None:
+    sampler = DUETSSampler(2, epsilon=1.0, value_range=(0, 1), n_trials=12, seed=0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=12)
+    assert study.user_attrs["privbo:duets"]["epochs"]
+    assert not [note for note in sampler.guarantee(study).notes if "did not write" in note]
+    study.set_user_attr("privbo:duets", study.user_attrs["privbo:duets"] | {"mean": SECRET})
+    assert [note for note in sampler.guarantee(study).notes if "not covered: privbo:duets" in note]
+
+
+def test_attributes_of_a_study_of_rows_are_named_too() -> None:
+    sampler = POGPUCBSampler(np.linspace(0, 1, 20)[:, None], seed=0)
+    study = optuna.create_study(sampler=sampler)
+    study.set_user_attr("privbo:head:anything", SECRET)
+    assert "not covered: privbo:head:anything" in str(sampler.guarantee(study).notes)

@@ -78,7 +78,10 @@ WRITERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "answers": ("answers.json", lambda path: write_answers(path, "digest", {1: 0.5}, {})),
     "a curator's answers": ("answers.json", answers_of_a_curator),
     "a table": ("table.npz", lambda path: curator(path.parent).release().save(path)),
-    "a table for others": ("table.parquet", lambda path: curator(path.parent).release().save(path)),
+    "a table for others": (
+        "table.parquet",
+        lambda path: curator(path.parent).release().save(path),
+    ),
     "a certificate": ("certificate.json", command("certificate")),
     "a certificate for people": ("certificate.md", command("certificate")),
     "a report": ("report.html", command("report")),
