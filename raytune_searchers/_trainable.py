@@ -217,6 +217,7 @@ def keep_private(trainable: Trainable, begin: Begin) -> Trainable:
 
     def private(config: dict[str, Any], **parameters: Any) -> dict[str, float]:
         value, error = _evaluate(functools.partial(trainable, **parameters), config, begin)
+        del parameters
         if error is not None:
             raise error
         return dict(value)

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -252,7 +251,7 @@ class Task:
                 if self.error_score != "raise":
                     self.failed_fits.append(f"{type(error).__name__}: {error}")
                     return np.full(self.records.n_valid, self._of_a_failed_fit())
-                self.failure = error.with_traceback(_of_others(error.__traceback__))
+                self.failure = error
                 raise
             return self._scored(model)
 
@@ -296,10 +295,3 @@ def check_error_score(given: Any) -> None:
             "error_score must be 'raise', or the loss of every record where the estimator cannot "
             f"be fitted (numpy.nan for the worst), got {given!r}."
         )
-
-
-def _of_others(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without our own frames, which hold the validation records."""
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
-        trace = trace.tb_next
-    return trace

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from numbers import Integral
+from traceback import clear_frames
 from typing import Any, TypeVar
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
@@ -147,7 +149,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         error = _error_of(fitting)
         del fitting
         if error is not None:
-            raise error
+            raise _of_others(error)
         return self
 
     def _fit(self, X: Any, y: Any, X_valid: Any, y_valid: Any, params: dict[str, Any]) -> None:
@@ -319,7 +321,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
 
 def _error_of(call: Callable[[], None]) -> BaseException | None:
-    """What a call raises, an interruption too, without frames of ours: they hold the records.
+    """What a call raises, an interruption too.
 
     Raised outside, so that it has no context either.
     """
@@ -328,8 +330,27 @@ def _error_of(call: Callable[[], None]) -> BaseException | None:
     except _ToldError as failed:
         return failed.error
     except BaseException as error:
-        return error.with_traceback(None)
+        clear_frames(error.__traceback__)  # a host's own may hold the objective
+        return error
     return None
+
+
+def _of_others(error: BaseException) -> BaseException:
+    """An exception with the frames that were called by ours, and none that leads to records.
+
+    A frame knows its caller: what is cut off a traceback can still be reached, so it is emptied.
+    """
+    trace = kept = error.__traceback__
+    frame = None
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+            frame, kept = trace.tb_frame, trace.tb_next
+        trace = trace.tb_next
+    while frame is not None:
+        with suppress(RuntimeError):  # one that is still running: the caller's
+            frame.clear()
+        frame = frame.f_back
+    return error.with_traceback(kept)
 
 
 class _ToldError(Exception):
