@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -46,6 +47,8 @@ REPEATED = "__trial_index__"
 
 RELEASE = "privbo_release"
 """Under which name a trial shows its noisy draw, where the metric is an estimate."""
+
+ALTERED = "a trial showed another config than it was given"
 
 VOUCH = "report_public({})"
 """The operation that a trial is known to have declared public, by the name that it reports."""
@@ -93,6 +96,49 @@ def each_of(results: Any) -> list[Any]:
     return list(results)
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What an experiment holds of a trial.
+
+    Attributes:
+        trial: Its id.
+        rows: What it showed, flattened, the last row at the end.
+        whole: Whether that is all that it ever showed.
+        given: The config that it was given, flattened, if that is known.
+        failed: Whether it ended with an error.
+    """
+
+    trial: str
+    rows: list[dict[str, Any]]
+    whole: bool
+    given: list[dict[str, Any]]
+    failed: bool
+
+    def comparable(self, given: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether all that it ever showed can be compared with these configs, and releases."""
+        return self.whole and all(comparable(row, given) for row in self.rows)
+
+
+def stored_in(results: Any) -> list[Stored]:
+    """The trials of an experiment.
+
+    What a trial was given Tune's driver knows, which no function of a trial can change.
+
+    Args:
+        results: As for :func:`each_of`; of a list of single results no config is known.
+    """
+    trials = getattr(getattr(results, "_experiment_analysis", results), "trials", ())
+    given = {trial.trial_id: flat(trial.config) for trial in trials}
+    found = []
+    for result in each_of(results):
+        last, rows = dict(result.metrics or {}), rows_of(result)
+        trial = str(last.get(TRIAL_ID))
+        config = [given[trial]] if trial in given else []
+        shown = [flat(row) for row in rows or [last]]
+        found.append(Stored(trial, shown, rows is not None, config, result.error is not None))
+    return found
+
+
 def rows_of(result: Any) -> list[dict[str, Any]] | None:
     """All that a stored result ever showed, row by row; None if some of it is not stored."""
     last = dict(result.metrics or {})
@@ -136,17 +182,35 @@ def _given(result: Mapping[str, Any], metric: str | None) -> Iterator[str]:
             yield name
 
 
-def altered(result: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def altered(result: Mapping[str, Any], given: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a row shows another config than its trial was given.
 
     Objects are not compared: they come back as copies.
 
     Args:
         result: The row, flattened.
-        config: What the trial was given, flattened.
+        given: What the trial was given, flattened: several where a scheduler has changed it.
     """
+    told = _config_in(result).items()
+    return bool(given) and all(
+        any(not _alike(value, _at(name, config)) for name, value in told) for config in given
+    )
+
+
+def without_config(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without the config that it repeats, where it is not known what that should be."""
+    return {n: value for n, value in result.items() if n.split("/")[0] != "config"}
+
+
+def comparable(result: Mapping[str, Any], given: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether it is known of all that a row shows what it should be."""
+    return bool(given) or not _config_in(result)
+
+
+def _config_in(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The config that a row shows, without what ``Repeater`` adds."""
     shown = {n.removeprefix("config/"): v for n, v in result.items() if n.startswith("config/")}
-    return any(n != REPEATED and not _alike(v, _at(n, config)) for n, v in shown.items())
+    return {name: value for name, value in shown.items() if name != REPEATED}
 
 
 def _at(name: str, config: Mapping[str, Any]) -> Any:
@@ -210,9 +274,8 @@ def same(told: Any, published: float) -> bool:
     return equal or (_is_nan(told) and math.isnan(published))
 
 
-def stored_record(metrics: Mapping[str, Any], report: Mapping[str, Any]) -> TrialRecord:
-    """What a host's report says of the trial of a stored result."""
-    trial = metrics.get(TRIAL_ID)
+def stored_record(trial: str, report: Mapping[str, Any]) -> TrialRecord:
+    """What a host's report says of a trial."""
     mark = f"/{trial}"
     vouched = frozenset(v.removesuffix(mark) for v in report["vouched"] if v.endswith(mark))
     entered = trial in report.get("entered", (trial,))

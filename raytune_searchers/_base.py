@@ -24,10 +24,10 @@ from privbo_plugins.reports import records_report
 from privbo_plugins.returned import fingerprint
 from privbo_plugins.settings import FormerProperty, setting, settings, takes
 from privbo_plugins.standing import of_records
-from raytune_searchers._audit import flat, shown
+from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
-from raytune_searchers._search import OnTune, merged
+from raytune_searchers._search import OnTune
 from raytune_searchers._settings import SearchSettings
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable, make_private
@@ -179,11 +179,6 @@ class PrivateSearch(HostedSearch):
         if answer == "wait" and not self._here:  # only for trials that a restore may have dropped
             answer, x = self._call("ask", trial_id, True)
         return answer, x
-
-    def _configs(self, trial_id: str) -> list[dict[str, Any]]:
-        if trial_id not in self._live:
-            return []
-        return [flat(merged(self._param_space, self._suggestion(trial_id)))]
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ import numpy as np
 import ray
 import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
-from ray.tune.result import TRIAL_ID
 
 from privbo_plugins.errors import (
     ForeignValueError,
@@ -36,14 +35,15 @@ from raytune_searchers._arguments import (
     private_url,
 )
 from raytune_searchers._audit import (
+    ALTERED,
     VOUCH,
+    Stored,
     altered,
+    comparable,
     complaints,
-    each_of,
-    flat,
     foreign,
-    rows_of,
     shown,
+    stored_in,
     stored_record,
 )
 from raytune_searchers._channel import SHORT_RUN, Channel, TrialRecord
@@ -202,7 +202,9 @@ class HostedSearch(TuneSearch):
         channel = self._channel
         if channel is None:
             return
-        standing = self._last = channel.call(self._STANDING, self._unaudited)
+        standing = channel.call(self._STANDING, self._unaudited)
+        self._see(standing["head"])
+        self._last = standing
         if folder is None or self._handle is not None or not standing.get("partial"):
             return
         done, (where, kept) = standing["done"], self._kept
@@ -271,7 +273,7 @@ class HostedSearch(TuneSearch):
         super().on_trial_result(trial_id, result)
         if self._has_host and self._shows(result):
             self._unless_broken(self._look, trial_id, result)
-        self._compare_config(trial_id, result)
+        self._compare_config(result, self._configs(trial_id))
 
     def _look(self, trial_id: str, result: Mapping[str, Any]) -> None:
         """Compares what a trial shows with what it may show."""
@@ -281,8 +283,11 @@ class HostedSearch(TuneSearch):
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Looks at what is shown of a trial, and gives its slot back if it was never told."""
-        self._compare_config(trial_id, result or {})
+        shows, given = result or {}, self._configs(trial_id)
+        self._compare_config(shows, given)
         self._unless_broken(super().on_trial_complete, trial_id, result, error)
+        if self._has_host and comparable(shows, given):
+            self._see_whole(trial_id)
 
     def _unless_broken(self, step: Callable[..., Any], *args: Any) -> None:
         """Carries a step out; if the vault fails, the next suggestion says so.
@@ -296,13 +301,18 @@ class HostedSearch(TuneSearch):
             if any(isinstance(a, Mapping) and self._shows(a) for a in args):
                 self._unaudited, self._passed = True, self._passed | {str(args[0])}
 
+    @property
+    def _parameters(self) -> set[str]:
+        """What a trial's config may hold."""
+        return set(self._param_space)
+
     def _shows(self, result: Mapping[str, Any]) -> bool:
         """Whether a result holds anything that a release or a declaration must account for."""
         told = shown(result, self._metric) is not None
-        return told or bool(foreign(result, self._metric, self._param_space))
+        return told or bool(foreign(result, self._metric, self._parameters))
 
     def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
-        shows = foreign(result, self._metric, self._param_space)
+        shows = foreign(result, self._metric, self._parameters)
         names = tuple(VOUCH.format(name) for name in sorted(shows))
         record: TrialRecord = self._call("record", trial_id, names)
         self._see(record.head)
@@ -310,18 +320,15 @@ class HostedSearch(TuneSearch):
         return record
 
     def _compare(self, result: Mapping[str, Any], record: TrialRecord) -> None:
-        for reason in complaints(result, self._metric, self._param_space, record, self._PLAIN):
+        for reason in complaints(result, self._metric, self._parameters, record, self._PLAIN):
             self._expose(reason, self._WRAP if reason == self._PLAIN else "")
 
-    def _configs(self, trial_id: str) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Flattened configs that a trial was given, as far as they are known here."""
-        return []
-
-    def _compare_config(self, trial_id: str, result: Mapping[str, Any]) -> None:
+    def _compare_config(
+        self, result: Mapping[str, Any], given: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Notices what a function has written into its config, which Tune shows in every row."""
-        known = self._configs(trial_id)
-        if known and all(altered(result, config) for config in known):
-            self._expose("a trial showed another config than it was given")
+        if self._has_host and altered(result, given):
+            self._expose(ALTERED)
 
     def _see(self, head: tuple[int, str]) -> None:
         self._head = furthest(self._head, head)
@@ -420,26 +427,40 @@ class HostedSearch(TuneSearch):
 
     def _checked_report(self, results: Iterable[Any]) -> dict[str, Any]:
         """The report after comparing what a ``ResultGrid`` holds with it."""
-        report, stored = self._report(), each_of(results)
-        seen = [self._compared(dict(result.metrics or {}), report) for result in stored]
-        self._passed -= {trial for result in stored for trial in self._whole(result, report)}
+        report, stored = self._report(), stored_in(results)
+        seen = [self._look_again(trial, report) for trial in stored]
         if not all(seen) or (stored and not self._passed):
             self._unaudited = not all(seen)
         return self._report()
 
-    def _whole(self, result: Any, report: Mapping[str, Any]) -> Iterator[str]:
-        """The trial of a result, if everything that it ever showed could be compared."""
-        trial = str((result.metrics or {}).get(TRIAL_ID))
-        rows = rows_of(result) if trial in self._passed else None
-        if rows is not None and all([self._compared(row, report) for row in rows]):
-            yield trial
+    def _look_again(self, stored: Stored, report: Mapping[str, Any]) -> bool:
+        """Compares a stored trial with a report, and says whether that could be done."""
+        trial, given = stored.trial, [*self._configs(stored.trial), *stored.given]
+        unseen = trial in {*report.get("uncompared", ()), *self._passed}
+        rows = stored.rows if unseen else stored.rows[-1:]
+        compared = all([self._compared(trial, row, given, report) for row in rows])
+        if unseen and compared and stored.comparable(given):
+            self._passed -= {trial}
+            self._see_whole(trial)
+        return compared
 
-    def _compared(self, metrics: Mapping[str, Any], report: Mapping[str, Any]) -> bool:
-        """Compares a stored result with a report; whether that could be done."""
-        missing = metrics.get(TRIAL_ID) not in report.get("published", ())
-        if missing and report.get("partial"):
-            return not self._shows(flat(metrics))  # the vault has ended, and kept less
-        self._compare(flat(metrics), stored_record(metrics, report))
+    def _see_whole(self, trial_id: str) -> None:
+        """Has the vault remember that every row of a trial was compared, if so."""
+        if trial_id not in self._passed:
+            self._unless_broken(self._call, "compared", trial_id)
+
+    def _compared(
+        self,
+        trial: str,
+        row: Mapping[str, Any],
+        given: Sequence[Mapping[str, Any]],
+        report: Mapping[str, Any],
+    ) -> bool:
+        """Compares a stored row with a report; whether that could be done."""
+        self._compare_config(row, given)
+        if trial not in report.get("published", ()) and report.get("partial"):
+            return not self._shows(row)  # the vault has ended, and kept less
+        self._compare(row, stored_record(trial, report))
         return True
 
     def _detail(self, name: str) -> Any:

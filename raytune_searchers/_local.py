@@ -14,13 +14,14 @@ itself. A trainable that a worker makes for itself (because it imported a module
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import ray
 
-from privbo_plugins.errors import PrivacyError
+from privbo_plugins.errors import PrivacyError, PrivacyWarning
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, RewardPrivacy, make_mechanism
 from privbo_plugins.privacy.settings import NoiseSettings
@@ -35,16 +36,20 @@ from raytune_searchers._arguments import (
     identify,
     private_url,
 )
-from raytune_searchers._audit import complaints, flat, stored_record
+from raytune_searchers._audit import (
+    ALTERED,
+    Stored,
+    altered,
+    complaints,
+    stored_in,
+    stored_record,
+    without_config,
+)
 from raytune_searchers._channel import Channel
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.base import actor_name, anchor, connect, furthest, in_worker
 from raytune_searchers.hosts.rewards import LedgerHost
-
-_NOT_COMPARED = (
-    "what the trainable reported was not compared with the ledger: give the results to guarantee"
-)
 
 
 class Ledger:
@@ -105,8 +110,8 @@ class Ledger:
         """Remembers how far the releases were, here and wherever the trainable is sent."""
         self._settings = replace(self._settings, seen=furthest(self._settings.seen, head))
 
-    def _report(self, channel: Channel, *notes: str) -> dict[str, Any]:
-        report: dict[str, Any] = channel.call("report", False, notes)
+    def _report(self, channel: Channel) -> dict[str, Any]:
+        report: dict[str, Any] = channel.call("report", False)
         self._see(report["head"])
         return report
 
@@ -126,19 +131,29 @@ class Ledger:
             raise PrivacyError("The guarantee is asked for in the driver, not in a trial.")
         if self._unused:
             return local_guarantee(self._settings.mechanism, 0, 0, users_named=False)
-        channel, stored = self._connect(), list(results)
-        report = self._report(channel)
-        for result in stored:
-            metrics = dict(result.metrics or {})
-            record, shown = stored_record(metrics, report), flat(metrics)
-            names = set(result.config or {})
-            for reason in complaints(shown, self._settings.metric, names, record, PLAIN):
-                channel.call("mark_unprotected", reason)
-        if any(result.error is not None for result in stored):
+        channel, stored = self._connect(), stored_in(results)
+        report, reasons = self._report(channel), set[str]()
+        for trial in stored:
+            reasons |= set(self._complaints(trial, report))
+            if trial.comparable(trial.given):
+                channel.call("compared", trial.trial)
+        for reason in sorted(reasons.difference(report["guarantee"].reasons)):
+            channel.call("mark_unprotected", reason)
+            warnings.warn(f"Nothing is protected: {reason}.", PrivacyWarning, stacklevel=2)
+        if any(trial.failed for trial in stored):
             channel.call("failed")
-        notes = () if stored else (_NOT_COMPARED,)
-        guarantee: LocalGuarantee = self._report(channel, *notes)["guarantee"]
+        guarantee: LocalGuarantee = self._report(channel)["guarantee"]
         return guarantee
+
+    def _complaints(self, stored: Stored, report: dict[str, Any]) -> Iterator[str]:
+        """Why nothing may be claimed for an experiment that holds such a trial."""
+        names = {name.split("/")[0] for config in stored.given for name in config}
+        record = stored_record(stored.trial, report)
+        for row in stored.rows:
+            shown = row if stored.given else without_config(row)
+            yield from complaints(shown, self._settings.metric, names, record, PLAIN)
+            if altered(row, stored.given):
+                yield ALTERED
 
     def evaluations(self) -> list[Any]:
         """Rows of the ledger, for tests."""

@@ -25,7 +25,6 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.result import TRIAL_ID
 
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import PrivacyError, VaultError
@@ -33,9 +32,8 @@ from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import EpsilonSettings, NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.sessions.records import NEVER_COMPARED
 from privbo_plugins.settings import again, called_with, part, setting, settings
-from raytune_searchers._audit import REPEATED, each_of, flat, rows_of, shown
+from raytune_searchers._audit import REPEATED, flat, shown
 from raytune_searchers._base import PrivateSearch, TunePlan
 from raytune_searchers._channel import MEANS, TrialRecord
 from raytune_searchers._search import who_suggested
@@ -202,17 +200,9 @@ class MeansSearch(PrivateSearch):
         with suppress(VaultError):  # what was known before stays, and says so when it is read
             self._report()
 
-    def _audit(self, trial_id: str, result: Mapping[str, Any]) -> TrialRecord:
-        record = super()._audit(trial_id, result)
-        if shown(result, self._metric) is not None:
-            self._call("compared", trial_id)
-        return record
-
-    def _complete(self, trial_id: str, x: Any, result: Mapping[str, Any], error: bool) -> bool:
-        learnt = super()._complete(trial_id, x, result, error)
+    def _see_whole(self, trial_id: str) -> None:
         if trial_id not in self._cut_short:
-            self._call("compared", trial_id)
-        return learnt
+            super()._see_whole(trial_id)
 
     def _take_plain(
         self,
@@ -224,30 +214,6 @@ class MeansSearch(PrivateSearch):
         """Nothing is learnt of a plain float: whose searcher it is has it already."""
         self._call("fail", trial_id)
         return False
-
-    def _report(self) -> dict[str, Any]:
-        report = super()._report()
-        if not report.get("uncompared"):
-            return report
-        known: Guarantee = report["guarantee"]
-        told = replace(known, protected=False, reasons=(*known.reasons, NEVER_COMPARED))
-        return {**report, "guarantee": told}
-
-    def _checked_report(self, results: Iterable[Any]) -> dict[str, Any]:
-        stored = each_of(results)
-        report = super()._checked_report(stored)
-        for result in stored:
-            self._compare_whole(result, report)
-        return self._report() if stored else report
-
-    def _compare_whole(self, result: Any, report: Mapping[str, Any]) -> None:
-        """Counts a stored result as compared, if every row that it ever showed is there."""
-        trial = (result.metrics or {}).get(TRIAL_ID)
-        open_ = set(report.get("uncompared", ())) - self._cut_short
-        rows = rows_of(result) if trial in open_ else None
-        if rows is not None and all([self._compared(row, report) for row in rows]):
-            with suppress(VaultError):  # then it stays as it is
-                self._call("compared", str(trial))
 
 
 _HERE: weakref.WeakValueDictionary[str, MeansSearch] = weakref.WeakValueDictionary()

@@ -27,6 +27,7 @@ from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import Report
 from privbo_plugins.sessions.transcript import HOPELESS, Patience
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
+from raytune_searchers._audit import flat
 from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of, holds_placeholder, to_space
 
@@ -253,6 +254,12 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
         """What Tune is told of a trial that is out."""
         return self._ready().suggestion(self._live[trial_id])
+
+    def _configs(self, trial_id: str) -> list[dict[str, Any]]:
+        """Flattened configs that a trial was given, as far as they are known here."""
+        if trial_id not in self._live:
+            return []
+        return [flat(merged(self._param_space, self._suggestion(trial_id)))]
 
     def _n_running(self) -> int:
         return len(self._here - self._paused)

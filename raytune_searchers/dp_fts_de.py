@@ -31,7 +31,7 @@ from privbo_plugins.sessions.transcript import HOPELESS, Lost
 from privbo_plugins.settings import again, setting, settings, takes
 from privbo_plugins.standing import of_rounds, rounds_used_up
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
-from raytune_searchers._audit import each_of, flat, foreign, shown
+from raytune_searchers._audit import foreign, shown, stored_in
 from raytune_searchers._channel import HostActor
 from raytune_searchers._hosted import HostedSearch
 from raytune_searchers._search import merged
@@ -335,6 +335,9 @@ class DPFTSDESearch(HostedSearch):
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
         return self._tags(trial_id)
 
+    def _configs(self, trial_id: str) -> list[dict[str, Any]]:
+        return [self._tags(trial_id)] if trial_id in self._live else []
+
     def _n_running(self) -> int:
         return len(self._running())
 
@@ -411,6 +414,9 @@ class DPFTSDESearch(HostedSearch):
             self._call("note", _FAILED_NOTE)
         self._check(result)
         return not error
+
+    def _see_whole(self, trial_id: str) -> None:
+        """Nothing: an agent's round has no release of its own that could be left uncompared."""
 
     def _shows(self, result: Mapping[str, Any]) -> bool:
         return self._is_more(result)
@@ -589,9 +595,10 @@ class DPFTSDESearch(HostedSearch):
         Raises:
             VaultError: If the server was in memory and has ended before anything was known of it.
         """
-        for result in each_of(results):
-            config = {f"config/{name}": v for name, v in flat(result.config or {}).items()}
-            self._check({**flat(dict(result.metrics or {})), **config})
+        for trial in stored_in(results):
+            for row in trial.rows:
+                self._check(row)
+                self._compare_config(row, trial.given)
         return self._report()["guarantee"]  # type: ignore[no-any-return]
 
     def history(self) -> FederationHistory:

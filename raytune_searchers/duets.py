@@ -15,7 +15,6 @@ from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.transcript import DrawTranscript, Lost
 from privbo_plugins.settings import FormerProperty, Published, setting, settings, takes
-from raytune_searchers._channel import TrialRecord
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
@@ -24,8 +23,6 @@ Array = NDArray[np.float64]
 
 TAG = "duets"
 """The config entry that says what a trial is."""
-
-_TAGGED = frozenset(f"config/{TAG}/{name}" for name in ("agent", "epoch", "active_share", "reals"))
 
 
 @settings(eq=False)
@@ -134,19 +131,17 @@ class DUETSSearch(Published, RewardSearch):
         failed = own.pop("_failed", None)  # of version 0.1
         return own if failed is None else own | {"_lost": Lost(failed)}
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The next configuration, or None while the limit is out.
-
-        Raises:
-            RuntimeError: If metric, mode or search space are not known.
-            VaultError: If the ledger is gone.
-        """
-        suggestion = super().suggest(trial_id)
-        if not (self._tagged and isinstance(suggestion, dict)):
+    def _suggestion(self, trial_id: str) -> dict[str, Any]:
+        suggestion = super()._suggestion(trial_id)
+        if not self._tagged:
             return suggestion
         if trial_id not in self._tags:
             self._tags[trial_id] = self._tag(self._evaluations.get(trial_id))
         return {**suggestion, TAG: dict(self._tags[trial_id])}
+
+    @property
+    def _parameters(self) -> set[str]:
+        return super()._parameters | ({TAG} if self._tagged else set())
 
     def _tag(self, evaluation: Evaluation | None) -> dict[str, Any]:
         """What Tune shows of a trial; it stays the same if the trial asks again."""
@@ -173,20 +168,6 @@ class DUETSSearch(Published, RewardSearch):
     ) -> bool:
         self._tags.pop(trial_id, None)
         return super()._complete(trial_id, x, result, error)
-
-    # What the ledger is compared with -------------------------------------------------------
-
-    def _shows(self, result: Mapping[str, Any]) -> bool:
-        return super()._shows(self._untagged(result))
-
-    def _compare(self, result: Mapping[str, Any], record: TrialRecord) -> None:
-        super()._compare(self._untagged(result), record)
-
-    def _untagged(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A result without the search's own config entry, which Tune repeats in it."""
-        if not self._tagged:
-            return result
-        return {name: value for name, value in result.items() if name not in _TAGGED}
 
     # What the user reads --------------------------------------------------------------------
 

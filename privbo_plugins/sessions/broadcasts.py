@@ -18,7 +18,7 @@ from privbo_plugins.privacy.guarantee import (
     FederationGuarantee,
 )
 from privbo_plugins.store.run import Run
-from privbo_plugins.store.vault import UNPROTECTED
+from privbo_plugins.store.vault import NOTE, UNPROTECTED
 
 Array = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationG
         held: Whether rounds run on the server's clock, which the ledger does not know.
     """
     with run.transaction() as tx:
-        reasons = list(tx.marks(UNPROTECTED))
+        reasons, noted = list(tx.marks(UNPROTECTED)), tx.marks(NOTE)
         released = len(tx.charges())
         lost = released - sum(kind == BROADCAST for _, kind, _, _ in tx.releases_after(0))
     if config.noise_multiplier == 0:
@@ -61,7 +61,7 @@ def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationG
         parameters=config.mechanism_parameters(),
         not_covered=NOT_COVERED_AGGREGATE if config.aggregated else NOT_COVERED_FEDERATION,
         reasons=tuple(reasons),
-        notes=(*_large_delta(config.claimed_delta), *_paid_for_nothing(lost)),
+        notes=(*noted, *_large_delta(config.claimed_delta), *_paid_for_nothing(lost)),
         held=held,
     )
 

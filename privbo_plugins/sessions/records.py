@@ -61,12 +61,7 @@ from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, Va
 
 Array = NDArray[np.float64]
 
-_CLAIMED, _ENTERED, _COMPARED, _WATCHED = "claimed", "entered", "compared", "watched"
-NEVER_COMPARED = (
-    "values were released whose results the callback has not compared with the ledger: give all "
-    "results to guarantee"
-)
-"""Why nothing is claimed, where a run's host wants every trial compared."""
+_CLAIMED, _ENTERED = "claimed", "entered"
 PRIVATE, PLAIN = "private", "plain"
 _VOUCHED_FOR = "vouched"
 _KEY_OF_LABELS, _LABELS, _INDEX = "key of labels", "labels of records", "index of losses"
@@ -752,28 +747,6 @@ class Session:
         """Whether :meth:`enter` was called for any trial."""
         with self._lock, self._transaction() as tx:
             return tx.any_mark(_ENTERED)
-
-    def mark_compared(self, trial: str) -> None:
-        """Records that what the host shows of a trial was compared with its release, if any."""
-        with self._lock, self._transaction() as tx:
-            row = tx.trial(trial)
-            if row is not None and row.value is not None:
-                tx.mark(_COMPARED, trial)
-
-    def mark_watched(self) -> None:
-        """Records that of this run nothing is claimed which nobody has compared."""
-        with self._lock, self._transaction() as tx:
-            tx.mark(_WATCHED, "by a callback")
-
-    def watched(self) -> bool:
-        """Whether :meth:`mark_watched` was called; older vaults say so by what was compared."""
-        with self._lock, self._transaction() as tx:
-            return tx.any_mark(_WATCHED) or tx.any_mark(_COMPARED)
-
-    def uncompared(self) -> list[str]:
-        """Trials that were told, and of which nobody has said :meth:`mark_compared`."""
-        with self._lock, self._transaction() as tx:
-            return sorted(set(tx.published()).difference(tx.marks(_COMPARED)))
 
     def give_back(self, living: Collection[str]) -> list[str]:
         """Gives back the slots of trials that the host no longer knows; returns their keys.

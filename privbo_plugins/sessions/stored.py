@@ -28,11 +28,11 @@ from privbo_plugins.reports import (
 )
 from privbo_plugins.sessions.asked import algorithm_of
 from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of
-from privbo_plugins.sessions.records import NEVER_COMPARED, Session
+from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardLedger
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.run import Run
+from privbo_plugins.store.run import NEVER_COMPARED, Run
 from privbo_plugins.store.vault import Vault
 
 _COPIES = (
@@ -78,8 +78,8 @@ NOT_KNOWN: Mapping[str, tuple[str, ...]] = {
 }
 """What a vault alone cannot know, by kind of run."""
 
-_RAY = "ray/"
-"""What names of runs begin with whose trials say that they begin."""
+_RAY = ("ray/", "ray-ldp/")
+"""What names of runs begin with whose trials say that they begin, and are compared."""
 
 _NO_CLAIM = (
     "{!r} holds one agent's own trials: they are that agent's secret, nothing of them is released "
@@ -232,7 +232,9 @@ class StoredRun:
 
     def _records(self) -> _Told:
         session = self.session
-        guarantee = session.guarantee(self._unseen(session))
+        entered = session.anybody_entered() or not self._on_ray
+        reasons = [] if entered else ["no private trial has run"]
+        guarantee = session.guarantee([*reasons, *self._unseen])
 
         def report(title: str) -> Report:
             if session.space is None:
@@ -243,21 +245,23 @@ class StoredRun:
 
         return _Told(guarantee, report)
 
-    def _unseen(self, session: Session) -> list[str]:
+    @property
+    def _on_ray(self) -> bool:
+        return self.name.startswith(_RAY)
+
+    @property
+    def _unseen(self) -> list[str]:
         """Why a searcher of Ray Tune would claim nothing of a run that is marked by nothing."""
-        reasons = []
-        if self.name.startswith(_RAY) and not session.anybody_entered():
-            reasons.append("no private trial has run")
-        if session.watched() and session.uncompared():
-            reasons.append(NEVER_COMPARED)
-        return reasons
+        return [NEVER_COMPARED] if self._on_ray and self._run.uncompared() else []
 
     def _rewards(self) -> _Told:
         mechanism = stored_mechanism(self.settings)
         budget = self.settings["user_budget"]
         ledger = RewardLedger(mechanism, self.vault, self.name, user_budget=budget)
         released = list(ledger.evaluations().values())
-        guarantee = ledger.guarantee(len(released), users_named=ledger.users_named)
+        guarantee = ledger.guarantee(
+            len(released), users_named=ledger.users_named, reasons=self._unseen
+        )
         history = reward_history(None, [(None, value) for value in released], mechanism)
         return _Told(guarantee, lambda title: reward_report(title, guarantee, history, _NO_PLACES))
 

@@ -46,6 +46,15 @@ from privbo_plugins.store.vault import (
 _PLACE = "place"
 """Kind of marks: where the vault has lain."""
 
+_COMPARED = "compared"
+"""Kind of marks: of which trials everything that is shown was compared with the release."""
+
+NEVER_COMPARED = (
+    "values were released of trials whose results nobody has compared with the ledger (of trials "
+    "that are out, this is done when they end): give all results of the experiment to guarantee"
+)
+"""Why nothing is claimed of a run on Ray Tune, where nothing but a driver sees what is shown."""
+
 
 @dataclass(frozen=True)
 class Head:
@@ -274,6 +283,24 @@ class Run:
     def note(self, text: str) -> None:
         """Records a fact that the guarantee reports."""
         self.mark(NOTE, text)
+
+    @property
+    def released(self) -> bool:
+        """Whether anything was released."""
+        with self.vault.transaction(self.run_id) as tx:
+            return bool(tx.releases_after(0)) or tx.released_evaluations() > 0
+
+    def mark_compared(self, trial: str) -> None:
+        """Records that all that a host shows of a trial was compared with its release, if any."""
+        with self.transaction() as tx:
+            row = tx.trial(trial)
+            if (row is not None and row.value is not None) or tx.evaluation(trial) is not None:
+                tx.mark(_COMPARED, trial)
+
+    def uncompared(self) -> list[str]:
+        """Trials with a release, of which nobody has said :meth:`mark_compared`."""
+        with self.transaction() as tx:
+            return tx.uncompared(_COMPARED)
 
 
 def begin_or_join(

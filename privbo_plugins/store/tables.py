@@ -161,6 +161,13 @@ def _of_run(table: sa.FromClause) -> sa.ColumnElement[bool]:
     return table.c.run_id == _b("run_id")
 
 
+def _uncompared(table: sa.Table) -> sa.Select[Any]:
+    """Trials with a release of which no mark says that what they show was compared with it."""
+    told = _marks.c.run_id == table.c.run_id, _marks.c.text == table.c.trial
+    compared = sa.exists().where(*told, _marks.c.kind == _b("kind"))
+    return sa.select(table.c.trial).where(_of_run(table), table.c.value.is_not(None), ~compared)
+
+
 def _counted(*by: sa.Column[Any]) -> sa.Select[Any]:
     """How many evaluations of which cost, and the settings of the run that says what they were."""
     columns = *by, _runs.c.settings, _evaluations.c.epsilon, _evaluations.c.delta
@@ -232,6 +239,8 @@ STATEMENTS: dict[str, Any] = {
     "all_trials": sa.select(
         _trials.c.trial, _trials.c.role, _trials.c.step, _trials.c.value
     ).where(_of_run(_trials), _trials.c.value.is_not(None)),
+    "uncompared_trials": _uncompared(_trials),
+    "uncompared_plays": _uncompared(_evaluations),
     "put": sa.insert(_losses),
     "block": sa.select(_losses.c.data).where(
         _of_run(_losses), _losses.c.trial == _b("trial"), _losses.c.block == _b("block")

@@ -302,6 +302,14 @@ class Transaction:
         """(role, step, published value) of every trial that is done."""
         return {t: (role, step, value) for t, role, step, value in self._all("all_trials")}
 
+    def uncompared(self, kind: str) -> list[str]:
+        """Trials with a release that have no mark of a kind, sorted."""
+        found = [
+            *self._all("uncompared_trials", kind=kind),
+            *self._all("uncompared_plays", kind=kind),
+        ]
+        return sorted(str(row[0]) for row in found)
+
     # Losses -------------------------------------------------------------------------------
 
     def put_losses(self, trial: str, y: Array) -> None:

@@ -47,6 +47,17 @@ _WARNINGS: dict[str, type[Warning]] = {
     "UtilityWarning": UtilityWarning,
 }
 
+_JOINED_UNSEEN = (
+    "a search that had seen nothing of this run joined it: nothing compared the vault with what "
+    "earlier experiments have shown, so an older backup in its place would not have been noticed"
+)
+
+_SET_BACK_UNSEEN = (
+    "The vault holds releases, and {}. Go on from the experiment that has seen them "
+    "(Tuner.restore, or type(search).from_experiment(path)), or give its results to guarantee, "
+    "which compares them with the ledger."
+)
+
 UNSEEN = "results passed by unseen while the vault failed: give them to guarantee"
 
 
@@ -122,15 +133,31 @@ class Host:
         return vault
 
     @staticmethod
-    def _remember(run: Run) -> None:
+    def _remember(run: Run, seen: tuple[int, str] | None = None) -> None:
         """Has the cluster remember how far the run came, whichever process is its host.
 
+        Args:
+            run: The run.
+            seen: How far the driver has seen the chain of releases; None if it never remembers.
+
         Raises:
-            VaultError: If an older backup of the vault was restored since another host of this
-                cluster held it.
+            VaultError: If an older backup of the vault was restored since the driver, or another
+                host of this cluster, saw it.
+
+        Warns:
+            PrivacyWarning: If neither has seen anything of a run that holds releases.
         """
-        if kv._internal_kv_initialized() and not run.vault.in_memory:
-            run.shown_by(_Cluster(f"{run.vault.vault_id}/{run.run_id}"))
+        known = Head(*(seen or ()))
+        run.confirm(known)
+        if run.vault.in_memory:
+            return
+        if kv._internal_kv_initialized():
+            cluster = _Cluster(f"{run.vault.vault_id}/{run.run_id}")
+            known = known if known.n else cluster.head()
+            run.shown_by(cluster)
+        if seen is not None and not known.n and run.released:
+            run.note(_JOINED_UNSEEN)
+            warnings.warn(_SET_BACK_UNSEEN.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
 
     def objects_known(self, sent: bytes) -> int:
         """How many objects of Ray's store this process knows, while it holds what it was sent."""
@@ -381,6 +408,8 @@ def connect(
         channel = own.host.CHANNEL(lambda *args: _send_from_driver(own, settings, url, args))
     try:
         vault_id, reasons = channel.call("join", settings)
+        for kind, text in channel.call("told_warnings"):
+            warnings.warn(text, _WARNINGS[kind], stacklevel=4)
         if settings.vault_id not in (None, vault_id):
             own.lost()
     except VaultError:

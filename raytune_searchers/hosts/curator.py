@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import uuid
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -22,8 +21,6 @@ import ray.cloudpickle as cloudpickle
 from privbo_plugins.errors import (
     ObjectiveFailedError,
     PrivacyError,
-    PrivacyWarning,
-    UtilityWarning,
     VaultError,
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
@@ -161,18 +158,12 @@ class Answers:
         except (PrivacyError, ValueError, VaultError):
             self._anchor.end()
             raise
-        self._warn()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _answers_of, (self.name,)
 
     def _call(self, operation: str, *args: Any) -> Any:
         return self._channel.call(operation, *args)
-
-    def _warn(self) -> None:
-        kinds = {kind.__name__: kind for kind in (PrivacyWarning, UtilityWarning)}
-        for kind, text in self._call("told_warnings"):
-            warnings.warn(text, kinds[kind], stacklevel=3)
 
     def __call__(self, row: int) -> float:
         """The outcome of a row, privatised if the curator does that; told once, then replayed.

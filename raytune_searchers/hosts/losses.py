@@ -18,7 +18,7 @@ from privbo_plugins.errors import BudgetExceededError, PrivacyError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.run import Head
+from privbo_plugins.store.run import NEVER_COMPARED, Head
 from privbo_plugins.store.vault import Vault
 from raytune_searchers._channel import (
     LOSSES,
@@ -100,10 +100,7 @@ class VaultHost(Receiving, Host):
                 noise=self._noise,
             )
             session.set_space(s.space)
-            session.run.confirm(Head(*s.seen))
-            self._remember(session.run)
-            if s.watched:
-                session.mark_watched()
+            self._remember(session.run, s.seen)
             self._opened = session
         return self._opened
 
@@ -186,8 +183,8 @@ class VaultHost(Receiving, Host):
         self._watch.end(trial)
 
     def compared(self, trial: str) -> None:
-        """Records that what was shown of a trial was compared with its release."""
-        self._session.mark_compared(trial)
+        """As :meth:`Run.mark_compared`."""
+        self._session.run.mark_compared(trial)
 
     def drawn(self, trial: str) -> float | None:
         """The noisy draw of a trial whose published value is an estimate."""
@@ -245,8 +242,8 @@ class VaultHost(Receiving, Host):
         if not session.anybody_entered():
             inside = "of private_trainable has run" if watched else "has run inside search.private"
             reasons.append(f"no trial {inside}")
-        if unaudited:
-            reasons.append(UNSEEN)
+        uncompared = session.run.uncompared()
+        reasons += [UNSEEN] * unaudited + [NEVER_COMPARED] * bool(uncompared)
         try:
             recommendation = session.recommended_point()
         except ValueError:  # nothing has been released yet
@@ -258,7 +255,7 @@ class VaultHost(Receiving, Host):
             "done": session.n_told(),
             "finished": session.finished,
             "head": (head.n, head.digest),
-            "uncompared": session.uncompared() if watched else [],
+            "uncompared": uncompared,
         }
 
     def ledger(self) -> tuple[list[Any], list[Any], list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import RewardLedger
 from privbo_plugins.store.release import TEST_NOISE, is_test
-from privbo_plugins.store.run import Head
+from privbo_plugins.store.run import NEVER_COMPARED, Head
 from privbo_plugins.store.vault import UNPROTECTED
 from privbo_plugins.users import User
 from raytune_searchers._admission import USERS_LEDGER, Admission, LedgerSettings
@@ -56,8 +56,7 @@ class LedgerHost(Host):
             ledger = RewardLedger(
                 s.mechanism, self._open_vault(), f"ray-ldp/{s.run}", user_budget=s.user_budget
             )
-            ledger.run.confirm(Head(*s.seen))
-            self._remember(ledger.run)
+            self._remember(ledger.run, s.seen)
             if is_test(self._noise):
                 ledger.mark_unprotected(TEST_NOISE)
             self._opened = ledger
@@ -96,6 +95,10 @@ class LedgerHost(Host):
             (n, digest),
         )
 
+    def compared(self, trial: str) -> None:
+        """As :meth:`Run.mark_compared`."""
+        self._ledger.run.mark_compared(trial)
+
     def mark_unprotected(self, reason: str) -> None:
         """Records for ever that nothing may be claimed."""
         self._ledger.mark_unprotected(reason)
@@ -104,17 +107,16 @@ class LedgerHost(Host):
         """Records that a trial failed, which the guarantee reports."""
         self._ledger.note(_FAILED)
 
-    def report(self, unaudited: bool, notes: tuple[str, ...] = ()) -> dict[str, Any]:
+    def report(self, unaudited: bool) -> dict[str, Any]:
         """Everything public: guarantee and releases.
 
         Args:
             unaudited: Whether a result passed by while the ledger did not answer.
-            notes: What else a reader of the guarantee should know.
         """
         rows = self.ledger()
         published = {trial: value for trial, *_, value in rows if value is not None}
         return {
-            **self._standing(len(published), unaudited, notes),
+            **self._standing(len(published), unaudited),
             "published": published,
             "entered": frozenset(trial for trial, *_ in rows),
             "vouched": frozenset(self._ledger.run.marks(_VOUCHED_FOR)),
@@ -132,15 +134,15 @@ class LedgerHost(Host):
             return self.report(unaudited)
         return {**self._standing(done, unaudited), "partial": True}
 
-    def _standing(self, done: int, unaudited: bool, notes: tuple[str, ...] = ()) -> dict[str, Any]:
+    def _standing(self, done: int, unaudited: bool) -> dict[str, Any]:
         run, head = self._ledger.run, self.head()
+        uncompared = run.uncompared()
         guarantee = self._ledger.guarantee(
             done,
             users_named=bool(run.marks(_NAMED)),
-            reasons=[UNSEEN] if unaudited else [],
-            notes=notes,
+            reasons=[UNSEEN] * unaudited + [NEVER_COMPARED] * bool(uncompared),
         )
-        return {"guarantee": guarantee, "done": done, "head": head}
+        return {"guarantee": guarantee, "done": done, "head": head, "uncompared": uncompared}
 
     def head(self) -> tuple[int, str]:
         """The end of the chain of releases."""

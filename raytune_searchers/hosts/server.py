@@ -143,8 +143,7 @@ class ServerHost(Receiving, Host):
                 run_name=s.run,
                 noise=self._noise,
             )
-            server.run.confirm(Head(*s.seen))
-            self._remember(server.run)
+            self._remember(server.run, s.seen)
             self._opened = server
         return self._opened
 
@@ -191,7 +190,7 @@ class ServerHost(Receiving, Host):
         """
         server = self._server
         claimed = _translated(server.guarantee)
-        guarantee = replace(claimed, notes=(*_NOTES, *server.marks(_NOTE)))
+        guarantee = replace(claimed, notes=(*_NOTES, *claimed.notes))
         if unaudited:
             guarantee = unprotected(guarantee, [UNSEEN])
         head = server.run.head()

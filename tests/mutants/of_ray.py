@@ -180,12 +180,14 @@ MUTANTS = (
     Mutant(
         name="what_nobody_compared_is_claimed",
         breaks="A release whose rows nobody has compared is not claimed to be protected.",
-        file=f"{_HOST}/_means.py",
-        old='        if not report.get("uncompared"):\n',
-        new='        if "uncompared" in report:\n',
+        file=f"{_HOST}/hosts/losses.py",
+        old="[NEVER_COMPARED] * bool(uncompared)",
+        new="[NEVER_COMPARED] * 0",
         tests=(
             f"{_TESTS}/test_private_trainable.py"
             "::test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_are_given",
+            f"{_TESTS}/test_shown.py"
+            "::test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing",
         ),
     ),
     Mutant(

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pandas as pd
 import pytest
 import ray
 import ray.cloudpickle as cloudpickle
@@ -291,6 +292,19 @@ class Trial:
     rows: list[dict[str, Any]] = field(default_factory=list)
     error: Exception | None = None
 
+    @property
+    def metrics_dataframe(self) -> pd.DataFrame:
+        """As Tune reads it from result.json."""
+        return pd.json_normalize(self.rows, sep="/")
+
+
+class Grid(list[Trial]):
+    """What a fit returns; like Tune's own it knows what the driver has given to each trial."""
+
+    @property
+    def _experiment_analysis(self) -> Any:
+        return SimpleNamespace(trials=list(self))
+
 
 def run_trial(search: Any, trainable: Callable[..., Any], trial: str) -> Trial | None:
     """One trial, from its suggestion to its completion; None if nothing was suggested."""
@@ -303,10 +317,11 @@ def evaluate(
 ) -> Trial:
     """The rest of a trial to which a search has suggested something."""
     made = Trial(trial, merged(_of_the_tuner(search), suggestion))
+    inside = sent(made.config)  # the function may write into it, and Tune repeats it in every row
 
     def heard(metrics: Mapping[str, Any]) -> None:
         steps = len(made.rows) + 1
-        own = {"trial_id": trial, "training_iteration": steps, "config": made.config}
+        own = {"trial_id": trial, "training_iteration": steps, "config": sent(inside)}
         made.metrics = {**metrics, **own}
         made.rows.append(made.metrics)
         search.on_trial_result(trial, flat(made.metrics))
@@ -314,7 +329,7 @@ def evaluate(
     travelled = sent(trainable)
     with in_session(trial, heard):
         try:
-            returned = travelled(sent(made.config))
+            returned = travelled(inside)
         except Exception as error:
             made.error = error
     if made.error is None and returned is not None:
@@ -333,9 +348,9 @@ def _of_the_tuner(search: Any) -> Mapping[str, Any]:
 
 def evaluation(
     search: Any, trainable: Callable[..., Any], n: int = 200, *, at_once: int = 1, name: str = "t"
-) -> list[Trial]:
+) -> Grid:
     """Trials until the search has finished or so many have run, some of them out together."""
-    done: list[Trial] = []
+    done = Grid()
     for start in range(0, n, at_once):
         trials = [f"{name}{i}" for i in range(start, min(n, start + at_once))]
         asked = {trial: search.suggest(trial) for trial in trials}

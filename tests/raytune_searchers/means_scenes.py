@@ -80,7 +80,8 @@ class Experiment:
     def shows(self, trial: Any, **row: Any) -> None:
         """What a trial reports."""
         own = {"trial_id": trial.trial_id, "training_iteration": len(trial.rows) + 1}
-        result = {**row, **own, "config": trial.config}
+        shown = sent(getattr(trial, "inside", trial.config))  # a function may write into its own
+        result = {**row, **own, "config": shown}
         self._tell("on_trial_result", trial, result=result)
         trial.last_result = trial.metrics = result
         trial.rows.append(result)
@@ -88,9 +89,14 @@ class Experiment:
     def run(self, private: Any, name: str, **config: Any) -> Any:
         """A whole trial."""
         trial = self.begin(name, **config)
-        with in_session(name, lambda row: self.shows(trial, **row)):
+        return self.carry_out(private, trial)
+
+    def carry_out(self, private: Any, trial: Any) -> Any:
+        """What is left of a trial that has begun."""
+        trial.inside = sent(trial.config)
+        with in_session(trial.trial_id, lambda row: self.shows(trial, **row)):
             try:
-                returned = sent(private)(sent(trial.config))
+                returned = sent(private)(trial.inside)
             except Exception as error:
                 trial.error = error
         if trial.error is None:

@@ -591,13 +591,17 @@ def test_tags_say_what_a_trial_is_and_nothing_else_changes(tmp_path: Path) -> No
     assert set(search._tags) <= set(search._live)
 
 
-def test_tags_do_not_hide_anything_else() -> None:
-    search, plain = search_of(tags=True), search_of()
-    own = {f"config/{TAG}/{name}": 1 for name in ("agent", "epoch", "active_share", "reals")}
-    assert not search._shows(own)
-    assert plain._shows(own)
-    for name in (f"config/{TAG}/secret", f"config/{TAG}", "config/other", TAG):
-        assert search._shows(own | {name: 0.5})
+@pytest.mark.usefixtures("local_hosts")
+@pytest.mark.parametrize("name", [f"config/{TAG}/secret", f"config/{TAG}/reals", f"config/{TAG}"])
+def test_tags_do_not_hide_anything_else(name: str) -> None:
+    search = search_of(2, epsilon=1.0, value_range=(0, 1), tags=True)
+    (trial,) = evaluation(search, search.private(lambda config: config["x"]), 1)
+    assert set(trial.config[TAG]) == {"agent", "epoch", "active_share", "reals"}
+    assert search.guarantee().protected
+    search.suggest("b")
+    with pytest.warns(PrivacyWarning, match="another config"):
+        search.on_trial_result("b", {"trial_id": "b", name: 0.5})
+    assert not search.guarantee().protected
 
 
 def test_a_space_with_the_tags_name_is_refused() -> None:

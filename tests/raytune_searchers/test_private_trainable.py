@@ -27,6 +27,7 @@ from ray.tune.search.optuna import OptunaSearch
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.cli import main
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.store.run import NEVER_COMPARED
 from raytune_searchers import PrivateSearch, private_trainable, report_public
 from raytune_searchers._audit import rows_of
 from raytune_searchers._channel import LOSSES, UNWATCHED
@@ -53,8 +54,6 @@ from tests.raytune_searchers.scenes import (
 )
 
 N = 6
-
-NEVER_COMPARED = "results the callback has not compared"
 
 
 def search_of(private: Any) -> Any:
@@ -305,6 +304,8 @@ def test_a_vault_alone_claims_no_more_than_the_experiment(
         returned = sent(private)(trial.config)
     assert not claimed()
     experiment.shows(trial, **returned)
+    assert not claimed()  # more may come
+    experiment.end()
     assert claimed()
 
 

@@ -1,0 +1,378 @@
+"""Whatever code around a private function shows is noticed by every searcher alike."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+from ray import tune
+from ray.train._internal.session import get_session
+from ray.tune.search.optuna import OptunaSearch
+
+import raytune_searchers
+from privbo_plugins.errors import PrivacyWarning, VaultError
+from privbo_plugins.sessions.stored import runs_of
+from privbo_plugins.store.run import NEVER_COMPARED
+from privbo_plugins.store.vault import open_vault
+from raytune_searchers import (
+    DPFTSDESearch,
+    FederationConfig,
+    ldp_trainable,
+    private_trainable,
+)
+from tests.inside import call_host, refusing
+from tests.raytune_searchers.hosts import Grid, LocalRay, Trial, evaluation, in_session, sent
+from tests.raytune_searchers.means_scenes import Experiment
+from tests.raytune_searchers.runs import LINE, make_search, squares
+
+pytestmark = pytest.mark.usefixtures("local_hosts")
+
+
+def reward(config: dict[str, Any]) -> float:
+    return 1.0 - abs(float(config["x"]) - 0.7123)
+
+
+TOLD: dict[str, Any] = {"metric": "loss", "mode": "max"}
+LOCAL: dict[str, Any] = {"value_range": (0.0, 1.0), **TOLD, "run_name": "r"}
+
+
+class Run:
+    """An experiment of one searcher: what it shows, and what is claimed of it."""
+
+    def __init__(self, url: str, search: Any, private: Any) -> None:
+        self.url, self.search, self.private = url, search, private
+
+    def runs(self, n: int, around: Callable[[Any], Any] = lambda private: private) -> Any:
+        return evaluation(self.search, around(self.private), n, name=f"t{uuid.uuid4().hex}-")
+
+    def shows(self, leak: Callable[[Any], Any]) -> None:
+        self.runs(1, leak)
+        self.claims()
+
+    def claims(self, results: Any = ()) -> Any:
+        return self.search.guarantee(results)
+
+    def stored(self) -> Any:
+        """What the vault alone claims, as the command line and certificates do."""
+        vault = open_vault(self.url)
+        (run,) = runs_of(vault, self.url)
+        return run.guarantee
+
+
+class AnySearcher(Run):
+    """Nothing of ours looks at rewards on their way: what the experiment holds is compared."""
+
+    def __init__(self, url: str) -> None:
+        search = OptunaSearch(seed=1)
+        assert search.set_search_properties("loss", "max", dict(LINE))
+        own = {name: value for name, value in LOCAL.items() if name != "mode"}
+        super().__init__(url, search, ldp_trainable(reward, epsilon=1.0, vault=url, **own))
+        self.results = Grid()
+
+    def runs(self, n: int, around: Callable[[Any], Any] = lambda private: private) -> Any:
+        self.results += super().runs(n, around)
+        return self.results
+
+    def claims(self, results: Any = ()) -> Any:
+        return self.private.guarantee(self.results)
+
+
+class ByCallback(Run):
+    """A searcher of Tune's own, and losses."""
+
+    def __init__(self, url: str) -> None:
+        private = private_trainable(
+            squares, param_space=LINE, mu=1, n_trials=9, vault=url, run_name="r"
+        )
+        self.experiment = Experiment(private.callback)
+        super().__init__(url, None, private)
+
+    def runs(self, n: int, around: Callable[[Any], Any] = lambda private: private) -> Any:
+        private, trials = around(self.private), self.experiment.trials
+        for _ in range(n):
+            trial = self.experiment.begin(f"t{len(trials)}")
+            self.experiment.carry_out(private, trial)
+        return Grid(trials)
+
+    def claims(self, results: Any = ()) -> Any:
+        return self.private.guarantee(results)
+
+
+def searching(made: Callable[..., Any], function: Any, **settings: Any) -> Callable[[str], Run]:
+    def run(url: str) -> Run:
+        search = made(vault=url, **settings)
+        assert search.set_search_properties(None, None, dict(LINE), num_samples=-1)
+        return Run(url, search, search.private(function))
+
+    return run
+
+
+def federation(url: str) -> Run:
+    config = FederationConfig(n_agents=1, epsilon=4.0, n_rounds=2, n_startup=1, n_features=8)
+    search = DPFTSDESearch(
+        config, search_space=dict(LINE), n_trials=9, seed=1, vault=url, run_name="r"
+    )
+    call_host(search, "status")
+    return Run(url, search, search.private(lambda _agent, config: reward(config)))
+
+
+def of(name: str, **settings: Any) -> Callable[[str], Run]:
+    made = getattr(raytune_searchers, name)
+    return searching(made, reward, **{"epsilon": 1.0, **LOCAL, **settings})
+
+
+SEARCHERS: dict[str, Callable[[str], Run]] = {
+    "DPGIBOSearch": searching(make_search, squares, run_name="r"),
+    "LDPGPUCBSearch": of("LDPGPUCBSearch"),
+    "LDPTGPUCBSearch": of("LDPTGPUCBSearch"),
+    "LDPATAGPUCBSearch": of("LDPATAGPUCBSearch"),
+    "LDPMoMAGPUCBSearch": of("LDPMoMAGPUCBSearch"),
+    "DUETSSearch": of("DUETSSearch", n_agents=2, discretisation=64),
+    "DUETSSearch with tags": of("DUETSSearch", n_agents=2, discretisation=64, tags=True),
+    "DPFTSDESearch": federation,
+    "ldp_trainable": AnySearcher,
+    "private_trainable": ByCallback,
+}
+
+
+def test_every_searcher_is_here() -> None:
+    """But the base class, and the modeler, who holds nothing that is private."""
+    kinds = ("Search", "_trainable")
+    public = {name for name in raytune_searchers.__all__ if name.endswith(kinds)}
+    assert public - {"PrivateSearch", "POGPUCBSearch"} == {name.split()[0] for name in SEARCHERS}
+
+
+def shows_more(private: Any) -> Any:
+    """Under another name."""
+    return lambda config: {**private(config), "auc": 0.7654321}
+
+
+def overwrites(private: Any) -> Any:
+    """In the place of every parameter."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        row = private(config)
+        for name, value in config.items():
+            config[name] = {**value, "agent": 7} if isinstance(value, dict) else 7
+        return row
+
+    return wrapper
+
+
+def overwrites_one(private: Any) -> Any:
+    """A number that would be a setting of the space too."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        row, name = private(config), "x" if "x" in config else "round"
+        config[name] = 0.7654321 if name == "x" else config[name] + 1
+        return row
+
+    return wrapper
+
+
+def adds(private: Any) -> Any:
+    """A parameter that the space has not."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        row = private(config)
+        config["auc"] = 0.7654321
+        return row
+
+    return wrapper
+
+
+def adds_into_tags(private: Any) -> Any:
+    """Beside what the search itself puts into the config."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        row = private(config)
+        config.setdefault("duets", {})["auc"] = 0.7654321
+        return row
+
+    return wrapper
+
+
+def reports_before(private: Any) -> Any:
+    """Rows of its own, of which the last is a release."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        tune.report({"loss": 0.7654321, "federation_round": 0.5})
+        return private(config)
+
+    return wrapper
+
+
+def reports_after(private: Any) -> Any:
+    """Rows of its own, after the release."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        report = get_session().report  # an agent's host is another process elsewhere
+        report(private(config))
+        return {"loss": 0.7654321, "federation_round": 0.5}
+
+    return wrapper
+
+
+LEAKS = (
+    shows_more, overwrites, overwrites_one, adds, adds_into_tags, reports_before, reports_after,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_what_code_around_a_private_function_shows_is_noticed(
+    name: str, leak: Any, tmp_path: Path
+) -> None:
+    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
+    sound = run.runs(2)
+    assert not any(trial.error for trial in sound)
+    assert run.claims().protected, run.claims()
+    assert run.stored().protected, run.stored()
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        run.shows(leak)
+    for claim in (run.claims(), run.stored()):
+        assert not claim.protected
+        assert math.isinf(claim.epsilon)
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_what_the_experiment_holds_is_compared_row_by_row_once_more(
+    name: str, tmp_path: Path
+) -> None:
+    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
+    results = run.runs(3)
+    assert run.claims(results).protected, run.claims(results)
+    config = next(iter(results[1].rows[-1]["config"]))
+    results[1].metrics["config"] = results[1].metrics["config"] | {config: 0.7654321}
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        assert not run.claims(results).protected
+    assert not run.stored().protected
+
+
+def test_of_single_results_nobody_knows_what_their_trials_were_given(tmp_path: Path) -> None:
+    """So their configs count as not compared, whatever these say of themselves."""
+    run = AnySearcher(f"sqlite:///{tmp_path}/v.db")
+    results = run.runs(2)
+    guarantee = run.private.guarantee([trial for trial in results])
+    assert not guarantee.protected
+    assert "give all results" in str(guarantee)
+    assert run.claims().protected
+
+
+# What passed by, and what was never looked at ----------------------------------------------------
+
+RELEASING = [name for name in SEARCHERS if name != "DPFTSDESearch"]
+"""Those with a release a trial."""
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASING if name != "ldp_trainable"])
+def test_what_passed_by_while_the_vault_was_away_is_known_to_everybody(
+    name: str, tmp_path: Path
+) -> None:
+    """Also where the driver that saw it, and saved nothing since, has ended."""
+    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
+    run.runs(2)
+    looks = run.search if run.search is not None else run.private._search
+    away = VaultError("The vault does not answer.")
+    with refusing(looks, "record", away):
+        try:
+            results = run.runs(1, shows_more)
+        except VaultError:  # which ends an experiment with a callback
+            results = Grid(run.experiment.trials)
+    assert not run.stored().protected
+    assert NEVER_COMPARED in run.stored().reasons
+    assert not run.claims().protected
+    with pytest.warns(PrivacyWarning, match="other names"):
+        run.claims(results)
+    assert "results hold values under other names" in str(run.stored())
+
+
+@pytest.mark.parametrize("name", RELEASING)
+def test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing(
+    name: str, tmp_path: Path
+) -> None:
+    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
+    run.runs(2)
+    assert run.claims().protected
+    search, trial = getattr(run, "experiment", run.search), "last"
+    if isinstance(search, Experiment):
+        search.begin(trial)
+    config = {"x": 0.5} if isinstance(search, Experiment) else search.suggest(trial)
+    with in_session(trial, lambda _row: None):
+        shown = sent(run.private)(sent(config))
+    for claim in (run.stored(), run.claims() if name != "ldp_trainable" else run.stored()):
+        assert NEVER_COMPARED in claim.reasons
+    metrics = {**shown, "trial_id": trial, "training_iteration": 1, "config": config}
+    results = Grid([Trial(trial, config, metrics, [metrics])])
+    if name == "ldp_trainable":
+        run.results += results
+    assert run.claims(results).protected, run.claims(results)
+    assert run.stored().protected
+    assert run.claims().protected
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASING if name != "ldp_trainable"])
+def test_the_end_of_a_trial_is_when_it_has_been_compared(name: str, tmp_path: Path) -> None:
+    """Stopped by a scheduler, or failed after its release: nothing more is shown of it then."""
+    run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
+    run.runs(1)
+
+    def fails(private: Any) -> Any:
+        def wrapper(config: dict[str, Any]) -> Any:
+            private(config)
+            raise KeyError("x")
+
+        return wrapper
+
+    assert run.runs(1, fails)[-1].error is not None
+    assert run.claims().protected, run.claims()
+    assert run.stored().protected
+
+
+# A vault that was set back -----------------------------------------------------------------------
+
+
+def joined(name: str, url: str) -> Any:
+    """Another driver's search of the same run, once it is at its vault."""
+    run = SEARCHERS[name](url)
+    run.runs(1)
+    return run
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_a_search_that_has_seen_nothing_says_so_where_it_joins_a_run_with_releases(
+    name: str, tmp_path: Path, local_hosts: LocalRay
+) -> None:
+    """The vault may be an older backup; only who saw the later releases could tell."""
+    path, backup = tmp_path / "v.db", tmp_path / "backup.db"
+    url = f"sqlite:///{path}"
+    first = SEARCHERS[name](url)
+    first.runs(2)
+    shutil.copy(path, backup)
+    first.runs(1)
+    del first
+    local_hosts.end_driver()
+    local_hosts.forget()
+    shutil.copy(backup, path)
+    with pytest.warns(PrivacyWarning, match=r"holds releases.*Tuner\.restore"):
+        again = joined(name, url)
+    for claim in (again.claims(), again.stored()):
+        assert any("seen nothing of this run" in note for note in claim.notes)
+
+
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_the_first_search_of_a_run_and_one_in_the_same_cluster_say_nothing(
+    name: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/v.db"
+    first = SEARCHERS[name](url)
+    first.runs(2)
+    assert not any("seen nothing" in note for note in joined(name, url).stored().notes)
