@@ -302,7 +302,7 @@ def test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing(
     run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
     run.runs(2)
     assert run.claims().protected
-    search, trial = getattr(run, "experiment", run.search), "last"
+    search, trial = getattr(run, "experiment", run.search), f"{name}-last"
     if isinstance(search, Experiment):
         search.begin(trial)
     config = {"x": 0.5} if isinstance(search, Experiment) else search.suggest(trial)
