@@ -59,7 +59,7 @@ from privbo_plugins.privacy.local import (
     RewardPrivacy,
     make_mechanism,
 )
-from privbo_plugins.privacy.settings import NoiseSettings
+from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt, of_converting, retold
 from privbo_plugins.returned import as_reward
@@ -266,6 +266,7 @@ class LocalObjective:
         *,
         user_id: UserOf | None = None,
         user_budget: float | None = None,
+        user_delta: float = 0.0,
         search_space: Mapping[str, BaseDistribution] | None = None,
         vault: str | None = None,
         noise: NoiseSource | None = None,
@@ -275,14 +276,15 @@ class LocalObjective:
                 "The objective must be a function of a trial that returns one reward, got a "
                 f"{type(objective).__name__}."
             )
-        check_user_budget(mechanism, user_budget)
+        check_user_budget(mechanism, user_budget, user_delta)
         if user_budget is not None and user_id is None:
             raise ValueError(
                 "user_budget= limits what one user pays in all, so it needs user_id=: a name, or "
                 "a function from the trial to the name of the user it asks."
             )
         self.mechanism = mechanism
-        self._objective, self._user_id, self._user_budget = objective, user_id, user_budget
+        self._objective, self._user_id = objective, user_id
+        self._user_budget, self._user_delta = user_budget, user_delta
         self._search_space = search_space
         self._vault: Vault | None = open_vault(vault)
         self._vault_handle = self._vault.handle
@@ -309,7 +311,7 @@ class LocalObjective:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._search_space = None  # which version 0.1 did not know
+        self._search_space, self._user_delta = None, 0.0  # which version 0.1 did not know
         self.__dict__.update(state)
         self._reset()
 
@@ -331,6 +333,7 @@ class LocalObjective:
                     self._vault,
                     f"optuna-ldp/{run_id}",
                     user_budget=self._user_budget,
+                    user_delta=self._user_delta,
                     noise=self._noise,
                 )
                 if not self._vault.in_memory:  # no backup of memory can be restored
@@ -584,7 +587,7 @@ def _without_ledger(mechanism: LocalMechanism, stored: StoredEvaluations) -> Loc
     )
     if not (named and stored.n):
         return claim
-    return replace(claim, most_evaluations=math.inf, epsilon_most=math.inf)
+    return replace(claim, most_evaluations=math.inf, epsilon_most=math.inf, composed=())
 
 
 def _contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> bool:
@@ -626,7 +629,7 @@ def _in_memory(study: Study) -> bool:
 
 
 @settings(eq=False)
-class _Settings(RewardPrivacy):
+class _Settings(RewardPrivacy, UserSettings):
     """Arguments of :func:`ldp_objective`."""
 
     objective: Callable[[Any], Any] = setting(
@@ -639,11 +642,6 @@ class _Settings(RewardPrivacy):
         "Whose reward a trial is: a string, bytes or integer, or a function from the trial "
         'to one, which must name somebody. ``7``, ``"7"`` and ``b"7 "`` are one name. A '
         "user who is asked k times pays k times. None: every trial asks another user.",
-        default=None,
-    )
-    user_budget: float | None = setting(
-        "The most epsilon that one user may pay in all studies of the vault; needs "
-        "``user_id``. An evaluation beyond it is refused before the objective runs.",
         default=None,
     )
     vault: str | None = setting(
@@ -689,7 +687,7 @@ def ldp_objective(given: _Settings) -> LocalObjective:
         given.objective,
         make_mechanism(given.epsilon, **named(given, RewardPrivacy, but=("epsilon",))),
         user_id=given.user_id,
-        user_budget=given.user_budget,
+        **named(given, UserSettings),
         vault=given.vault,
         noise=given.noise,
     )

@@ -58,6 +58,8 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         given: What every sampler has that learns from privatised rewards.
     """
 
+    _user_delta = 0.0  # of what version 0.1 pickled
+
     def __init__(
         self,
         algorithm: Callable[..., SeededAlgorithm],
@@ -68,7 +70,8 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         given = RewardRunSettings() if given is None else given
         self.mechanism = mechanism
         self._algorithm, self._config = algorithm, config
-        self._user_budget, self._vault, self._noise = given.user_budget, given.vault, given.noise
+        self._user_budget, self._user_delta = given.user_budget, given.user_delta
+        self._vault, self._noise = given.vault, given.noise
         super().__init__(given)
         space = to_space(self._search_space or {})
         if space is not None:
@@ -166,6 +169,7 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
             self.mechanism,
             user_id=user_id,
             user_budget=self._user_budget,
+            user_delta=self._user_delta,
             search_space=self._search_space,
             vault=self._vault if self._memory is None else self._memory.handle,
             noise=self._noise,

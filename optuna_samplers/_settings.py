@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from optuna.distributions import BaseDistribution
 
-from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
+from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import again, setting, settings
 
@@ -41,14 +41,9 @@ class LossRunSettings(RunSettings, RecordSettings):
 
 
 @settings(eq=False)
-class RewardRunSettings(RunSettings):
+class RewardRunSettings(RunSettings, UserSettings):
     """What every sampler has that learns from privatised rewards."""
 
-    user_budget: float | None = setting(
-        "The most epsilon that one user may pay in all; needs ``private(objective, "
-        "user_id=...)``.",
-        default=None,
-    )
     vault: str | None = setting(
         "Where users' evaluations are counted: None for what this sampler wraps alone, or a "
         "database URL.",

@@ -45,6 +45,7 @@ class LedgerSettings:
         maximize: Whether larger rewards are better.
         vault_id: Identity of the vault, if it must exist already.
         seen: How far the driver has seen the chain of releases: the ledger must hold it.
+        user_delta: At which ``user_budget`` is meant.
     """
 
     run: str
@@ -54,6 +55,7 @@ class LedgerSettings:
     maximize: bool
     vault_id: str | None = None
     seen: tuple[int, str] = (0, "")
+    user_delta: float = 0.0
 
     @property
     def worst(self) -> float:

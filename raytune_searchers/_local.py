@@ -24,7 +24,7 @@ import ray
 from privbo_plugins.errors import PrivacyError, PrivacyWarning
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, RewardPrivacy, make_mechanism
-from privbo_plugins.privacy.settings import NoiseSettings
+from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
@@ -161,7 +161,7 @@ class Ledger:
 
 
 @settings(eq=False)
-class _Settings(RewardPrivacy):
+class _Settings(RewardPrivacy, UserSettings):
     """Arguments of :func:`ldp_trainable`."""
 
     trainable: Trainable = setting(
@@ -177,11 +177,6 @@ class _Settings(RewardPrivacy):
         "Whose reward a trial is: a string, bytes or integer, or a function from the config "
         "to one. A user who is asked k times pays k times. None: every trial asks another "
         "user.",
-        default=None,
-    )
-    user_budget: float | None = setting(
-        "The most epsilon that one user may pay in all runs of the vault; needs "
-        "``user_id``. An evaluation beyond it is refused before the trainable runs.",
         default=None,
     )
     vault: str | None = setting(
@@ -234,7 +229,7 @@ def ldp_trainable(given: _Settings) -> Any:
     if given.metric is None or given.mode is None:
         raise ValueError("ldp_trainable needs a metric and a mode of its own.")
     check_target("ldp_trainable", given.metric, given.mode)
-    check_user_budget(mechanism, given.user_budget)
+    check_user_budget(mechanism, given.user_budget, given.user_delta)
     handle = checked_handle(given.vault)
     settled = _settled(given, mechanism, handle)
     name = actor_name(LedgerHost, settled.vault_id, settled.run)
@@ -251,4 +246,5 @@ def _settled(given: _Settings, mechanism: LocalMechanism, handle: str | None) ->
         given.metric,
         given.mode == "max",
         None if handle is None else identify(handle),
+        user_delta=given.user_delta,
     )

@@ -71,6 +71,7 @@ class RewardSearch(HostedSearch):
     """
 
     _HOST, _STANDING = LedgerHost, "standing"
+    _user_delta = 0.0  # of what version 0.1 pickled
     _PLAIN = PLAIN
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
@@ -85,12 +86,12 @@ class RewardSearch(HostedSearch):
         given: RewardSearchSettings,
     ) -> None:
         if mechanism is not None:
-            check_user_budget(mechanism, given.user_budget)
+            check_user_budget(mechanism, given.user_budget, given.user_delta)
         seed = secrets.randbits(32) if given.seed is None else int(given.seed)
         super().__init__(replace(given, seed=seed))
         self.mechanism = mechanism
         self._algorithm, self._config = algorithm, config
-        self._user_budget = given.user_budget
+        self._user_budget, self._user_delta = given.user_budget, given.user_delta
         self._model: Transcript[Any] | None = None
         self._transcript: dict[str, Any] = {"plays": []}
         self._asked = 0
@@ -257,6 +258,7 @@ class RewardSearch(HostedSearch):
             self._mode == "max",
             self._vault_id,
             self._head,
+            self._user_delta,
         )
 
     # What the user writes and reads ---------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from privbo_plugins.privacy.settings import NoiseSettings
+from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import again, setting, settings
 
@@ -59,14 +59,9 @@ class SearchSettings(TuneSettings):
 
 
 @settings(eq=False)
-class RewardSearchSettings(SearchSettings):
+class RewardSearchSettings(SearchSettings, UserSettings):
     """What every searcher has that learns from privatised rewards."""
 
-    user_budget: float | None = setting(
-        "The most epsilon that one user may pay in all; needs ``private(trainable, "
-        "user_id=...)``.",
-        default=None,
-    )
     vault: str | None = setting(
         "Where users' evaluations are counted: None for the memory of an actor on the "
         "driver's machine, which ends with the driver; ``sqlite:///private.db`` (a file on "

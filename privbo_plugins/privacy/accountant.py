@@ -6,28 +6,39 @@ advance. mu-GDP is equivalent to (epsilon, delta(epsilon))-DP for all epsilon >=
 
     delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)      (Dong et al. 2022, Cor. 2.13)
 
-Whatever is not Gaussian is composed by dp-accounting's privacy loss distributions. An event
-describes the pair of output distributions; the sensitivity under the neighbouring relation is
-already in its noise multiplier, so no relation is ever passed on.
+Every epsilon-DP release is a post-processing of randomised response (Kairouz, Oh and Viswanath
+2015), so pure and Gaussian releases compose exactly: with L the privacy loss of all the randomised
+responses and mu of all the Gaussian releases,
+
+    delta(eps) = E[delta_mu(eps - L)]
+
+Releases on a sample are composed by dp-accounting's privacy loss distributions. An event describes
+the pair of output distributions; the sensitivity under the neighbouring relation is already in its
+noise multiplier, so no relation is ever passed on. delta(0) is the total variation between two
+neighbours, so (1 + delta(0)) / 2 is the best chance to tell them apart.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 _LOST = 2.0**-48
 """More than the relative error of a logarithm of the normal distribution function."""
 
 _STEP = 1e-9
 """By which a root is moved to the safe side, again until it is there."""
+
+_OUTCOMES = 2**16
+"""Outcomes of randomised responses that are told apart; what is beyond counts as Gaussian."""
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -39,11 +50,17 @@ def gdp_delta(mu: float, epsilon: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
-    a = float(scipy.special.log_ndtr(-epsilon / mu + mu / 2))
-    b = epsilon + float(scipy.special.log_ndtr(-epsilon / mu - mu / 2))
-    gap = max(a - b, 0.0) + _LOST * (abs(a) + abs(b) + epsilon)
+    return float(_deltas(mu, np.array(float(epsilon))))
+
+
+def _deltas(mu: float, epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same for 0 < mu < infinity at many epsilons of either sign."""
+    a = scipy.special.log_ndtr(-epsilon / mu + mu / 2)
+    b = epsilon + scipy.special.log_ndtr(-epsilon / mu - mu / 2)
+    gap = np.fmax(a - b, 0.0) + _LOST * (np.abs(a) + np.abs(b) + np.abs(epsilon))
     at_zero = math.erf(mu / math.sqrt(8.0)) * (1.0 + _LOST)  # delta falls with epsilon
-    return min(math.exp(a) * -math.expm1(-gap) * (1.0 + _LOST), at_zero, 1.0)
+    found = np.exp(a) * -np.expm1(-gap) * (1.0 + _LOST)
+    return np.asarray(np.minimum(found, np.where(epsilon >= 0, min(at_zero, 1.0), 1.0)))
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
@@ -69,11 +86,14 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     upper = 1.0
     while gdp_delta(mu, upper) > delta:
         upper *= 2.0
-    root = scipy.optimize.brentq(
-        lambda e: gdp_delta(mu, e) - delta, 0.0, upper, xtol=1e-12, rtol=1e-12
-    )
+    return _root_above(lambda e: gdp_delta(mu, e) - delta, upper)
+
+
+def _root_above(excess: Callable[[float], float], upper: float) -> float:
+    """Where a falling function is not above 0 any more, a hair beyond; it is above 0 at 0."""
+    root = scipy.optimize.brentq(excess, 0.0, upper, xtol=1e-12, rtol=1e-12)
     found = float(root) * (1.0 + _STEP) + _STEP
-    while gdp_delta(mu, found) > delta:
+    while excess(found) > 0:
         found = found * (1.0 + _STEP) + _STEP
     return found
 
@@ -225,57 +245,167 @@ class ApproximateEvent:
 Event = GaussianEvent | PureEvent | PoissonGaussianEvent | ApproximateEvent
 
 
-def _loss_distribution(event: Event, interval: float) -> Any:
-    """The event's pessimistic privacy loss distribution."""
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
+Counted = frozenset[tuple[Event, int]]
+"""How many releases there are of each kind."""
 
-    if isinstance(event, GaussianEvent):
-        return pld.from_gaussian_mechanism(1.0 / event.mu, value_discretization_interval=interval)
-    if isinstance(event, PureEvent | ApproximateEvent):
-        return pld.from_privacy_parameters(
-            common.DifferentialPrivacyParameters(event.epsilon, getattr(event, "delta", 0.0)),
-            value_discretization_interval=interval,
-        )
-    return pld.from_gaussian_mechanism(
-        event.z, sampling_prob=event.q, value_discretization_interval=interval
-    )
+Releases = Iterable[Event] | Mapping[Event, int]
+"""Releases, or how many there are of each."""
 
 
-def compose_epsilon(events: Iterable[Event], delta: float, *, interval: float = 1e-4) -> float:
-    """Epsilon at ``delta`` of a sequence of releases.
+def compose_delta(releases: Releases, epsilon: float, *, interval: float = 1e-4) -> float:
+    """Delta of a sequence of releases at ``epsilon`` >= 0, rounded up.
 
-    Closed form where every release is Gaussian, otherwise dp-accounting's pessimistic privacy
-    loss distributions (an upper bound).
+    At 0 it is the total variation between two neighbours.
 
     Args:
-        events: The releases; at least one.
-        delta: In (0, 1).
-        interval: Width of the grid of privacy losses; a wider one is quicker, and still a bound.
-
-    Raises:
-        ValueError: If delta is outside (0, 1) or there is no event.
+        releases: The releases.
+        epsilon: From 0.
+        interval: Width of the grid of privacy losses, where there are releases on a sample.
 
     Example:
-        >>> compose_epsilon([PureEvent(0.5), PureEvent(0.5)], 1e-6) <= 1.0 + 1e-3
-        True
+        >>> round(compose_delta([PureEvent(1.0)], 0.0), 4)
+        0.4621
     """
-    listed = list(events)
-    if not listed:
+    counted = frozenset(Counter(releases).items())
+    if _sampled(counted):
+        return min(
+            1.0, float(_loss_distribution(counted, interval).get_delta_for_epsilon(epsilon))
+        )
+    return _composed(counted).delta(epsilon)
+
+
+def compose_epsilon(releases: Releases, delta: float, *, interval: float = 1e-4) -> float:
+    """Epsilon at ``delta`` of a sequence of releases, rounded up.
+
+    Args:
+        releases: The releases; at least one.
+        delta: In (0, 1).
+        interval: Width of the grid of privacy losses, where there are releases on a sample; a
+            wider one is quicker, and still a bound.
+
+    Raises:
+        ValueError: If delta is outside (0, 1) or there is no release.
+
+    Example:
+        >>> round(compose_epsilon({PureEvent(0.1): 100}, 1e-6), 2)
+        4.77
+    """
+    counted = frozenset(Counter(releases).items())
+    if not counted:
         raise ValueError("compose_epsilon needs at least one event, got none.")
-    mu = gdp_compose(e.mu for e in listed if isinstance(e, GaussianEvent))
-    rest: list[Event] = [e for e in listed if not isinstance(e, GaussianEvent)]
-    if not rest:
-        return gdp_epsilon(mu, delta)
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}.")
-    # One Gaussian of the composed mu is tighter and quicker than many.
-    merged = [*rest, GaussianEvent(mu)] if mu > 0 else rest
-    parts = [_loss_distribution(e, interval).self_compose(k) for e, k in Counter(merged).items()]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.compose(part)
-    return float(total.get_epsilon_for_delta(delta))
+    if _sampled(counted):
+        return float(_loss_distribution(counted, interval).get_epsilon_for_delta(delta))
+    return _exact_epsilon(counted, delta)
+
+
+def _sampled(counted: Counted) -> bool:
+    return any(isinstance(event, PoissonGaussianEvent) for event, _ in counted)
+
+
+@lru_cache(maxsize=32)
+def _loss_distribution(counted: Counted, interval: float) -> Any:
+    """The pessimistic privacy loss distribution of Gaussian releases, on samples too.
+
+    Raises:
+        ValueError: If there are others among them.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    parts = []
+    for event, k in counted:
+        if not isinstance(event, PoissonGaussianEvent | GaussianEvent):
+            raise ValueError("Releases on a sample are composed with Gaussian ones alone.")
+        z, q = (event.z, event.q) if isinstance(event, PoissonGaussianEvent) else (1 / event.mu, 1)
+        one = pld.from_gaussian_mechanism(
+            z, sampling_prob=q, value_discretization_interval=interval
+        )
+        parts.append(one.self_compose(k))
+    return reduce(lambda one, other: one.compose(other), parts)
+
+
+class _Composed(NamedTuple):
+    """Gaussian releases, randomised responses and tellings of everything, as one.
+
+    Attributes:
+        mu: Of all that is Gaussian.
+        leak: Probability that something tells everything.
+        losses: Privacy losses of the randomised responses together.
+        weights: Their probabilities.
+    """
+
+    mu: float
+    leak: float
+    losses: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    def delta(self, epsilon: float) -> float:
+        """Delta at ``epsilon``, rounded up."""
+        if math.isinf(self.mu):
+            return 1.0
+        above = epsilon - self.losses
+        each = _deltas(self.mu, above) if self.mu else -np.expm1(np.minimum(above, 0.0))
+        inexact = _STEP if len(self.losses) > 1 else 0.0
+        rest = min(float(self.weights @ each) * (1.0 + inexact), 1.0)
+        return min((self.leak + (1.0 - self.leak) * rest) * (1.0 + _LOST), 1.0)
+
+
+@lru_cache(maxsize=16)
+def _composed(counted: Counted) -> _Composed:
+    """So many of each release, as one."""
+    squares = [k * event.mu**2 for event, k in counted if isinstance(event, GaussianEvent)]
+    kept = math.fsum(k * math.log1p(-_leak(event)) for event, k in counted)
+    losses, weights, told_apart = np.zeros(1), np.ones(1), True
+    pure = _pure(counted)
+    if math.inf in pure:
+        return _Composed(math.inf, 1.0, losses, weights)
+    for epsilon, k in sorted(pure.items(), reverse=True):
+        told_apart &= len(losses) * (k + 1) <= _OUTCOMES  # once too many, the rest is Gaussian
+        if not told_apart:
+            squares.append(k * (gdp_from_pure(epsilon) * (1.0 + _STEP)) ** 2)
+            continue
+        honest = np.arange(k + 1)
+        ways = math.lgamma(k + 1) - scipy.special.gammaln([honest + 1, k - honest + 1]).sum(0)
+        chances = np.exp(ways - epsilon * (k - honest) - k * math.log1p(math.exp(-epsilon)))
+        losses = np.add.outer(losses, epsilon * (2 * honest - k)).ravel()
+        weights = np.multiply.outer(weights, chances).ravel()
+    losses += _LOST * losses.max()  # more than what was rounded away
+    return _Composed(math.sqrt(math.fsum(squares)), -math.expm1(kept), losses, weights)
+
+
+def _leak(event: Event) -> float:
+    """Probability that a release tells everything."""
+    return event.delta if isinstance(event, ApproximateEvent) else 0.0
+
+
+def _pure(counted: Counted) -> Counter[float]:
+    """How many randomised responses of which epsilon there are."""
+    pure: Counter[float] = Counter()
+    for event, k in counted:
+        if isinstance(event, PureEvent | ApproximateEvent):
+            pure[event.epsilon] += k
+    return pure
+
+
+@lru_cache(maxsize=1024)
+def _exact_epsilon(counted: Counted, delta: float) -> float:
+    composed, most = _composed(counted), _added_epsilon(counted, delta)
+    if len(composed.losses) == 1 or math.isinf(most) or composed.delta(most) > delta:
+        return most
+    if composed.delta(0.0) <= delta:
+        return 0.0
+    return min(most, _root_above(lambda e: composed.delta(e) - delta, most))
+
+
+def _added_epsilon(counted: Counted, delta: float) -> float:
+    """An upper bound: epsilons added to that of all that is Gaussian, at what does not leak."""
+    squares = [k * event.mu**2 for event, k in counted if isinstance(event, GaussianEvent)]
+    mu, leaked = math.sqrt(math.fsum(squares)), math.fsum(k * _leak(e) for e, k in counted)
+    added = math.fsum(k * epsilon for epsilon, k in _pure(counted).items())
+    if mu == 0:
+        return added if leaked <= delta else math.inf
+    return gdp_epsilon(mu, delta - leaked) + added if leaked < delta else math.inf
 
 
 @dataclass(frozen=True)
@@ -305,9 +435,6 @@ class Cost:
 
 _gaussian_mu = lru_cache(maxsize=1024)(gdp_mu)
 
-_STEPS = 2**12
-"""A grid of privacy losses has about so many steps up to what simple addition gives."""
-
 
 def evaluations_delta(evaluations: Mapping[Cost, int], least: float = 0.0) -> float:
     """A delta at which the evaluations of one user can be claimed: 0 if all of them are pure.
@@ -319,20 +446,16 @@ def evaluations_delta(evaluations: Mapping[Cost, int], least: float = 0.0) -> fl
         (evaluation.delta for evaluation, k in evaluations.items() if evaluation.gaussian and k),
         default=0.0,
     )
-    return (least or gaussian) + _leaked(evaluations)
-
-
-def _leaked(evaluations: Mapping[Cost, int]) -> float:
-    return math.fsum(
-        k * evaluation.delta for evaluation, k in evaluations.items() if not evaluation.gaussian
+    return (least or gaussian) + math.fsum(
+        k * _leak(evaluation.event) for evaluation, k in evaluations.items()
     )
 
 
 def evaluations_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
-    """Epsilon at ``delta`` of one user's evaluations, the least of three bounds that each hold.
+    """Epsilon at ``delta`` of one user's evaluations.
 
-    Epsilons and deltas added up; Gaussian evaluations as a single one of mu² = Σ mu_i², and the
-    rest added to it; dp-accounting's pessimistic privacy loss distributions where kinds are mixed.
+    At 0 epsilons add up, and what has a delta has no epsilon there. Above 0 it is the least of two
+    bounds: epsilons and deltas added up, and the exact composition (:func:`compose_epsilon`).
 
     Args:
         evaluations: How many of each.
@@ -344,54 +467,21 @@ def evaluations_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
         2.0
         >>> round(evaluations_epsilon({Cost(1.0, 1e-5, gaussian=True): 4}, 1e-5), 2)
         2.15
+        >>> round(evaluations_epsilon({Cost(0.1): 100}, 1e-6), 2)
+        4.77
     """
-    return _evaluations_epsilon(
-        frozenset((evaluation, k) for evaluation, k in evaluations.items() if k), delta
-    )
-
-
-@lru_cache(maxsize=1024)
-def _evaluations_epsilon(counted: frozenset[tuple[Cost, int]], delta: float) -> float:
-    evaluations = dict(counted)
     if delta >= 1:  # which everything satisfies, and so says nothing
         return math.inf
     declared = math.fsum(k * evaluation.delta for evaluation, k in evaluations.items())
-    added = _added(evaluations) if declared <= delta else math.inf
-    return min(
-        added, _as_one_gaussian(evaluations, delta), _by_loss_distributions(evaluations, delta)
-    )
+    added = math.fsum(k * evaluation.epsilon for evaluation, k in evaluations.items())
+    added = added if declared <= delta else math.inf
+    events = events_of(evaluations)
+    return min(added, compose_epsilon(events, delta)) if events and delta else added
 
 
-def _added(evaluations: Mapping[Cost, int]) -> float:
-    return math.fsum(k * evaluation.epsilon for evaluation, k in evaluations.items())
-
-
-def _as_one_gaussian(evaluations: Mapping[Cost, int], delta: float) -> float:
-    squares = [
-        k * p.event.mu**2 for p, k in evaluations.items() if isinstance(p.event, GaussianEvent)
-    ]
-    rest = {p: k for p, k in evaluations.items() if not isinstance(p.event, GaussianEvent)}
-    left = delta - _leaked(rest)
-    if not squares or left <= 0:
-        return math.inf
-    return gdp_epsilon(math.sqrt(math.fsum(squares)), left) + _added(rest)
-
-
-def _by_loss_distributions(evaluations: Mapping[Cost, int], delta: float) -> float:
-    kinds = {type(evaluation.event) for evaluation in evaluations}
-    if delta == 0 or kinds <= {PureEvent} or kinds <= {GaussianEvent}:
-        return math.inf  # the other bounds are exact
-    events = [evaluation.event for evaluation, k in evaluations.items() for _ in range(k)]
-    return compose_epsilon(events, delta, interval=_interval(evaluations))
-
-
-def _interval(evaluations: Mapping[Cost, int]) -> float:
-    """A grid on which the smallest epsilon lies exactly, if it can; others are rounded up to it.
-
-    Hence a power of two: an inexact quotient would cost a step of the grid each way.
-    """
-    target = max(1e-4, _added(evaluations) / _STEPS)
-    smallest = min(
-        max(target, evaluation.epsilon) for evaluation in evaluations if not evaluation.gaussian
-    )
-    return math.ldexp(smallest, -math.floor(math.log2(smallest / target)))
+def events_of(evaluations: Mapping[Cost, int]) -> Counter[Event]:
+    """Evaluations as an accountant composes them."""
+    events: Counter[Event] = Counter()
+    for evaluation, k in evaluations.items():
+        events[evaluation.event] += k
+    return +events

@@ -8,9 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
+from privbo_plugins.privacy.accountant import (
+    ApproximateEvent,
+    Cost,
+    Counted,
+    compose_delta,
+    compose_epsilon,
+    gdp_delta,
+    gdp_epsilon,
+)
 from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
-from privbo_plugins.privacy.statement import Rows, Statement, guess_dp, guess_gdp, percent
+from privbo_plugins.privacy.statement import Rows, Statement, guess, percent
 from privbo_plugins.settings import OlderName, by_older_names_too, with_older_names
 
 
@@ -108,6 +116,7 @@ class PrivacyGuarantee:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""
         shown = asdict(self) | {"not_covered": self.limits}  # type: ignore[call-overload]
+        shown.pop("composed", None)
         shown |= {name: getattr(self, name) for name in ("mechanism", "neighbours", "population")}
         return {name: _json_ready(value) for name, value in shown.items()}
 
@@ -127,10 +136,10 @@ class PrivacyGuarantee:
         Both are equally likely to begin with, so a coin is right with one half; 1 where nothing
         is claimed. The two worlds are ``neighbours``: the attacker knows everything else.
         """
-        return self._guess() if self.protected else 1.0
+        return guess(self._apart()) if self.protected else 1.0
 
-    def _guess(self) -> float:
-        """The same of a protected run."""
+    def _apart(self) -> float:
+        """Total variation between two neighbours of a protected run: delta at epsilon 0."""
         raise NotImplementedError
 
     def _deltas(self) -> Sequence[float]:
@@ -305,12 +314,23 @@ def _tenths(delta: float) -> tuple[float, float, float]:
     return delta, float(f"{delta / 10:.12g}"), float(f"{delta / 100:.12g}")
 
 
-def _claimed(epsilon: float, claimed_delta: float, delta: float) -> float:
-    """A claim at its own delta holds at every larger one too.
+def _known_pair(epsilon: float, delta: float) -> tuple[Counted, ...]:
+    """A release of which nothing but this pair is known."""
+    return (frozenset({(ApproximateEvent(epsilon, delta), 1)}),)
+
+
+def _claimed(
+    composed: tuple[Counted, ...], epsilon: float, claimed_delta: float, delta: float
+) -> float:
+    """Epsilon at another delta than the claimed one: of what was composed, if that is known.
+
+    Otherwise a claim at its own delta holds at every larger one too.
 
     Raises:
-        ValueError: If delta is smaller.
+        ValueError: If delta is smaller, and nothing else is known.
     """
+    if composed and 0 < delta != claimed_delta:
+        return max(compose_epsilon(dict(releases), delta) for releases in composed)
     if delta < claimed_delta:
         raise ValueError(
             f"This guarantee claims an epsilon at delta={claimed_delta} and larger ones; what "
@@ -400,8 +420,8 @@ class Guarantee(PrivacyGuarantee):
         "whoever reads everything that the run publishes, and knows every other record",
     )
 
-    def _guess(self) -> float:
-        return guess_gdp(self.mu)
+    def _apart(self) -> float:
+        return gdp_delta(self.mu, 0.0)
 
     def _deltas(self) -> tuple[float, ...]:
         return _tenths(self._report_delta())
@@ -536,6 +556,7 @@ class LocalGuarantee(PrivacyGuarantee):
         not_covered: What the guarantee does not extend to.
         reasons: Why nothing is claimed, if so.
         notes: Facts a reader should know.
+        composed: What users paid, for figures at other deltas; not stored.
 
     Example:
         >>> g = LocalGuarantee(True, "randomised response", 1.0, 0.0, 3, 1, 1.0, 0.0, False)
@@ -556,6 +577,7 @@ class LocalGuarantee(PrivacyGuarantee):
     not_covered: tuple[str, ...] = NOT_COVERED_LOCAL
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    composed: tuple[Counted, ...] = field(default=(), repr=False)
 
     neighbours: ClassVar[str] = (
         "any two rewards whatsoever of the same user in the same evaluation"
@@ -582,14 +604,14 @@ class LocalGuarantee(PrivacyGuarantee):
 
     _WHO = ("each user's reward", "everybody else, the tuner included")
 
-    def _worst(self) -> tuple[float, float]:
-        """Epsilon and delta of who has paid most; of one evaluation before there is any."""
-        if self.epsilon_most < self.epsilon_evaluation:
-            return self.epsilon_evaluation, max(self.delta_evaluation, self.delta_most)
-        return self.epsilon_most, self.delta_most
+    def _apart(self) -> float:
+        most = self.composed or _known_pair(self.epsilon_most, self.delta_most)
+        return max(self._one_apart(), *(compose_delta(dict(user), 0.0) for user in most))
 
-    def _guess(self) -> float:
-        return guess_dp(*self._worst())
+    def _one_apart(self) -> float:
+        gaussian = self.parameters.get("mechanism") == "gaussian"
+        one = Cost(self.epsilon_evaluation, self.delta_evaluation, gaussian)
+        return compose_delta([one.event], 0.0)
 
     def _deltas(self) -> tuple[float, ...]:
         return (self.delta_most,)
@@ -602,13 +624,11 @@ class LocalGuarantee(PrivacyGuarantee):
         )
 
     def _lasting_sentence(self) -> str:
-        epsilon, delta = self.epsilon_evaluation, self.delta_evaluation
-        return replace(
-            self, most_evaluations=1, epsilon_most=epsilon, delta_most=delta
-        )._sentence()
+        once = replace(self, most_evaluations=1, epsilon_most=0.0, delta_most=0.0, composed=())
+        return once._sentence()
 
     def _how_much(self) -> Rows:
-        one = percent(guess_dp(self.epsilon_evaluation, self.delta_evaluation))
+        one = percent(guess(self._one_apart()))
         return (("One evaluation", f"{self._claim()}, a chance of at most {one}"),)
 
     def _state(self) -> Rows:
@@ -621,7 +641,7 @@ class LocalGuarantee(PrivacyGuarantee):
         return Epsilon(self.epsilon_most if self.protected else math.inf, self._at)
 
     def _epsilon_at(self, delta: float) -> float:
-        return _claimed(self.epsilon_most, self.delta_most, delta)
+        return _claimed(self.composed, self.epsilon_most, self.delta_most, delta)
 
     def _claim_text(self) -> str:
         return (
@@ -785,8 +805,13 @@ class FederationGuarantee(PrivacyGuarantee):
             return whose, "the other agents and whoever sees what they receive, and not the server"
         return whose, self._against(c)
 
-    def _guess(self) -> float:
-        return guess_dp(float(self.epsilon), self.delta)
+    def _apart(self) -> float:
+        from privbo_plugins.privacy.subsampling import pld_delta
+
+        q, z = (self.parameters.get(name) for name in "qz")
+        if q is None or z is None:
+            return compose_delta(dict(*_known_pair(self.epsilon, self.delta)), 0.0)
+        return pld_delta(q, z, self.n_rounds, 0.0)
 
     def _deltas(self) -> tuple[float, ...]:
         composed = {"q", "z"} <= set(self.parameters)
@@ -836,7 +861,7 @@ class FederationGuarantee(PrivacyGuarantee):
 
         q, z = (self.parameters.get(name) for name in "qz")
         if delta == self.delta or q is None or z is None:
-            return _claimed(self.__dict__["epsilon"], self.delta, delta)
+            return _claimed((), self.__dict__["epsilon"], self.delta, delta)
         return pld_epsilon(q, z, self.n_rounds, delta)
 
     def _claim_text(self) -> str:
@@ -870,7 +895,8 @@ NOT_COVERED_OUTSOURCED = (
     "the number of rows, their order, and that a person is one of them",
     "column names, and the public bounds that rows were scaled and clipped to",
     "which rows are asked for, whether a row has an outcome yet, and when answers come",
-    "rows of the same person: a person with k rows is protected k times less",
+    "rows of the same person: k of them are released at sqrt(k) times the table's mu, and each of "
+    "their answers counts",
     "outcomes that depend on other people's rows",
     "what a process that holds the rows reports of them beside the table and answers "
     "(attributes, logs)",
@@ -918,6 +944,7 @@ class OutsourcedGuarantee(PrivacyGuarantee):
         not_covered: What the guarantee does not extend to.
         reasons: Why nothing is claimed, if so.
         notes: Facts a reader should know.
+        composed: What was released of one row, for figures at other deltas; not stored.
 
     Example:
         >>> g = OutsourcedGuarantee(True, "gaussian", 1.0, 1e-5, 0.5, 1000)
@@ -937,6 +964,7 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     not_covered: tuple[str, ...] = NOT_COVERED_OUTSOURCED
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    composed: tuple[Counted, ...] = field(default=(), repr=False)
 
     _SPENDING = ("epsilon", "epsilon", "epsilon", "n_answers", "delta")
 
@@ -952,8 +980,9 @@ class OutsourcedGuarantee(PrivacyGuarantee):
         "the modeler and whoever else sees what was released, and not the curator",
     )
 
-    def _guess(self) -> float:
-        return guess_dp(float(self.epsilon), self.delta)
+    def _apart(self) -> float:
+        (one,) = self.composed or _known_pair(self.epsilon, self.delta)
+        return compose_delta(dict(one), 0.0)
 
     def _deltas(self) -> tuple[float, ...]:
         return (self.delta,)
@@ -998,7 +1027,7 @@ class OutsourcedGuarantee(PrivacyGuarantee):
         return (*self.not_covered, *more)
 
     def _epsilon_at(self, delta: float) -> float:
-        return _claimed(self.__dict__["epsilon"], self.delta, delta)
+        return _claimed(self.composed, self.__dict__["epsilon"], self.delta, delta)
 
     def _so_far(self) -> str:
         return f"Answers told so far: {self.n_answers}, {self._answers()}."

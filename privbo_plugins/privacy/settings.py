@@ -37,6 +37,23 @@ class RecordSettings:
 
 
 @settings(eq=False)
+class UserSettings:
+    """What everything has that asks users for rewards."""
+
+    user_budget: float | None = setting(
+        "The most epsilon that one user may pay in all runs of the vault, at ``user_delta``; "
+        "needs ``user_id=``. An evaluation beyond it is refused before the reward is computed.",
+        default=None,
+    )
+    user_delta: float = setting(
+        "The delta at which what one user pays in all is told and limited, in [0, 1). At 0 "
+        "epsilons add up; above, many evaluations cost less than their sum. A budget for "
+        '"gaussian", or for users who were asked with it elsewhere, needs one above 0.',
+        default=0.0,
+    )
+
+
+@settings(eq=False)
 class EpsilonSettings:
     """Another way to say ``mu``."""
 

@@ -136,28 +136,17 @@ def as_markdown(text: str) -> str:
     return re.sub(r"(?i)\bwww\.", r"www\\.", marked.replace("://", ":\\//"))
 
 
-def guess_gdp(mu: float) -> float:
-    """Best chance to tell two neighbours apart that are equally likely, from a mu-GDP release.
+def guess(apart: float) -> float:
+    """Best chance to tell two neighbours apart that are equally likely, rounded up.
 
-    Phi(mu / 2): half of one plus the largest distance between N(0, 1) and N(mu, 1).
-
-    Example:
-        >>> guess_gdp(0.0), round(guess_gdp(1.0), 4), guess_gdp(math.inf)
-        (0.5, 0.6915, 1.0)
-    """
-    return 0.5 * (1 + math.erf(mu / math.sqrt(8)))
-
-
-def guess_dp(epsilon: float, delta: float) -> float:
-    """The most that this chance can be after an (epsilon, delta)-DP release.
-
-    (e^epsilon + delta) / (1 + e^epsilon), of which delta = 0 is reached by randomised response.
+    Args:
+        apart: Total variation between what is released of either: delta at epsilon 0.
 
     Example:
-        >>> guess_dp(0.0, 0.0), round(guess_dp(1.0, 0.0), 4), guess_dp(math.inf, 0.0)
-        (0.5, 0.7311, 1.0)
+        >>> guess(0.0), round(guess(0.5), 4), guess(1.0)
+        (0.5, 0.75, 1.0)
     """
-    return min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
+    return math.nextafter(0.5 + apart / 2, 1.0) if apart else 0.5
 
 
 def percent(chance: float) -> str:

@@ -21,14 +21,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import scipy
 
 from privbo_plugins.privacy.accountant import (
+    Event,
     GaussianEvent,
     PoissonGaussianEvent,
+    compose_delta,
     compose_epsilon,
     gdp_delta,
 )
@@ -81,18 +82,29 @@ def pld_epsilon(q: float, z: float, T: int, delta: float) -> float:
         9.8
     """
     check_sampling(q, z, T, delta)
-    if T == 0:
-        return 0.0
-    if z == 0:
-        return math.inf
+    if T == 0 or z == 0:
+        return 0.0 if T == 0 else math.inf
+    return compose_epsilon(_rounds(q, z, T), delta, interval=_INTERVAL)
+
+
+def pld_delta(q: float, z: float, T: int, epsilon: float) -> float:
+    """Delta at ``epsilon`` >= 0 of the same rounds; an upper bound.
+
+    Arguments as for :func:`pld_epsilon`. At 0 it is the total variation between two neighbours.
+
+    Example:
+        >>> round(pld_delta(0.35, 1.0, 3, 0.0), 2), round(pld_delta(1.0, 1.0, 3, 0.0), 2)
+        (0.27, 0.61)
+    """
+    if T == 0 or z == 0:
+        return 0.0 if T == 0 else 1.0
+    return compose_delta(_rounds(q, z, T), epsilon, interval=_INTERVAL)
+
+
+def _rounds(q: float, z: float, T: int) -> dict[Event, int]:
     if q == 1:
-        return compose_epsilon([GaussianEvent(math.sqrt(T) / z)], delta)
-    return _sampled_epsilon(q, z, T, delta)
-
-
-@lru_cache(maxsize=256)
-def _sampled_epsilon(q: float, z: float, T: int, delta: float) -> float:
-    return compose_epsilon([PoissonGaussianEvent(z, q)] * T, delta, interval=_INTERVAL)
+        return {GaussianEvent(math.sqrt(T) / z): 1}
+    return {PoissonGaussianEvent(z, q): T}
 
 
 def rdp_epsilon(q: float, z: float, T: int, delta: float) -> float:

@@ -16,7 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
-from privbo_plugins.privacy.accountant import Cost, evaluations_delta, evaluations_epsilon
+from privbo_plugins.privacy.accountant import (
+    Cost,
+    evaluations_delta,
+    evaluations_epsilon,
+    events_of,
+)
+from privbo_plugins.privacy.figures import as_it_is, not_below
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
@@ -71,12 +77,12 @@ class RewardLedger:
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first starts it.
         user_budget: The most epsilon that one user may be charged in all runs of the vault, at
-            this mechanism's delta (for a pure one, at the largest delta that the user's
-            evaluations in other runs were charged with); None for no limit.
+            ``user_delta``; None for no limit.
+        user_delta: Where what one user pays is told, and limited; at 0 pure epsilons add up.
 
     Raises:
         ValueError: If the budget is smaller than what one evaluation costs.
-        VaultError: If the run was started with another mechanism.
+        VaultError: If the run was started with another mechanism, budget or delta.
     """
 
     def __init__(
@@ -86,11 +92,14 @@ class RewardLedger:
         host_key: str,
         *,
         user_budget: float | None = None,
+        user_delta: float = 0.0,
     ) -> None:
-        check_user_budget(mechanism, user_budget)
+        check_user_budget(mechanism, user_budget, user_delta)
         self.mechanism, self.vault, self.user_budget = mechanism, vault, user_budget
+        self.user_delta = user_delta
         self._asked: Asked = {}
         settings = {**mechanism.parameters(), "user_budget": user_budget}
+        settings |= {"user_delta": user_delta} if user_delta else {}
         try:
             self.run = begin_or_join(vault, host_key, settings)
         except OtherSettingsError:
@@ -160,13 +169,14 @@ class RewardLedger:
         evaluations = Counter([self.mechanism.evaluation])
         for _, mechanism, epsilon, delta, k in tx.evaluations_of(person):
             evaluations.update(_evaluations(mechanism, epsilon, delta, k))
-        claimed = evaluations_delta(evaluations, self.mechanism.delta)
-        total = evaluations_epsilon(evaluations, claimed)
+        total = evaluations_epsilon(evaluations, self.user_delta)
         if total > self.user_budget * (1 + 1e-9):
-            at = f" at delta={claimed:.6g}" if claimed else ""
+            at = f" at delta={as_it_is(self.user_delta)}" if self.user_delta else ""
+            known = "; at user_delta=0 no other evaluation may have a delta" * math.isinf(total)
             raise BudgetExceededError(
-                f"One more evaluation would cost this user epsilon={total:.6g}{at} in all, more "
-                f"than user_budget={self.user_budget:.6g}. Nothing was drawn. Ask another user."
+                f"One more evaluation would cost this user epsilon={not_below(total, 6)}{at} in "
+                f"all, more than user_budget={as_it_is(self.user_budget)}{known}. Nothing was "
+                "drawn. Ask another user."
             )
 
     @staticmethod
@@ -254,10 +264,14 @@ class RewardLedger:
 
     def most(self) -> tuple[int, float]:
         """Evaluations and epsilon of the user of this run who paid most, other runs included."""
-        return self._most()[:2]
+        return _most(self._users(), self._claimed_delta)[:2]
 
-    def _most(self, unknown: int = 0) -> tuple[int, float, float]:
-        """Evaluations and epsilon of who paid most, and the delta at which no user paid more."""
+    @property
+    def _claimed_delta(self) -> float:
+        return self.user_delta or self.mechanism.delta
+
+    def _users(self, unknown: int = 0) -> list[Counter[Cost]]:
+        """Evaluations of every user of this run, other runs and ``unknown`` more included."""
         of: defaultdict[str, Counter[Cost]] = defaultdict(Counter)
         mine = set()
         with self.run.transaction() as tx:
@@ -265,15 +279,7 @@ class RewardLedger:
                 of[person].update(_evaluations(mechanism, cost, at, k))
                 mine |= {person} if run == self.run_id else set()
         more = Counter({self.mechanism.evaluation: unknown})
-        everybody = [of[person] + more for person in mine] or [+more]
-        delta = max(
-            evaluations_delta(evaluations, self.mechanism.delta) for evaluations in everybody
-        )
-        epsilon, most = max(
-            (evaluations_epsilon(evaluations, delta), evaluations.total())
-            for evaluations in everybody
-        )
-        return most, epsilon, delta
+        return [of[person] + more for person in mine] or [+more]
 
     def guarantee(
         self,
@@ -298,15 +304,12 @@ class RewardLedger:
         """
         with self.run.transaction() as tx:
             marks, noted = tx.marks(UNPROTECTED), tx.marks(NOTE)
-        evaluations, epsilon, delta = min(n_evaluations, repeats), None, None
-        if users_named:
-            evaluations, epsilon, delta = self._most(unknown_evaluations)
         return local_guarantee(
             self.mechanism,
             n_evaluations,
-            evaluations,
-            epsilon_most=epsilon,
-            delta_most=delta,
+            min(n_evaluations, repeats),
+            users=self._users(unknown_evaluations) if users_named else None,
+            user_delta=self.user_delta,
             users_named=users_named,
             reasons=[*marks, *reasons],
             notes=[*noted, *notes],
@@ -321,8 +324,8 @@ class RewardSession(RewardLedger):
         vault: Where charges and releases are kept.
         host_key: Name of the run in the vault; whoever comes first starts it.
         user_budget: The most epsilon that one user may be charged in all runs of the vault, at
-            this mechanism's delta (for a pure one, at the largest delta that the user's
-            evaluations in other runs were charged with); None for no limit.
+            ``user_delta``; None for no limit.
+        user_delta: Where what one user pays is told, and limited; at 0 pure epsilons add up.
         noise: Test injection only; a run with it is reported as unprotected.
         config: Settings of the algorithm that asks for the rewards, JSON-ready, with its name as
             "algorithm" and whatever else shall not change under way; stored with the run. None
@@ -352,12 +355,15 @@ class RewardSession(RewardLedger):
         host_key: str,
         *,
         user_budget: float | None = None,
+        user_delta: float = 0.0,
         noise: NoiseSource | None = None,
         config: Mapping[str, Any] | None = None,
         space: Space | None = None,
     ) -> None:
         asked = asked_with(config, space)
-        super().__init__(mechanism, vault, host_key, user_budget=user_budget)
+        super().__init__(
+            mechanism, vault, host_key, user_budget=user_budget, user_delta=user_delta
+        )
         self._asked = asked
         fix(self.run, self._asked)
         self._outlet = Outlet(self.run, noise)
@@ -396,50 +402,87 @@ def _evaluations(mechanism: str | None, epsilon: float, delta: float, k: int) ->
     return Counter({Cost(epsilon, delta, gaussian=mechanism == Gaussian.name): k})
 
 
+def _worst(users: Iterable[Counter[Cost]]) -> list[Counter[Cost]]:
+    """Each way to have paid once, without those of whom another user paid all, and more."""
+    distinct = [Counter(dict(paid)) for paid in {frozenset(one.items()) for one in users}]
+    return [one for one in distinct if not any(one < other for other in distinct)]
+
+
+def _most(users: Iterable[Counter[Cost]], least: float) -> tuple[int, float, float]:
+    """Evaluations and epsilon of who paid most, and the delta at which no user paid more."""
+    users = _worst(users)
+    delta = max(evaluations_delta(evaluations, least) for evaluations in users)
+    epsilon, most = max(
+        (evaluations_epsilon(evaluations, delta), evaluations.total()) for evaluations in users
+    )
+    return most, epsilon, delta
+
+
 def local_guarantee(
     mechanism: LocalMechanism,
     n_evaluations: int,
     most_evaluations: int,
     *,
     users_named: bool,
-    epsilon_most: float | None = None,
-    delta_most: float | None = None,
+    users: Iterable[Counter[Cost]] | None = None,
+    user_delta: float = 0.0,
     reasons: Iterable[str] = (),
     notes: Iterable[str] = (),
 ) -> LocalGuarantee:
     """A guarantee for so many evaluations, of which one user had at most so many.
 
-    ``epsilon_most`` at ``delta_most`` is what that user paid, if it is more than these
-    evaluations.
+    Args:
+        mechanism: What happens to a reward.
+        n_evaluations: Releases.
+        most_evaluations: Of these, the most of one user.
+        users_named: Whether evaluations were charged to named users.
+        users: What each user paid, if more is known than ``most_evaluations``.
+        user_delta: Where that is told; 0 for the mechanism's own delta.
+        reasons: Why nothing may be claimed.
+        notes: What a reader should know.
     """
     why = tuple(dict.fromkeys(reasons))
     protected = not why and n_evaluations > 0
-    delta = mechanism.delta
-    most = mechanism.epsilon_of(most_evaluations, delta)
+    known = [Counter({mechanism.evaluation: most_evaluations})] if users is None else users
+    most, epsilon, delta = _most(known, user_delta or mechanism.delta)
     return LocalGuarantee(
         protected=protected,
         mechanism=_WORDS[mechanism.name],
         epsilon_evaluation=mechanism.epsilon if protected else math.inf,
-        delta_evaluation=delta,
+        delta_evaluation=mechanism.delta,
         n_evaluations=n_evaluations,
-        most_evaluations=most_evaluations,
-        epsilon_most=(most if epsilon_most is None else epsilon_most) if protected else math.inf,
-        delta_most=delta if delta_most is None else delta_most,
+        most_evaluations=most,
+        epsilon_most=epsilon if protected else math.inf,
+        delta_most=delta,
         users_named=users_named,
         parameters=mechanism.parameters(),
         reasons=why,
         notes=tuple(notes),
+        composed=tuple(frozenset(events_of(one).items()) for one in _worst(known) if one.total()),
     )
 
 
-def check_user_budget(mechanism: LocalMechanism, user_budget: float | None) -> None:
+def check_user_budget(
+    mechanism: LocalMechanism, user_budget: float | None, user_delta: float = 0.0
+) -> None:
     """That a budget allows for one evaluation at least.
 
     Raises:
-        ValueError: If it does not.
+        ValueError: If it does not, or the delta is none.
     """
-    if user_budget is not None and not user_budget >= mechanism.epsilon:
+    if not 0 <= user_delta < 1:
+        raise ValueError(f"user_delta must lie in [0, 1), got {user_delta}.")
+    if user_budget is None:
+        return
+    if mechanism.delta and not user_delta:
         raise ValueError(
-            f"user_budget must be at least the epsilon of one evaluation, {mechanism.epsilon}, "
+            f"user_budget= holds at user_delta=, which is 0: no epsilon is enough there for the "
+            f"{mechanism.name} mechanism, which has a delta. Give user_delta=, for example "
+            f"{mechanism.delta:g}."
+        )
+    one = evaluations_epsilon({mechanism.evaluation: 1}, user_delta)
+    if not user_budget >= one:
+        raise ValueError(
+            f"user_budget must be at least the epsilon of one evaluation, {not_below(one, 6)}, "
             f"got {user_budget}."
         )

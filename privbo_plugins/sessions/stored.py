@@ -256,8 +256,8 @@ class StoredRun:
 
     def _rewards(self) -> _Told:
         mechanism = stored_mechanism(self.settings)
-        budget = self.settings["user_budget"]
-        ledger = RewardLedger(mechanism, self.vault, self.name, user_budget=budget)
+        limits = {k: v for k, v in self.settings.items() if k in ("user_budget", "user_delta")}
+        ledger = RewardLedger(mechanism, self.vault, self.name, **limits)
         released = list(ledger.evaluations().values())
         guarantee = ledger.guarantee(
             len(released), users_named=ledger.users_named, reasons=self._unseen

@@ -54,8 +54,9 @@ class LedgerHost(Host):
         if self._opened is None:
             s: LedgerSettings = self._settings
             ledger = RewardLedger(
-                s.mechanism, self._open_vault(), f"ray-ldp/{s.run}", user_budget=s.user_budget
-            )
+                s.mechanism, self._open_vault(), f"ray-ldp/{s.run}",
+                user_budget=s.user_budget, user_delta=s.user_delta,
+            )  # fmt: skip
             self._remember(ledger.run, s.seen)
             if is_test(self._noise):
                 ledger.mark_unprotected(TEST_NOISE)
@@ -71,7 +72,7 @@ class LedgerHost(Host):
             ValueError: If the driver's settings are not those of the run.
         """
         ledger, own = self._ledger, self._settings
-        names = ("mechanism", "user_budget", "metric", "maximize")
+        names = ("mechanism", "user_budget", "user_delta", "metric", "maximize")
         differing = [name for name in names if getattr(settings, name) != getattr(own, name)]
         if differing:
             raise ValueError(

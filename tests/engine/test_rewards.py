@@ -94,12 +94,14 @@ def curator_of(
     mechanism: LocalMechanism | None = None,
     host_key: str = "study",
     budget: float | None = None,
+    delta: float = 0.0,
 ) -> RewardSession:
     return RewardSession(
         mechanism_of() if mechanism is None else mechanism,
         vault,
         host_key,
         user_budget=budget,
+        user_delta=delta,
         noise=Counting() if noise is None else noise,
     )
 
@@ -637,7 +639,7 @@ def test_the_budget_of_gaussian_evaluations_is_spent_in_squares(vault: Vault) ->
     allowed = max(k for k in range(1, 100) if mechanism.epsilon_of(k, DELTA) <= 5.0)
     assert 10 < allowed < 25
     noise = Counting()
-    curator = curator_of(vault, noise, mechanism=mechanism, budget=5.0)
+    curator = curator_of(vault, noise, mechanism=mechanism, budget=5.0, delta=DELTA)
     for trial in range(allowed):
         curator.release(str(trial), 0.3, "Jane", 0.0)
     with pytest.raises(BudgetExceededError):
@@ -648,7 +650,7 @@ def test_the_budget_of_gaussian_evaluations_is_spent_in_squares(vault: Vault) ->
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5])
 def test_a_budget_of_one_gaussian_evaluation_allows_it(epsilon: float) -> None:
     mechanism = mechanism_of("gaussian", epsilon)
-    curator = curator_of(open_vault(), mechanism=mechanism, budget=epsilon)
+    curator = curator_of(open_vault(), mechanism=mechanism, budget=epsilon, delta=DELTA)
     curator.check("0", "Jane")
 
 
@@ -690,6 +692,7 @@ def test_a_budget_that_allows_an_evaluation_is_taken(budget: float | None) -> No
         {"value_range": (-0.1, 1.9)},
         {"user_budget": 3.0},
         {"user_budget": None},
+        {"user_delta": 1e-6},
     ],
     ids=str,
 )
@@ -699,9 +702,11 @@ def test_another_mechanism_of_the_same_run_is_refused(vault: Vault, other: dict[
     value = curator.release("0", 0.3, "Jane", 0.0)
     budget = other.get("user_budget", 2.0)
     changed = {k: v for k, v in (settings | other).items() if k != "user_budget"}
+    how = {"budget": budget, "delta": other.get("user_delta", other.get("delta", 0.0))}
+    changed.pop("user_delta", None)
     with pytest.raises(VaultError, match="another mechanism, epsilon, range or user budget"):
-        curator_of(vault, mechanism=make_mechanism(**changed), budget=budget)
-    curator_of(vault, mechanism=make_mechanism(**changed), budget=budget, host_key="another")
+        curator_of(vault, mechanism=make_mechanism(**changed), **how)
+    curator_of(vault, mechanism=make_mechanism(**changed), host_key="another", **how)
     same = curator_of(vault, mechanism=make_mechanism(**settings), budget=2)
     assert same.replay("0") == value
 

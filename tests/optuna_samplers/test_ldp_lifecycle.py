@@ -1028,7 +1028,9 @@ def test_a_budget_holds_among_threads() -> None:
 
 
 def test_a_gaussian_budget_composes_exactly() -> None:
-    private = wrapped(mechanism="gaussian", delta=1e-5, user_id="Jane", user_budget=2.0)
+    private = wrapped(
+        mechanism="gaussian", delta=1e-5, user_id="Jane", user_budget=2.0, user_delta=1e-5
+    )
     study = optuna.create_study()
     study.optimize(private, n_trials=5, catch=(BudgetExceededError,))
     complete = len(study.get_trials(states=(TrialState.COMPLETE,)))

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privbo_plugins.privacy.accountant import (
-    Event,
-    GaussianEvent,
-    PureEvent,
-    compose_epsilon,
-)
-from privbo_plugins.privacy.local import Gaussian, LocalMechanism, make_mechanism
-
-_LARGE = 20.0
-"""An epsilon beyond which the plain sum will do: its loss distribution would take a minute."""
+from privbo_plugins.privacy.accountant import Event, GaussianEvent, compose_epsilon
+from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 
 
 def answer_settings(mechanism: LocalMechanism | None) -> dict[str, Any] | None:
@@ -66,9 +58,9 @@ def total_epsilon(
     """
     if mechanism is None:
         return epsilon
-    if isinstance(mechanism, Gaussian):
-        return compose_epsilon([GaussianEvent(mu), GaussianEvent(mechanism.mu)], delta)
-    if epsilon + mechanism.epsilon > _LARGE:
-        return epsilon + mechanism.epsilon
-    events: list[Event] = [GaussianEvent(mu), PureEvent(mechanism.epsilon)]
-    return min(epsilon + mechanism.epsilon, compose_epsilon(events, delta))
+    return min(epsilon + mechanism.epsilon, compose_epsilon(of_one_row(mu, mechanism), delta))
+
+
+def of_one_row(mu: float, mechanism: LocalMechanism | None) -> list[Event]:
+    """What is released of one row: its place in the table, and its answer."""
+    return [GaussianEvent(mu), *([] if mechanism is None else [mechanism.evaluation.event])]

@@ -12,6 +12,7 @@ import json
 import math
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from privbo_plugins.algorithms.po_gp_ucb.claims import (
     described,
     mechanism_of,
+    of_one_row,
     total_delta,
     total_epsilon,
 )
@@ -126,13 +128,11 @@ class Certificate:
         """
         mechanism = mechanism_of(self.outcomes)
         delta = total_delta(self.delta, mechanism)
-        claimed = self.protected and self.mu is not None
+        claimed, mu = self.protected and self.mu is not None, self.mu or math.inf
         return OutsourcedGuarantee(
             protected=claimed,
             mechanism=self.mechanism,
-            epsilon=total_epsilon(self.mu or math.inf, self.epsilon, delta, mechanism)
-            if claimed
-            else math.inf,
+            epsilon=total_epsilon(mu, self.epsilon, delta, mechanism) if claimed else math.inf,
             delta=delta,
             neighbor_distance=self.neighbor_distance,
             n_rows=self.n,
@@ -147,6 +147,7 @@ class Certificate:
             n_answers=n_answers,
             reasons=self.reasons,
             notes=(IN_MEMORY,) if self.ledger.get("store") == MEMORY else (),
+            composed=(frozenset(Counter(of_one_row(mu, mechanism)).items()),),
         )
 
     @property

@@ -1,0 +1,339 @@
+"""Figures of claims: what randomised responses compose to, and an attacker's best chance.
+
+Oracles: products of small mechanisms outcome by outcome, in exact fractions; SciPy's binomial and
+normal distributions; dp-accounting, asked without the engine's accountant.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.errors import BudgetExceededError
+from privbo_plugins.privacy.accountant import (
+    ApproximateEvent,
+    Cost,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    compose_delta,
+    compose_epsilon,
+    evaluations_epsilon,
+)
+from privbo_plugins.privacy.guarantee import (
+    FederationGuarantee,
+    LocalGuarantee,
+    OutsourcedGuarantee,
+)
+from privbo_plugins.privacy.local import make_mechanism
+from privbo_plugins.privacy.statement import guess
+from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
+from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.store.vault import Vault, open_vault
+
+EPSILONS = [0.1, 0.25, 0.5, 1.3, 2.0]
+
+
+def responses_delta(epsilons: list[float], epsilon: float) -> float:
+    """Of randomised responses, each series of answers written out."""
+    total = 0.0
+    for honest in itertools.product((True, False), repeat=len(epsilons)):
+        signs = [1 if one else -1 for one in honest]
+        loss = math.fsum(sign * e for sign, e in zip(signs, epsilons, strict=True))
+        weight = math.prod(
+            1 / (1 + math.exp(-sign * e)) for sign, e in zip(signs, epsilons, strict=True)
+        )
+        total += weight * max(0.0, -math.expm1(epsilon - loss)) if loss > epsilon else 0.0
+    return total
+
+
+def binomial_delta(epsilon: float, k: int, at: float) -> float:
+    honest = np.arange(k + 1)
+    loss = epsilon * (2 * honest - k)
+    weights = stats.binom.pmf(honest, k, 1 / (1 + math.exp(-epsilon)))
+    return float(np.sum(weights[loss > at] * -np.expm1(at - loss[loss > at])))
+
+
+# Randomised responses ---------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    epsilons=st.lists(st.sampled_from(EPSILONS), min_size=1, max_size=9),
+    log_delta=st.floats(-9, -0.1),
+)
+@example(epsilons=[0.1] * 9, log_delta=-9.0)
+@example(epsilons=[2.0, 0.1], log_delta=-0.1)
+def test_pure_releases_compose_as_randomised_responses_of_several_epsilons(
+    epsilons: list[float], log_delta: float
+) -> None:
+    """No less than the product written out asks for, and no more than a hair above."""
+    delta = 10.0**log_delta
+    found = compose_epsilon([PureEvent(e) for e in epsilons], delta)
+    assert responses_delta(epsilons, found) <= delta
+    assert found <= math.fsum(epsilons) + 1e-12
+    if found > 1e-6:
+        assert responses_delta(epsilons, found * (1 - 1e-6) - 1e-8) > delta
+    for at in (0.0, 0.3, found):
+        exact = responses_delta(epsilons, at)
+        at_most = compose_delta([PureEvent(e) for e in epsilons], at)
+        assert exact <= at_most <= exact * (1 + 1e-8) + 1e-12
+
+
+@pytest.mark.parametrize(("epsilon", "k"), [(0.1, 100), (0.5, 30), (1.0, 1), (0.01, 5000)])
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 0.01])
+def test_many_pure_evaluations_cost_what_the_binomial_says(
+    epsilon: float, k: int, delta: float
+) -> None:
+    found = evaluations_epsilon({Cost(epsilon): k}, delta)
+    assert binomial_delta(epsilon, k, found) <= delta * (1 + 1e-12)
+    least = optimize.brentq(lambda e: binomial_delta(epsilon, k, e) - delta, 0.0, k * epsilon)
+    assert least * (1 - 1e-9) <= found <= min(k * epsilon, least * (1 + 1e-6) + 1e-8)
+
+
+def test_a_hundred_evaluations_of_a_tenth_cost_less_than_half_of_their_sum() -> None:
+    assert round(evaluations_epsilon({Cost(0.1): 100}, 1e-6), 2) == 4.77
+    assert evaluations_epsilon({Cost(0.1): 100}, 0.0) == pytest.approx(10.0, rel=1e-15)
+
+
+def test_two_responses_in_exact_fractions() -> None:
+    """Odds of 3 to 1: both honest 9/16 against 1/16; at epsilon ln 3, delta 9/16 - 3/16."""
+    event = PureEvent(math.log(3))
+    exact = Fraction(9, 16) - 3 * Fraction(1, 16)
+    assert compose_delta([event] * 2, math.log(3)) == pytest.approx(float(exact), rel=1e-8)
+    assert compose_delta([event] * 2, 0.0) == pytest.approx(float(Fraction(1, 2)), rel=1e-8)
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.5])
+@pytest.mark.parametrize("epsilons", [[0.5], [1.3] * 3, [0.1] * 4 + [2.0]])
+def test_responses_beside_a_gaussian_release_by_integrals(
+    mu: float, epsilons: list[float]
+) -> None:
+    """Hockey-stick divergence of the joint density, summed over answers and integrated over x."""
+    events: list[Event] = [GaussianEvent(mu), *(PureEvent(e) for e in epsilons)]
+    x = np.linspace(-12, 12 + mu, 40001)
+    for at in (0.0, 0.7):
+        exact = 0.0
+        for signs in itertools.product((1, -1), repeat=len(epsilons)):
+            p = math.prod(1 / (1 + math.exp(-s * e)) for s, e in zip(signs, epsilons, strict=True))
+            q = math.prod(1 / (1 + math.exp(s * e)) for s, e in zip(signs, epsilons, strict=True))
+            above = p * stats.norm.pdf(x, mu) - math.exp(at) * q * stats.norm.pdf(x)
+            exact += float(np.trapezoid(np.maximum(above, 0.0), x))
+        found = compose_delta(events, at)
+        assert exact - 1e-6 <= found <= exact + 1e-6
+
+
+def test_what_leaks_beside_other_releases_is_composed_exactly() -> None:
+    """Joint outcomes written out: all is told, or a response; the other is a response alone."""
+    leak, epsilon, other, at = 0.05, 0.5, 1.3, 0.4
+    rest = responses_delta([epsilon, other], at)
+    assert compose_delta([ApproximateEvent(epsilon, leak), PureEvent(other)], at) == pytest.approx(
+        leak + (1 - leak) * rest, rel=1e-8
+    )
+
+
+def test_too_many_kinds_to_be_told_apart_are_still_bounded() -> None:
+    """A dozen epsilons, some hundred of each: no less than dp-accounting's optimistic figure."""
+    events = {PureEvent(0.01 + j / 300): 60 for j in range(6)}
+    total = None
+    for event, k in events.items():
+        truth = 1 / (1 + math.exp(-event.epsilon))
+        one = pld.from_randomized_response(
+            2 * (1 - truth), 2, pessimistic_estimate=False, value_discretization_interval=1e-4
+        ).self_compose(k)
+        total = one if total is None else total.compose(one)
+    least = total.get_epsilon_for_delta(1e-6)
+    found = compose_epsilon(events, 1e-6)
+    assert least <= found <= 1.3 * least
+    assert found < math.fsum(k * event.epsilon for event, k in events.items())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    paid=st.lists(
+        st.tuples(
+            st.sampled_from([0.1, 0.3, 1.0]),
+            st.sampled_from([0.0, 1e-3, 0.1]),
+            st.booleans(),
+            st.integers(1, 30),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    more=st.tuples(
+        st.sampled_from([0.05, 0.1, 0.7]), st.sampled_from([0.0, 1e-6, 0.1]), st.booleans()
+    ),
+    delta=st.sampled_from([0.0, 1e-6, 1e-3, 0.2]),
+)
+@example(paid=[(0.1, 0.0, False, 30)], more=(0.1, 0.1, True), delta=0.0)
+@example(paid=[(0.1, 0.0, False, 30)], more=(0.1, 0.1, True), delta=0.1)
+def test_one_more_evaluation_never_costs_less_than_nothing(
+    paid: list[tuple[float, float, bool, int]], more: tuple[float, float, bool], delta: float
+) -> None:
+    evaluations: Counter[Cost] = Counter()
+    for epsilon, at, gaussian, k in paid:
+        evaluations[Cost(epsilon, at, gaussian and at > 0)] += k
+    epsilon, at, gaussian = more
+    further = evaluations + Counter([Cost(epsilon, at, gaussian and at > 0)])
+    before = evaluations_epsilon(evaluations, delta)
+    after = evaluations_epsilon(further, delta)
+    assert after >= before * (1 - 1e-9) or before == math.inf == after
+
+
+# Budgets of users -------------------------------------------------------------------------------
+
+
+def allowed(vault: Vault, budget: float, delta: float, most: int = 150) -> int:
+    """How many evaluations of epsilon .1 Jane may still have."""
+    session = RewardSession(
+        make_mechanism(0.1, bound=1.0), vault, "run", user_budget=budget, user_delta=delta
+    )
+    for trial in range(most):
+        try:
+            session.release(str(trial), 0.25, "Jane", -1.0)
+        except BudgetExceededError:
+            return trial
+    return most
+
+
+def elsewhere(vault: Vault, epsilon: float, delta: float | None) -> None:
+    mechanism = make_mechanism(
+        epsilon, bound=1.0, mechanism="gaussian" if delta else "duchi", delta=delta
+    )
+    RewardSession(mechanism, vault, "elsewhere").release("0", 0.25, "Jane", -1.0)
+
+
+def test_an_evaluation_with_a_large_delta_elsewhere_does_not_enlarge_a_budget() -> None:
+    """It made 289 of 30, because all was judged at the largest delta that Jane had anywhere."""
+    assert allowed(open_vault(), 3.0, 0.0) == 30
+    vault = open_vault()
+    elsewhere(vault, 0.1, 0.1)
+    assert allowed(vault, 3.0, 0.0) == 0
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01])
+@pytest.mark.parametrize(("epsilon", "at"), [(0.1, None), (0.1, 0.1), (0.01, 0.3), (1.0, 1e-7)])
+def test_nothing_that_is_paid_elsewhere_enlarges_what_a_budget_allows(
+    epsilon: float, at: float | None, delta: float
+) -> None:
+    alone, vault = allowed(open_vault(), 1.0, delta), open_vault()
+    elsewhere(vault, epsilon, at)
+    assert allowed(vault, 1.0, delta) < alone
+
+
+def test_a_budget_at_a_delta_allows_what_composes_below_it() -> None:
+    k = allowed(open_vault(), 3.0, 1e-6)
+    assert binomial_delta(0.1, k, 3.0) <= 1e-6 < binomial_delta(0.1, k + 1, 3.0)
+    assert k > 30
+
+
+def test_a_mechanism_with_a_delta_needs_a_delta_of_the_budget() -> None:
+    gaussian = make_mechanism(0.5, bound=1.0, mechanism="gaussian", delta=1e-5)
+    with pytest.raises(ValueError, match=r"Give user_delta=, for example 1e-05"):
+        check_user_budget(gaussian, 2.0)
+    check_user_budget(gaussian, 2.0, 1e-5)
+    check_user_budget(gaussian, None)
+    for delta in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match=r"user_delta must lie in \[0, 1\)"):
+            check_user_budget(gaussian, 2.0, delta)
+
+
+def test_a_guarantee_of_users_tells_what_their_evaluations_compose_to_at_any_delta() -> None:
+    vault = open_vault()
+    session = RewardSession(make_mechanism(0.1, bound=1.0), vault, "run")
+    for trial in range(100):
+        session.release(str(trial), 0.25, "Jane", -1.0)
+    session.release("joe", 0.25, "Joe", -1.0)
+    guarantee = session.guarantee(101, users_named=True)
+    assert (guarantee.epsilon, guarantee.delta_most) == (pytest.approx(10.0), 0.0)
+    assert round(guarantee.epsilon(1e-6), 2) == 4.77
+    exact = 0.5 + binomial_delta(0.1, 100, 0.0) / 2
+    assert exact <= guarantee.best_guess <= exact + 1e-8
+    assert "composed" not in guarantee.to_dict()
+    later = RewardSession(make_mechanism(0.1, bound=1.0), vault, "told", user_delta=1e-6)
+    later.release("0", 0.25, "Jane", -1.0)
+    told = later.guarantee(1, users_named=True)
+    assert (told.most_evaluations, told.delta_most) == (101, 1e-6)
+    assert "101 evaluations: epsilon = 4.82 at delta = 1e-06" in str(told)
+
+
+# An attacker's best chance ----------------------------------------------------------------------
+
+
+def test_the_chance_against_a_released_table_is_that_of_its_mu() -> None:
+    """(e^epsilon + delta) / (1 + e^epsilon) gave 98 % at epsilon 4, where 68 % is true."""
+    X = np.random.default_rng(0).uniform(size=(20, 2))
+    how = {"epsilon": 4.0, "delta": 1e-6, "bounds": [(0, 1)] * 2}
+    guarantee = Curator(X, **how).release().guarantee()
+    mu = optimize.brentq(
+        lambda m: stats.norm.cdf(-4 / m + m / 2)
+        - math.exp(4 + stats.norm.logcdf(-4 / m - m / 2)) - 1e-6, 0.1, 5, xtol=1e-14,
+    )  # fmt: skip
+    assert guarantee.best_guess == pytest.approx(stats.norm.cdf(mu / 2), rel=1e-7)
+    answered = Curator(X, **how, outcome_epsilon=1.0, outcome_range=(0, 1)).release().guarantee()
+    x = np.linspace(-12, 13, 40001)
+    honest = 1 / (1 + math.exp(-1.0))
+    apart = sum(
+        np.trapezoid(np.maximum(p * stats.norm.pdf(x, mu) - (1 - p) * stats.norm.pdf(x), 0), x)
+        for p in (honest, 1 - honest)
+    )
+    assert answered.best_guess == pytest.approx(0.5 + apart / 2, abs=1e-6)
+    assert answered.best_guess < honest + (1 - honest) * stats.norm.cdf(mu / 2)
+
+
+@pytest.mark.parametrize(("q", "z", "rounds"), [(1.0, 2.0, 3), (0.35, 1.0, 4), (0.1, 1.5, 10)])
+def test_the_chance_against_a_federation_is_half_the_total_variation_of_its_rounds(
+    q: float, z: float, rounds: int
+) -> None:
+    config = FederationConfig(20, n_rounds=rounds, q=q, z=z, delta=1e-3)
+    claim = FederationGuarantee(
+        True, 20, config.epsilon_after(rounds), 1e-3, 0.0, rounds, 0,
+        parameters=config.mechanism_parameters(),
+    )  # fmt: skip
+    # Losses of a round at random points, whose products are compared in both worlds.
+    rng, n = np.random.default_rng(0), 400_000
+    loss = np.zeros(n)
+    for _ in range(rounds):
+        x = z * rng.standard_normal(n) + (rng.random(n) < q)
+        loss += np.log1p(q * np.expm1((2 * x - 1) / (2 * z * z)))
+    simulated = float(np.maximum(0.0, -np.expm1(-loss)).mean())
+    assert claim.best_guess == pytest.approx(0.5 + simulated / 2, abs=2e-3)
+    assert claim.best_guess < (math.exp(claim.epsilon) + 1e-3) / (1 + math.exp(claim.epsilon))
+    if q == 1:
+        assert claim.best_guess >= stats.norm.cdf(math.sqrt(rounds) / z / 2)
+
+
+def test_of_a_pair_alone_the_worst_mechanism_that_has_it_is_claimed() -> None:
+    honest = math.e / (1 + math.e)
+    for claim in (
+        LocalGuarantee(True, "m", 1.0, 0.0, 1, 1, 1.0, 0.0, True),
+        FederationGuarantee(True, 9, 1.0, 0.0, 0.0, 1, 0),
+        OutsourcedGuarantee(True, "gaussian", 1.0, 0.0, None, 9),
+    ):
+        assert honest <= claim.best_guess <= honest + 1e-8
+
+
+@given(st.floats(0.0, 1.0))
+def test_a_chance_is_rounded_up(apart: float) -> None:
+    assert Fraction(guess(apart)) >= (1 + Fraction(apart)) / 2 or guess(apart) == 1.0
+    assert guess(apart) <= 0.5 + apart / 2 + 2e-16
+
+
+def test_k_rows_of_one_person_have_sqrt_k_times_the_mu() -> None:
+    """Each row has noise of its own, so the distance of k rows grows by sqrt(k)."""
+    table = Curator(np.zeros((3, 2)), epsilon=2.0, delta=1e-6, norm_bound=1.0).release()
+    mu, sd = table.certificate.mu, table.certificate.noise_sd
+    moved = np.zeros((3, 2))
+    moved[:2, 0] = table.certificate.sensitivity  # two rows, each as far as one may go
+    assert np.linalg.norm(moved) / sd == pytest.approx(math.sqrt(2) * mu, rel=1e-5)
+    assert any("sqrt(k) times the table's mu" in limit for limit in table.guarantee().limits)
