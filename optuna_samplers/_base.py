@@ -269,7 +269,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         """Charges the training that the trial is about to do, if a cost was declared."""
         super().before_trial(study, trial)
         own = self._current(whole(study))
-        self._charge_training(own, trial.number)
+        self._charge_training(own, str(trial.number))
         own.prepaid.add(trial.number)
 
     @staticmethod
@@ -278,11 +278,11 @@ class PrivateSampler(StudySampler[_StudyState]):
         if number in own.prepaid:
             own.prepaid.discard(number)
         else:  # a trial that is evaluated again, or was started by another process or sampler
-            PrivateSampler._charge_training(own, number)
+            PrivateSampler._charge_training(own, str(number))
 
     @staticmethod
-    def _charge_training(own: _StudyState, number: int) -> None:
-        own.session.charge_training(f"{number}/{uuid.uuid4().hex[:12]}")
+    def _charge_training(own: _StudyState, of: str) -> None:
+        own.session.charge_training(f"{of}/{uuid.uuid4().hex[:12]}")
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -775,6 +775,10 @@ class PrivateObjective:
         if error is not None:
             raise error
         return value
+
+    def _charge_refit(self, study: Study) -> None:
+        """Charges the training of a model that is published when the trials are over."""
+        self._sampler._charge_training(self._sampler._state(study), "refit")
 
     def __repr__(self) -> str:
         return "PrivateObjective()"  # the objective's own repr may quote data

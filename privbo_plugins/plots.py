@@ -183,7 +183,7 @@ def picture_of_budget(history: History) -> Picture:
     level = (history.budget, "declared mu") if np.isfinite(history.budget) else None
     return Picture(
         "Budget spent",
-        "The line is what the releases have cost so far (the root of their summed squares); it "
+        "The line is what so many releases have cost (the root of their summed squares); it "
         "cannot cross the dashed one.",
         "release", "mu spent",
         [Series("spent", list(range(1, len(spent) + 1)), spent, LINE)], level=level,

@@ -96,7 +96,7 @@ def search(given: Any, task: Task, config: Mapping[str, Any], planned: int) -> F
             run_config=_run_config(given, callbacks),
         ).fit()
         _raise_failures(results)
-        found = _found(results, verbs, space)
+        found = _found(given, results, verbs, space)
         verbs.purge()  # an experiment is never gone on with
         return found
     finally:
@@ -157,13 +157,16 @@ def _raise_failures(results: Any) -> None:
         )
 
 
-def _found(results: Any, verbs: Any, space: Mapping[str, Any]) -> Found:
+def _found(given: Any, results: Any, verbs: Any, space: Mapping[str, Any]) -> Found:
     shown = [r for r in results if r.error is None and r.metrics and _LOSS in r.metrics]
     trials = [
         Trial(r.config, float(r.metrics[_LOSS]), float(r.metrics.get(_RELEASE, math.nan)))
         for r in shown
     ]
     recommended = verbs.recommend(dict(space))
+    if given.refit:
+        searcher = verbs if given.method == "dp-gibo" else verbs._search
+        searcher._call("charge_training", f"refit/{uuid.uuid4().hex}")
     known = verbs.guarantee(results)
     told = dataclasses.replace(known, notes=(*known.notes, _NOTE))
     return Found(recommended, told, trials, {"results_": results})

@@ -722,8 +722,9 @@ class Session:
             if self.run.spent.of(tx, TRAINING).mu2 > (most - 0.5) * mu**2:
                 raise BudgetExceededError(
                     f"{most} trainings were charged to the training records, as many as the plan "
-                    f"allows: {ATTEMPTS} for each of its trials. Trials end without a release too "
-                    "often; start a new run once that is mended. Nothing was charged."
+                    f"allows: {ATTEMPTS} for each of its trials, models that are fitted at the "
+                    "end included. Trials end without a release, or models are fitted, too often; "
+                    "start a new run once that is mended. Nothing was charged."
                 )
             tx.charge(Charge(TRAINING, attempt, mu, 0.0, 0.0, TRAINING))
 

@@ -292,6 +292,10 @@ class VaultHost(Receiving, Host):
         public = () if value is None else tuple(sorted(self._session.vouched_of(trial)))
         return Entry(self._settings.metric, self._settings.choices, value, x, public)
 
+    def charge_training(self, attempt: str) -> None:
+        """Charges the training of a model that no trial fits."""
+        self._session.charge_training(attempt)
+
     def _refuse_beyond_the_end(self) -> None:
         if self._settings.watched and self.finished():
             raise BudgetExceededError(

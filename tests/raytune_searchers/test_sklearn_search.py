@@ -105,6 +105,17 @@ def test_without_noise_it_shows_what_is_computed_by_hand(the_ray: Any, tmp_path:
         assert loss == pytest.approx(losses_of(params).mean(), rel=1e-9)
 
 
+@pytest.mark.parametrize("refit", [True, False], ids=["refit", "no refit"])
+@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
+def test_the_model_that_is_published_is_charged_to_the_training_records(
+    the_ray: Any, method: str, refit: bool, tmp_path: Path
+) -> None:
+    X, y = records()
+    search = make_search(tmp_path, method=method, n_trials=6, training_mu=0.5, refit=refit)
+    ((mu, n, _),) = search.fit(X, y).guarantee_.trainings
+    assert (mu, n) == (0.5, len(search.trials_["loss"]) + refit)
+
+
 def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray: Any, tmp_path: Path) -> None:
     pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     from ray.tune.search.optuna import OptunaSearch

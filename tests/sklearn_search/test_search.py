@@ -34,7 +34,12 @@ from sklearn.svm import SVC
 from optuna_samplers import DPGIBOSampler
 from privbo_plugins import losses
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
-from privbo_plugins.errors import NotLossesError, ObjectiveFailedError, VaultError
+from privbo_plugins.errors import (
+    BudgetExceededError,
+    NotLossesError,
+    ObjectiveFailedError,
+    VaultError,
+)
 from sklearn_search import PrivateSearch
 from tests.inside import session_of
 from tests.optuna_samplers.runs import rows
@@ -469,6 +474,53 @@ def test_a_study_that_was_interrupted_goes_on_with_its_ledger(tmp_path: Path) ->
     again = kept(tmp_path).fit(X, y)
     assert again.best_params_ == search.best_params_
     assert len(Telling.seen) == over + 1, "nothing but the refit"
+
+
+def _trainings_in(folder: Path) -> int:
+    told = "SELECT COUNT(*) FROM privbo_ledger WHERE population = 'training'"
+    ((n,),) = rows(folder / "private.db", told)
+    return int(n)
+
+
+@pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
+@pytest.mark.parametrize("refit", [True, False], ids=["refit", "no refit"])
+def test_each_fit_to_the_training_records_is_charged_before_it_happens(
+    refit: bool, method: str, tmp_path: Path
+) -> None:
+    """Whatever fits, a trial or the model that is published, and however often fit is called."""
+    X, y = classes()
+    settings: dict[str, Any] = {"training_mu": 0.5, "refit": refit, "method": method}
+    settings |= {"vault": f"sqlite:///{tmp_path / 'private.db'}"}
+    charged: list[tuple[int, int]] = []
+
+    class Counted(Telling):
+        def fit(self, X: Any, y: Any) -> Counted:
+            super().fit(X, y)
+            charged.append((_trainings_in(tmp_path), len(Telling.seen)))
+            return self
+
+    settings |= {"storage": f"sqlite:///{tmp_path / 'study.db'}"}
+    settings |= {"study_name": "s", "load_if_exists": True}
+    search = make_search(Counted(), {"a": uniform(0, 1)}, **settings)
+    for _ in range(3):
+        search.fit(X, y)
+        n = len(Telling.seen)
+        assert all(paid == fits for paid, fits in charged)
+        assert _trainings_in(tmp_path) == n
+        ((mu, so_far, most),) = search.guarantee_.trainings
+        assert (mu, so_far) == (0.5, n)
+        assert f"{n} trainings declared 0.5-GDP each compose to" in str(search.guarantee_)
+        shown = search.study_.user_attrs["privbo:guarantee"]
+        assert f"at most {most:g} trainings declared 0.5-GDP each" in shown
+    assert n == len(search.study_.trials) + 3 * refit
+    if not refit:
+        return
+    while _trainings_in(tmp_path) < most:
+        search.fit(X, y)
+    n = len(Telling.seen)
+    with pytest.raises(BudgetExceededError, match="models that are fitted at the end included"):
+        search.fit(X, y)
+    assert len(Telling.seen) == n == most
 
 
 ANOTHER: list[tuple[dict[str, Any], tuple[int, ...]]] = [
