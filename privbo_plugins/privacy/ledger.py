@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 from privbo_plugins.errors import BudgetExceededError
+from privbo_plugins.privacy.figures import not_below
 
 VALIDATION = "validation"
 """Charges against the validation records, bounded by the declared budget."""
@@ -59,8 +60,8 @@ def check_budget(budget_mu: float, spent_mu2: float, charge: Charge) -> None:
     total = spent_mu2 + charge.mu**2
     if not total <= budget_mu**2 * (1 + _TOLERANCE):
         raise BudgetExceededError(
-            f"The release {charge.kind}/{charge.key} needs mu={charge.mu:.6g}, but "
-            f"{math.sqrt(spent_mu2):.6g} of mu={budget_mu:.6g} is already spent (squares add "
+            f"The release {charge.kind}/{charge.key} needs mu={not_below(charge.mu, 6)}, but "
+            f"{not_below(math.sqrt(spent_mu2), 6)} of mu={budget_mu:.6g} is spent (squares add "
             "up). Nothing was drawn. Plan fewer releases or start a new study with its own "
             "budget."
         )

@@ -17,6 +17,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.figures import not_above, not_below, two_decimals
 from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_COPIES,
@@ -27,6 +28,7 @@ from privbo_plugins.privacy.guarantee import (
     OutsourcedGuarantee,
     PrivacyGuarantee,
 )
+from privbo_plugins.privacy.ledger import Charge, check_budget
 from privbo_plugins.sessions.broadcasts import _large_delta
 
 WORDS = {"mechanism": "m", "neighbours": "n", "population": "p"}
@@ -119,6 +121,15 @@ def test_no_figure_of_a_run_is_printed_smaller(mu: float, spent: float) -> None:
 
 def test_a_run_that_spends_all_prints_what_was_declared() -> None:
     assert "so far: mu = 1 in" in str(central(1.0, math.nextafter(1.0, 2)))
+
+
+@pytest.mark.parametrize("spent", [0.70710678, 0.1234564, 0.5, 0.9999994])
+def test_a_refusal_says_no_less_than_what_was_spent_and_asked_for(spent: float) -> None:
+    with pytest.raises(BudgetExceededError) as raised:
+        check_budget(1.0, spent**2, Charge("value", "1", 1.1234564, 1.0, 1.0))
+    needed, told = re.findall(r"mu=([\d.]+), but ([\d.]+) of", str(raised.value))[0]
+    assert (float(needed), float(told)) >= (1.1234564, spent)
+    assert float(told) >= math.sqrt(spent**2)
 
 
 ROOT = Path(__file__).parents[2]

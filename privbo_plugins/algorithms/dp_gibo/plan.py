@@ -225,7 +225,7 @@ class Plan:
         ]
         lines = [
             f"DP-GIBO plan: {self.n_trials} trials, n={self.n_records} records, d={self.d}, "
-            f"mu={self.mu:g} in total",
+            f"mu={not_below(self.mu, 6)} in total",
             f"  {self.n_starts} start points",
             *self._told_search(),
             *(last if self.n_values else ["  no released values"]),

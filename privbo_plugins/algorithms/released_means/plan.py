@@ -83,7 +83,7 @@ class MeansPlan:
     def __str__(self) -> str:
         lines = [
             f"Plan of released means: {self.n_trials} trials, n={self.n_records} records, "
-            f"mu={self.mu:g} in total",
+            f"mu={not_below(self.mu, 6)} in total",
             f"  each trial's clipped mean is released with noise of sd {self.value_noise:.3g} "
             f"(mu={self.mu_value:.3g})",
         ]
