@@ -20,10 +20,14 @@ Notation:
     ======  ===========================================================  ==============
 
 Each loss is a function of (y_true, prediction) that returns float64 of shape (n,). Arrays, lists,
-series and tensors are taken. What is no number (NaN, infinity, a probability outside [0, 1], an
-unknown label) is NaN in the result, which the mechanism counts as the worst loss (in a gradient as
-no slope): whether something is refused depends on outer shapes and on settings alone, never on a
-record.
+series and tensors are taken, entry by entry. What is no number (NaN, infinity, a list, a
+probability outside [0, 1], an unknown label) is NaN in the result, which the mechanism counts as
+the worst loss (in a gradient as no slope): whether something is refused depends on the type and
+shape of arrays, on lengths and on settings alone, never on a record.
+
+An array of shape (n, 1) holds one value a record, and one of shape (n, K) the probabilities of K
+classes. A list says neither: its entries are single values, or rows of as many probabilities as
+``labels`` has, or of two without ``labels``.
 
 ``settings`` are keywords of ``DPGIBOSampler`` and ``DPGIBOSearch``; ``loss_bound`` or ``bound``
 alone is what ``private_objective`` takes. ``benchmarks/heavy_tails.py`` measured what they do.
@@ -33,15 +37,14 @@ from __future__ import annotations
 
 import abc
 import math
-from collections import Counter
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import NotLossesError
-from privbo_plugins.returned import as_floats, as_labels
+from privbo_plugins.returned import as_floats, as_labels, as_rows
 
 Array = NDArray[np.float64]
 Labels = Sequence[Any] | NDArray[Any]
@@ -251,7 +254,7 @@ class RegressionLoss(abc.ABC):
         Raises:
             NotLossesError: For another outer shape; a ValueError that quotes no value.
         """
-        y, p = _flat("y_true", _numbers(y_true)), _flat("prediction", _numbers(prediction))
+        y, p = _flat("y_true", as_floats(y_true)), _flat("prediction", as_floats(prediction))
         _check_lengths(y, p)
         with np.errstate(all="ignore"):
             return _where_finite(self._of(y - p), True)
@@ -418,17 +421,18 @@ def _check_lengths(y: NDArray[Any], prediction: NDArray[Any]) -> None:
 
 
 def _check_kinds(y: NDArray[Any], name: str, other: NDArray[Any]) -> None:
-    """That not all are numbers on one side and strings on the other: then nothing is ever equal.
+    """That no array of numbers is compared with one of texts: then nothing is ever equal.
 
-    What is asked is whether a whole array holds numbers or strings, which no one record decides.
+    Lists and arrays of objects have no type, and which kinds they hold a record may decide.
     """
-    if {y.dtype.kind in "biuf", other.dtype.kind in "biuf"} == {True, False} and (
-        {y.dtype.kind, other.dtype.kind} & set("US")
-    ):
+    if y.dtype.kind != other.dtype.kind and {y.dtype.kind, other.dtype.kind} in _STRANGERS:
         raise NotLossesError(
             f"y_true and {name} must be labels of one kind; one holds numbers, the other strings. "
             "Name each column's class with labels=classifier.classes_, or convert one of them."
         )
+
+
+_STRANGERS = [{number, text} for number in "biuf" for text in "US"]
 
 
 def _classified(
@@ -439,73 +443,55 @@ def _classified(
     Raises:
         NotLossesError: For another outer shape, or another number of labels.
     """
-    P, y = _probabilities(prediction), _flat("y_true", as_labels(y_true))
+    known = None if labels is None else _flat("labels", as_labels(labels))
+    P, y = _probabilities(prediction, known), _flat("y_true", as_labels(y_true))
     _check_lengths(y, P)
-    columns = _columns(y, P.shape[1], labels)
+    columns = _columns(y, np.arange(P.shape[1]) if known is None else known)
     with np.errstate(all="ignore"):
         fine = ((P >= 0.0) & (P <= 1.0)).all(1) & (np.abs(P.sum(1) - 1.0) <= _SUM_TOLERANCE)
     return P, np.maximum(columns, 0), fine & (columns >= 0)
 
 
-def _columns(y: NDArray[Any], K: int, labels: Labels | None) -> NDArray[np.intp]:
+def _columns(y: NDArray[Any], known: NDArray[Any]) -> NDArray[np.intp]:
     """The column of each true label, -1 for one that is none of them; shape (n,)."""
-    known = np.arange(K) if labels is None else _flat("labels", as_labels(labels))
-    if len(known) != K:
-        raise NotLossesError(
-            f"labels must name the class of each of the {K} columns of prediction, as "
-            f"classifier.classes_ does; got {len(known)}."
-        )
     _check_kinds(y, "labels", known)
-    found = np.full(len(y), -1, dtype=np.intp)
-    for column in range(K):
-        found[_differences(y, known[column : column + 1]) == 0.0] = column
-    return found
+    column = {label: place for place, label in enumerate(_plain(known)) if label is not None}
+    return np.array([column.get(label, -1) for label in _plain(y)], dtype=np.intp)
 
 
-def _probabilities(prediction: Any) -> Array:
+def _probabilities(prediction: Any, known: NDArray[Any] | None) -> Array:
     """Shape (n, K), from that, from rows in a list, or from the second class's probabilities.
 
     Raises:
-        NotLossesError: For another outer shape.
+        NotLossesError: For another outer shape, or another number of labels.
     """
-    values = _numbers(prediction)
-    if values is not None and values.ndim == 2 and values.shape[1] > 1 and values.size:
-        return values
-    p = _flat("prediction", values)
-    return np.stack([1.0 - p, p], axis=1)
-
-
-def _numbers(values: Any) -> Array | None:
-    """Floats, (n,) or (n, K); K is the length of most rows in a list, others are NaN."""
-    if not isinstance(values, list | tuple):
-        return as_floats(values)
-    rows = [as_floats(row) if isinstance(row, Sized) else None for row in values]
-    lengths = Counter(len(row) for row in rows if row is not None and row.ndim == 1)
-    if not lengths:
-        return as_floats(values)
-    K = lengths.most_common(1)[0][0]
-    nothing = np.full(K, math.nan)
-    return np.array([row if row is not None and row.shape == (K,) else nothing for row in rows])
+    K = 2 if known is None else len(known)
+    P, p = as_rows(prediction, K), as_floats(prediction)
+    if p is None or p.ndim != 2 or p.shape[1] < 2 or not p.size:
+        p = _flat("prediction", p)
+        two = np.stack([1.0 - p, p], axis=1)
+        listed = P is not None and P.shape == (len(p), K)
+        P = two if not listed else np.where(np.isnan(two), P, two) if K == 2 else P
+    if known is not None and P.shape[1] != K:
+        raise NotLossesError(
+            f"labels must name the class of each of the {P.shape[1]} columns of prediction, as "
+            f"classifier.classes_ does; got {K}."
+        )
+    return P
 
 
 def _differences(a: NDArray[Any], b: NDArray[Any]) -> Array:
     """1 where labels differ, 0 where they are the same, NaN where one is missing; (n,)."""
-    kinds = {a.dtype.kind, b.dtype.kind}
-    with np.errstate(all="ignore"):
-        if kinds <= set("biuf"):
-            missing = ~(np.isfinite(a) & np.isfinite(b))
-            return np.asarray(np.where(missing, math.nan, (a != b).astype(float)))
-        if kinds == {"U"} or kinds == {"S"}:
-            return np.asarray((a != b).astype(float))
-    return np.asarray(np.frompyfunc(_difference, 2, 1)(a, b), dtype=float)
+    pairs = zip(_plain(a), _plain(b), strict=True)
+    return np.array([math.nan if None in pair else pair[0] != pair[1] for pair in pairs], float)
 
 
-def _difference(a: Any, b: Any) -> float:
-    try:
-        missing = a is None or b is None or a != a or b != b
-        return math.nan if missing else float(bool(a != b))
-    except Exception:  # what it says may quote a record
-        return math.nan
+def _plain(labels: NDArray[Any]) -> list[Any]:
+    """Numbers and texts of Python's own; None where a label is missing."""
+    listed = labels.tolist()
+    if labels.dtype.kind != "f":
+        return listed
+    return [label if math.isfinite(label) else None for label in listed]
 
 
 def _where_finite(loss: Array, known: NDArray[np.bool_] | bool) -> Array:

@@ -1,9 +1,13 @@
-"""What objectives return, as the numbers that a mechanism takes.
+"""The one door for what comes in per record: losses, targets, labels, predictions, rows, ids.
 
-Converting runs the code of the object that was returned, whose errors and warnings may quote
-data: nothing of them gets out, and no message here repeats a value. Whether something is taken
-depends on its outer shape alone, never on what a record or a user looks like. It needs numpy
-alone, because trials convert in processes of their own.
+It converts entry by entry: what one record holds decides nothing about the entry of another one,
+a type, a shape or a refusal. An entry that does not fit is missing. Public, and so allowed to
+decide, are the number of records, the type and shape of an array, and what the caller declares
+(how wide a row is). Of a list nothing but its length is public.
+
+Converting runs the code of the objects, whose errors and warnings may quote data: nothing of them
+gets out, and no message here repeats a value. It needs numpy alone, because trials convert in
+processes of their own.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +25,7 @@ from numpy.typing import NDArray
 from privbo_plugins.errors import NotARewardError, NotLossesError
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
 
 def as_losses(values: Any) -> Array:
@@ -93,6 +98,41 @@ def as_floats(returned: Any) -> Array | None:
             return None
 
 
+def as_rows(given: Any, width: int) -> Array | None:
+    """Floats of shape (n, width) of a list of rows; what is no row of that width is all NaN.
+
+    An array keeps its own shape instead, which its type makes public. A vector of objects counts
+    as a list.
+
+    Args:
+        given: A list of rows, or an array.
+        width: Entries of a row; public, and never taken from the rows.
+
+    Returns:
+        None for what has no shape.
+
+    Example:
+        >>> as_rows([[1, 2], [3], "n/a", [4, None]], 2).tolist()
+        [[1.0, 2.0], [nan, nan], [nan, nan], [4.0, nan]]
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            rows = _unwrapped(given)
+            if isinstance(rows, np.ndarray) and not (rows.ndim == 1 and rows.dtype == object):
+                return _converted(rows)
+            if not _is_sequence(rows):
+                return None
+            missing = np.full(width, math.nan)
+            found = [
+                _safely(lambda row: _row(row, width), row, missing)
+                for row in _entries(rows, len(rows))
+            ]
+            return np.array(found).reshape(len(rows), width)
+        except Exception:  # its text may quote the data
+            return None
+
+
 def index_of(returned: Any) -> str | None:
     """Fingerprint of the labels that a pandas Series gives its entries, in their order.
 
@@ -127,43 +167,31 @@ def fingerprint(labels: Any) -> str:
         >>> fingerprint([3, 1, 2]) == fingerprint(np.array([3, 1, 2])) != fingerprint([1, 2, 3])
         True
     """
-    listed = _listed(labels)
-    if listed is None:
+    given = _unwrapped(labels)
+    vector = given.ndim == 1 if isinstance(given, np.ndarray) else _is_sequence(given)
+    if not (vector and len(given)):
         raise ValueError(
             "record_ids must list one label per validation record, in the order of the losses: "
             "strings or numbers, such as the keys of a table."
         )
-    digest = hashlib.sha256(np.array(len(listed)).tobytes())
-    if listed.dtype.kind in "biu":
-        digest.update(listed.astype(np.int64).tobytes())
-    else:
-        for text in map(str, listed.tolist()):
-            digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
-    return f"{len(listed)}:{digest.hexdigest()}"
-
-
-def _listed(labels: Any) -> NDArray[Any] | None:
-    """Labels as a vector; None for what is none, or holds nothing."""
-    if isinstance(labels, str | bytes | bytearray | Mapping) or not isinstance(labels, Sized):
-        return None
-    try:
-        given = _unwrapped(labels)
-        array = given if isinstance(given, np.ndarray) else np.asarray(list(given))
-    except Exception:  # rows of unequal length; what it says may quote them
-        return None
-    return array if array.ndim == 1 and array.size else None
+    digest = hashlib.sha256(np.array(len(given)).tobytes())
+    for entry in given.tolist() if isinstance(given, np.ndarray) else _entries(given, len(given)):
+        text = _safely(str, entry, "")
+        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
+    return f"{len(given)}:{digest.hexdigest()}"
 
 
 def as_labels(given: Any) -> NDArray[Any] | None:
-    """Labels, numbers or strings, in the outer shape of what was given; what is masked is None.
+    """Labels, numbers or texts, in the outer shape of what was given; of a list, one an entry.
 
     Returns:
-        An array; of objects unless all entries of a list are numbers, or all strings. None for
-        what has no shape.
+        An array of numbers or texts as it is. Otherwise an array of objects: Python's own
+        numbers, texts and bytes, and None for a label that is none of these. None for what has
+        no shape.
 
     Example:
-        >>> as_labels(["cat", "dog"]).dtype.kind, as_labels([0, True]).tolist()
-        ('U', [0.0, 1.0])
+        >>> as_labels(["cat", 1, ["dog"], None]).tolist(), as_labels(np.array([0, 1])).tolist()
+        (['cat', 1, None, None], [0, 1])
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -177,22 +205,28 @@ def _labels(given: Any) -> NDArray[Any] | None:
     if isinstance(given, np.ma.MaskedArray):
         labels = np.array(given.data, dtype=object)
         labels[np.ma.getmaskarray(given)] = None
-        return labels
+        given = labels
     if isinstance(given, np.ndarray):
-        return given
-    if not isinstance(given, Sized) or isinstance(given, str | bytes | bytearray | Mapping):
+        typed = given.dtype.kind in "biufSU"
+        return given if typed else np.asarray(np.frompyfunc(_label, 1, 1)(given), dtype=object)
+    if not _is_sequence(given):
         return None
-    entries = [given[i] for i in range(len(given))]  # type: ignore[index]
-    for kinds, dtype in (((str, np.str_), str), ((int, float, np.number, np.bool_), float)):
-        if entries and all(isinstance(entry, kinds) for entry in entries):
-            return np.array(entries, dtype=dtype)
-    if entries and all(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
-        several = np.array(entries, dtype=object)
-        return several if several.ndim > 1 else None  # rows of unequal length are no labels
-    labels = np.empty(len(entries), dtype=object)
-    for i, entry in enumerate(entries):
-        labels[i] = entry
-    return labels
+    return np.array([_label(entry) for entry in _entries(given, len(given))], dtype=object)
+
+
+def _label(entry: Any) -> Any:
+    """A number, text or bytes of Python's own types, whose code tells nothing; else None."""
+    return _safely(_plain, entry, None)
+
+
+def _plain(entry: Any) -> Any:
+    for kind in (str, bytes):
+        if isinstance(entry, kind):
+            return kind.__getitem__(entry, slice(None))  # of a subclass, without its own code
+    if isinstance(entry, int | np.integer | np.bool_):
+        return int(entry)
+    number = _number(entry)
+    return number if math.isfinite(number) else None
 
 
 def _unwrapped(returned: Any) -> Any:
@@ -221,19 +255,49 @@ def _converted(returned: Any) -> Array | None:
         return _of_array(returned)
     if isinstance(returned, str | bytes | bytearray) or not isinstance(returned, Sized):
         return np.array(_number(returned))
-    if isinstance(returned, Mapping) or not hasattr(type(returned), "__getitem__"):
+    if not _is_sequence(returned):
         return None
-    return _of_sequence(returned, len(returned))
+    return np.array([_number(entry) for entry in _entries(returned, len(returned))], dtype=float)
 
 
-def _of_sequence(entries: Any, n: int) -> Array:
-    """Entry by entry: numpy would let one odd record decide the type of all."""
-    numbers: list[float] = []
+def _is_sequence(given: Any) -> bool:
+    """Whether it has entries in an order."""
+    texts = isinstance(given, str | bytes | bytearray | Mapping)
+    return isinstance(given, Sized) and hasattr(type(given), "__getitem__") and not texts
+
+
+def _entries(given: Any, n: int) -> list[Any]:
+    """Its n entries, one by one: of those that cannot be read each is None, and no other one."""
+    entries: list[Any] = []
     try:
-        numbers.extend(map(_number, islice(entries, n)))
-    except Exception:  # a sequence that stops at some record; the others count
+        entries.extend(islice(given, n))
+    except Exception:  # stopped at some record; the others count
         pass
-    return np.array(numbers + [math.nan] * (n - len(numbers)))
+    for place in range(len(entries), n):
+        entries.append(_safely(given.__getitem__, place, None))
+    return entries
+
+
+def _row(entry: Any, width: int) -> Array:
+    """One record's row.
+
+    Raises:
+        ValueError: If it is no row of that width.
+    """
+    row = _converted(_unwrapped(entry)) if len(entry) == width else None
+    if row is None or row.shape != (width,):
+        raise ValueError
+    return row
+
+
+def _safely(convert: Callable[[Any], T], entry: Any, otherwise: T) -> T:
+    """What one record's entry is converted to, whatever its own code does."""
+    try:
+        return convert(entry)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # what it says may quote data
+        return otherwise
 
 
 def _of_array(array: NDArray[Any]) -> Array:
@@ -243,8 +307,8 @@ def _of_array(array: NDArray[Any]) -> Array:
     elif kind == "c":
         numbers = np.where(data.imag == 0, data.real, math.nan).astype(np.float64)
     elif kind in "OSTU":
-        listed = data.ravel().tolist()
-        numbers = _of_sequence(listed, len(listed)).reshape(data.shape)
+        numbers = np.array([_number(entry) for entry in data.ravel().tolist()], dtype=float)
+        numbers = numbers.reshape(data.shape)
     else:  # dates and structures
         return np.full(data.shape, math.nan)
     if isinstance(array, np.ma.MaskedArray):  # what is masked was not scored
@@ -254,15 +318,10 @@ def _of_array(array: NDArray[Any]) -> Array:
 
 def _number(entry: Any) -> float:
     """One record's value; NaN if it is no real number, whatever its own code does."""
-    if type(entry) is float:
-        return entry
-    try:
-        if isinstance(entry, complex | np.complexfloating):
-            return float(entry.real) if entry.imag == 0 else math.nan
-        if isinstance(entry, np.datetime64 | np.timedelta64):
-            return math.nan
-        return float(entry)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # what it says may quote data
-        return math.nan
+    return entry if type(entry) is float else _safely(_real, entry, math.nan)
+
+
+def _real(entry: Any) -> float:
+    if isinstance(entry, complex | np.complexfloating):
+        return float(entry.real) if entry.imag == 0 else math.nan
+    return math.nan if isinstance(entry, np.datetime64 | np.timedelta64) else float(entry)

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-_MISSING = {"", "na", "nan", "null", "none"}
-
-
 # The data file ----------------------------------------------------------------------------------
 
 
@@ -68,11 +65,7 @@ class Column:
         return [(self.low, self.high)] * len(self.names)
 
     def read(self, text: str) -> list[float]:
-        """Their entries; missing ones, and unknown choices, are no numbers.
-
-        Raises:
-            ValueError: If a number was expected; the text is not repeated.
-        """
+        """Convert an entry; one that is neither a number nor a choice is missing, NaN."""
         if self.choices:
             known = text.strip() in self.choices
             return [
@@ -82,7 +75,10 @@ class Column:
 
 
 def _number(text: str) -> float:
-    return math.nan if text.strip().lower() in _MISSING else float(text)
+    try:
+        return float(text)
+    except ValueError:  # how many entries are missing, or which, is nobody else's to see
+        return math.nan
 
 
 def column(text: str) -> Column:
@@ -117,34 +113,43 @@ def read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list
         read: From a column's name to what reads an entry.
 
     Raises:
-        ValueError: If a column is missing, or an entry is no number; entries are not repeated.
+        ValueError: If the first line is no UTF-8 text or names no such column, or lines cannot be
+            told apart; never for what an entry holds, which is missing if nothing can be read.
     """
+    csv.field_size_limit(_LONGEST)
     try:
         return _read_rows(path, read)
-    except UnicodeDecodeError:
-        raise ValueError(f"{path.name} is no UTF-8 text; save it as CSV in UTF-8.") from None
     except csv.Error:
         raise ValueError(f"{path.name} is no CSV file.") from None
 
 
 def _read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list[list[float]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         lines = csv.reader(file)
         header = [name.strip() for name in next(lines, [])]
+        if any(_NOT_READ in name for name in header):
+            raise ValueError(f"{path.name} is no UTF-8 text; save it as CSV in UTF-8.")
         missing = [name for name in read if name not in header]
         if missing:
             raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}.")
         places = [(header.index(name), name) for name in read]
         return [
-            _entries(line, places, read, number)
-            for number, line in _numbered(lines, blank_is_missing=len(header) == 1)
+            [entry for place, name in places for entry in read[name](_cell(line, place))]
+            for line in _told_apart(lines, blank_is_missing=len(header) == 1)
         ]
 
 
-def _numbered(
-    lines: Iterator[list[str]], blank_is_missing: bool
-) -> Iterator[tuple[int, list[str]]]:
-    """Lines with their numbers; blank ones may end a file, and are entries if they can be."""
+_NOT_READ = "\N{REPLACEMENT CHARACTER}"
+_LONGEST = 2**31 - 1
+"""Characters of an entry: a long one is no number, and no reason to refuse a file."""
+
+
+def _cell(line: list[str], place: int) -> str:
+    return line[place] if place < len(line) else ""
+
+
+def _told_apart(lines: Iterator[list[str]], blank_is_missing: bool) -> Iterator[list[str]]:
+    """Lines of a file; blank ones may end it, and are entries if they can be."""
     blank = 0
     for number, line in enumerate(lines, start=2):
         if not line and not blank_is_missing:
@@ -152,25 +157,7 @@ def _numbered(
             continue
         if blank:
             raise ValueError(f"Line {blank} is empty, so rows would be counted wrongly.")
-        yield number, line or [""]
-
-
-def _entries(
-    line: list[str],
-    places: list[tuple[int, str]],
-    read: dict[str, Callable[[str], list[float]]],
-    number: int,
-) -> list[float]:
-    entries: list[float] = []
-    for place, name in places:
-        try:
-            entries += read[name](line[place])
-        except (ValueError, IndexError):
-            raise ValueError(
-                f"Line {number} has no number in column {name!r}; what it holds is not repeated. "
-                "Leave unknown entries empty, and give texts as --columns name=choice,choice."
-            ) from None
-    return entries
+        yield line or [""]
 
 
 def read_table(path: Path, columns: Sequence[Column]) -> Array:

@@ -262,7 +262,7 @@ class Curator:
 
     @takes(CuratorSettings)
     def __init__(self, given: CuratorSettings) -> None:
-        self._X = checked_rows(given.X)
+        self._X = checked_rows(given.X, given.columns, given.bounds)
         self.n, self.d = self._X.shape
         self._has_rows = True
         self._take_mechanism(given)

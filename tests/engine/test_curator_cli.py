@@ -298,14 +298,32 @@ def test_blank_lines_never_shift_rows(tmp_path: Path) -> None:
     assert len(read_rows(path, {"age": column("age:0:99").read})) == 2
 
 
-@pytest.mark.parametrize("data", [b"age\n\xff\xfe\n", b'age\n"' + b"x" * 200_000 + b'"\n'])
-def test_files_that_are_no_text_are_refused_without_a_byte_of_them(
-    tmp_path: Path, data: bytes
+def test_a_file_whose_first_line_is_no_text_is_refused_without_a_byte_of_it(
+    tmp_path: Path,
 ) -> None:
-    (tmp_path / "x.csv").write_bytes(data)
-    with pytest.raises(ValueError, match=r"x\.csv is no") as refusal:
+    (tmp_path / "x.csv").write_bytes(b"age,\xff\xfe\n3,4\n")
+    with pytest.raises(ValueError, match=r"x\.csv is no UTF-8 text") as refusal:
         read_rows(tmp_path / "x.csv", {"age": column("age:0:99").read})
     assert "0xff" not in str(refusal.value)
+
+
+ODD_LINES = [
+    b"n/k,21,1", b"\xff\xfe,21,1", b"30", b"x" * 200_000 + b",21,1", b'"[3, 4]",21,1', b"1j,2,1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ODD_LINES, ids=lambda line: line[:12].decode(errors="replace"))
+def test_one_line_of_a_file_decides_its_own_entries_alone(line: bytes, tmp_path: Path) -> None:
+    def read(second: bytes) -> np.ndarray:
+        (tmp_path / "x.csv").write_bytes(b"age,bmi,sex\n30,20,0\n" + second + b"\n50,22,1\n")
+        return np.array(
+            read_rows(tmp_path / "x.csv", {n: column(f"{n}:0:99").read for n in ("age", "bmi")})
+        )
+
+    ordinary, odd = read(b"40,21,1"), read(line)
+    assert odd.shape == ordinary.shape
+    assert odd[[0, 2]].tobytes() == ordinary[[0, 2]].tobytes()
+    assert np.isnan(odd[1]).any()
 
 
 def test_the_published_mechanism_warns_and_claims_nothing(folder: Path, capsys: Any) -> None:
@@ -318,7 +336,6 @@ def test_the_published_mechanism_warns_and_claims_nothing(folder: Path, capsys: 
 @pytest.mark.parametrize(
     ("more", "columns", "text"),
     [
-        ([], ["--columns", "name:0:1"], "Line 2 has no number in column 'name'"),
         ([], ["--columns", "height:0:1"], "has no column 'height'"),
         (["--delta", "2"], COLUMNS, "delta must lie in (0, 1)"),
         (["--neighbor-distance", "1.2"], COLUMNS, "Column 'sex' holds choices"),

@@ -102,7 +102,8 @@ def test_losses_of_regressions_are_those_of_scikit_learn(data: Vectors, q: float
         expected = pytest.approx(each(metric, y, p, **more), rel=1e-9, abs=1e-9)
         assert loss(y, p) == expected
         assert loss(y, p[:, None]) == expected, "not every target with every prediction"
-        assert loss(y.tolist(), p[:, None].tolist()) == expected
+        assert loss(y.tolist(), p.tolist()) == expected
+        assert np.isnan(loss(y.tolist(), p[:, None].tolist())).all(), "a list is no number"
 
 
 # What comes in, and what it becomes ------------------------------------------------------------
@@ -219,19 +220,19 @@ def test_nothing_that_a_record_does_gets_out() -> None:
     assert np.isnan(losses.brier([0, Shouts()], [0.5, 0.5])).tolist() == [False, True]
 
 
+TEXTS = np.array(["a", "b"])
+
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: losses.squared([1.0, 2.0], [1.0]), "y_true has 2 of them, prediction 1"),
     (lambda: losses.squared(3.0, [1.0]), "y_true must be a non-empty array"),
     (lambda: losses.squared([], []), "y_true must be a non-empty array"),
-    (lambda: losses.squared([[1.0, 2.0]] * 2, [1.0] * 2), r"shape \(2, 2\)"),
     (lambda: losses.squared(np.ones((2, 2)), np.ones(2)), r"shape \(2, 2\)"),
     (lambda: losses.zero_one([0, 1], np.ones((2, 3))), "argmax"),
-    (lambda: losses.zero_one([0, 1], [[0.5, 0.5], [0.5, 0.5]]), "argmax"),
-    (lambda: losses.zero_one([0, 1], [[0.5, 0.5], [0.5]]), "prediction must be a non-empty"),
-    (lambda: losses.zero_one(["a", "b"], [0, 1]), "one holds numbers, the other strings"),
-    (lambda: losses.brier(["a", "b"], [0.5, 0.5]), "labels=classifier.classes_"),
-    (lambda: losses.log([0, 1], [0.5, 0.5], labels=["a", "b"]), "labels=classifier.classes_"),
-    (lambda: losses.log([0], [[0.2, 0.8]], labels=[0, 1, 2]), "each of the 2 columns.*got 3"),
+    (lambda: losses.zero_one(TEXTS, np.arange(2)), "one holds numbers, the other strings"),
+    (lambda: losses.brier(TEXTS, [0.5, 0.5]), "labels=classifier.classes_"),
+    (lambda: losses.log(np.arange(2), [0.5, 0.5], labels=TEXTS), "labels=classifier.classes_"),
+    (lambda: losses.log([0], np.array([[0.2, 0.8]]), labels=[0, 1, 2]), "the 2 columns.*got 3"),
+    (lambda: losses.log([0], np.array([0.8]), labels=[0, 1, 2]), "the 2 columns.*got 3"),
     (lambda: losses.brier([0], None), "prediction must be a non-empty"),
     (lambda: losses.brier([0], {"a": 1}), "prediction must be a non-empty"),
 ]
@@ -251,8 +252,8 @@ SECRET = 0.8371625
     [
         lambda: losses.squared([SECRET, SECRET], [SECRET]),
         lambda: losses.squared(SECRET, SECRET),
-        lambda: losses.brier(["0.8371625"], [SECRET]),
-        lambda: losses.zero_one([SECRET], [[SECRET, SECRET]]),
+        lambda: losses.brier(np.array(["0.8371625"]), [SECRET]),
+        lambda: losses.zero_one([SECRET], np.array([[SECRET, SECRET]])),
         lambda: losses.brier([SECRET], np.full((1, 1, 1), SECRET)),
     ],
 )
@@ -260,6 +261,24 @@ def test_no_refusal_quotes_a_record(call: Callable[[], Any]) -> None:
     with pytest.raises(NotLossesError) as refused:
         call()
     assert "8371" not in str(refused.value)
+
+
+def test_a_list_has_no_type_and_no_width_that_a_record_could_decide() -> None:
+    """What fits nothing is NaN in its own place, also if that is every place."""
+    assert np.isnan(losses.squared([[1.0, 2.0]] * 2, [1.0] * 2)).all()
+    assert np.isnan(losses.zero_one([0, 1], [[0.5, 0.5], [0.5, 0.5]])).all()
+    assert losses.zero_one(["a", "b"], [0, 1]).tolist() == [1.0, 1.0]
+    assert np.isnan(losses.brier(["a", "b"], [0.5, 0.5])).all()
+    three = [[0.5, 0.25, 0.25], [0.5, 0.5], 0.5]
+    assert np.isnan(losses.brier([0, 0, 0], three)).tolist() == [True, False, False]
+    named = losses.brier([0, 0, 0], three, labels=[0, 1, 2])
+    assert np.isnan(named).tolist() == [False, True, True]
+
+
+def test_labels_that_numpy_can_tell_apart_are_told_apart_in_lists() -> None:
+    large = 2**53
+    assert losses.zero_one([large, True, "1"], [large + 1, 1.0, b"1"]).tolist() == [1.0, 0.0, 1.0]
+    assert losses.brier([large], [[1.0, 0.0]], labels=[large, large + 1]).tolist() == [0.0]
 
 
 # Bounds ----------------------------------------------------------------------------------------

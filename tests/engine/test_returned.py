@@ -17,7 +17,7 @@ import pytest
 
 from privbo_plugins.errors import ObjectiveFailedError
 from privbo_plugins.redaction import attempt, withheld
-from privbo_plugins.returned import as_losses, as_reward
+from privbo_plugins.returned import as_labels, as_losses, as_reward
 
 RECORDS = np.array([0.25, 0.5, 0.75])
 
@@ -179,17 +179,26 @@ def test_tensors_are_losses_and_rewards_alike(half: bool) -> None:
         as_losses(_Tensor(np.array(0.5), half))
 
 
-class _Stops(list):  # type: ignore[type-arg]
-    """A list that cannot be read to its end."""
+class _Stored:
+    """Records that are read one by one, of which one cannot be."""
 
-    def __iter__(self) -> Any:
-        yield 0.25
-        raise RuntimeError("Jane Doe")
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, place: int) -> float:
+        if place == 1:
+            raise self.kind("Jane Doe")
+        return RECORDS[place]
+
+    def __init__(self, kind: type[Exception]) -> None:
+        self.kind = kind
 
 
-def test_a_sequence_that_stops_at_a_record_keeps_its_length() -> None:
-    losses = as_losses(_Stops([1, 2, 3]))
-    assert np.array_equal(losses, [0.25, math.nan, math.nan], equal_nan=True)
+@pytest.mark.parametrize("kind", [RuntimeError, IndexError])
+def test_a_record_that_cannot_be_read_is_missing_alone(kind: type[Exception]) -> None:
+    expected = [RECORDS[0], math.nan, RECORDS[2]]
+    assert np.array_equal(as_losses(_Stored(kind)), expected, equal_nan=True)
+    assert as_labels(_Stored(kind)).tolist() == [RECORDS[0], None, RECORDS[2]]
 
 
 @pytest.mark.parametrize("returned", [{0.5: 1}, {0.5}, "0.5", b"12", None, object(), iter([0.5])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import WIDEST, Scaling
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
+from privbo_plugins.returned import as_floats, as_rows
 
 Array = NDArray[np.float64]
 
@@ -24,35 +24,31 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 _DEFAULT_MECHANISM = "laplace"
 
 
-def _numbers(values: Any) -> Array:
-    """Values as an array of numbers, or an empty one: what is masked is not meant to be read."""
-    if isinstance(values, np.ma.MaskedArray):
-        return np.empty(0)
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a warning would tell of an odd entry
-            return np.array(values, dtype=float)
-    except Exception:  # what it says may quote an entry
-        return np.empty(0)
-
-
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Refuses what is none of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
 
 
-def checked_rows(X: ArrayLike) -> Array:
-    """A table (n, d) of numbers; entries may be missing or infinite.
+def checked_rows(X: ArrayLike, columns: Sequence[str] | None, bounds: ArrayLike | None) -> Array:
+    """Convert a table (n, d) to numbers; entries that are none are missing.
+
+    Args:
+        X: An array, whose shape is public, or a list of rows.
+        columns: Names of the columns; they or the bounds say how wide the rows of a list are.
+        bounds: One (low, high) a column.
 
     Raises:
-        ValueError: If it is no table of numbers.
+        ValueError: If it is no table.
     """
-    rows = _numbers(X)
-    if rows.ndim != 2 or rows.shape[0] < 1 or rows.shape[1] < 1:
+    ends = np.shape([] if bounds is None else bounds)
+    named = 1 if ends == (2,) else ends[0]
+    rows = as_rows(X, named if columns is None else len(columns))
+    if rows is None or rows.ndim != 2 or rows.shape[0] < 1 or rows.shape[1] < 1:
         raise ValueError(
-            "X must be a table of numbers, shape (n, d), with at least one row and one column; "
-            "encode texts and categories as numbers first."
+            "X must be a table of numbers, shape (n, d), with at least one row and one column: an "
+            "array, or a list of rows beside bounds= or columns=, which say how wide it is. "
+            "Encode texts and categories as numbers first."
         )
     return rows
 
@@ -127,8 +123,8 @@ def checked_outcomes(outcomes: Outcomes | None, n: int) -> Array | Callable[[int
     """
     if outcomes is None or callable(outcomes):
         return outcomes
-    y = _numbers(outcomes)
-    if y.shape != (n,):
+    y = as_floats(outcomes)
+    if y is None or y.shape != (n,):
         raise ValueError(f"outcomes must be one number for each of the {n} rows, or a function.")
     return y
 

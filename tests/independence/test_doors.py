@@ -1,0 +1,493 @@
+"""Every door through which per-record data come in: one record decides its own entry alone.
+
+Each door is given records of which one is replaced by anything. Of all others the entries must
+stay equal byte for byte, and so must the type and shape of what comes out, refusals and warnings.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import importlib
+import inspect
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
+
+from optuna_samplers import DPGIBOSampler, private_objective
+from privbo_plugins import losses, returned
+from privbo_plugins.cli.curator import column, read_outcomes, read_table
+from privbo_plugins.sessions.records import Session
+from privbo_plugins.sessions.rows import Curator
+from tests.independence.runs import RUNS
+from tests.independence.zoo import QUOTED, ZOO
+
+# What one record may be -------------------------------------------------------------------------
+
+_SLOTS = (
+    "float", "int", "index", "complex", "len", "iter", "getitem", "eq", "ne", "lt", "hash", "bool",
+    "str", "repr", "array", "getattribute", "contains", "add", "sub", "mul",
+)  # fmt: skip
+
+
+def _evil(kind: type[BaseException]) -> Any:
+    """An object whose methods all raise, and quote it."""
+
+    def raises(*_: Any, **__: Any) -> Any:
+        raise kind(QUOTED)
+
+    return type("Evil", (), {f"__{name}__": raises for name in _SLOTS})()
+
+
+class Long(list):  # type: ignore[type-arg]
+    """Says that it is longer than it is."""
+
+    def __len__(self) -> int:
+        return 2**40
+
+
+def _nested(entries: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return (
+        st.lists(entries, max_size=3)
+        | st.lists(entries, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3), entries, max_size=2)
+    )
+
+
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(),
+    st.complex_numbers(), st.decimals(), st.dates(), st.sampled_from([10**400, -(10**400), 2**63]),
+)  # fmt: skip
+
+
+KINDS = [ValueError, RuntimeError, SystemExit, RecursionError, IndexError]
+MAKERS: dict[str, Callable[[], Any]] = {
+    **ZOO,
+    **{f"raises {k.__name__}": functools.partial(_evil, k) for k in KINDS},
+    **{f"holds what raises {k.__name__}": lambda k=k: [_evil(k)] * 2 for k in KINDS},
+    "missing": lambda: pd.NA,
+    "timestamp": lambda: pd.Timestamp(0),
+    "square": lambda: np.zeros((2, 2)),
+    "empty array": lambda: np.zeros(0),
+    "longer than it is": lambda: Long([0.5, 0.5]),
+    "very long": lambda: range(2**40),
+    "series": lambda: pd.Series([0.5, 0.5]),
+}
+"""By name, because Hypothesis runs some of an object's own code."""
+
+ODD: st.SearchStrategy[Callable[[], Any]] = st.one_of(
+    st.sampled_from(sorted(MAKERS)).map(MAKERS.__getitem__),
+    st.recursive(PLAIN, _nested, max_leaves=5).map(lambda entry: lambda: entry),
+)
+
+
+# What holds them --------------------------------------------------------------------------------
+
+
+class Stored(Sequence[Any]):
+    """Neither a list nor an array."""
+
+    def __init__(self, entries: list[Any]) -> None:
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._entries[place]
+
+
+def of_objects(entries: list[Any]) -> np.ndarray:
+    array = np.empty(len(entries), dtype=object)
+    for place, entry in enumerate(entries):
+        array[place] = entry
+    return array
+
+
+FORMS: dict[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "array": of_objects,
+    "series": lambda entries: pd.Series(of_objects(entries), dtype=object),
+    "sequence": Stored,
+}
+
+
+# The doors --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Door:
+    """A public entry, and what it makes of each record.
+
+    Attributes:
+        covers: The public function or class, and its parameter.
+        entry: The ordinary entry of a record, by its number.
+        call: From what holds the entries to one result a record, or to nothing.
+    """
+
+    covers: tuple[str, str]
+    entry: Callable[[int], Any]
+    call: Callable[[Any], Any]
+
+
+def _doors_of_losses() -> Iterator[tuple[str, Door]]:
+    """Each loss that the module has: of targets and of predictions of every kind."""
+    for name, loss in vars(losses).items():
+        if not _is_loss(loss):
+            continue
+        own = loss(0.3) if isinstance(loss, type) else loss
+        for kind, parameter, entry, call in _uses(own):
+            yield f"{name}: {kind}", Door((f"losses.{name}", parameter), entry, call)
+
+
+def _is_loss(found: Any) -> bool:
+    """The module's losses, and the class that makes one of a number."""
+    own = getattr(type(found), "__module__", "") == losses.__name__ and callable(found)
+    return own or found is losses.Pinball
+
+
+def _uses(loss: Any) -> Iterator[tuple[str, str, Callable[[int], Any], Callable[[Any], Any]]]:
+    """(kind, parameter, entry, call) of a loss."""
+    texts = ["no", "yes", "maybe"]
+
+    def text(i: int) -> str:
+        return texts[i % 3]
+
+    def number(i: int) -> float:
+        return i / 8
+
+    if isinstance(loss, losses.RegressionLoss):
+        yield "targets", "y_true", number, lambda y: loss(y, np.full(len(y), 0.25))
+        yield "predictions", "prediction", number, lambda p: loss(np.full(len(p), 0.25), p)
+    elif isinstance(loss, losses.ZeroOne):
+        for kind, entry in (("texts", text), ("numbers", lambda i: i % 3)):
+            known = of_objects([entry(0)] * 9)
+            yield kind, "y_true", entry, lambda y, k=known: loss(y, list(k[: len(y)]))
+            yield (
+                f"predicted {kind}", "prediction", entry, lambda p, k=known: loss(k[: len(p)], p)
+            )  # fmt: skip
+    else:
+        rows = [[0.25, 0.5, 0.25], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]
+        ones = np.ones(9, dtype=int)
+        yield "labels", "y_true", lambda i: i % 2, lambda y: loss(y, np.full(len(y), 0.25))
+        P = np.array(rows * 3)
+        yield "named", "y_true", text, lambda y: loss(y, P[: len(y)], labels=texts)
+        yield "probabilities", "prediction", number, lambda p: loss(ones[: len(p)], p)
+        yield (
+            "pairs", "prediction", lambda i: [i / 8, 1 - i / 8], lambda p: loss(ones[: len(p)], p)
+        )  # fmt: skip
+        yield (
+            "rows", "prediction", lambda i: rows[i % 3],
+            lambda p: loss(ones[: len(p)], p, labels=[0, 1, 2]),
+        )  # fmt: skip
+
+
+class Without:
+    """A noise source that adds none."""
+
+    def add_gaussian(self, value: np.ndarray, scale: float) -> np.ndarray:
+        return value
+
+
+BOUNDS = [(0, 1)] * 2
+
+
+def _table(rows: Any) -> np.ndarray:
+    made = Curator(rows, epsilon=1.0, delta=1e-5, bounds=BOUNDS, noise=Without())
+    return made.release().Z
+
+
+def _answers(outcomes: Any) -> list[float]:
+    curator = Curator(np.zeros((len(outcomes), 1)), epsilon=1.0, delta=1e-5, norm_bound=1.0,
+                      outcomes=outcomes)  # fmt: skip
+    return [curator.evaluate(row) for row in range(len(outcomes) - 1)]
+
+
+def _ids(ids: Any) -> None:
+    DPGIBOSampler(mu=1.0, record_ids=ids)
+
+
+def _index(labels: Any) -> None:
+    held = pd.Index(of_objects(list(labels)), dtype=object)
+    returned.index_of(types.SimpleNamespace(index=held))
+
+
+def _told(tell: Callable[[optuna.Study, Any], Any]) -> Callable[[Any], Any]:
+    """The vector that a run is told of, where a study's objective returns the losses."""
+
+    def call(entries: Any) -> Any:
+        study, taken = optuna.create_study(sampler=_sampler()), []
+
+        def record(_self: Any, _tx: Any, _trial: str, _params: Any, y: Any) -> Any:
+            taken.append(y)
+            return 0.5, "told", False
+
+        with mock.patch.object(Session, "_record", record):
+            tell(study, entries)
+        return taken[0]
+
+    return call
+
+
+def _sampler() -> DPGIBOSampler:
+    return DPGIBOSampler(mu=1.0, n_trials=4, seed=0)
+
+
+def _private(study: Any, entries: Any) -> None:
+    def objective(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        return entries
+
+    study.optimize(study.sampler.private(objective), n_trials=1)
+
+
+def _tell_private(study: Any, entries: Any) -> None:
+    trial = study.ask({"x": optuna.distributions.FloatDistribution(0, 1)})
+    study.sampler.tell_private(trial, entries)
+
+
+def _means(study: Any, entries: Any) -> None:
+    study.sampler = optuna.samplers.RandomSampler(seed=0)
+
+    def objective(trial: Any) -> Any:
+        trial.suggest_float("x", 0, 1)
+        return entries
+
+    study.optimize(private_objective(objective, mu=1.0, n_trials=4), n_trials=1)
+
+
+def _number(i: int) -> float:
+    return i / 8
+
+
+DOORS: dict[str, Door] = {
+    **dict(_doors_of_losses()),
+    "as_losses": Door(("returned.as_losses", "values"), _number, returned.as_losses),
+    "as_floats": Door(("returned.as_floats", "returned"), _number, returned.as_floats),
+    "as_labels, numbers": Door(("returned.as_labels", "given"), int, returned.as_labels),
+    "as_labels, texts": Door(("returned.as_labels", "given"), str, returned.as_labels),
+    "as_rows": Door(
+        ("returned.as_rows", "given"), lambda i: [i, 0.5], lambda e: returned.as_rows(e, 2)
+    ),
+    "fingerprint": Door(
+        ("returned.fingerprint", "labels"), int, lambda e: returned.fingerprint(e) and None
+    ),
+    "index_of": Door(("returned.index_of", "returned"), int, _index),
+    "record_ids": Door(("DPGIBOSampler", "record_ids"), lambda i: f"id {i}", _ids),
+    "sampler.private": Door(("DPGIBOSampler.private", "objective"), _number, _told(_private)),
+    "tell_private": Door(("DPGIBOSampler.tell_private", "losses"), _number, _told(_tell_private)),
+    "private_objective": Door(("private_objective", "objective"), _number, _told(_means)),
+    "curator's rows": Door(("Curator", "X"), lambda i: [i / 8, 0.5], _table),
+    "curator's outcomes": Door(("Curator", "outcomes"), _number, _answers),
+}  # fmt: skip
+
+
+def seen_of(call: Callable[[], Any], place: int) -> dict[str, Any]:
+    """Everything that shows, but for what belongs to the record at a place."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            found, refusal = call(), None
+        except BaseException as error:
+            found, refusal = None, f"{type(error).__name__}: {error}"
+    shown = {"refusal": refusal, "warnings": [str(w.message) for w in heard]}
+    if found is None:
+        return shown
+    shown["type"], shown["length"] = type(found).__name__, len(found)
+    if isinstance(found, np.ndarray):
+        shown["dtype"], shown["shape"] = found.dtype.str, found.shape
+    shown["others"] = [
+        (type(entry).__name__, getattr(entry, "tobytes", lambda entry=entry: entry)())
+        for i, entry in enumerate(found)
+        if i != place
+    ]
+    return shown
+
+
+@pytest.mark.parametrize("name", DOORS)
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(odd=ODD, n=st.sampled_from([1, 2, 3, 7]), form=st.sampled_from(sorted(FORMS)))
+def test_one_record_decides_its_own_entry_alone(
+    name: str, odd: Callable[[], Any], n: int, form: str
+) -> None:
+    door, place = DOORS[name], n - 1
+    ordinary = [door.entry(i) for i in range(n)]
+    replaced = [*ordinary[:place], odd()]
+    expected = seen_of(lambda: door.call(FORMS[form](ordinary)), place)
+    assert n == 1 or expected["refusal"] is None
+    held = _held(form, replaced)
+    assume(held is not None)  # pandas asks an entry whether it is missing
+    assert seen_of(lambda: door.call(held), place) == expected
+
+
+def _held(form: str, entries: list[Any]) -> Any:
+    try:
+        return FORMS[form](entries)
+    except BaseException:
+        return None
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+CELLS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))
+
+
+@pytest.mark.parametrize("reader", ["read_table", "read_outcomes"])
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(cell=CELLS)
+def test_one_line_of_a_curators_file_decides_its_own_entries_alone(
+    reader: str, cell: str, tmp_path: Path
+) -> None:
+    def read(second: str) -> Any:
+        with (tmp_path / "x.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["age", "sex"], ["30", "F"], ["50", "M"], [second, "F"]])
+        if reader == "read_outcomes":
+            return read_outcomes(tmp_path / "x.csv", "age")
+        return read_table(tmp_path / "x.csv", [column("age:0:99"), column("sex=F,M")])
+
+    assert seen_of(lambda: read(cell), 2) == seen_of(lambda: read("40"), 2)
+
+
+# Nothing is forgotten ---------------------------------------------------------------------------
+
+PER_RECORD = set(
+    "X X_valid y y_valid params y_true prediction record_ids outcomes values returned given "
+    "losses objective objectives trainable make_curator".split()
+)
+"""Parameters that bring per-record data, or functions that return them."""
+
+PUBLIC = set(
+    "Z address agent agents args bounds catch changes checkpoint columns config curator estimator "
+    "features finish intermediate_values kernel_matrix labels link loss loss_bound mechanism "
+    "metrics noise on_excess outcome_range param_distribution param_distributions param_space "
+    "parameters points_to_evaluate prior progress result results sampler search_space space spec "
+    "state storage stored studies study temperature trial user_id value_range y_range".split()
+)
+"""Parameters that bring settings, releases and what else is public."""
+
+BY_RUNS: dict[tuple[str, str], str] = {
+    ("DPGIBOSearch.private", "trainable"): "records, ray",
+    ("private_trainable", "trainable"): "means, ray",
+    ("ldp_objective", "objective"): "rewards, laplace",
+    ("LDPGPUCBSampler.private", "objective"): "rewards, laplace",
+    ("LDPTGPUCBSampler.private", "objective"): "rewards, laplace",
+    ("LDPMoMAGPUCBSampler.private", "objective"): "rewards, laplace",
+    ("LDPATAGPUCBSampler.private", "objective"): "rewards, hybrid",
+    ("DUETSSampler.private", "objective"): "duets",
+    ("ldp_trainable", "trainable"): "rewards, ray",
+    ("LDPGPUCBSearch.private", "trainable"): "rewards, ray",
+    ("LDPTGPUCBSearch.private", "trainable"): "rewards, ray",
+    ("LDPMoMAGPUCBSearch.private", "trainable"): "rewards, ray",
+    ("LDPATAGPUCBSearch.private", "trainable"): "rewards, ray",
+    ("DUETSSearch.private", "trainable"): "duets, ray",
+    ("run_federated", "objectives"): "agents",
+    ("DPFTSDESearch.private", "objective"): "agents, ray",
+    ("answering", "make_curator"): "rows, ray",
+}
+"""Covered by two whole runs (``test_independence``), where a record is all that is returned."""
+
+SAME: dict[tuple[str, str], tuple[str, str]] = {
+    ("DPGIBOSearch", "record_ids"): ("DPGIBOSampler", "record_ids"),
+    ("PrivateSampler", "record_ids"): ("DPGIBOSampler", "record_ids"),
+    ("PrivateSampler.private", "objective"): ("DPGIBOSampler.private", "objective"),
+    ("PrivateSampler.tell_private", "losses"): ("DPGIBOSampler.tell_private", "losses"),
+    ("PrivateSearch", "record_ids"): ("DPGIBOSampler", "record_ids"),
+    ("PrivateSearch.private", "trainable"): ("DPGIBOSearch.private", "trainable"),
+    ("private_objective", "record_ids"): ("DPGIBOSampler", "record_ids"),
+    ("private_trainable", "record_ids"): ("DPGIBOSampler", "record_ids"),
+    ("Curator.resume", "X"): ("Curator", "X"),
+    ("Curator.resume", "outcomes"): ("Curator", "outcomes"),
+    ("returned.as_reward", "returned"): ("ldp_objective", "objective"),
+}
+"""What is the same code as another entry."""
+
+OPEN = {("PrivateSearch.fit", name) for name in ("X", "y", "X_valid", "y_valid", "params")}
+
+NOT_COVERED = {
+    ("PrivateSearch.score", "y"), ("PrivateSearch.score", "params"),
+    *((f"PrivateSearch.{name}", "X") for name in (
+        "score", "predict", "predict_proba", "predict_log_proba", "decision_function",
+        "score_samples", "transform", "inverse_transform",
+    )),
+}  # fmt: skip
+"""What asks the fitted model of records that no guarantee covers."""
+
+OF_OPTUNA = "after_trial"
+"""Optuna's hook: its values are released ones."""
+
+
+def _public() -> Iterator[tuple[str, Any]]:
+    """(name, function or class) of everything that users call."""
+    for package in ("optuna_samplers", "raytune_searchers", "sklearn_search"):
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            yield name, getattr(module, name)
+    yield "Curator", Curator
+    for module in (losses, returned):
+        for name, found in vars(module).items():
+            own = inspect.isfunction(found) and found.__module__ == module.__name__
+            if name[0] != "_" and (own or _is_loss(found)):
+                yield f"{module.__name__.rpartition('.')[2]}.{name}", found
+
+
+OWN = {"privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search"}
+
+
+def _calls() -> Iterator[tuple[str, Any]]:
+    """(name, function) of everything that users call, with the methods of classes."""
+    for name, found in _public():
+        if found is losses.Pinball:
+            yield name, found.__call__
+            continue
+        yield name, found
+        if isinstance(found, type):
+            for method, call in inspect.getmembers(found, inspect.isroutine):
+                home = (getattr(call, "__module__", None) or "").partition(".")[0]
+                if method[0] != "_" and method != OF_OPTUNA and home in OWN:
+                    yield f"{name}.{method}", call
+
+
+def _parameters() -> dict[tuple[str, str], Any]:
+    """Annotations by (name, parameter) of everything that users call."""
+    return {
+        (name, parameter.name): parameter.annotation
+        for name, call in _calls()
+        for parameter in inspect.signature(call).parameters.values()
+        if parameter.name[0] != "_" and parameter.name not in ("self", "kwargs")
+    }
+
+
+_SIMPLE = {"int", "float", "str", "bool", "bytes", "None", "Path", "os.PathLike[str]", "Address"}
+
+
+def _may_hold_records(annotation: Any) -> bool:
+    return not {part.strip() for part in str(annotation).split("|")} <= _SIMPLE
+
+
+def test_every_parameter_that_may_hold_records_is_known() -> None:
+    named = {p for (_, p), annotation in _parameters().items() if _may_hold_records(annotation)}
+    assert named - PER_RECORD - PUBLIC == set(), "say whether they bring per-record data"
+
+
+def test_every_public_entry_of_per_record_data_has_a_door() -> None:
+    """In the table above, or in one that is the same, or in a pair of whole runs."""
+    doors = {door.covers for door in DOORS.values()}
+    taken = {entry for entry in _parameters() if entry[1] in PER_RECORD}
+    assert taken - doors - BY_RUNS.keys() - SAME.keys() - NOT_COVERED - OPEN == set()
+    assert set(SAME.values()) <= doors | BY_RUNS.keys()
+    assert set(BY_RUNS.values()) <= RUNS.keys()
