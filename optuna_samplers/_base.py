@@ -102,6 +102,8 @@ _DRAWS = (
 
 _OVERWRITTEN = "the study holds set_user_attr data nobody vouched for"
 
+_ELSEWHERE = "trials show releases of other parameters than theirs"
+
 _CARRIED = ", carried"
 """What a role ends with where no release of its own stands behind the value."""
 
@@ -669,8 +671,10 @@ class PrivateSampler(StudySampler[_StudyState]):
             own.first_open += 1
         new = [trial for trial in trials[own.first_open :] if trial.number not in own.audited]
         explained = self._explained(own, new)
+        elsewhere = _elsewhere(new, own.session)
         space, constants = own.session.fixed()
-        reasons = [*_suspicions(new, explained), *self._misplaced(own, new, space, constants)]
+        misplaced = self._misplaced(own, new, space, constants)
+        reasons = [*_suspicions(new, explained), *elsewhere, *misplaced]
         for reason in dict.fromkeys(reasons):
             if reason not in own.found:
                 own.session.mark_unprotected(reason)
@@ -749,9 +753,11 @@ class PrivateSampler(StudySampler[_StudyState]):
         own = self._state(study)
         session, published = own.session, own.session.published()
         finished = []
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        elsewhere = session.told_elsewhere({key_of(trial): trial.params for trial in running})
+        for trial in running:
             known = published.get(key_of(trial))
-            if known is not None:
+            if known is not None and key_of(trial) not in elsewhere:
                 drawn = session.drawn(key_of(trial))
                 own.labels[key_of(trial)] = _label(*known[:2])
                 if drawn is not None:
@@ -854,7 +860,13 @@ def unexplained(trials: Sequence[FrozenTrial], session: Session) -> list[str]:
     released = {key: value for key, (_, _, value) in told.items()}
     labels = {key: _label(role, step) for key, (role, step, _) in told.items()}
     known = _Explained(released, labels, session.all_drawn(), session.vouched())
-    return list(dict.fromkeys(_suspicions(trials, known)))
+    return list(dict.fromkeys([*_suspicions(trials, known), *_elsewhere(trials, session)]))
+
+
+def _elsewhere(trials: Sequence[FrozenTrial], session: Session) -> list[str]:
+    """Why nothing may be claimed of trials that show releases of other points than theirs."""
+    shown = {key_of(trial): trial.params for trial in trials if must_be_released(trial)}
+    return [_ELSEWHERE] if shown and session.told_elsewhere(shown) else []
 
 
 def _suspicions(trials: Sequence[FrozenTrial], explained: _Explained) -> Iterator[str]:

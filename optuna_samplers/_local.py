@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
 import threading
 import time
@@ -66,7 +67,7 @@ from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
-from privbo_plugins.store.vault import Vault, open_vault
+from privbo_plugins.store.vault import Vault, hashed, open_vault
 from privbo_plugins.users import NO_NAME, User, user_name
 
 RUN_ATTR = "privbo:ldp"
@@ -448,14 +449,15 @@ class LocalObjective:
         del returned
         if error is not None or reward is None:
             return float("nan"), error
-        return self._release(session, key, reward, user, worst)
+        point = hashed(json.dumps(guarded.params, sort_keys=True, default=repr))
+        return self._release(session, key, reward, user, worst, point)
 
     @staticmethod
     def _release(
-        session: RewardSession, key: str, reward: float, user: User | None, worst: float
+        session: RewardSession, key: str, reward: float, *more: Any
     ) -> tuple[float, BaseException | None]:
         try:
-            return session.release(key, reward, user, worst), None
+            return session.release(key, reward, *more), None
         except BaseException as error:
             return float("nan"), retold(error)
 

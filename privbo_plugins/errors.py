@@ -68,3 +68,10 @@ SET_BACK = (
     "this run."
 )
 """What is said of a vault whose ledger is older than what was seen of it."""
+
+ANOTHER_POINT = (
+    "Of a trial of this name the vault holds a release at other parameters: the study or "
+    "experiment is a copy of one that goes on beside the same vault. Nothing was released. Go on "
+    "with the original, or begin a new one."
+)
+"""What is said instead of showing the release of another point."""

@@ -22,7 +22,7 @@ import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 from ray import tune
 
-from privbo_plugins.errors import PrivacyError
+from privbo_plugins.errors import ANOTHER_POINT, PrivacyError
 from privbo_plugins.redaction import attempt, of_converting, retold
 from privbo_plugins.returned import as_losses, index_of
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH, flat
@@ -31,6 +31,9 @@ from raytune_searchers._closing import check_closed, closed_session, session_of_
 from raytune_searchers._space import TuneSpace
 
 Array = NDArray[np.float64]
+
+_SAME = 1e-9
+"""Encoded parameters that are so near are the same."""
 
 Trainable = Callable[[dict[str, Any]], Any]
 
@@ -182,11 +185,13 @@ def _begin(name: str, gone: Gone, config: dict[str, Any]) -> tuple[Publication, 
     job = str(ray.get_runtime_context().get_job_id())
     entry: Entry = channel.call("enter", trial, uuid.uuid4().hex, job)
     space: TuneSpace = cloudpickle.loads(entry.choices)
-    told = entry.value is not None
-    x = None if told else space.encode(config, entry.x)  # before the trainable can change it
+    x = space.encode(config, entry.x)  # before the trainable can change it
+    told_at = None if entry.value is None else entry.x
+    if told_at is not None and not np.allclose(x, told_at, rtol=0.0, atol=_SAME):
+        raise PrivacyError(ANOTHER_POINT)
 
     def release(told: tuple[Array, str | None]) -> float:
-        return channel.tell(trial, np.asarray(x), *told)
+        return channel.tell(trial, x, *told)
 
     return (
         Publication(

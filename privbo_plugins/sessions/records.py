@@ -39,6 +39,7 @@ from privbo_plugins.algorithms.protocols import (
 )
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import (
+    ANOTHER_POINT,
     BudgetExceededError,
     PrivacyError,
     SpaceChangedError,
@@ -57,7 +58,7 @@ from privbo_plugins.standing import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
 from privbo_plugins.store.run import Head, Run, Total, Witness, begin_or_join
 from privbo_plugins.store.run import stored_settings as settings_in
-from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, Vault
+from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, TrialRow, Vault
 
 Array = NDArray[np.float64]
 
@@ -67,6 +68,8 @@ _VOUCHED_FOR = "vouched"
 _KEY_OF_LABELS, _LABELS, _INDEX = "key of labels", "labels of records", "index of losses"
 _UNPLANNED_TRAININGS = 100
 """So many trainings are charged before the first vector of losses has made a plan."""
+_SAME = 1e-9
+"""Encoded parameters that are so near are the same."""
 _ENOUGH_FAILURES = 2
 """Where so many trials of a step failed, no further one is tried: another point takes over."""
 _VOUCHED = "the caller declared values given to {} public"
@@ -616,6 +619,8 @@ class Session:
                 "stored or charged."
             )
         row = tx.trial(trial)
+        if row is not None and not self._shows(row, params):
+            raise PrivacyError(ANOTHER_POINT)
         if row is not None and row.state == "done":
             return _published(row.value), _label(row.role, row.step, False), False
         algorithm = self._known_algorithm()
@@ -635,6 +640,16 @@ class Session:
         tx.finish(trial, x, value)
         due = wanted and self._complete(tx.step_trials(step))
         return value, _label(role, step, query is None), due
+
+    def _shows(self, row: TrialRow, params: Mapping[str, Any]) -> bool:
+        """Whether parameters are those that a trial was told at, if it was told."""
+        if row.value is None or self._space is None:
+            return True
+        try:
+            x = self._space.encode(params)
+        except (KeyError, ValueError):  # one is missing, or a choice is none
+            return False
+        return np.allclose(x, row.x, rtol=0.0, atol=_SAME)
 
     def _unasked(self, tx: Transaction, trial: str, x: Array) -> tuple[str, int]:
         """Role of a trial that the host chose: a start while the start is open, else outside."""
@@ -842,6 +857,13 @@ class Session:
                 if own is not None and row is not None and own["values"][0] != row.value:
                     found[trial] = float(own["values"][0])
         return found
+
+    def told_elsewhere(self, params: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Those of some trials, given by their parameters, that were told at others."""
+        with self._lock, self._transaction() as tx:
+            rows = {trial: tx.trial(trial) for trial in params}
+        told = {trial: row for trial, row in rows.items() if row is not None}
+        return [trial for trial, row in told.items() if not self._shows(row, params[trial])]
 
     def published_of(self, trials: Iterable[str]) -> dict[str, tuple[str, int, float]]:
         """(role, step, published value) of those of some trials that were told."""

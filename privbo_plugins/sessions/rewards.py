@@ -15,7 +15,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
+from privbo_plugins.errors import (
+    ANOTHER_POINT,
+    BudgetExceededError,
+    PrivacyError,
+    VaultError,
+)
 from privbo_plugins.privacy.accountant import (
     Cost,
     evaluations_delta,
@@ -47,6 +52,10 @@ _WORDS = {
     "coin that does not depend on the reward",
     "gaussian": "clipping to the public range, analytic Gaussian noise (OpenDP, up to its grid)",
 }
+
+
+_POINT = "point"
+"""Kind of marks: a digest of the parameters that a trial was released at."""
 
 
 def _drawn_elsewhere(_noise: NoiseSource) -> float:
@@ -374,7 +383,9 @@ class RewardSession(RewardLedger):
         return self._outlet.uses_test_noise
 
     @retelling
-    def release(self, trial: str, reward: float, user: User | None, worst: float) -> float:
+    def release(
+        self, trial: str, reward: float, user: User | None, worst: float, point: str = ""
+    ) -> float:
         """Charges the user, privatises the reward and stores the release, in one transaction.
 
         Args:
@@ -382,18 +393,24 @@ class RewardSession(RewardLedger):
             reward: The raw reward.
             user: Whose it is; None takes every evaluation for another user's.
             worst: What NaN and infinity count as.
+            point: Digest of the parameters; what was released at others is not replayed.
 
         Returns:
             The release.
 
         Raises:
             BudgetExceededError: If the user's budget does not allow it; nothing is drawn.
+            PrivacyError: If the trial was released at another point.
             VaultError: If the vault refuses; nothing is published.
         """
         order = self._order(
             trial, user, lambda noise: self.mechanism.randomize(reward, noise, worst)
         )
         with self.run.transaction() as tx:
+            known = () if tx.evaluation(trial) is None else tx.marks_ending(_POINT, f"/{trial}")
+            if known and f"{point}/{trial}" not in known:
+                raise PrivacyError(ANOTHER_POINT)
+            tx.mark(_POINT, f"{point}/{trial}")
             return self._outlet.release(tx, order)
 
 

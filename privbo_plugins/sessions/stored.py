@@ -59,7 +59,7 @@ NOT_KNOWN: Mapping[str, tuple[str, ...]] = {
     "rewards": (
         _SHOWN.format(f"{_HOSTS} (or the wrapped objective's own)"),
         "how many trials failed, and whether one shows a release that another vault has paid for",
-        "which parameters a reward was asked for: it keeps none",
+        "which parameters a reward was asked for: it keeps a digest of them alone",
         _COPIES,
     ),
     "federation": (

@@ -904,7 +904,7 @@ def artifacts_of_a_study(cell: Cell) -> str:
     optuna.artifacts.download_artifact(artifact_store=store, file_path=back, artifact_id=known)
     assert Path(back).read_text() == "1 2 3"
     notes = " ".join(cell.subject.guarantee(study).notes)
-    assert ("files were uploaded to the study" in notes) == cell.subject.guarded
+    assert ("files were uploaded to the study" in notes) != cell.subject.own_study
     return cell.check(study)
 
 

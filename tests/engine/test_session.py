@@ -150,9 +150,12 @@ def test_a_trial_told_again_gets_its_release_again_and_costs_nothing() -> None:
     for i in range(6):
         value = tell(session, f"t{i}", losses)
         before, releases = keys(session), len(session.releases())
+        params = cube(2).decode(session.ask(f"t{i}").x)
         for other in (losses(np.zeros(2)), np.full(N, np.nan), losses(np.ones(2)) + 5):
-            again = session.tell(f"t{i}", {"x00": 0.1, "x01": 0.2}, cube(2), other)[0]
+            again = session.tell(f"t{i}", params, cube(2), other)[0]
             assert again == value
+            with pytest.raises(PrivacyError, match="a release at other parameters"):
+                session.tell(f"t{i}", {"x00": 0.1, "x01": 0.2}, cube(2), other)
         assert keys(session) == before
         assert len(session.releases()) == releases
 
@@ -479,7 +482,8 @@ class Workers:
         if self.first:
             trial = list(self.first)[pick % len(self.first)]
             other = np.random.default_rng(pick).normal(size=N)
-            value, _ = session.tell(trial, {"x00": 0.1, "x01": 0.9}, self.space, other)
+            params = self.space.decode(session.ask(trial).x)
+            value, _ = session.tell(trial, params, self.space, other)
             assert value == self.first[trial]
 
     def own(self, session: Session, pick: int) -> None:
