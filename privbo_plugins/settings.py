@@ -30,12 +30,11 @@ import functools
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Mapping
 from typing import (
     Any,
     ClassVar,
     Concatenate,
-    Generic,
     ParamSpec,
     Self,
     TypeVar,
@@ -285,53 +284,6 @@ def _takes_older_names(
     shown.__setstate__ = restored
 
 
-class OlderName:
-    """What a field of a dataclass was called: reads as the field, with a warning.
-
-    Args:
-        now: The field's name.
-    """
-
-    def __init__(self, now: str) -> None:
-        self.now = now
-
-    def __set_name__(self, _owner: type, name: str) -> None:
-        self._was = name
-
-    def __get__(self, instance: object, owner: type) -> Any:
-        if instance is None:
-            return self
-        warnings.warn(
-            f"{self._was} of {type(instance).__name__} is called {self.now} now; the old name "
-            "goes with the next release.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return getattr(instance, self.now)
-
-
-def with_older_names(cls: type[C]) -> type[C]:
-    """Lets a dataclass be made, and restored from a pickle, by each :class:`OlderName` in it."""
-    _takes_older_names(cls, _older_names(cls))
-    return cls
-
-
-def by_older_names_too(given: object, described: Mapping[str, Any]) -> dict[str, Any]:
-    """What describes an object by its fields' names, by each :class:`OlderName` of them as well.
-
-    Args:
-        given: The object.
-        described: By the names of its fields.
-    """
-    older = _older_names(type(given)).items()
-    return {**described, **{was: described[now] for was, now in older}}
-
-
-def _older_names(cls: type) -> dict[str, str]:
-    members = inspect.getmembers_static(cls)
-    return {name: member.now for name, member in members if isinstance(member, OlderName)}
-
-
 def former(declared: type) -> dict[str, str]:
     """Present names by the older names that still work."""
     found = {f.metadata.get(_WAS): name for name, f in _fields_of(declared).items()}
@@ -392,48 +344,6 @@ class Published:
             **changes: Settings that differ, or that the paper says nothing of, as for the class.
         """
         return cls(*args, **{**cls._PUBLISHED, **changes})
-
-
-class FormerProperty(Generic[C]):
-    """What a method returns that was a property, until everybody calls it.
-
-    Args:
-        value: What it returns.
-        name: Of the method, for warnings.
-    """
-
-    def __init__(self, value: C, name: str) -> None:
-        self._value, self._name = value, name
-
-    def __call__(self) -> C:
-        """The value."""
-        return self._value
-
-    def _without_call(self) -> C:
-        warnings.warn(
-            f"{self._name} is a method now: write {self._name}(); without the call it works until "
-            "the next release.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        return self._value
-
-    def __bool__(self) -> bool:
-        return bool(self._without_call())
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self._without_call() == other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(cast(Sized, self._without_call()))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(cast(Iterable[Any], self._without_call()))
-
-    def __getitem__(self, index: Any) -> Any:
-        return cast(Any, self._without_call())[index]
 
 
 # What people read --------------------------------------------------------------------------

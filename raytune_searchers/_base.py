@@ -22,7 +22,7 @@ from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.reports import records_report
 from privbo_plugins.returned import fingerprint
-from privbo_plugins.settings import FormerProperty, setting, settings, takes
+from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.standing import of_records
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
@@ -309,10 +309,9 @@ class PrivateSearch(HostedSearch):
         """
         return self._checked_report(results)["guarantee"]  # type: ignore[no-any-return]
 
-    @property
-    def finished(self) -> FormerProperty[bool]:
-        """``finished()``: whether the plan is used up."""
-        return FormerProperty(bool(self._report()["finished"]), "finished")
+    def finished(self) -> bool:
+        """Whether the plan is used up."""
+        return bool(self._report()["finished"])
 
     def history(self) -> History:
         """What the run has published, for :mod:`privbo_plugins.plots`."""

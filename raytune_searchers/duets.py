@@ -14,7 +14,7 @@ from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.transcript import DrawTranscript, Lost
-from privbo_plugins.settings import FormerProperty, Published, setting, settings, takes
+from privbo_plugins.settings import Published, setting, settings, takes
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
@@ -181,11 +181,9 @@ class DUETSSearch(Published, RewardSearch):
             raise ValueError("There is nothing to show yet: the search knows no space.")
         return cast(DUETS, self._learned(self._space).algorithm)
 
-    @property
-    def history(self) -> FormerProperty[list[Epoch]]:  # type: ignore[override]
-        """``history()``: what each epoch has led to: inducing set, what is left, numbers sent."""
-        found = [] if self._space is None else list(self._duets().history)
-        return FormerProperty(found, "history")
+    def history(self) -> list[Epoch]:  # type: ignore[override]
+        """What each epoch has led to: inducing set, what is left, numbers sent."""
+        return [] if self._space is None else list(self._duets().history)
 
     def summary(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: open epoch, share of the space left, numbers sent.

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.reward_noise import RewardNoise
-from privbo_plugins.settings import OlderName, by_older_names_too, with_older_names
 
 _DROWNED = 0.25
 """Fraction of the range below which settings cannot be told apart: then a run is likely lost."""
@@ -34,7 +33,6 @@ class RewardScale(Protocol):
         ...
 
 
-@with_older_names
 @dataclass(frozen=True)
 class RewardPlan:
     """How well a mean is known after a number of evaluations.
@@ -55,8 +53,6 @@ class RewardPlan:
     width: float
     sd: float
 
-    n_plays = OlderName("n_evaluations")
-
     def known_to(self, evaluations: float) -> float:
         """Half-width of a 95 % interval for the mean of so many evaluations, in reward units."""
         return 1.96 * self.sd / math.sqrt(evaluations)
@@ -69,8 +65,7 @@ class RewardPlan:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: the fields, and what the mean of one setting, or of ten, is known to."""
         all_of_them, ten = (self.known_to(self.n_evaluations / k) for k in (1, 10))
-        described = asdict(self) | {"known_to": all_of_them, "known_to_of_ten": ten}
-        return by_older_names_too(self, described)
+        return asdict(self) | {"known_to": all_of_them, "known_to_of_ten": ten}
 
     def warn_if_drowned(self) -> None:
         """Issues a :class:`UtilityWarning` if the noise is likely to drown the signal."""

@@ -19,7 +19,6 @@ from privbo_plugins.privacy.accountant import (
 )
 from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
 from privbo_plugins.privacy.statement import Rows, Statement, guess, percent
-from privbo_plugins.settings import OlderName, by_older_names_too, with_older_names
 
 
 class Epsilon(float):
@@ -536,7 +535,6 @@ NOT_COVERED_LOCAL = (
 """Limits of every guarantee for privatised rewards."""
 
 
-@with_older_names
 @dataclass(frozen=True)
 class LocalGuarantee(PrivacyGuarantee):
     """A local privacy guarantee: each reward is privatised before it leaves the user's process.
@@ -592,15 +590,6 @@ class LocalGuarantee(PrivacyGuarantee):
         "every value, parameter and log line of it",
         "the users' rewards",
     )
-
-    epsilon_play = OlderName("epsilon_evaluation")
-    delta_play = OlderName("delta_evaluation")
-    n_plays = OlderName("n_evaluations")
-    most_plays = OlderName("most_evaluations")
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields, by their older names too; infinities as the string "inf"."""
-        return by_older_names_too(self, super().to_dict())
 
     _WHO = ("each user's reward", "everybody else, the tuner included")
 

@@ -397,5 +397,7 @@ def test_a_certificate_of_which_one_digit_was_changed_differs(tmp_path: Path) ->
             certificate = PrivacyCertificate.from_json(other)
         except ValueError:
             continue  # no certificate at all
+        if certificate.facts == made.facts:
+            continue  # a 17th digit, which makes no other number
         lines = verified(certificate, vault, ground.vault)
         assert not all(line.agrees for line in lines), other

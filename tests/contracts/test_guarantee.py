@@ -60,12 +60,6 @@ def outsourced(
     return OutsourcedGuarantee(protected, "gaussian", epsilon, delta, distance, 1000, **how)
 
 
-OLDER = {
-    "epsilon_play": "epsilon_evaluation", "delta_play": "delta_evaluation",
-    "n_plays": "n_evaluations", "most_plays": "most_evaluations",
-}  # fmt: skip
-"""What version 0.1 called fields of a local guarantee, and their names now."""
-
 MAKERS: list[Callable[..., Any]] = [central, local, federated, outsourced]
 POSITIVE = st.floats(1e-6, 1e6)
 DELTA = st.floats(1e-12, 0.999)
@@ -251,7 +245,7 @@ def test_no_figure_is_left_where_nothing_is_claimed_any_longer(make: Any) -> Non
     guarantee = replace(make(), protected=False, reasons=("it was withdrawn",))
     shown = guarantee.to_dict()
     figures = set(shown) & {
-        "mu", "epsilon", "epsilon_evaluation", "epsilon_play", "epsilon_most", "epsilon_spent",
+        "mu", "epsilon", "epsilon_evaluation", "epsilon_most", "epsilon_spent",
     }  # fmt: skip
     assert figures
     assert {shown[name] for name in figures} == {"inf"}
@@ -263,7 +257,6 @@ def test_a_guarantee_is_json_with_the_words_for_infinity(make: Any) -> None:
     for protected in (True, False):
         told = make(math.inf, protected=protected).to_dict()
         names = ({f.name for f in fields(make())} | set(WORDS)) - {"composed"}
-        names |= set(OLDER) if make is local else set()
         assert set(told) == names
         assert json.loads(json.dumps(told, allow_nan=False))["protected"] is protected
         assert "inf" in told.values()
@@ -299,57 +292,3 @@ def test_guarantees_that_earlier_versions_pickled_still_load(make: Any) -> None:
     assert vars(guarantee) == state
     assert again == guarantee
     assert again.epsilon(0.5) == guarantee.epsilon(0.5)
-
-
-# Older names ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("was", OLDER)
-def test_figures_read_by_their_older_names_with_a_warning_that_points_at_the_reader(
-    was: str,
-) -> None:
-    guarantee = local(1.5, 0.25, 3.0)
-    expected = {"epsilon_play": 1.5, "delta_play": 0.25, "n_plays": 3, "most_plays": 2}
-    with pytest.warns(
-        DeprecationWarning, match=rf"^{was} of LocalGuarantee is called {OLDER[was]} now"
-    ) as caught:
-        assert getattr(guarantee, was) == expected[was]
-    assert [one.filename for one in caught] == [__file__]
-
-
-def test_older_keywords_make_the_same_guarantee_with_warnings_that_point_here() -> None:
-    guarantee = local(1.5, 0.25, 3.0)
-    given = {f.name: getattr(guarantee, f.name) for f in fields(guarantee)}
-    for was, now in OLDER.items():
-        given[was] = given.pop(now)
-    with pytest.warns(DeprecationWarning, match="of LocalGuarantee is called") as caught:
-        assert LocalGuarantee(**given) == guarantee
-    assert len(caught) == len(OLDER)
-    assert {one.filename for one in caught} == {__file__}
-    with pytest.raises(TypeError, match="both n_evaluations= and its older name n_plays="):
-        LocalGuarantee(n_plays=3, n_evaluations=3)
-
-
-def test_a_pickle_with_older_names_is_the_same_guarantee_without_a_warning() -> None:
-    """What version 0.1 saved of a search holds one, as a dictionary of the fields."""
-
-    class Saved:
-        def __reduce__(self) -> Any:
-            state = vars(guarantee).copy()
-            for was, now in OLDER.items():
-                state[was] = state.pop(now)
-            return object.__new__, (LocalGuarantee,), state
-
-    guarantee = local(1.5, 0.25, 3.0)
-    again = pickle.loads(pickle.dumps(Saved()))
-    assert again == guarantee
-    assert vars(again) == vars(guarantee)
-    assert str(again) == str(guarantee)
-
-
-def test_programs_read_figures_by_older_and_by_present_keys() -> None:
-    for protected in (True, False):
-        told = local(1.5, 0.25, 3.0, protected=protected).to_dict()
-        assert {told[was] for was in OLDER} == {told[now] for now in OLDER.values()}
-        assert all(told[was] == told[now] for was, now in OLDER.items())
-    assert (told["epsilon_play"], told["n_evaluations"]) == ("inf", 3)

@@ -24,7 +24,6 @@ from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.settings import CuratorSettings
 from privbo_plugins.settings import (
-    FormerProperty,
     again,
     formerly,
     named,
@@ -405,16 +404,6 @@ def test_paper_makes_both_hosts_classes_as_published(
         other = cls.paper(*args, **needed, **{first: changed})
         assert vars(settings_of(other))[first] == changed
         assert changed != value
-
-
-def test_what_was_a_property_still_reads_as_one_with_a_warning() -> None:
-    yes, many = FormerProperty(True, "finished"), FormerProperty([3, 4], "history")
-    assert yes() is True
-    assert many() == [3, 4]
-    with pytest.warns(DeprecationWarning, match=r"finished is a method now: write finished\(\)"):
-        assert yes
-    with pytest.warns(DeprecationWarning, match="history is a method now"):
-        assert (many == [3, 4], len(many), many[1], list(many)) == (True, 2, 4, [3, 4])
 
 
 @pytest.mark.parametrize(

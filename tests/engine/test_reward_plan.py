@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from privbo_plugins.algorithms.ldp_gp_ucb import RewardPlan, UCBConfig, make_reward_plan
+from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig, make_reward_plan
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -56,13 +56,3 @@ def test_a_plan_needs_a_range() -> None:
     raw = UCBConfig(B=1.0, second_moment=1.0, noise_moment=1.0)
     with pytest.raises(ValueError, match="range"):
         make_reward_plan(raw, 10)
-
-
-def test_the_number_of_evaluations_reads_by_its_older_name() -> None:
-    plan = RewardPlan(100, width=1.0, sd=1.0)
-    with pytest.warns(DeprecationWarning, match="n_plays of RewardPlan is called n_evaluations"):
-        assert plan.n_plays == plan.n_evaluations == 100
-    with pytest.warns(DeprecationWarning, match="n_plays= of RewardPlan is called"):
-        assert RewardPlan(n_plays=100, width=1.0, sd=1.0) == plan  # type: ignore[call-arg]
-    described = plan.to_dict()
-    assert described["n_plays"] == described["n_evaluations"] == 100

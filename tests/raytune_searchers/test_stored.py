@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray.cloudpickle as cloudpickle
 
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.reward_noise import RewardNoise
@@ -164,20 +163,6 @@ def test_a_saved_search_has_the_settings_that_it_was_made_with(
             assert then.variance == pytest.approx(now.variance, rel=1e-6)
         else:
             assert np.array_equal(now, then), field.name
-
-
-@pytest.mark.parametrize("left", ["ray_gp_ucb"], indirect=True)
-def test_what_a_search_has_saved_of_its_guarantee_has_the_present_names(
-    left: Left, local_hosts: LocalRay
-) -> None:
-    (path,) = left.folder.glob("searcher-state-*.pkl")
-    saved = cloudpickle.loads(path.read_bytes())["_last"]["guarantee"]
-    assert saved == replace(saved)
-    told, then = saved.to_dict(), left.facts["guarantee"]
-    assert {name: told[name] for name in then if name in told} == {
-        name: value for name, value in then.items() if name != "epsilon"
-    }
-    assert (saved.n_evaluations, saved.epsilon) == (then["n_plays"], then["epsilon"])
 
 
 @pytest.mark.parametrize("left", ["ray_rows"], indirect=True)

@@ -50,7 +50,7 @@ import numpy as np
 
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.privacy.reward_noise import RewardNoise
-from privbo_plugins.settings import OlderName, part, setting, settings
+from privbo_plugins.settings import part, setting, settings
 
 WIDTH = 0.1
 """What constants="order" multiplies the theorem's width by: see the benchmark's figure."""
@@ -164,8 +164,6 @@ class DUETSChoices:
         "Number of points that stand for the space, >= 16.",
         default=2048,
     )
-
-    lam = OlderName("noise_ratio")
 
 
 @settings
