@@ -6,11 +6,14 @@ import errno
 import json
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from privbo_plugins.errors import PrivacyError
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 
@@ -140,6 +143,22 @@ def _mode_of(target: Path) -> int:
         return target.stat().st_mode & 0o777
     except FileNotFoundError:
         return 0o777
+
+
+def check_folder(folder: Path) -> None:
+    """Refuses a folder in which other users could replace what lies there.
+
+    Raises:
+        OSError: If it cannot be looked at.
+        PrivacyError: If they can.
+    """
+    facts = folder.resolve().stat()
+    shared = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
+    if shared or facts.st_uid not in (0, os.geteuid()):
+        raise PrivacyError(
+            f"Other users can write into the folder {folder}, and so replace what lies there. "
+            "Give one into which this user alone can write (chmod go-w)."
+        )
 
 
 def write_json(path: str | Path, content: Mapping[str, Any], *, private: bool = False) -> None:

@@ -107,24 +107,23 @@ class _Work:
 
     def _look(self) -> None:
         try:
-            released = self._server.poll()
+            released, trouble = self._server.poll(), self._server.given_up
         except FederationError as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                print(f"WARNING: {self._trouble}", file=sys.stderr, flush=True)
-            return
-        self._trouble = ""
+            released, trouble = self._released, str(error)
+        if trouble not in ("", self._trouble):
+            print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
+        self._trouble = trouble
         if released > self._released:
             self._released = released
-            left = self._server.config.n_rounds - released
-            print(f"{released} rounds released, {left} to come.", flush=True)
+            print(f"{released} rounds released, {self._server.n_left} to come.", flush=True)
 
     def state(self) -> dict[str, Any]:
         """Public facts."""
         return {
             "able": not self._trouble,
             "rounds_released": self._released,
-            "rounds_left": self._server.config.n_rounds - self._released,
+            "rounds_left": self._server.n_left,
+            "trouble": self._trouble,
         }
 
 
@@ -146,11 +145,15 @@ def _check_folder(folder: Path) -> None:
     """That invitations have a place of their own.
 
     Raises:
+        PrivacyError: If other users can write into it.
         ValueError: If there is something else than a folder.
     """
+    from privbo_plugins.files import check_folder
+
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--invitations must be a folder, and {folder} is none.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_folder(folder)
 
 
 def _invite(server: FederatedServer, folder: Path, reached: Address | None) -> None:

@@ -249,7 +249,7 @@ def add_federation_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--agents", type=_count, required=True, help="agents on the roster")
     command.add_argument("--epsilon", type=float, help="user-level budget of all rounds")
     command.add_argument("--z", type=float, help="or the noise multiplier")
-    command.add_argument("--delta", type=float, help="of the budget; the default is N^-1.1")
+    command.add_argument("--delta", type=float, help="of the budget; the default is 1e-5")
     command.add_argument("--rounds", type=_count, help="rounds that release something")
     command.add_argument("--q", type=float, help="probability of being chosen in a round")
     command.add_argument(
@@ -258,8 +258,9 @@ def add_federation_options(command: argparse.ArgumentParser) -> None:
         "their noisy sum alone",
     )  # fmt: skip
     command.add_argument(
-        "--colluding", type=_count, help="agents that may pool what they know with such a server"
-    )
+        "--colluding", type=_count,
+        help="agents that pool what they know with such a server, or add no noise",
+    )  # fmt: skip
     _set_option(command)
 
 

@@ -17,12 +17,15 @@ import os
 import secrets
 import stat
 import urllib.parse
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation.link import NEEDED
+from privbo_plugins.federation.messages import PROTOCOL
+from privbo_plugins.files import check_folder
 from privbo_plugins.redaction import public_name
 
 try:
@@ -43,7 +46,6 @@ except ImportError:
 Address = tuple[str, int] | str
 """Host and port, or the path of a Unix socket."""
 
-PROTOCOL = "privbo-federation/2"
 _NAME = "privbo-federation"
 """Of a server that made its own certificate."""
 _FROM, _UNTIL = datetime.datetime(2020, 1, 1), datetime.datetime(2120, 1, 1)
@@ -102,7 +104,7 @@ def identity_of(
         client_ca: Likewise.
 
     Raises:
-        PrivacyError: If other users can read a file that they must not read.
+        PrivacyError: If other users can read a file that they must not read, or replace one.
         ValueError: If a file cannot be used.
     """
     master = _master(secret)
@@ -121,7 +123,7 @@ def own_proof(
     """An agent's certificates and private key, if it has any; PEM.
 
     Raises:
-        PrivacyError: If other users can read the key.
+        PrivacyError: If other users can read the key, or replace a file.
         ValueError: If a file cannot be used, or one of the two is missing.
     """
     if (cert is None) != (key is None):
@@ -151,6 +153,19 @@ def _check_certificate(own: x509.Certificate) -> None:
         and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1)
     ):
         raise ValueError("cert= must have an RSA key of 2048 bits or more, or one on P-256/P-384.")
+    if _signs_others(own):
+        raise ValueError(
+            "cert= is an authority's: whoever accepts it accepts all that its key signs. Have the "
+            "authority issue one for this server or agent alone (CA:FALSE)."
+        )
+
+
+def _signs_others(own: x509.Certificate) -> bool:
+    """Whether those that a certificate's key signs would be accepted with it."""
+    limits = [extension.value for extension in own.extensions]
+    return own.version is x509.Version.v1 or any(
+        getattr(limit, "ca", False) or getattr(limit, "key_cert_sign", False) for limit in limits
+    )
 
 
 def fingerprint(certificate: bytes) -> str:
@@ -181,6 +196,7 @@ def _own_certificate(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _certificates(path: Path, setting: str) -> bytes:
     try:
+        check_folder(path.parent)
         data = path.read_bytes()
         x509.load_pem_x509_certificates(data)
     except (OSError, ValueError) as error:
@@ -194,6 +210,7 @@ def _private_key(path: Path) -> bytes:
     """A private key without a password, in a file that this user alone can read."""
     failure = ""
     try:
+        check_folder(path.parent)
         data = _read_own(path, "key file", "Restrict it to this user (chmod 600).")
         load_pem_private_key(data, None)
     except (OSError, ValueError, TypeError) as error:
@@ -222,6 +239,7 @@ def _master(secret: Secret) -> bytes:
 
 def _secret_in_file(path: Path) -> bytes:
     try:
+        check_folder(path.parent)
         if not path.exists():
             _create_secret(path)
         return _read_own(
@@ -349,14 +367,15 @@ def invitation_from(text: str) -> Invitation:
                 f"connect('env:{name}') takes the invitation from the environment variable "
                 f"{name!r}, which is not set in this process."
             )
-    try:
-        return _parsed(text.strip())
-    except Exception:
-        pass  # raised below: the parsers' own errors may quote the secret
+    found = None
+    with suppress(Exception):  # raised below: the parsers' own errors may quote the secret
+        found = _parsed(text.strip())
+    if found is not None and not _signs_others(x509.load_der_x509_certificate(found.certificate)):
+        return found
     raise ValueError(
         "This is not an invitation. Pass the text that server.invitation(agent) gave, unchanged, "
-        "or 'env:NAME' for the text in an environment variable. Invitations of versions before "
-        "0.3 name no certificate, and are given anew."
+        "or 'env:NAME' for the text in an environment variable. One that names an authority's "
+        "certificate is none: whatever it signs would be accepted as the server."
     )
 
 

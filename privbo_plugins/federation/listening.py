@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.federation import messages, sockets
-from privbo_plugins.federation.identity import PROTOCOL, Address, Identity, Invitation, place
+from privbo_plugins.federation.identity import Address, Identity, Invitation, place
 from privbo_plugins.federation.limits import Bodies, Crowd
 from privbo_plugins.federation.messages import MalformedError
 from privbo_plugins.federation.sockets import OPTIONS, SERVICE, grpc
@@ -186,7 +186,7 @@ class Listener:
         chain = self._chain_of(server)
         last = messages.count(request.get("last"))
         return {
-            "protocol": PROTOCOL,
+            "protocol": messages.PROTOCOL,
             "epoch": self.epoch,
             "config": self.config.to_dict(),
             "deadline": self.deadline,

@@ -32,6 +32,7 @@ from privbo_plugins.spaces import Space
 T = TypeVar("T")
 Array = NDArray[np.float64]
 
+PROTOCOL = "privbo-federation/2"
 ROOM = 2**16
 """Bytes of a message for everything but vectors."""
 PAGE_BYTES = 2**22
@@ -257,6 +258,8 @@ def as_greeting(sent: Mapping[str, Any]) -> Greeting:
         MalformedError: If it is none.
     """
     deadline = sent["deadline"]
+    if sent["protocol"] != PROTOCOL:
+        raise MalformedError
     if deadline is not None and (isinstance(deadline, str) or not float(deadline) >= 0):
         raise MalformedError
     return Greeting(

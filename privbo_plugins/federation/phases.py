@@ -86,7 +86,7 @@ class Masking:
     ) -> None:
         self._exchange, self._config, self._agent = exchange, config, agent
         self._noise = noise
-        self._scale = share_scale(config)
+        self._d, self._scale = config.n_regions * config.message_length, share_scale(config)
         self._lock = threading.Lock()
         self._attempt: _Attempt | None = None
         self._n_opened = 0
@@ -102,15 +102,17 @@ class Masking:
             self._look()
             if self._attempt is not None:  # of another thread: its vector counts
                 return self._attempt.t
-            keys = Keys.new()
+            # Drawing takes as long as what is drawn makes it, and the server sees when messages
+            # come: so it is done before the first.
+            keys, noise = Keys.new(), draw_share(self._d, self._scale, self._noise)
             told = self._exchange.enter({"keys": written(keys.public)})
             if told is None:
                 return None
             self._check_entry(told)
             if told["attempt"] is not None:
                 measure = Measure(self._config, told["round"], told["norm"])
-                part = measure.part(self._agent, w)
-                self._attempt = _Attempt(self._agent, told["attempt"], measure, keys, part)
+                x = measure.part(self._agent, w) + noise
+                self._attempt = _Attempt(self._agent, told["attempt"], measure, keys, x)
             return int(told["round"])
 
     def _look(self) -> None:
@@ -181,8 +183,7 @@ class Masking:
         if attempt.phase == KEYS:
             attempt.share(self._config, told)
         elif attempt.phase == SHARES:
-            noise = draw_share(attempt.measure.d, self._scale, self._noise)
-            attempt.mask(self._config, told, noise)
+            attempt.mask(self._config, told)
         else:
             self._open(attempt, told)
 
@@ -197,11 +198,11 @@ class _Attempt:
     """What an agent knows in one attempt, in the order in which it learns it."""
 
     def __init__(
-        self, agent: int, name: str, measure: Measure, keys: Keys, part: NDArray[np.int64]
+        self, agent: int, name: str, measure: Measure, keys: Keys, x: NDArray[np.int64]
     ) -> None:
         self.agent, self.name, self.measure, self.t = agent, name, measure, measure.t
         self.phase, self.to_send = KEYS, None
-        self._keys, self._part = keys, part
+        self._keys, self._x = keys, x
         self._purpose = f"privbo-masks/1 {name} {self.t}"
         self._public: dict[int, Public] = {}
         self._own: tuple[bytes, bytes] | None = None
@@ -237,16 +238,13 @@ class _Attempt:
             self._met[other] = Meeting(self._keys.known_c, self._public[other].c)
         return self._met[other].key(f"{self._purpose} from {u} to {v}")
 
-    def mask(
-        self, config: FederationConfig, told: Mapping[str, Any], noise: NDArray[np.int64]
-    ) -> None:
+    def mask(self, config: FederationConfig, told: Mapping[str, Any]) -> None:
         """From what U_2 have sealed to the masked vector."""
         self._sealed = {int(v): binary(sent) for v, sent in told["shares"].items()}
         U_2 = {*self._sealed, self.agent}
         _check(U_2, self._public, config, self.agent)
-        x: Words = (self._part + noise).view(np.uint64)
         others = {v: self._public[v] for v in self._sealed}
-        y = masking.masked(x, self.agent, self._keys, others, self._purpose)
+        y = masking.masked(self._x.view(np.uint64), self.agent, self._keys, others, self._purpose)
         self.phase, self.to_send = MASKED, {"vector": text(y.astype("<u8").tobytes())}
 
     def open(self, config: FederationConfig, told: Mapping[str, Any]) -> None:

@@ -14,7 +14,9 @@ import os
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
-from privbo_plugins.errors import FederationError, PrivacyError
+from privbo_plugins.errors import FederationError, PrivacyError, PrivacyWarning
 from privbo_plugins.federation import messages
 from privbo_plugins.federation.calls import PATIENCE, Calls
 from privbo_plugins.federation.identity import fingerprint, invitation_from, own_proof
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
     from privbo_plugins.federation.phases import Masking, Sent
 
 Array = NDArray[np.float64]
+
+NO_NOISE = (
+    "This federation adds no noise (z = 0): nothing that its agents send is protected. If that is "
+    "what was agreed upon, say so with connect(agreed=FederationConfig(...))."
+)
 
 _WAIT: Any = object()
 """The round has not ended yet."""
@@ -50,7 +57,7 @@ class RemoteLink:
         self,
         invitation: str,
         proof: tuple[bytes, bytes] | None = None,
-        trust: str | None = None,
+        agreed: FederationConfig | None = None,
     ) -> None:
         self._calls = Calls(invitation_from(invitation), proof)
         self._masking: Masking | None
@@ -60,10 +67,20 @@ class RemoteLink:
         self._known: list[Broadcast] = []
         self._seen = 0, ""
         self._greeting = self._greeted()
-        if trust not in (None, self.config.trust):
+        if agreed is not None:
+            self._check(agreed)
+
+    def _check(self, agreed: FederationConfig) -> None:
+        told = [
+            f"{f.name}={theirs!r} in place of {ours!r}"
+            for f in fields(agreed)
+            if (theirs := getattr(self.config, f.name)) != (ours := getattr(agreed, f.name))
+        ]
+        if told:
             raise PrivacyError(
-                f"connect(trust={trust!r}) was asked for, and the federation's server at "
-                f"{self._calls.place} runs with trust={self.config.trust!r}. Nothing was sent."
+                f"The federation's server at {self._calls.place} runs with other settings than "
+                f"connect(agreed=...) names: {', '.join(told)}. Nothing was sent. Ask the "
+                "server's operator which of them hold."
             )
 
     def __repr__(self) -> str:
@@ -302,7 +319,7 @@ def connect(
     *,
     cert: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
-    trust: str | None = None,
+    agreed: FederationConfig | None = None,
 ) -> RemoteLink:
     """A link to a federation's server in another process.
 
@@ -312,23 +329,27 @@ def connect(
             has it can send in the agent's name.
         cert: File of the agent's own certificate (PEM), if the server asks for one.
         key: File of that certificate's private key.
-        trust: "aggregate" to refuse a server that would see this agent's vectors
-            (``FederationConfig.trust``); None for whatever the server runs with.
+        agreed: The settings that the institutions agreed upon: a server that runs with any other
+            (whom it is trusted by, noise, budget, rounds, who may be missing) is refused. None
+            takes what the server says on trust.
 
     Raises:
         FederationError: If the server cannot be reached or does not accept the invitation.
-        PrivacyError: If other users can read the private key, or the server asks for more trust.
+        PrivacyError: If other users can read the private key or write where it lies, or the
+            server runs with other settings than were agreed.
         ValueError: If the text is no invitation, the variable is not set, or a file is no PEM.
+
+    Warns:
+        PrivacyWarning: If the server adds no noise and nothing was agreed.
 
     Example:
         >>> from privbo_plugins.federation import FederatedServer
         >>> from privbo_plugins.spaces import Float, Space
         >>> space = Space({"x": Float(0, 1)})
-        >>> server = FederatedServer(
-        ...     FederationConfig(n_agents=1, epsilon=2.0, n_rounds=1), space=space
-        ... )
+        >>> config = FederationConfig(n_agents=1, epsilon=2.0, n_rounds=1)
+        >>> server = FederatedServer(config, space=space)
         >>> address = server.listen()
-        >>> link = connect(server.invitation(0))  # in the agent's process
+        >>> link = connect(server.invitation(0), agreed=config)  # in the agent's process
         >>> link.join(space.to_dict())
         >>> t = link.submit(np.zeros(link.config.message_length))
         >>> link.collect(t).round
@@ -336,4 +357,7 @@ def connect(
         >>> link.close()
         >>> server.close()
     """
-    return RemoteLink(invitation, own_proof(cert, key), trust)
+    link = RemoteLink(invitation, own_proof(cert, key), agreed)
+    if agreed is None and link.config.noise_multiplier == 0:
+        warnings.warn(NO_NOISE, PrivacyWarning, stacklevel=2)
+    return link

@@ -691,8 +691,9 @@ NOT_COVERED_AGGREGATE = (
     "making in the names of agents",
     "whoever breaks X25519, SHA-256 or ChaCha20, now or later, with what the server was sent",
     "who is there when, and who is lost in a round, which the server sees",
-    "more agents that pool what they know with the server than are named: each knows its own "
-    "share of the noise, and less of it is left",
+    "more agents that pool what they know with the server, if only by listening, or add no noise, "
+    "than are named: less noise is left, and none once t of them pool, whose shares open every "
+    "mask, of attempts that were given up too",
     "an agent that sends what it should not: its vector is clipped in its own process alone, so "
     "it can spoil the sum, though it learns no more of the others",
     *(limit for limit in NOT_COVERED_FEDERATION[1:] if not limit.startswith("single records")),
@@ -749,7 +750,7 @@ class FederationGuarantee(PrivacyGuarantee):
 
     @property
     def colluding(self) -> int | None:
-        """Agents that may pool what they know with the server; None if the server is trusted."""
+        """Agents that may pool with the server or add no noise; None if the server is trusted."""
         c: int | None = self.parameters.get("c")
         return c if self.parameters.get("trust") == "aggregate" else None
 
@@ -783,8 +784,9 @@ class FederationGuarantee(PrivacyGuarantee):
     @staticmethod
     def _against(c: int) -> str:
         return (
-            f"the server, which follows the protocol, together with any {c} of the other agents, "
-            "and whoever sees what they receive"
+            f"the server, which follows the protocol, together with any {c} of the other agents "
+            "(that pool what they know with it, or add no noise), and whoever sees what they "
+            "receive"
         )
 
     @property

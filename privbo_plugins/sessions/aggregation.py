@@ -92,8 +92,11 @@ class Attempt:
 
         Raises:
             MalformedError: If they are none.
+            ValueError: If nobody could agree on a secret with them, such as zeros (RFC 7748, 6.1).
         """
         public = phases.read(sent)
+        for key in (public.c, public.s):
+            masking.Meeting(bytes(masking.SEED), key)
         if self.phase == KEYS:
             self._public.setdefault(u, public)
         return self._public.get(u) == public
@@ -382,6 +385,6 @@ def _drawn_by_agents(_noise: NoiseSource) -> Mapping[str, Any]:
 
 
 def _give_up(server: FederatedServer, current: Attempt, why: str) -> None:
-    server._given_up = current.name, why
+    server._given_up = current.name, why, current.t
     server._lost += bool(current.token)
     server._round = None

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, large_delta
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
-from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.guarantee import (
     NOT_COVERED_AGGREGATE,
     NOT_COVERED_FEDERATION,
@@ -49,36 +48,27 @@ def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationG
         lost = released - sum(kind == BROADCAST for _, kind, _, _ in tx.releases_after(0))
     if config.noise_multiplier == 0:
         reasons.append(NO_NOISE)
-    infinite = bool(reasons)
+    infinite, large = bool(reasons), large_delta(config.delta, config.n_agents)
     return FederationGuarantee(
         not reasons,
         config.n_agents,
         math.inf if infinite else config.epsilon_after(config.n_rounds),
-        config.claimed_delta,
+        config.delta,
         math.inf if infinite else config.epsilon_after(released),
         config.n_rounds,
         released,
         parameters=config.mechanism_parameters(),
         not_covered=NOT_COVERED_AGGREGATE if config.aggregated else NOT_COVERED_FEDERATION,
         reasons=tuple(reasons),
-        notes=(*noted, *_large_delta(config.claimed_delta), *_paid_for_nothing(lost)),
+        notes=(*noted, *filter(None, (large, _paid_for_nothing(lost)))),
         held=held,
     )
 
 
-def _paid_for_nothing(lost: int) -> tuple[str, ...]:
+def _paid_for_nothing(lost: int) -> str:
     if not lost:
-        return ()
-    return (f"{lost} of the rounds are paid for and not released: their sums were not opened",)
-
-
-def _large_delta(delta: float) -> tuple[str, ...]:
-    if delta <= 0.05:
-        return ()
-    return (
-        f"delta = {not_below(delta, 2)} is large, because the roster is short: epsilon alone says "
-        "little. Give delta=, well below one over the number of agents",
-    )
+        return ""
+    return f"{lost} of the rounds are paid for and not released: their sums were not opened"
 
 
 def to_payload(broadcast: Broadcast) -> dict[str, Any]:

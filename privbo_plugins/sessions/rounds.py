@@ -128,7 +128,8 @@ class FederatedServer:
         """Of this process's agents, if the server sees the sum alone."""
         self._shares = _share_source(self.config, given.noise)
         self._lost = 0
-        self._given_up: tuple[str, str] | None = None
+        self._given_up: tuple[str, str, int] | None = None
+        """Name of the attempt that was given up last, why, and its round."""
         self._left: set[int] = set()
         self._broadcasts: dict[int, Broadcast] = {}
         self._space: dict[str, Any] | None = None
@@ -327,8 +328,20 @@ class FederatedServer:
             return self._all_released
 
     @property
+    def n_left(self) -> int:
+        """Rounds that may still be released; one that was paid for and not opened is used up."""
+        return max(0, self.config.n_rounds - len(self._broadcasts) - self._lost)
+
+    @property
     def _all_released(self) -> bool:
-        return len(self._broadcasts) + self._lost >= self.config.n_rounds
+        return self.n_left == 0
+
+    @property
+    def given_up(self) -> str:
+        """Why the last attempt at the round that is due was given up; empty if none was."""
+        with self._lock:
+            known = self._given_up
+            return known[1] if known and known[2] not in self._broadcasts else ""
 
     def broadcasts(self) -> list[Broadcast]:
         """Everything released so far, in order.

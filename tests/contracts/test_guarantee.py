@@ -17,6 +17,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from privbo_plugins.algorithms.dp_fts_de.config import large_delta
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.figures import not_above, not_below, two_decimals
 from privbo_plugins.privacy.guarantee import (
@@ -29,7 +30,6 @@ from privbo_plugins.privacy.guarantee import (
     PrivacyGuarantee,
 )
 from privbo_plugins.privacy.ledger import Charge, check_budget
-from privbo_plugins.sessions.broadcasts import _large_delta
 
 WORDS = {"mechanism": "m", "neighbours": "n", "population": "p"}
 
@@ -165,7 +165,7 @@ def test_no_figure_of_a_local_guarantee_is_printed_smaller(
 def test_no_figure_of_a_federation_is_printed_smaller(
     epsilon: float, delta: float, spent: float
 ) -> None:
-    guarantee = federated(epsilon, delta, spent, notes=_large_delta(delta))
+    guarantee = federated(epsilon, delta, spent, notes=(large_delta(delta, 5),))
     first, *_, last = numbers("epsilon = #", guarantee)
     assert (first >= epsilon, last >= spent) == (True, True)
     assert min(numbers("delta = #", guarantee)) >= delta

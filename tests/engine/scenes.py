@@ -200,7 +200,9 @@ class AgentProcess:
         self._opened = self._watch.enter_context(wires.dialled())
 
     def connect(self, invitation: str) -> int:
-        self.link = connect(invitation)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This federation adds no noise")
+            self.link = connect(invitation)
         return self.link.agent
 
     def join(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import math
 import pickle
 import threading
@@ -207,10 +208,13 @@ def test_a_sum_that_nobody_helps_to_open_has_cost_its_round(clock: SimpleNamespa
     clock.now += 11.0
     server.poll()
     assert server.broadcasts() == []
+    assert server.n_left == 1  # not two: it is paid for
+    assert "Round 1 was not released" in server.given_up
     assert play(server, V) is not None
     assert [charge.key for charge in server.ledger()] == ["1", "1/2"]
     assert server.finished  # of two rounds, one was lost
     assert server.connect(0).submit(V[0]) is None
+    assert (server.n_left, server.given_up) == (0, "")
     guarantee = server.guarantee()
     assert guarantee.n_released == 2
     assert "1 of the rounds are paid for" in guarantee.notes[-1]
@@ -498,7 +502,77 @@ def test_a_vector_in_the_clear_is_refused() -> None:
     assert plain.connect(0).submit(np.ones(M)) == 1  # and goes on as it was
 
 
+P = 2**255 - 19
+LOW_ORDER = [
+    0,
+    1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    P - 1,
+    P,
+    P + 1,
+]
+"""Points of order 1, 2, 4 and 8 on Curve25519 and its twist (RFC 7748, section 7; Bernstein)."""
+
+
+@pytest.mark.parametrize("point", LOW_ORDER)
+@pytest.mark.parametrize("name", ["c", "s"])
+def test_a_key_with_which_nobody_has_a_secret_is_refused(name: str, point: int) -> None:
+    """By the server, so that it spoils no round of the others."""
+    server, V = server_of(config_of(5, min_present=4)), vectors(5)
+    keys = phases.written(Keys.new().public) | {name: phases.text(point.to_bytes(32, "little"))}
+    with pytest.raises(MalformedError) as caught:
+        server._enter(4, {"keys": keys})
+    assert caught.value.__context__ is None
+    server.connect(4).leave()
+    assert play(server, V[:4]) is not None
+
+
 # Shares of noise --------------------------------------------------------------------------------
+
+
+class Told:
+    """Noise that writes down when it was drawn."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events, self.drawn = events, SecureNoise()
+
+    def discrete_gaussian(self, d: int, scale: float) -> Array:
+        self.events.append("drawn")
+        return self.drawn.discrete_gaussian(d, scale)
+
+
+class Heard(Exchange):
+    """A way to a server that writes down when something was said."""
+
+    events: list[str]
+
+    def enter(self, keys: Any) -> Any:
+        self.events.append("said")
+        return super().enter(keys)
+
+    def turn(self, asked: Any) -> Any:
+        self.events.append("said")
+        return super().turn(asked)
+
+
+def test_noise_is_drawn_before_an_agent_says_anything() -> None:
+    """Drawing takes as long as what is drawn makes it, and a server sees when messages come."""
+    server, V, agents = server_of(config_of(4, z=1.0)), vectors(4), []
+    events: list[str] = []
+    for n in range(4):
+        exchange = Heard(server, n, None)
+        exchange.events = events
+        agents.append(phases.Masking(exchange, server.config, n, Told(events)))
+    for t in (1, 2):
+        for agent, w in zip(agents, V, strict=True):
+            events.clear()
+            assert agent.submit(w) == t
+            assert events[events.index("drawn") :] == ["drawn", "said"]
+        events.clear()
+        go_on(agents)
+        assert len(server.broadcasts()) == t
+        assert set(events) == {"said"}
 
 
 def test_who_does_not_collude_adds_the_noise_of_a_trusted_server() -> None:
@@ -510,6 +584,59 @@ def test_who_does_not_collude_adds_the_noise_of_a_trusted_server() -> None:
     assert config.epsilon_after(2, 4) == pytest.approx(config.epsilon_after(2), rel=1e-9)
     assert config.epsilon_after(2, 0) < config.epsilon_after(2) < config.epsilon_after(2, 8)
     assert config.epsilon_after(2, 15) == math.inf
+
+
+@given(n_agents=st.integers(2, 60), data=st.data())
+def test_a_figure_is_finite_below_the_threshold_of_the_shares_alone(
+    n_agents: int, data: st.DataObject
+) -> None:
+    """It grows with those who pool; of no rounds it is 0, or infinite: nothing is charged."""
+    c = data.draw(st.integers(1, n_agents - 1))
+    config = config_of(n_agents, z=2.0, colluding=c)
+    told = [config.epsilon_after(2, n) for n in range(n_agents + 1)]
+    least = (n_agents + c) // 2 + 1
+    assert [math.isinf(epsilon) for epsilon in told] == [n >= least for n in range(n_agents + 1)]
+    assert told == sorted(told)
+    assert [config.epsilon_after(0, n) for n in (c, least - 1, least)] == [0.0, 0.0, math.inf]
+    assert trusted(config).epsilon_after(2, 1) == math.inf  # the server sees the vectors
+
+
+def _pooled(agents: list[phases.Masking], u: int, few: int) -> tuple[bytes, bytes]:
+    """Agent u's key and seed from the shares that so many of the others hold."""
+    attempts = [agent._attempt for agent in agents if agent._agent != u][:few]
+    held = {a.agent: a._held(u) for a in attempts if a is not None}
+    key, seed = (masking.joined({v: both[i] for v, both in held.items() if both}) for i in (0, 1))
+    return key, seed
+
+
+def test_as_many_as_open_the_shares_read_every_attempt_charged_or_not(
+    clock: SimpleNamespace,
+) -> None:
+    """What the figures are infinite from, and finite below: an attack on a round given up.
+
+    Of nine agents two send no masked vector, so the sum is never opened, and nothing is charged.
+    """
+    V = vectors(9)
+    server = server_of(config_of(9, z=1.0, min_present=8), deadline=10.0)
+    agents = agents_of(server, V, dies={7: MASKED, 8: MASKED})
+    go_on(agents)
+    attempt = server._round
+    assert isinstance(attempt, aggregation.Attempt)
+    victim, t = agents[0]._attempt, server.config.threshold
+    assert victim is not None
+    key, seed = _pooled(agents, 0, t)
+    purpose = f"privbo-masks/1 {attempt.name} 1"
+    masks = masking.stream(seed, M)
+    for v in set(attempt._sealed) - {0}:
+        masks += masking.pair_mask(Meeting(key, attempt._public[v].s), 0, v, purpose, M)
+    assert ((attempt._y[0] - masks).view(np.int64) == victim._x).all()
+    with pytest.raises(ValueError, match="no shares of one secret"):
+        _pooled(agents, 0, t - 1)
+    clock.now += 11.0
+    server.poll()
+    assert server._round is None
+    assert server.ledger() == []
+    assert not any(asked["phase"] == OPEN for agent in agents for asked in _seen(agent))
 
 
 def test_the_noise_of_a_sum_is_what_the_broadcast_says() -> None:
@@ -726,9 +853,15 @@ def test_a_plan_tells_what_it_costs_not_to_trust() -> None:
     plan = make_federation_plan(config_of(20, z=1.0, colluding=2, min_present=15))
     assert plan.widened == pytest.approx(math.sqrt(20 / 13))
     against = dict(plan.against)
-    assert list(against) == [0, 2, 4, 6, 14]
+    assert list(against) == [0, 2, 4, 6, 11, 12]
     assert against[2] == pytest.approx(plan.epsilon)
+    assert math.isfinite(against[11])
+    assert against[12] == math.inf
     assert "so many agents that pool what they know" in str(plan)
+    assert "against 12 agents or more with the server nothing is protected" in str(plan)
+    assert "11: " in str(plan)
+    assert "12: inf" in str(plan)
+    assert json.loads(json.dumps(plan.to_dict()))["against"][-1] == [12, "inf"]
     assert make_federation_plan(trusted(config_of(20, z=1.0))).against == ()
 
 
@@ -737,6 +870,9 @@ def test_the_guarantee_names_the_server_and_who_colludes() -> None:
     text = str(guarantee)
     assert "What this federation's server can read" in text
     assert "the server, which follows the protocol, together with any 2 of the other" in text
+    assert "pool what they know with it, or add no noise" in text
+    assert "none once t of them pool" in text
+    assert "t=5" in text
     assert "a server that does not follow the protocol" in text
     assert "the server, which is trusted" not in text
     assert "X25519" in text
@@ -762,7 +898,7 @@ def test_agents_over_the_link_end_with_the_exact_sum() -> None:
     with listening(server_of(config)) as invitations:
 
         def act(n: int) -> None:
-            link = connect(invitations[n], trust="aggregate")
+            link = connect(invitations[n], agreed=config)
             for _ in range(2):
                 t = link.submit(V[n])
                 assert t is not None
@@ -783,9 +919,10 @@ def test_agents_over_the_link_end_with_the_exact_sum() -> None:
 def test_an_agent_that_trusts_nobody_sends_nothing_to_a_server_that_would_see_it() -> None:
     from privbo_plugins.federation import connect
 
-    with listening(server_of(trusted(config_of()))) as invitations:
-        with pytest.raises(PrivacyError, match="runs with trust='server'"):
-            connect(invitations[0], trust="aggregate")
+    agreed = config_of(z=1.0)
+    with listening(server_of(trusted(agreed))) as invitations:
+        with pytest.raises(PrivacyError, match="trust='server' in place of 'aggregate'"):
+            connect(invitations[0], agreed=agreed)
         connect(invitations[0]).close()
 
 

@@ -34,7 +34,10 @@ from privbo_plugins.privacy.mechanisms import FRACTION_BITS
 from privbo_plugins.privacy.noise import InsecureNoise, choose
 from privbo_plugins.privacy.subsampling import pld_epsilon
 
-pytestmark = pytest.mark.slow  # all of them together
+pytestmark = [  # all of them together
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:delta = 0.05 is large"),
+]
 
 RUNS = {1.0: 21_000, 0.35: 51_000}
 """Runs of a round in each of the two worlds, for correct code; the smaller claim needs more."""

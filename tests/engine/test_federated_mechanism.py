@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
@@ -20,7 +21,9 @@ from privbo_plugins.algorithms.dp_fts_de import (
     RoundSum,
     Temperature,
 )
+from privbo_plugins.algorithms.dp_fts_de.plan import make_federation_plan
 from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
+from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.privacy import noise as noise_module
 from privbo_plugins.privacy.mechanisms import FRACTION_BITS, SENSITIVITY_SLACK
@@ -493,8 +496,8 @@ def test_settings_survive_json(config: FederationConfig) -> None:
 
 def test_a_budget_becomes_the_least_noise_that_keeps_it() -> None:
     config = config_of(z=None, epsilon=3.0, n_rounds=4)
-    delta = 6**-1.1
-    assert config.claimed_delta == pytest.approx(delta)
+    delta = 1e-5
+    assert config.delta == delta
     assert (
         config.epsilon_after(4) <= 3.0 < pld_epsilon(1.0, 0.99 * config.noise_multiplier, 4, delta)
     )
@@ -503,6 +506,33 @@ def test_a_budget_becomes_the_least_noise_that_keeps_it() -> None:
     spent = [config.epsilon_after(t) for t in range(5)]
     assert spent == sorted(spent)
     assert spent[0] == 0.0
+
+
+@given(n_agents=st.integers(1, 10**4), times=st.floats(0.01, 9.0))
+def test_a_delta_above_a_tenth_over_the_roster_warns_wherever_it_is_said(
+    n_agents: int, times: float
+) -> None:
+    """In the constructor, the plan and the guarantee; and nowhere if it is smaller."""
+    large, delta = times > 1, times / (10 * n_agents)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config = config_of(n_agents=n_agents, n_regions=1, delta=delta, n_rounds=1)
+    told = [w for w in caught if issubclass(w.category, PrivacyWarning)]
+    assert len(told) == large
+    assert all(w.filename == __file__ and "1/(10 N)" in str(w.message) for w in told)
+    assert ("WARNING: delta = " in str(make_federation_plan(config))) == large
+    guarantee = FederatedServer(config).guarantee()
+    assert any("is large for" in note for note in guarantee.notes) == large
+    assert ("is large for" in str(guarantee)) == large
+
+
+def test_only_the_papers_settings_have_the_papers_delta() -> None:
+    assert FederationConfig(n_agents=5, epsilon=1.0).delta == 1e-5
+    with pytest.warns(PrivacyWarning, match=r"Give delta= of at most 1/\(10 N\) = 0.00344"):
+        assert FederationConfig.paper(29).delta == pytest.approx(29**-1.1)
+    with pytest.warns(PrivacyWarning):
+        assert FederationConfig.paper(1, n_regions=1).delta == 0.5
+    assert FederationConfig.paper(29, delta=1e-5).delta == 1e-5
 
 
 @pytest.mark.parametrize(
@@ -519,6 +549,7 @@ def test_a_budget_becomes_the_least_noise_that_keeps_it() -> None:
         ({"q": 1.5}, "q must lie"),
         ({"delta": 0.0}, "delta must lie"),
         ({"delta": 1.0}, "delta must lie"),
+        ({"delta": None}, "delta must lie"),
         ({"n_agents": 0}, "n_agents must be"),
         ({"n_agents": 2.0}, "n_agents must be"),
         ({"n_agents": True}, "n_agents must be"),

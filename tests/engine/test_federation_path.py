@@ -31,6 +31,8 @@ from tests.worker import PATIENCE
 from .listeners import PLAIN, PUBLIC, M, eventually, locally, serving, traces
 from .scenes import SPACE, as_json, vector
 
+pytestmark = pytest.mark.filterwarnings("ignore:This federation adds no noise")
+
 
 @pytest.fixture
 def server() -> Iterator[FederatedServer]:

@@ -16,7 +16,7 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +35,7 @@ from privbo_plugins.algorithms.dp_fts_de import FederationConfig
 from privbo_plugins.errors import (
     FederationError,
     PrivacyError,
+    PrivacyWarning,
     SpaceChangedError,
     VaultError,
 )
@@ -53,6 +54,88 @@ from tests.worker import CONTEXT, PATIENCE
 
 from .listeners import PLAIN, PUBLIC, M, eventually, locally, serving, traces, working
 from .scenes import SENTINEL, SPACE, as_json, obey, vector
+
+pytestmark = pytest.mark.filterwarnings("ignore:This federation adds no noise")
+
+# What was agreed upon ---------------------------------------------------------------------------
+
+AGREED = FederationConfig(
+    n_agents=6, epsilon=2.0, trust="aggregate", colluding=1, min_present=5, clipping_norm=1.0,
+    n_features=M,
+)  # fmt: skip
+
+
+def _other(value: Any) -> Any:
+    """Another value of the same kind, as a message holds it."""
+    if isinstance(value, list):
+        return [_other(value[0]), *value[1:]]
+    if isinstance(value, dict):
+        return value | {name: _other(inner) for name, inner in list(value.items())[:1]}
+    if isinstance(value, str):
+        return {"aggregate": "server", "prior": "explore"}[value]
+    if isinstance(value, int):
+        return value + 1
+    return 2 * (value or 0.25)
+
+
+def _forged(name: str) -> dict[str, Any]:
+    """The greeting of a server with another value of one setting, as small as it can be."""
+    told = AGREED.to_dict()
+    told[name] = _other(told[name])
+    if name == "z":
+        told["epsilon"] = None
+    if name == "trust":
+        told |= {"colluding": None, "min_present": None}
+    if name == "q":
+        told |= {"q": 0.5, "trust": "server", "colluding": None, "min_present": None}
+    if name == "n_regions":
+        told["crowd"] = "explore"
+    return wires.greeting(AGREED) | {"config": told}
+
+
+@contextmanager
+def greeted_by(greeting: dict[str, Any]) -> Iterator[list[str]]:
+    """An invitation to whoever greets so, and then the calls that came there."""
+    calls: list[str] = []
+
+    def answer(call: str, _request: bytes, _metadata: Any) -> bytes:
+        calls.append(call)
+        return wires.as_json({"result": greeting})
+
+    with wires.pretending(answer) as address:
+        calls.append(wires.invitation(address, 0, wires.MASTER))
+        yield calls
+
+
+@pytest.mark.parametrize("name", sorted(AGREED.to_dict()))
+def test_a_greeting_that_differs_from_what_was_agreed_is_refused(name: str) -> None:
+    """Every setting forged in turn: trust, T, c, z, epsilon, delta, rounds and all others."""
+    greeting = _forged(name)
+    forged = FederationConfig.from_dict(greeting["config"])  # a proper one, but for that
+    assert forged != AGREED
+    with greeted_by(greeting) as calls:
+        said = {"crowd": "population"}.get(name, name)
+        with pytest.raises(PrivacyError, match=f"{said}=.* in place of .*Nothing was sent"):
+            connect(calls[0], agreed=AGREED)
+        assert calls[1:] == ["greet"]
+        connect(calls[0], agreed=forged).close()
+
+
+def test_another_protocol_is_not_spoken() -> None:
+    with greeted_by(wires.greeting(AGREED) | {"protocol": "privbo-federation/1"}) as calls:
+        with pytest.raises(FederationError, match="same version"):
+            connect(calls[0], agreed=AGREED)
+        assert calls[1:] == ["greet"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_federation_without_noise_is_not_joined_silently() -> None:
+    with serving(1) as server:
+        with pytest.warns(PrivacyWarning, match="adds no noise") as caught:
+            connect(server.invitation(0)).close()
+        assert caught[0].filename == __file__
+        connect(server.invitation(0), agreed=server.config).close()
+
 
 # Processes --------------------------------------------------------------------------------------
 
@@ -1040,9 +1123,16 @@ def test_who_comes_first_does_not_say_what_all_tune() -> None:
 
 
 def issued(
-    folder: Path, name: str, ca: tuple[Any, Any] | None = None, *, key: Any = None, days: int = 9
+    folder: Path,
+    name: str,
+    ca: tuple[Any, Any] | None = None,
+    *,
+    key: Any = None,
+    days: int = 9,
+    more: Any = None,
 ) -> tuple[Path, Path, Any]:
     """Files of a certificate and its key, and what signs with it; signed by ``ca`` or itself."""
+    limits = more or x509.BasicConstraints(ca is None, None)
     key = key or ec.generate_private_key(ec.SECP256R1())
     own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signer = (own, key) if ca is None else ca
@@ -1054,7 +1144,7 @@ def issued(
         .not_valid_before(now - datetime.timedelta(days=30))
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca is None, None), critical=True)
+        .add_extension(limits, critical=True)
         .sign(signer, hashes.SHA256())
     )
     cert, private = folder / f"{name}.pem", folder / f"{name}.key"
@@ -1105,10 +1195,82 @@ def test_a_certificate_that_nobody_could_use_is_refused(tmp_path: Path) -> None:
             server.listen(cert=cert, key=key)
 
 
+SIGNS = x509.KeyUsage(
+    digital_signature=True, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=False,
+    encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [x509.BasicConstraints(True, None), SIGNS])
+def test_an_authoritys_certificate_is_nobodys_own(tmp_path: Path, more: Any) -> None:
+    """A server's, an agent's and an invitation's: whatever it signs would be accepted as that."""
+    cert, key, _ = issued(tmp_path, "authority.example", more=more)
+    with serving(1, secret=bytes(range(32))) as server:
+        invitation = server.invitation(0)
+        with pytest.raises(ValueError, match="cert= is an authority's"):
+            connect(invitation, cert=cert, key=key)
+    with pytest.raises(ValueError, match="cert= is an authority's"):
+        server.listen(cert=cert, key=key)
+    der = x509.load_pem_x509_certificate(cert.read_bytes()).public_bytes(Encoding.DER)
+    forged = wires.invitation(("127.0.0.1", 7), 0, wires.secret_in(invitation), der)
+    with pytest.raises(ValueError, match="names an authority's certificate"):
+        connect(forged)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o720])
+@pytest.mark.parametrize("what", ["secret", "key", "cert", "client_ca", "agent"])
+def test_a_folder_into_which_others_can_write_holds_nothing_of_an_identity(
+    tmp_path: Path, what: str, mode: int
+) -> None:
+    _, _, ca = issued(tmp_path, "authority.example")
+    folder = tmp_path / "open"
+    folder.mkdir()
+    cert, key, _ = issued(tmp_path, "own.example", ca)
+    there, its_key, _ = issued(folder, "own.example", ca)
+    given: dict[str, Any] = {
+        "secret": {"secret": folder / "secret"},
+        "key": {"cert": cert, "key": its_key},
+        "cert": {"cert": there, "key": key},
+        "client_ca": {"client_ca": there},
+        "agent": {"cert": cert, "key": its_key},
+    }[what]
+    folder.chmod(mode)
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
+    refused = pytest.raises(PrivacyError, match="Other users can write into")
+    with closing(server):
+        if what == "agent":
+            server.listen()
+            with refused:
+                connect(server.invitation(0), **given)
+        else:
+            with refused:
+                server.listen(**given)
+    assert not (folder / "secret").exists()
+    folder.chmod(0o1777)  # as /tmp: others write there, and replace nothing
+    if what == "secret":
+        with serving(1, secret=folder / "secret"):
+            assert (folder / "secret").exists()
+
+
+def test_a_folder_of_another_user_holds_nothing_of_an_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
+    own = os.geteuid()
+    if own == 0:
+        os.chown(tmp_path, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(PrivacyError, match="Other users can write into"):
+        server.listen(secret=tmp_path / "secret")
+
+
 def test_a_server_may_ask_agents_for_certificates_too(tmp_path: Path) -> None:
     authority, _, ca = issued(tmp_path, "authority.example")
     cert, key, _ = issued(tmp_path, "agent.example", ca)
-    stranger, its_key, _ = issued(tmp_path, "stranger.example")
+    _, _, elsewhere = issued(tmp_path, "elsewhere.example")
+    stranger, its_key, _ = issued(tmp_path, "stranger.example", elsewhere)
     server = FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)
     server.listen(client_ca=authority)
     try:

@@ -176,7 +176,7 @@ def test_a_broadcast_becomes_two_numbers() -> None:
     history = published(config, [broadcast])
     (done,) = history.rounds
     assert (done.number, done.size, done.noise) == (1, math.sqrt(12.5), 0.5)
-    expected = {t: pld_epsilon(1.0, 2.0, t, config.claimed_delta) for t in (1, 2, 3)}
+    expected = {t: pld_epsilon(1.0, 2.0, t, config.delta) for t in (1, 2, 3)}
     assert dict(history.spent) == pytest.approx(expected)
 
 

@@ -521,7 +521,7 @@ def settings(_scene: Scene) -> tuple[Draw, Read]:
         assert FederationConfig.from_dict(config.to_dict()) == config
         assert config.message_length >= 1
         assert config.n_agents >= 1
-        assert 0 < config.claimed_delta < 1
+        assert 0 < config.delta < 1
 
     return draw, read
 

@@ -924,16 +924,16 @@ _AGGREGATE = (
         name="keys_for_two_attempts",
         breaks="Keys are new in every attempt at a round.",
         file=f"{_ENGINE}/federation/phases.py",
-        old="            keys = Keys.new()",
-        new="            keys = self.__dict__.setdefault('_keys', Keys.new())",
+        old="            keys, noise = Keys.new(),",
+        new="            keys, noise = self.__dict__.setdefault('_keys', Keys.new()),",
         tests=(f"{_TESTS}/test_aggregate.py::test_keys_and_noise_are_new_in_every_attempt",),
     ),
     Mutant(
         name="no_share_of_the_noise",
         breaks="Every agent adds its share of the noise.",
         file=f"{_ENGINE}/federation/phases.py",
-        old="        x: Words = (self._part + noise)",
-        new="        x: Words = (self._part + 0 * noise)",
+        old="x = measure.part(self._agent, w) + noise",
+        new="x = measure.part(self._agent, w) + 0 * noise",
         tests=(f"{_TESTS}/test_aggregate.py::test_the_noise_of_a_sum_is_what_the_broadcast_says",),
     ),
     Mutant(
@@ -945,6 +945,36 @@ _AGGREGATE = (
         tests=(
             f"{_TESTS}/test_aggregate.py"
             "::test_who_does_not_collude_adds_the_noise_of_a_trusted_server",
+        ),
+    ),
+    Mutant(
+        name="finite_against_all",
+        breaks="Nothing is claimed against as many as open every mask.",
+        file=f"{_ENGINE}/algorithms/dp_fts_de/config.py",
+        old="colluding >= self.threshold:",
+        new="colluding >= self.present:",
+        tests=(
+            f"{_TESTS}/test_aggregate.py"
+            "::test_a_figure_is_finite_below_the_threshold_of_the_shares_alone",
+        ),
+    ),
+    Mutant(
+        name="noise_between_messages",
+        breaks="Noise is drawn before an agent says anything that a server could time.",
+        file=f"{_ENGINE}/federation/phases.py",
+        old="x = measure.part(self._agent, w) + noise",
+        new="x = measure.part(self._agent, w) + draw_share(self._d, self._scale, self._noise)",
+        tests=(f"{_TESTS}/test_aggregate.py::test_noise_is_drawn_before_an_agent_says_anything",),
+    ),
+    Mutant(
+        name="settings_taken_on_trust",
+        breaks="An agent sends nothing to a server with other settings than were agreed upon.",
+        file=f"{_ENGINE}/federation/remote.py",
+        old="        if told:\n",
+        new="        if told[:0]:\n",
+        tests=(
+            f"{_TESTS}/test_federation_remote.py"
+            "::test_a_greeting_that_differs_from_what_was_agreed_is_refused",
         ),
     ),
     Mutant(

@@ -662,6 +662,7 @@ def test_a_federation_goes_on_with_settings_as_they_were_stored(left: Left) -> N
     assert server.digests() == left.facts["digests"]
 
 
+@pytest.mark.filterwarnings("ignore:delta = ")
 @pytest.mark.parametrize(("left", "name", "value"), OTHER_FEDERATIONS, indirect=["left"])
 def test_a_federation_is_refused_any_other_setting(left: Left, name: str, value: Any) -> None:
     config = _stored_config(left, **{name: value})

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig, large_delta
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.figures import not_below, two_decimals
 
@@ -50,7 +50,7 @@ class FederationPlan:
         n_regions: P.
         widened: Standard deviation of a broadcast's noise over that of a trusted server's.
         against: (agents that pool what they know with the server, epsilon of all rounds against
-            them), where the server is not trusted.
+            them), where the server is not trusted; it is infinite for the last and for more.
 
     Example:
         >>> plan = make_federation_plan(FederationConfig(n_agents=29, z=1.0, n_rounds=2))
@@ -129,7 +129,11 @@ class FederationPlan:
                 f"{self.widened:.2f} times that of a trusted server",
                 f"  epsilon against the server and so many agents that pool what they know with "
                 f"it: {pooled}",
+                f"  against {self.against[-1][0]} agents or more with the server nothing is "
+                "protected: their shares open every mask",
             ]
+        if told := large_delta(self.delta, self.n_agents):
+            lines.append(f"  WARNING: {told}")
         if self.drowned:
             lines.append("  WARNING: the noise is likely to drown the signal")
         return "\n".join(lines)
@@ -146,7 +150,7 @@ def make_federation_plan(config: FederationConfig) -> FederationPlan:
         config.n_rounds,
         config.q,
         config.noise_multiplier,
-        config.claimed_delta,
+        config.delta,
         tuple(spent_by_round(config)),
         config.message_length,
         config.n_regions,
@@ -158,13 +162,14 @@ def make_federation_plan(config: FederationConfig) -> FederationPlan:
 def against(config: FederationConfig) -> list[tuple[int, float]]:
     """(agents that pool what they know with the server, epsilon of all rounds against them).
 
-    Empty where the server is trusted: nothing holds against it.
+    The last are as many as open every mask. Empty where the server is trusted: nothing holds
+    against it.
     """
     if not config.aggregated or config.noise_multiplier == 0:
         return []
-    T, c = config.present, config.colluders
-    counts = sorted({0, c, 2 * c, 3 * c, T - 1})
-    return [(n, config.epsilon_after(config.n_rounds, n)) for n in counts if n < T]
+    t, c = config.threshold, config.colluders
+    counts = sorted({0, c, 2 * c, 3 * c, t - 1, t})
+    return [(n, config.epsilon_after(config.n_rounds, n)) for n in counts if n <= t]
 
 
 def spent_by_round(config: FederationConfig, released: int = 1) -> list[tuple[int, float]]:

@@ -8,7 +8,7 @@ Federated Learning with Secure Aggregation*):
     ==========  ====================================================================  ======
     N           agents on the roster                                                  scalar
     T           least agents in a sum                                                 scalar
-    c           agents that pool what they know with the server                       scalar
+    c           agents that pool what they know with the server, or add no noise      scalar
     z           noise multiplier that the budget needs                                scalar
     sigma       standard deviation of one agent's share, in units of S / 2^36         scalar
     x_n         agent n's clipped vector, in these units: |x_n| <= 2^36               (d,)
@@ -31,6 +31,10 @@ factor of exp(tau) in each coordinate, where
     tau = 10 sum_{j=1}^{k-1} exp(-2 pi² sigma² j / (j + 1)).
 
 With sigma above 2^20 that is below 10^-300, and :func:`share_scale` gives no smaller one.
+
+As many as open the shares of secrets (t of :mod:`privbo_plugins.federation.masking`) unmask each
+x_n + e_n by itself, in every attempt, charged or not: against them epsilon is infinite. Fewer hold
+shares that say nothing, and nobody else helps to open an attempt before it is charged.
 """
 
 from __future__ import annotations
