@@ -90,6 +90,21 @@ def test_links_of_pages_lead_to_files() -> None:
     assert lost == []
 
 
+_WORDS = {"two": 2, "three": 3, "five": 5, "ten": 10, "twenty": 20, "forty": 40}
+
+
+def test_a_tutorial_counts_as_many_clinics_as_its_code() -> None:
+    cells = json.loads((DOCS / "tutorials" / "4-clinics.ipynb").read_text())["cells"]
+    said, code = (
+        "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == kind)
+        for kind in ("markdown", "code")
+    )
+    told = re.findall(rf"(\d+|{'|'.join(_WORDS)})\s+clinics", said, flags=re.I)
+    (n,) = re.findall(r"^N = (\d+)$", code, flags=re.M)
+    assert len(told) >= 2
+    assert {_WORDS.get(word.lower(), word) for word in told} == {n}
+
+
 def test_the_table_of_mu_is_that_of_the_accountant() -> None:
     rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) % \| (\d+) in 100 \| (.*) \|$",
                       (DOCS / "what-mu-means.md").read_text(), flags=re.M)  # fmt: skip

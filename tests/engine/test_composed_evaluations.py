@@ -128,6 +128,28 @@ def test_mixed_evaluations_against_loss_distributions_of_another_grid(
     assert bound - 2e-3 <= found <= bound + 0.01
 
 
+@settings(deadline=None, max_examples=30)
+@given(
+    epsilon=st.sampled_from([0.5, 1.0, 3.0]),
+    small=st.sampled_from([1e-3, 0.05]),
+    share=st.floats(0.01, 0.999),
+    delta=st.sampled_from([1e-6, 1e-4, 0.01]),
+)
+@example(epsilon=1.0, small=1e-3, share=0.9, delta=1e-5)
+def test_what_leaks_of_some_evaluations_is_no_delta_of_the_gaussian_ones(
+    epsilon: float, small: float, share: float, delta: float
+) -> None:
+    """A coin that tells everything with probability d: delta(e) is at least d + (1 - d) G(e).
+
+    G is the normal distributions' profile. So epsilon is no less than theirs at
+    (delta - d) / (1 - d), and no more than theirs at delta - d with the coin's own added.
+    """
+    d, mu = share * delta, mu_of(epsilon, 1e-5)
+    told = evaluations_epsilon({Cost(epsilon, 1e-5, gaussian=True): 1, Cost(small, d): 1}, delta)
+    assert epsilon_of(mu, (delta - d) / (1 - d)) * (1 - 1e-6) <= told
+    assert told <= epsilon_of(mu, delta - d) * (1 + 1e-6) + small
+
+
 @settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 30), min_size=1, max_size=20))
 def test_pure_evaluations_add_up_exactly_and_need_no_delta(epsilons: list[float]) -> None:

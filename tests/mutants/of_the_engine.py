@@ -472,6 +472,17 @@ _FEDERATION = (
         ),
     ),
     Mutant(
+        name="leaks_are_free",
+        breaks="What may leak of some evaluations is taken off the delta of all others.",
+        file=f"{_ENGINE}/privacy/accountant.py",
+        old="    return gdp_epsilon(mu, delta - leaked) + added",
+        new="    return gdp_epsilon(mu, delta) + added",
+        tests=(
+            f"{_TESTS}/test_composed_evaluations.py"
+            "::test_what_leaks_of_some_evaluations_is_no_delta_of_the_gaussian_ones",
+        ),
+    ),
+    Mutant(
         name="rounds_do_not_compose",
         breaks="Epsilon is that of all rounds together.",
         file=f"{_ENGINE}/privacy/subsampling.py",
