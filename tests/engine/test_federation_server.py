@@ -579,7 +579,7 @@ def test_what_was_spent_is_what_the_ledger_says(
         {"clipping_norm": 21.0},
         {"n_agents": 4},
         {"feature_seed": 1},
-        {"delta": 0.1},
+        {"delta": 1e-3},
         {"z": None, "epsilon": 5.0},
     ],
     ids=str,
