@@ -127,15 +127,14 @@ def stored_in(results: Any) -> list[Stored]:
     Args:
         results: As for :func:`each_of`; of a list of single results no config is known.
     """
-    trials = getattr(getattr(results, "_experiment_analysis", results), "trials", ())
-    given = {trial.trial_id: flat(trial.config) for trial in trials}
+    known = list(getattr(getattr(results, "_experiment_analysis", results), "trials", ()))
     found = []
-    for result in each_of(results):
+    for i, result in enumerate(each_of(results)):
         last, rows = dict(result.metrics or {}), rows_of(result)
-        trial = str(last.get(TRIAL_ID))
-        config = [given[trial]] if trial in given else []
+        trial = known[i].trial_id if known else last.get(TRIAL_ID)  # of none that shows nothing
+        given = [flat(known[i].config)] if known else []
         shown = [flat(row) for row in rows or [last]]
-        found.append(Stored(trial, shown, rows is not None, config, result.error is not None))
+        found.append(Stored(str(trial), shown, rows is not None, given, result.error is not None))
     return found
 
 

@@ -77,6 +77,8 @@ _DETAILS = ("history", "published", "drawn", "vouched", "entered")
 _GROWN = 1.1
 """What grows is written again where the run is so many times as long."""
 
+_ENDED = "the vault has ended; this is what it showed at the search's last checkpoint"
+
 _MORE_RELEASED = "the vault ended, and more had been released than its last report knew"
 
 
@@ -111,6 +113,9 @@ class HostedSearch(TuneSearch):
 
     _head: tuple[int, str] = (0, "")
     """How far the chain of releases was seen; searches of older versions have seen none."""
+
+    _closed: bool = False
+    """Whether a vault in memory was closed, so that its last report tells all of it."""
 
     _passed: frozenset[str] = frozenset()
     """Trials of which something was shown while the vault failed."""
@@ -166,7 +171,13 @@ class HostedSearch(TuneSearch):
         """
         if self._has_host and ray.util.client.ray.is_connected():  # to whom Tuner would send it
             raise VaultError(BY_CLIENT)
-        return super().__getstate__()
+        return super().__getstate__() | {"_last": self._lasting()}
+
+    def _lasting(self) -> dict[str, Any] | None:
+        """The last report for what is stored: the ledger may go on, so it says its cap."""
+        if self._last is None or self._closed:
+            return self._last
+        return {**self._last, "guarantee": self._last["guarantee"].at_most()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Takes what :meth:`get_state` gave, of this or an earlier process."""
@@ -405,10 +416,11 @@ class HostedSearch(TuneSearch):
                 self._call("mark_unprotected", reason)
             self._last = self._call("report", self._unaudited)
         except VaultError:
-            if self._last is None:
+            last = self._lasting()
+            if last is None:
                 raise
-            done = len(self._last.get("published", ()))  # as older versions have told it
-            known = {"done": done, **self._last, **self._kept_details()}
+            done = len(last.get("published", ()))  # as older versions have told it
+            known = {"done": done, **last, **self._kept_details()}
             return {**known, "guarantee": self._as_far_as_known(known)}
         self._see(self._last["head"])
         return self._last
@@ -416,7 +428,7 @@ class HostedSearch(TuneSearch):
     def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
         """The last saved guarantee of a vault that has ended, and what was seen since."""
         guarantee = report["guarantee"]
-        note = "the vault has ended; this is what it showed at the search's last checkpoint"
+        note = _ENDED if self._closed else f"{_ENDED}, and the most that it may have spent"
         reasons = sorted(self._exposed | set(guarantee.reasons))
         if self._unaudited:
             reasons.append("the vault ended before every result was compared with it")
@@ -486,9 +498,8 @@ class HostedSearch(TuneSearch):
         """
         if not self._has_host:
             return
-        try:
+        with suppress(VaultError, RuntimeError):  # it has ended before, or there never was a run
             self._report()
-        except (VaultError, RuntimeError):  # it has ended before, or there never was a run
-            pass
+            self._closed = self._handle is None and self._channel is not None
         self._anchor.end()
         self._channel = None

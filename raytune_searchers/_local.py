@@ -118,14 +118,20 @@ class Ledger:
     def guarantee(self, results: Iterable[Any] = ()) -> LocalGuarantee:
         """What may be claimed for everything that the trainable has reported.
 
+        The ledger remembers which trials were compared; of others nothing is claimed.
+
         Args:
-            results: The ``ResultGrid`` of ``Tuner.fit``, whose values are compared with the
-                ledger's.
+            results: The ``ResultGrid`` of ``Tuner.fit``, or what ``tune.run`` returns: every row
+                of every trial is compared with the ledger, and with the config that Tune's driver
+                has given to the trial.
 
         Raises:
             VaultError: If the ledger was in memory and is gone, or its vault was restored from
                 an older backup.
             PrivacyError: In a trial.
+
+        Warns:
+            PrivacyWarning: If the results hold what nobody has released or declared public.
         """
         if in_worker():
             raise PrivacyError("The guarantee is asked for in the driver, not in a trial.")

@@ -99,7 +99,7 @@ class MeansSearch(PrivateSearch):
         return self._seen()
 
     def _seen(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _SEEN}
+        return {name: getattr(self, name) for name in _SEEN} | {"_last": self._lasting()}
 
     def go_on_from(self, seen: Mapping[str, Any]) -> None:
         """Learns what a callback had seen, of this process or an earlier one.

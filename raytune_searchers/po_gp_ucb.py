@@ -37,7 +37,7 @@ from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Lost
 from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.standing import of_rows
-from raytune_searchers._audit import each_of, flat, foreign
+from raytune_searchers._audit import altered, foreign, stored_in
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import TuneSettings
 from raytune_searchers._space import TuneSpace, domains_of
@@ -48,7 +48,9 @@ UNCERTIFIED = "the search was given a bare matrix without a certificate"
 
 _BESIDE = "what trials report beside the answer"
 
-_SEEN_BESIDE = "results hold values under other names than the search's metric"
+_SEEN_BESIDE = (
+    "results hold values under other names than the search's metric, or in the place of a config"
+)
 
 
 class _Rows:
@@ -340,7 +342,7 @@ class POGPUCBSearch(Published, TuneSearch):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Notes that a trial runs, and whether it reports more than its answer."""
         super().on_trial_result(trial_id, result)
-        self._see(result)
+        self._see(result, self._configs(trial_id))
 
     def _complete(
         self, trial_id: str, x: Array | None, result: Mapping[str, Any], error: bool
@@ -357,8 +359,9 @@ class POGPUCBSearch(Published, TuneSearch):
             self._lost.add(row, trial_id)
         return value is not None
 
-    def _see(self, result: Mapping[str, Any]) -> None:
-        self._beside |= bool(foreign(result, self._metric, {*self._param_space, self._parameter}))
+    def _see(self, result: Mapping[str, Any], given: Sequence[Mapping[str, Any]] = ()) -> None:
+        names = {*self._param_space, self._parameter}
+        self._beside |= bool(foreign(result, self._metric, names)) or altered(result, given)
 
     def _found(self, result: Mapping[str, Any]) -> int | None:
         """The row of a trial that this search did not suggest: one that Tune made anew."""
@@ -439,16 +442,15 @@ class POGPUCBSearch(Published, TuneSearch):
         Returns:
             The guarantee; it says NOT PROTECTED of a bare matrix.
         """
-        rows, beside = {row for row, _ in self._told}, self._beside
-        for result in each_of(results):
-            metrics = flat(dict(result.metrics or {}))
-            row = self._found(metrics)
-            if row is not None and _number(metrics.get(str(self._metric))) is not None:
-                rows.add(row)
-            known = {*self._param_space, self._parameter}
-            beside = beside or bool(foreign(metrics, self._metric, known))
+        rows = {row for row, _ in self._told}
+        for trial in stored_in(results):
+            for shown in trial.rows:
+                self._see(shown, trial.given)
+                row = self._found(shown)
+                if row is not None and _number(shown.get(str(self._metric))) is not None:
+                    rows.add(row)
         made = self._claim(len(rows))
-        notes = (*made.notes, *((_SEEN_BESIDE,) if beside else ()))
+        notes = (*made.notes, *((_SEEN_BESIDE,) if self._beside else ()))
         return replace(made, not_covered=(*made.not_covered, _BESIDE), notes=notes)
 
     def history(self) -> RowHistory:

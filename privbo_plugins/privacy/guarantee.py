@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from privbo_plugins.privacy.accountant import (
     ApproximateEvent,
@@ -245,6 +245,10 @@ class PrivacyGuarantee:
         """
         return self._text(f"{self._at_most()} {self._ending()} {_LASTING}", self._lasting_notes())
 
+    def at_most(self) -> Self:
+        """The same with the most that can have been spent, for where no ledger is at hand."""
+        return self
+
     def lasting_lines(self) -> tuple[str, str]:
         """The claim in one sentence, and what it costs at most; they stay true as well."""
         if not self.protected:
@@ -403,7 +407,7 @@ class Guarantee(PrivacyGuarantee):
     not_covered: tuple[str, ...] = NOT_COVERED_TUNER
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    trainings: tuple[tuple[float, int, float], ...] = ()
+    trainings: tuple[tuple[float, float, float], ...] = ()
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
     _SPENDING = ("mu", "_spent", "mu", "n_releases", None)
@@ -479,6 +483,11 @@ class Guarantee(PrivacyGuarantee):
             f"Parameters: {self._settings()}."
         )
 
+    def at_most(self) -> Self:
+        """The same with all of mu spent, and all trainings that the plan allows."""
+        trainings = tuple((mu, most, most) for mu, _, most in self.trainings)
+        return replace(self, mu_spent=self.mu, trainings=trainings)
+
     def _so_far(self) -> str:
         return (
             f"Spent so far: mu = {not_below(self._spent, 4)} in {self.n_releases} releases; "
@@ -489,7 +498,7 @@ class Guarantee(PrivacyGuarantee):
         return f"Spent at most: mu = {not_below(self.mu, 4)}, whatever the run releases."
 
     def _noted(self) -> tuple[str, ...]:
-        done = [(mu, str(n), float(n)) for mu, n, _ in self.trainings]
+        done = [(mu, as_it_is(n), n) for mu, n, _ in self.trainings]
         return (*self.notes, *_of_trainings(done, "compose to"))
 
     def _lasting_notes(self) -> tuple[str, ...]:
@@ -639,6 +648,12 @@ class LocalGuarantee(PrivacyGuarantee):
             f"Protected: {self.population}. Neighbouring relation: {self.neighbours}. "
             f"Mechanism: {self.mechanism}. Parameters: {self._settings()}."
         )
+
+    def at_most(self) -> Self:
+        """The same where nobody knows how often a user was asked whom the ledger names."""
+        if not self.users_named:
+            return self
+        return replace(self, most_evaluations=math.inf, epsilon_most=math.inf)
 
     def _so_far(self) -> str:
         return f"Released so far: {self.n_evaluations} evaluations. {self._users()}"
@@ -866,6 +881,10 @@ class FederationGuarantee(PrivacyGuarantee):
             f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
             f"Parameters: {self._settings()}."
         )
+
+    def at_most(self) -> Self:
+        """The same with the epsilon of all rounds spent."""
+        return replace(self, epsilon_spent=self.epsilon)
 
     def _so_far(self) -> str:
         return (

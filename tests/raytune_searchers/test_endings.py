@@ -19,6 +19,7 @@ from raytune_searchers import (
     DUETSSearch,
     LDPGPUCBSearch,
     POGPUCBSearch,
+    ldp_trainable,
     report_public,
 )
 from raytune_searchers._search import FINISHED
@@ -219,22 +220,58 @@ def test_a_space_in_which_nothing_varies_is_refused_when_it_is_given() -> None:
         make_search().set_search_properties(None, None, {"kind": tune.choice(["svm"])})
 
 
-@pytest.mark.usefixtures("the_ray")
-def test_the_guarantee_takes_what_tune_run_returns(tmp_path: Path) -> None:
-    search = make_search()
-    analysis = tune.run(
-        search.private(squares),
+def run_of(search: Any, private: Any, folder: Path, n: int = -1) -> Any:
+    """As people did it before there was a Tuner."""
+    return tune.run(
+        private,
         config=dict(LINE),
         search_alg=search,
-        num_samples=-1,
+        num_samples=n,
         max_concurrent_trials=2,
-        storage_path=str(tmp_path),
+        storage_path=str(folder),
         name="run",
         verbose=0,
         reuse_actors=True,
     )
+
+
+@pytest.mark.usefixtures("the_ray")
+def test_the_guarantee_takes_what_tune_run_returns(tmp_path: Path) -> None:
+    search = make_search()
+    analysis = run_of(search, search.private(squares), tmp_path)
     assert search.guarantee(analysis).protected
     analysis.trials[0].last_result["loss"] = 0.123
     with pytest.warns(PrivacyWarning, match="another value than was released"):
         assert not search.guarantee(analysis).protected
     search.close()
+
+
+def raw_in_an_earlier_row(private: Any) -> Any:
+    def wrapper(config: dict[str, Any]) -> Any:
+        tune.report({"loss": reward(config)})
+        return private(config)
+
+    return wrapper
+
+
+def raw_in_the_config(private: Any) -> Any:
+    def wrapper(config: dict[str, Any]) -> Any:
+        row = private(config)
+        config["x"] = reward(config)
+        return row
+
+    return wrapper
+
+
+@pytest.mark.usefixtures("the_ray")
+@pytest.mark.parametrize("around", [None, raw_in_an_earlier_row, raw_in_the_config])
+def test_of_an_ldp_trainable_every_row_of_what_tune_run_returns_is_compared(
+    around: Any, tmp_path: Path
+) -> None:
+    private = ldp_trainable(reward, epsilon=1.0, value_range=(0, 1), metric="loss")
+    analysis = run_of(None, private if around is None else around(private), tmp_path, n=2)
+    if around is None:
+        assert private.guarantee(analysis).protected, private.guarantee()
+        return
+    with pytest.warns(PrivacyWarning, match="Nothing is protected"):
+        assert not private.guarantee(analysis).protected

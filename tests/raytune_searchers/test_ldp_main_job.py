@@ -21,6 +21,7 @@ from ray.tune.search import ConcurrencyLimiter
 from ray.tune.search.optuna import OptunaSearch
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, PrivacyWarning, VaultError
+from privbo_plugins.store.run import NEVER_COMPARED
 from raytune_searchers import (
     LDPATAGPUCBSearch,
     LDPGPUCBSearch,
@@ -174,15 +175,17 @@ def test_random_search_with_declared_reports_and_a_budget_that_holds_across_work
     good = [result for result in results if result.error is None]
     assert all(math.isclose(v, min(ENDS, key=lambda e: abs(e - v)), rel_tol=1e-6)
                for v in values(good).values())  # fmt: skip
+    assert NEVER_COMPARED in private.guarantee().reasons
     guarantee = private.guarantee(results)
     assert guarantee.protected
     assert (guarantee.n_evaluations, guarantee.most_evaluations, guarantee.epsilon) == (2, 1, 1.0)
     assert "report_public(epoch) public" in str(guarantee)
-    assert "not compared" in str(private.guarantee())
+    assert private.guarantee() == guarantee  # the ledger remembers what was compared
     again = cloudpickle.loads(cloudpickle.dumps(private))
     assert again.guarantee(results) == guarantee
     good[0].metrics["reward"] = 0.123
-    assert not private.guarantee(results).protected
+    with pytest.warns(PrivacyWarning, match="another value than was released"):
+        assert not private.guarantee(results).protected
     assert not private.guarantee().protected
 
 

@@ -213,14 +213,14 @@ def test_of_a_long_run_whose_database_is_gone_the_standing_is_left(
     private = search.private(losses)
     grown(search, private, 0, 62)
     saved(search, tmp_path)
-    told, recommended = search.guarantee(), search.recommend()
+    recommended = search.recommend()
     del search
     local_hosts.end_driver()
     local_hosts.running = False
     (tmp_path / "vault.db").unlink()
     read = DPGIBOSearch.from_experiment(tmp_path)
     guarantee = read.guarantee()
-    assert (guarantee.mu_spent, guarantee.protected) == (told.mu_spent, True)
+    assert (guarantee.mu_spent, guarantee.protected) == (guarantee.mu, True)  # at most
     assert read.recommend() == recommended
     with pytest.raises(VaultError, match="put the database back"):
         read.history()

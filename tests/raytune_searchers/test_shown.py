@@ -295,9 +295,10 @@ def test_what_passed_by_while_the_vault_was_away_is_known_to_everybody(
     assert "results hold values under other names" in str(run.stored())
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
 @pytest.mark.parametrize("name", RELEASING)
 def test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing(
-    name: str, tmp_path: Path
+    name: str, interrupted: bool, tmp_path: Path
 ) -> None:
     run = SEARCHERS[name](f"sqlite:///{tmp_path}/v.db")
     run.runs(2)
@@ -311,7 +312,8 @@ def test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing(
     for claim in (run.stored(), run.claims() if name != "ldp_trainable" else run.stored()):
         assert NEVER_COMPARED in claim.reasons
     metrics = {**shown, "trial_id": trial, "training_iteration": 1, "config": config}
-    results = Grid([Trial(trial, config, metrics, [metrics])])
+    whole = Trial(trial, config, metrics, [metrics])
+    results = Grid([Trial(trial, config) if interrupted else whole])
     if name == "ldp_trainable":
         run.results += results
     assert run.claims(results).protected, run.claims(results)
