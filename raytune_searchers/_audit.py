@@ -96,6 +96,10 @@ def each_of(results: Any) -> list[Any]:
     return list(results)
 
 
+Row = Mapping[str, Any]
+"""What a trial has shown, or the config that it was given, flattened."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """What an experiment holds of a trial.
@@ -109,12 +113,12 @@ class Stored:
     """
 
     trial: str
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     whole: bool
-    given: list[dict[str, Any]]
+    given: list[Row]
     failed: bool
 
-    def comparable(self, given: Sequence[Mapping[str, Any]]) -> bool:
+    def comparable(self, given: Sequence[Row]) -> bool:
         """Whether all that it ever showed can be compared with these configs, and releases."""
         return self.whole and all(comparable(row, given) for row in self.rows)
 
@@ -132,8 +136,8 @@ def stored_in(results: Any) -> list[Stored]:
     for i, result in enumerate(each_of(results)):
         last, rows = dict(result.metrics or {}), rows_of(result)
         trial = known[i].trial_id if known else last.get(TRIAL_ID)  # of none that shows nothing
-        given = [flat(known[i].config)] if known else []
-        shown = [flat(row) for row in rows or [last]]
+        given: list[Row] = [flat(known[i].config)] if known else []
+        shown: list[Row] = [flat(row) for row in rows or [last]]
         found.append(Stored(str(trial), shown, rows is not None, given, result.error is not None))
     return found
 
@@ -181,7 +185,7 @@ def _given(result: Mapping[str, Any], metric: str | None) -> Iterator[str]:
             yield name
 
 
-def altered(result: Mapping[str, Any], given: Sequence[Mapping[str, Any]]) -> bool:
+def altered(result: Row, given: Sequence[Row]) -> bool:
     """Whether a row shows another config than its trial was given.
 
     Objects are not compared: they come back as copies.
@@ -196,17 +200,12 @@ def altered(result: Mapping[str, Any], given: Sequence[Mapping[str, Any]]) -> bo
     )
 
 
-def without_config(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without the config that it repeats, where it is not known what that should be."""
-    return {n: value for n, value in result.items() if n.split("/")[0] != "config"}
-
-
-def comparable(result: Mapping[str, Any], given: Sequence[Mapping[str, Any]]) -> bool:
+def comparable(result: Row, given: Sequence[Row]) -> bool:
     """Whether it is known of all that a row shows what it should be."""
     return bool(given) or not _config_in(result)
 
 
-def _config_in(result: Mapping[str, Any]) -> dict[str, Any]:
+def _config_in(result: Row) -> dict[str, Any]:
     """The config that a row shows, without what ``Repeater`` adds."""
     shown = {n.removeprefix("config/"): v for n, v in result.items() if n.startswith("config/")}
     return {name: value for name, value in shown.items() if name != REPEATED}

@@ -37,6 +37,7 @@ from raytune_searchers._arguments import (
 from raytune_searchers._audit import (
     ALTERED,
     VOUCH,
+    Row,
     Stored,
     altered,
     comparable,
@@ -334,11 +335,9 @@ class HostedSearch(TuneSearch):
         for reason in complaints(result, self._metric, self._parameters, record, self._PLAIN):
             self._expose(reason, self._WRAP if reason == self._PLAIN else "")
 
-    def _compare_config(
-        self, result: Mapping[str, Any], given: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def _compare_config(self, row: Row, given: Sequence[Row]) -> None:
         """Notices what a function has written into its config, which Tune shows in every row."""
-        if self._has_host and altered(result, given):
+        if self._has_host and altered(row, given):
             self._expose(ALTERED)
 
     def _see(self, head: tuple[int, str]) -> None:
@@ -449,31 +448,23 @@ class HostedSearch(TuneSearch):
         """Compares a stored trial with a report, and says whether that could be done."""
         trial, given = stored.trial, [*self._configs(stored.trial), *stored.given]
         unseen = trial in {*report.get("uncompared", ()), *self._passed}
+        forgotten = report.get("partial") and trial not in report.get("published", ())
         rows = stored.rows if unseen else stored.rows[-1:]
-        compared = all([self._compared(trial, row, given, report) for row in rows])
-        if unseen and compared and stored.comparable(given):
+        for row in rows:
+            self._compare_config(row, given)
+            if not forgotten:
+                self._compare(row, stored_record(trial, report))
+        if forgotten:  # the vault has ended, and kept less
+            return not any(map(self._shows, rows))
+        if unseen and stored.comparable(given):
             self._passed -= {trial}
             self._see_whole(trial)
-        return compared
+        return True
 
     def _see_whole(self, trial_id: str) -> None:
         """Has the vault remember that every row of a trial was compared, if so."""
         if trial_id not in self._passed:
             self._unless_broken(self._call, "compared", trial_id)
-
-    def _compared(
-        self,
-        trial: str,
-        row: Mapping[str, Any],
-        given: Sequence[Mapping[str, Any]],
-        report: Mapping[str, Any],
-    ) -> bool:
-        """Compares a stored row with a report; whether that could be done."""
-        self._compare_config(row, given)
-        if trial not in report.get("published", ()) and report.get("partial"):
-            return not self._shows(row)  # the vault has ended, and kept less
-        self._compare(row, stored_record(trial, report))
-        return True
 
     def _detail(self, name: str) -> Any:
         """A part of the report that grows with the run.

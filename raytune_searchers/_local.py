@@ -43,7 +43,6 @@ from raytune_searchers._audit import (
     complaints,
     stored_in,
     stored_record,
-    without_config,
 )
 from raytune_searchers._channel import Channel
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
@@ -143,9 +142,11 @@ class Ledger:
             reasons |= set(self._complaints(trial, report))
             if trial.comparable(trial.given):
                 channel.call("compared", trial.trial)
-        for reason in sorted(reasons.difference(report["guarantee"].reasons)):
+        new = sorted(reasons.difference(report["guarantee"].reasons))
+        for reason in new:
             channel.call("mark_unprotected", reason)
-            warnings.warn(f"Nothing is protected: {reason}.", PrivacyWarning, stacklevel=2)
+        if new:
+            warnings.warn(f"Nothing is protected: {'; '.join(new)}.", PrivacyWarning, stacklevel=2)
         if any(trial.failed for trial in stored):
             channel.call("failed")
         guarantee: LocalGuarantee = self._report(channel)["guarantee"]
@@ -156,8 +157,8 @@ class Ledger:
         names = {name.split("/")[0] for config in stored.given for name in config}
         record = stored_record(stored.trial, report)
         for row in stored.rows:
-            shown = row if stored.given else without_config(row)
-            yield from complaints(shown, self._settings.metric, names, record, PLAIN)
+            known = {n: v for n, v in row.items() if stored.given or not n.startswith("config/")}
+            yield from complaints(known, self._settings.metric, names, record, PLAIN)
             if altered(row, stored.given):
                 yield ALTERED
 

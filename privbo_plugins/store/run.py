@@ -285,10 +285,10 @@ class Run:
         self.mark(NOTE, text)
 
     @property
-    def released(self) -> bool:
-        """Whether anything was released."""
+    def charged(self) -> bool:
+        """Whether anything was charged or released."""
         with self.vault.transaction(self.run_id) as tx:
-            return bool(tx.releases_after(0)) or tx.released_evaluations() > 0
+            return bool(tx.charges() or tx.evaluations() or tx.releases_after(0))
 
     def mark_compared(self, trial: str) -> None:
         """Records that all that a host shows of a trial was compared with its release, if any."""

@@ -78,7 +78,7 @@ class FileWitness:
         # not all of a run's name: whoever does not know it cannot try out what was released
         self._run = run.run_id[:8]
         with self._alone():
-            if not os.path.lexists(self._path) and not _charged(run):
+            if not os.path.lexists(self._path) and not run.charged:
                 self._write(_Known(self._run))
         self._read()
 
@@ -186,8 +186,3 @@ def _understood(found: Mapping[str, Any]) -> _Known:
     if not isinstance(run, str) or not isinstance(noted, dict):
         raise TypeError("This is no record of a run.")
     return _Known(run, Seen.of(found["n"], found["digest"], found["places"]), noted)
-
-
-def _charged(run: Run) -> bool:
-    with run.vault.transaction(run.run_id) as tx:
-        return bool(tx.charges() or tx.evaluations() or tx.releases_after(0))

@@ -48,14 +48,13 @@ _WARNINGS: dict[str, type[Warning]] = {
 }
 
 _JOINED_UNSEEN = (
-    "a search that had seen nothing of this run joined it: nothing compared the vault with what "
-    "earlier experiments have shown, so an older backup in its place would not have been noticed"
+    "a search that had seen nothing of this run joined it: nothing compared its vault, which may "
+    "be an older backup, with what earlier experiments have shown"
 )
 
-_SET_BACK_UNSEEN = (
+_HOLDS_RELEASES = (
     "The vault holds releases, and {}. Go on from the experiment that has seen them "
-    "(Tuner.restore, or type(search).from_experiment(path)), or give its results to guarantee, "
-    "which compares them with the ledger."
+    "(Tuner.restore, or type(search).from_experiment(path)), or give its results to guarantee."
 )
 
 UNSEEN = "results passed by unseen while the vault failed: give them to guarantee"
@@ -91,6 +90,12 @@ class Host:
     """Keeps the actors of one run name in one database apart."""
 
     CHANNEL: ClassVar[type[Channel]] = Channel
+
+    FIXED: ClassVar[tuple[str, ...]] = ()
+    """Settings that a run keeps."""
+
+    ADDS: ClassVar[str] = ""
+    """What another run of the same data costs them."""
 
     KEPT: ClassVar[bool] = True
     """Whether what it holds in memory may be come back to after its holder is gone."""
@@ -132,6 +137,22 @@ class Host:
             raise VaultError(self.GONE.lost)
         return vault
 
+    def _agree(self, run: Run, given: Any) -> None:
+        """That a driver means the run of this host.
+
+        Raises:
+            ValueError: If its settings are others.
+            VaultError: If it has seen more of it.
+        """
+        own = self._settings
+        other = [name for name in self.FIXED if getattr(given, name) != getattr(own, name)]
+        if other:
+            raise ValueError(
+                f"This run was started with another {' and another '.join(other)}, which cannot "
+                f"change under way: use the same settings, or another run_name= ({self.ADDS})."
+            )
+        run.confirm(Head(*given.seen))
+
     @staticmethod
     def _remember(run: Run, seen: tuple[int, str] | None = None) -> None:
         """Has the cluster remember how far the run came, whichever process is its host.
@@ -155,9 +176,9 @@ class Host:
             cluster = _Cluster(f"{run.vault.vault_id}/{run.run_id}")
             known = known if known.n else cluster.head()
             run.shown_by(cluster)
-        if seen is not None and not known.n and run.released:
+        if seen is not None and not known.n and run.charged:
             run.note(_JOINED_UNSEEN)
-            warnings.warn(_SET_BACK_UNSEEN.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
+            warnings.warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
 
     def objects_known(self, sent: bytes) -> int:
         """How many objects of Ray's store this process knows, while it holds what it was sent."""

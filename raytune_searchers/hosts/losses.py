@@ -18,7 +18,7 @@ from privbo_plugins.errors import BudgetExceededError, PrivacyError
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.run import NEVER_COMPARED, Head
+from privbo_plugins.store.run import NEVER_COMPARED
 from privbo_plugins.store.vault import Vault
 from raytune_searchers._channel import (
     LOSSES,
@@ -79,6 +79,8 @@ class VaultHost(Receiving, Host):
 
     GONE = LOSSES
     CHANNEL = LossChannel
+    FIXED = ("config", "maximize", "metric", "space")
+    ADDS = "on the same records its mu adds to this one's: squares add up"
 
     def __init__(self, settings: RunSettings, url: str | None, noise: NoiseSource | None) -> None:
         super().__init__(settings, url, noise)
@@ -117,24 +119,13 @@ class VaultHost(Receiving, Host):
         if settings.adopt_trials:
             kept = settings.config.with_trials(own.config.n_trials)
             settings = replace(settings, config=kept)
-        differing = [
-            name
-            for name in ("config", "maximize", "metric", "space")
-            if getattr(settings, name) != getattr(own, name)
-        ]
-        if differing:
-            raise ValueError(
-                f"This run was started with another {' and another '.join(differing)}. A budget "
-                "cannot change under way: use the same settings, or another run_name= (on the "
-                "same records its mu adds to this one's: squares add up)."
-            )
         if settings.watched != own.watched:
             raise ValueError(
                 "This run is held by a search of its own, which suggests its trials, and "
                 "private_trainable goes on with runs of private_trainable only (or the other way "
                 "round). Close the one before the other goes on, or give another run_name=."
             )
-        session.run.confirm(Head(*settings.seen))
+        self._agree(session.run, settings)
         return session.run.vault.vault_id, session.guarantee().reasons
 
     def finished(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.rewards import RewardLedger
 from privbo_plugins.store.release import TEST_NOISE, is_test
-from privbo_plugins.store.run import NEVER_COMPARED, Head
+from privbo_plugins.store.run import NEVER_COMPARED
 from privbo_plugins.store.vault import UNPROTECTED
 from privbo_plugins.users import User
 from raytune_searchers._admission import USERS_LEDGER, Admission, LedgerSettings
@@ -41,6 +41,8 @@ class LedgerHost(Host):
 
     KIND = "ldp/"
     GONE = USERS_LEDGER
+    FIXED = ("mechanism", "user_budget", "user_delta", "metric", "maximize")
+    ADDS = "the epsilons of users who are asked in both add up"
 
     def __init__(
         self, settings: LedgerSettings, url: str | None, noise: NoiseSource | None
@@ -71,16 +73,8 @@ class LedgerHost(Host):
         Raises:
             ValueError: If the driver's settings are not those of the run.
         """
-        ledger, own = self._ledger, self._settings
-        names = ("mechanism", "user_budget", "user_delta", "metric", "maximize")
-        differing = [name for name in names if getattr(settings, name) != getattr(own, name)]
-        if differing:
-            raise ValueError(
-                f"This run was started with another {' and another '.join(differing)}, which "
-                "cannot change under way: use the same settings, or another run_name= (the "
-                "epsilons of users who are asked in both add up)."
-            )
-        ledger.run.confirm(Head(*settings.seen))
+        ledger = self._ledger
+        self._agree(ledger.run, settings)
         return ledger.vault.vault_id, ledger.run.marks(UNPROTECTED)
 
     def record(self, trial: str, operations: Collection[str] = ()) -> TrialRecord:

@@ -20,7 +20,6 @@ from privbo_plugins.federation.published import round_of
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
-from privbo_plugins.store.run import Head
 from raytune_searchers._channel import Gone, Parcel
 from raytune_searchers.hosts.base import UNSEEN, Host
 from raytune_searchers.hosts.uploads import Inbox, Receiving
@@ -117,6 +116,8 @@ class ServerHost(Receiving, Host):
 
     KIND = "federation/"
     GONE = SERVER
+    FIXED = ("config", "agents", "space", "maximize")
+    ADDS = "on the same agents its privacy loss adds to this one's"
 
     def __init__(
         self, settings: ServerSettings, url: str | None, noise: NoiseSource | None
@@ -155,16 +156,8 @@ class ServerHost(Receiving, Host):
         Raises:
             ValueError: If the driver's settings are not those of the run.
         """
-        server, own = self._server, self._settings
-        names = ("config", "agents", "space", "maximize")
-        differing = [name for name in names if getattr(settings, name) != getattr(own, name)]
-        if differing:
-            raise ValueError(
-                f"This federation was started with other {' and other '.join(differing)}, which "
-                "cannot change under way: use the same settings, or another run_name= (on the "
-                "same agents its privacy loss adds to this one's)."
-            )
-        server.run.confirm(Head(*settings.seen))
+        server = self._server
+        self._agree(server.run, settings)
         return server.vault_id, _translated(server.guarantee).reasons
 
     def status(self) -> Status:

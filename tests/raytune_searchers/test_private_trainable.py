@@ -428,7 +428,7 @@ def test_a_vault_that_ends_after_the_last_experiment_leaves_all_that_it_knew(
     local_hosts.kill(local_hosts.get_actor(host_name(search_of(private))))
     guarantee = private.guarantee(trials)
     assert guarantee.protected, guarantee
-    assert guarantee.mu_spent == pytest.approx(math.sqrt(60 / 80))
+    assert guarantee.mu_spent == guarantee.mu  # at most: more may have been drawn since
     assert "the vault has ended" in str(guarantee)
     assert len(private.history().values) == 60
 
@@ -695,7 +695,7 @@ def test_a_vault_in_memory_that_dies_ends_the_experiment_and_is_told(
     gc.collect()  # Tune's loggers, which it has left open
     guarantee = private.guarantee()
     assert "the vault has ended" in str(guarantee)
-    assert guarantee.mu_spent == pytest.approx(math.sqrt(2 / N)) or not guarantee.protected
+    assert guarantee.mu_spent == guarantee.mu  # at most: the vault alone knew how much
 
 
 @pytest.mark.slow
