@@ -24,7 +24,6 @@ from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.settings import again, called_with, named, part, setting, settings
 
@@ -148,7 +147,7 @@ def _refuse_private_sampler(study: Study) -> None:
 
 
 @settings(eq=False)
-class _Settings(EpsilonSettings, LossRunSettings, MeansConfig):
+class _Settings(LossRunSettings, MeansConfig):
     """Arguments of :func:`private_objective`."""
 
     objective: Objective = setting(

@@ -11,15 +11,12 @@ from optuna_samplers._base import PrivateSampler
 from optuna_samplers._settings import LossRunSettings
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan
 from privbo_plugins.algorithms.dp_gibo.config import PUBLISHED
-from privbo_plugins.privacy.settings import EpsilonSettings
-from privbo_plugins.settings import Published, again, named, part, settings, takes
+from privbo_plugins.settings import Published, named, part, settings, takes
 
 
 @settings(eq=False)
-class DPGIBOSettings(EpsilonSettings, LossRunSettings, GIBOConfig):
+class DPGIBOSettings(LossRunSettings, GIBOConfig):
     """The sampler's keywords."""
-
-    mu: float = again(GIBOConfig, "mu", default=None, kw_only=False)
 
 
 class DPGIBOSampler(Published, PrivateSampler):

@@ -30,7 +30,7 @@ from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import PrivacyError, VaultError
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.privacy.settings import EpsilonSettings, NoiseSettings, RecordSettings
+from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import again, called_with, part, setting, settings
 from raytune_searchers._audit import REPEATED, flat, shown
@@ -394,7 +394,7 @@ class PrivateTrainable:
 
 
 @settings(eq=False)
-class _Settings(EpsilonSettings, RecordSettings, MeansConfig):
+class _Settings(RecordSettings, MeansConfig):
     """Arguments of :func:`private_trainable`."""
 
     trainable: Trainable = setting(

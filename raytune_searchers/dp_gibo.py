@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.config import PUBLISHED
-from privbo_plugins.privacy.settings import EpsilonSettings
-from privbo_plugins.settings import Published, again, named, part, settings, takes
+from privbo_plugins.settings import Published, named, part, settings, takes
 from raytune_searchers._base import PrivateRunSettings, PrivateSearch
 
 
 @settings(eq=False)
-class DPGIBOSettings(EpsilonSettings, PrivateRunSettings, GIBOConfig):
+class DPGIBOSettings(PrivateRunSettings, GIBOConfig):
     """The searcher's keywords."""
-
-    mu: float = again(GIBOConfig, "mu", default=None, kw_only=False)
 
 
 class DPGIBOSearch(Published, PrivateSearch):

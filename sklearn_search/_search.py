@@ -26,7 +26,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.registry import entry
-from privbo_plugins.privacy.accountant import chosen_mu
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.settings import declaration, signature_of, takes
 from privbo_plugins.store.vault import resolve_url
@@ -406,7 +405,7 @@ def _config(given: Any, task: Task) -> dict[str, Any]:
         ValueError: For one that "released-means" has no use for, or lacks.
     """
     values = {f.name: getattr(given, f.name) for f in dataclasses.fields(GIBOConfig)}
-    values |= {**task.bounds, "mu": chosen_mu(given.mu, given.epsilon, given.delta)}
+    values |= task.bounds
     if given.method == "dp-gibo":
         return values
     known = {f.name for f in dataclasses.fields(entry(given.method).load_config())}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
-from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.settings import again, setting, settings
 
 
@@ -99,7 +98,7 @@ class RunSettings:
 
 
 @settings(eq=False)
-class PrivateSearchSettings(EpsilonSettings, GIBOConfig, RunSettings):
+class PrivateSearchSettings(GIBOConfig, RunSettings):
     """All keywords; what they say is checked when ``fit`` begins, as in scikit-learn."""
 
     mu: float = again(GIBOConfig, "mu", default=None)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Query
-from privbo_plugins.privacy.mechanisms import mean_of_clipped_values
+from privbo_plugins.privacy.mechanisms import SMALLEST_MU, mean_of_clipped_values
 
 Array = NDArray[np.float64]
 
@@ -49,14 +49,14 @@ def check_positive(name: str, value: Any, *, allow_inf: bool = False) -> None:
 
 
 def check_mu(name: str, value: Any, *, allow_inf: bool = False) -> None:
-    """That a setting is a Gaussian DP parameter whose square is a number.
+    """That a setting is a Gaussian DP parameter that noise can keep, and its square a number.
 
     Raises:
         ValueError: If it is not.
     """
     check_positive(name, value, allow_inf=allow_inf)
-    if math.isfinite(value) and not SMALLEST <= value <= 1 / SMALLEST:
-        raise ValueError(f"{name} must lie in [{SMALLEST:g}, {1 / SMALLEST:g}], got {value!r}.")
+    if math.isfinite(value) and not SMALLEST_MU <= value <= 1 / SMALLEST:
+        raise ValueError(f"{name} must lie in [{SMALLEST_MU:g}, {1 / SMALLEST:g}], got {value!r}.")
 
 
 def check_count(name: str, value: Any, least: int, *, optional: bool = True) -> None:

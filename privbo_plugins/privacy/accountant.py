@@ -149,10 +149,10 @@ def chosen_mu(mu: float | None, epsilon: float | None, delta: float | None) -> f
         delta: In (0, 1).
 
     Returns:
-        ``mu``, or the largest one with delta(epsilon; mu) <= ``delta``, rounded down.
+        ``mu``, or the largest one whose epsilon at ``delta``, rounded up, is at most ``epsilon``.
 
     Raises:
-        ValueError: If both are given, or neither, or half of the second.
+        ValueError: If both are given and are not the same, or neither, or half of the second.
 
     Example:
         >>> chosen_mu(1.0, None, None), round(chosen_mu(None, 4.0, 1e-5), 3)
@@ -163,20 +163,26 @@ def chosen_mu(mu: float | None, epsilon: float | None, delta: float | None) -> f
             "Nothing says how much privacy: give mu=1, or epsilon=4 with delta=1e-5 (well below "
             "one over the number of records)."
         )
-    if mu is not None:
-        if epsilon is not None or delta is not None:
-            raise ValueError(
-                "mu= and epsilon= with delta= say the same thing: give one of them. The guarantee "
-                "tells epsilon at any delta."
-            )
+    if mu is not None and epsilon is None and delta is None:
         return mu
+    twice = (
+        "mu= and epsilon= with delta= say the same thing: give one of them. The guarantee tells "
+        "epsilon at any delta."
+    )
     if epsilon is None or delta is None:
+        if mu is not None:
+            raise ValueError(twice)
         missing = "delta" if delta is None else "epsilon"
         raise ValueError(
             f"epsilon= is meant at a delta=, and {missing}= is missing: for example epsilon=4, "
             "delta=1e-5, with delta well below one over the number of records."
         )
-    return gdp_mu(_number("epsilon", epsilon), _number("delta", delta))
+    found, less = gdp_mu(_number("epsilon", epsilon), _number("delta", delta)), _STEP
+    while gdp_epsilon(found, delta) > epsilon:
+        found, less = found * (1.0 - less), min(2.0 * less, 0.5)
+    if mu is not None and not math.isclose(mu, found, rel_tol=1e-6):  # which settings remember
+        raise ValueError(twice)
+    return found if mu is None else mu
 
 
 def _number(name: str, given: object) -> float:
@@ -476,7 +482,8 @@ def evaluations_epsilon(evaluations: Mapping[Cost, int], delta: float) -> float:
     added = math.fsum(k * evaluation.epsilon for evaluation, k in evaluations.items())
     added = added if declared <= delta else math.inf
     events = events_of(evaluations)
-    return min(added, compose_epsilon(events, delta)) if events and delta else added
+    exact = compose_epsilon(events, delta) if events and delta else added
+    return exact if exact < added * (1.0 - 1e-8) else added  # what was asked for, to the digit
 
 
 def events_of(evaluations: Mapping[Cost, int]) -> Counter[Event]:

@@ -6,41 +6,53 @@ same number: 0.1 is printed as 0.1.
 
 from __future__ import annotations
 
-import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 _EXACT = Context(prec=400, rounding=ROUND_CEILING)
 """Digits enough for every float's integral part."""
 
+_GIVEN = 8
+"""A number of no more digits is one that somebody gave: it is printed as it is."""
+
 
 def not_below(value: float, digits: int) -> str:
-    """With so many significant digits, and never less than the value.
+    """With so many significant digits, or as it was given, and never less than the value.
 
     Example:
-        >>> not_below(1.00049, 4), not_below(0.1, 4)
-        ('1.001', '0.1')
+        >>> not_below(1.0004900001, 4), not_below(0.1, 4), not_below(1.00049, 4)
+        ('1.001', '0.1', '1.00049')
     """
-    context = Context(prec=digits, rounding=ROUND_CEILING)
-    return as_it_is(float(context.create_decimal(_digits(value))))
+    return _rounded(value, Context(prec=digits, rounding=ROUND_CEILING))
 
 
 def not_above(value: float, digits: int) -> str:
-    """With so many significant digits, and never more than the value."""
-    context = Context(prec=digits, rounding=ROUND_FLOOR)
-    return as_it_is(float(context.create_decimal(_digits(value))))
+    """With so many significant digits, or as it was given, and never more than the value."""
+    return _rounded(value, Context(prec=digits, rounding=ROUND_FLOOR))
+
+
+def _rounded(value: float, context: Context) -> str:
+    exact = Decimal(_digits(value))
+    return as_it_is(float(exact if _was_given(exact) else context.plus(exact)))
 
 
 def two_decimals(value: float) -> str:
-    """With two decimals, and never less than the value.
+    """With two decimals (of small ones two digits), or as given, and never less than the value.
 
     Example:
-        >>> two_decimals(1.0001), two_decimals(1.5), two_decimals(math.inf)
-        ('1.01', '1.50', 'inf')
+        >>> [two_decimals(value) for value in (1.0000000001, 1.5, 4.005, 1 / 30)]
+        ['1.01', '1.50', '4.005', '0.034']
     """
-    if not math.isfinite(value):
+    exact = Decimal(_digits(value))
+    if not exact.is_finite():
         return f"{value:.2f}"
-    return f"{Decimal(_digits(value)).quantize(Decimal('0.01'), context=_EXACT):f}"
+    step = Decimal(1).scaleb(min(-2, exact.adjusted() - 1))
+    shown = exact.quantize(step, context=_EXACT)
+    return f"{exact if _was_given(exact) and exact != shown else shown:f}"
+
+
+def _was_given(exact: Decimal) -> bool:
+    return not exact.is_finite() or len(exact.normalize().as_tuple().digits) <= _GIVEN
 
 
 def as_it_is(value: Any) -> str:

@@ -459,7 +459,16 @@ class Guarantee(PrivacyGuarantee):
         return Epsilon(self._at(self._report_delta()), self._at)
 
     def _epsilon_at(self, delta: float) -> float:
-        return gdp_epsilon(self.mu, delta)
+        found, (asked, at) = gdp_epsilon(self.mu, delta), self._asked
+        return asked if delta == at and asked >= found else found
+
+    @property
+    def _asked(self) -> tuple[float, float]:
+        """The epsilon and delta that were asked for; (0, 0) where mu was."""
+        epsilon, delta = (self.parameters.get(name) for name in ("epsilon", "delta"))
+        if isinstance(epsilon, float) and isinstance(delta, float):
+            return epsilon, delta
+        return 0.0, 0.0
 
     def delta(self, epsilon: float) -> float:
         """Delta at ``epsilon`` >= 0 for the declared total; 1 where nothing is claimed."""
@@ -473,12 +482,13 @@ class Guarantee(PrivacyGuarantee):
     def _claim_text(self) -> str:
         delta, mu = self._report_delta(), not_below(self.mu, 4)
         size = "" if self.n_records is None else f" (n = {self.n_records})"
+        epsilon = two_decimals(self.epsilon(delta))
+        pair = f"(epsilon = {epsilon}, delta = {as_it_is(delta)})-differentially private and "
         return (
-            f"Everything this run publishes is {mu}-GDP (Gaussian differential "
-            f"privacy, mu = {mu}; rho = {not_below(self.rho, 4)} zero-concentrated DP "
-            f"exactly, mu-GDP up to the noise library's grid; epsilon = "
-            f"{two_decimals(self.epsilon(delta))} at delta = {as_it_is(delta)}) for the "
-            f"{self.population}{size}. "
+            f"Everything this run publishes is {pair if self._asked[1] else ''}{mu}-GDP (Gaussian "
+            f"differential privacy, mu = {mu}; rho = {not_below(self.rho, 4)} zero-concentrated "
+            f"DP exactly, mu-GDP up to the noise library's grid; epsilon = {epsilon} at delta = "
+            f"{as_it_is(delta)}) for the {self.population}{size}. "
             f"Neighbouring relation: {self.neighbours}. Mechanism: {self.mechanism}. "
             f"Parameters: {self._settings()}."
         )
@@ -511,7 +521,9 @@ class Guarantee(PrivacyGuarantee):
         return self.mu if self.mu < self.mu_spent <= self.mu * (1 + 1e-9) else self.mu_spent
 
     def _report_delta(self) -> float:
-        """A power of ten below 1/n: the customary delta for n records."""
+        """What was asked for, or a power of ten below 1/n: the customary delta for n records."""
+        if 0 < self._asked[1] < 1:
+            return self._asked[1]
         n = self.n_records or 10**5
         return float(f"1e-{math.ceil(math.log10(10 * n))}")
 

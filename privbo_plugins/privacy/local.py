@@ -38,7 +38,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privbo_plugins.privacy.accountant import Cost, gdp_epsilon, gdp_mu
-from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
+from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK, check_share, gaussian_scale
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.settings import again, formerly, setting, settings
@@ -408,6 +408,7 @@ class Gaussian(LocalMechanism):
                 "for example 1e-6; the other mechanisms need none."
             )
         LocalMechanism.__post_init__(Laplace(self.epsilon, self.low, self.high))
+        check_share(self.mu)
 
     @cached_property
     def mu(self) -> float:
@@ -417,7 +418,7 @@ class Gaussian(LocalMechanism):
     @property
     def sigma(self) -> float:
         """Standard deviation of the noise, in reward units."""
-        return self.width * SENSITIVITY_SLACK / self.mu
+        return gaussian_scale(self.width, self.mu)
 
     def _release(self, u: float, noise: NoiseSource) -> float:
         return float(noise.add_gaussian(np.array([u]), self.sigma / self.half)[0])

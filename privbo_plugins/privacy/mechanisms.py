@@ -39,6 +39,10 @@ SENSITIVITY_SLACK = 1.0 + 2.0**-20
 """Covers the rounding of the final division to a float; the noise is this much larger."""
 
 
+SMALLEST_MU = 1e-9
+"""Below, the grid of the noise, 2**-60 of its deviation, is no longer within that slack."""
+
+
 def clip_rows(G: Array, B: float) -> Array:
     """Rows scaled to L2 norm at most B; a row with NaN or infinity becomes zero.
 
@@ -201,9 +205,26 @@ def fraction_within(blocks: Iterable[Array], B: float) -> Array:
     return mean.result()
 
 
+def check_share(mu: float) -> None:
+    """That the noise of one release can keep its mu.
+
+    Raises:
+        ValueError: If it is below :data:`SMALLEST_MU`.
+    """
+    if not mu >= SMALLEST_MU:
+        raise ValueError(
+            f"One release would have mu={mu}, and mu may not be below {SMALLEST_MU:g}: so much "
+            "noise lies on a grid too coarse for it. Plan fewer releases or a larger budget."
+        )
+
+
 def gaussian_scale(sensitivity: float, mu: float) -> float:
     """Standard deviation sensitivity / mu of a mu-GDP Gaussian release (paper, Theorem 2.4).
 
     Rounded towards privacy by :data:`SENSITIVITY_SLACK`; 0 for mu = infinity.
+
+    Raises:
+        ValueError: If mu is below :data:`SMALLEST_MU`.
     """
+    check_share(mu)
     return 0.0 if math.isinf(mu) else sensitivity * SENSITIVITY_SLACK / mu

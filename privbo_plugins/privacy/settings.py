@@ -53,10 +53,15 @@ class UserSettings:
     )
 
 
-@settings(eq=False)
+@settings
 class EpsilonSettings:
     """Another way to say ``mu``."""
 
+    mu: float = setting(
+        "Total Gaussian DP parameter, > 0; ``math.inf`` for no privacy.",
+        default=None,
+        kw_only=False,
+    )
     epsilon: float | None = setting(
         "Instead of ``mu``, with ``delta``: the run's total epsilon, finite and > 0. The largest "
         "mu that keeps it at this delta is taken.",
@@ -72,9 +77,11 @@ class EpsilonSettings:
         """Says mu, before the settings that need it are checked."""
         from privbo_plugins.privacy.accountant import chosen_mu  # scipy, which trials do without
 
-        mu = chosen_mu(getattr(self, "mu", None), self.epsilon, self.delta)
-        for name, value in (("mu", mu), ("epsilon", None), ("delta", None)):
-            object.__setattr__(self, name, value)
-        check = getattr(super(), "__post_init__", None)
-        if check is not None:
-            check()
+        object.__setattr__(self, "mu", chosen_mu(self.mu, self.epsilon, self.delta))
+
+    @property
+    def asked(self) -> dict[str, float]:
+        """The pair that was asked for, if it was one."""
+        if self.epsilon is None or self.delta is None:
+            return {}
+        return {"epsilon": float(self.epsilon), "delta": float(self.delta)}

@@ -33,6 +33,7 @@ from privbo_plugins.privacy.accountant import (
     compose_epsilon,
     gdp_delta,
 )
+from privbo_plugins.privacy.figures import two_decimals
 
 _LARGEST_ORDER = 256
 _INTERVAL = 1e-3
@@ -225,9 +226,12 @@ def calibrate(*, epsilon: float, delta: float, n_rounds: int, q: float = 1.0) ->
 
 
 def _exceeds(q: float, z: float, T: int, epsilon: float, delta: float) -> bool:
-    """Whether T rounds cost more than the budget; cheap bounds first, for tiny z they suffice."""
+    """Whether T rounds cost more than the budget as it is shown, rounded up.
+
+    Cheap bounds come first, for tiny z they suffice.
+    """
     if gdp_delta(q / z, epsilon) > delta and q == 1:
         return True
     if z < 0.1:
         return True  # privacy loss distributions of so little noise would not fit into memory
-    return pld_epsilon(q, z, T, delta) > epsilon
+    return float(two_decimals(pld_epsilon(q, z, T, delta))) > epsilon

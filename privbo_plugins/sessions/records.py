@@ -1002,7 +1002,7 @@ class Session:
             mu=self.config.mu,
             mu_spent=math.sqrt(validation.mu2),
             n_releases=validation.n,
-            parameters=dict(words.parameters),
+            parameters={**getattr(self.config, "asked", {}), **words.parameters},
             not_covered=NOT_COVERED_TUNER + words.not_covered,
             reasons=tuple(reasons),
             notes=tuple(notes),

@@ -495,7 +495,7 @@ def check_user_budget(
         raise ValueError(
             f"user_budget= holds at user_delta=, which is 0: no epsilon is enough there for the "
             f"{mechanism.name} mechanism, which has a delta. Give user_delta=, for example "
-            f"{mechanism.delta:g}."
+            f"{as_it_is(mechanism.delta)}."
         )
     one = evaluations_epsilon({mechanism.evaluation: 1}, user_delta)
     if not user_budget >= one:

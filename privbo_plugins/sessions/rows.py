@@ -57,6 +57,7 @@ from privbo_plugins.errors import (
 from privbo_plugins.privacy.accountant import gdp_mu
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.ledger import Charge
+from privbo_plugins.privacy.mechanisms import check_share
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import as_reward
@@ -284,6 +285,7 @@ class Curator:
         self.mechanism, self._on_excess = given.mechanism, given.on_excess
         self.epsilon, self.delta = float(given.epsilon), float(given.delta)
         self.mu = gdp_mu(self.epsilon, self.delta)  # refuses what lies outside
+        check_share(self.mu)
         self._scaling = checked_scaling(given.bounds, self.d)
         self.neighbor_distance = checked_distance(given.neighbor_distance)
         self.norm_bound = checked_bound(given.norm_bound, self._scaling, self.neighbor_distance)

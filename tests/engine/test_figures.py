@@ -6,10 +6,16 @@ normal distributions; dp-accounting, asked without the engine's accountant.
 
 from __future__ import annotations
 
+import ast
 import itertools
+import json
 import math
+import re
 from collections import Counter
+from decimal import Decimal
 from fractions import Fraction
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +25,8 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
+from privbo_plugins.algorithms.dp_gibo import GIBOConfig
+from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.accountant import (
     ApproximateEvent,
@@ -29,16 +37,22 @@ from privbo_plugins.privacy.accountant import (
     compose_delta,
     compose_epsilon,
     evaluations_epsilon,
+    gdp_epsilon,
 )
+from privbo_plugins.privacy.figures import not_above, not_below, two_decimals
 from privbo_plugins.privacy.guarantee import (
     FederationGuarantee,
+    Guarantee,
     LocalGuarantee,
     OutsourcedGuarantee,
 )
 from privbo_plugins.privacy.local import make_mechanism
-from privbo_plugins.privacy.statement import guess
-from privbo_plugins.sessions.rewards import RewardSession, check_user_budget
+from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.privacy.statement import guess, percent
+from privbo_plugins.privacy.subsampling import calibrate
+from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import Vault, open_vault
 
 EPSILONS = [0.1, 0.25, 0.5, 1.3, 2.0]
@@ -337,3 +351,172 @@ def test_k_rows_of_one_person_have_sqrt_k_times_the_mu() -> None:
     moved[:2, 0] = table.certificate.sensitivity  # two rows, each as far as one may go
     assert np.linalg.norm(moved) / sd == pytest.approx(math.sqrt(2) * mu, rel=1e-5)
     assert any("sqrt(k) times the table's mu" in limit for limit in table.guarantee().limits)
+
+
+# What was asked for, and what is shown of it ----------------------------------------------------
+
+ASKED = st.tuples(
+    st.decimals("0.05", "20", places=3).map(float), st.sampled_from([1e-9, 1e-5, 2.5e-4, 0.01])
+)
+"""An epsilon and a delta as people give them."""
+
+KINDS = {
+    "dp-gibo": lambda **pair: GIBOConfig(**pair),
+    "released means": lambda **pair: MeansConfig(n_trials=7, **pair),
+}
+"""Settings that take epsilon and delta in place of mu: every host's keywords are these."""
+
+
+def shown(text: str) -> list[float]:
+    """Every epsilon in a text."""
+    return [float(found) for found in re.findall(r"epsilon = ([0-9.]+[0-9])", text)]
+
+
+def claim_of(config: GIBOConfig | MeansConfig) -> Guarantee:
+    return Guarantee(
+        True, "m", "n", "p", 300, config.mu, config.mu, 9, parameters={**config.asked}
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=60)
+@given(asked=ASKED)
+@example(asked=(4.0, 1e-5))
+@example(asked=(4.005, 1e-5))
+@example(asked=(1.0, 1e-9))
+def test_whoever_was_allowed_an_epsilon_reads_no_larger_one(
+    kind: str, asked: tuple[float, float]
+) -> None:
+    """Epsilon 4 at 1e-5 was shown as 4.01, and at another delta first."""
+    epsilon, delta = asked
+    config = KINDS[kind](epsilon=epsilon, delta=delta)
+    claim = claim_of(config)
+    assert claim.epsilon == claim.epsilon(delta) == epsilon
+    first = claim.figures()["epsilons"][0]
+    assert first == {"delta": delta, "epsilon": epsilon}
+    assert shown(str(claim))
+    for text in (str(claim), claim.lasting, str(two_decimals(claim.epsilon))):
+        assert all(found == epsilon for found in shown(text))
+    (row, *_) = [text for what, text in claim.statement().rows if what.startswith("Epsilon")]
+    assert float(row) == epsilon
+    # The oracle: dp-accounting's own profile of the Gaussian mechanism, and the largest mu.
+    mu = config.mu
+    profile = stats.norm.cdf(-epsilon / mu + mu / 2) - math.exp(
+        epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2)
+    )
+    assert profile <= delta * (1 + 1e-9)
+    assert gdp_epsilon(mu * (1 + 1e-5), delta) > epsilon
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_remember_the_pair_and_stay_what_they_are(kind: str) -> None:
+    config = KINDS[kind](epsilon=4, delta=1e-5)
+    assert config.asked == {"epsilon": 4.0, "delta": 1e-5}
+    assert type(config).from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert config.with_trials(30).mu == config.mu
+    assert config.plain().asked == {}
+    for wrong in ({"mu": 1.0}, {"mu": config.mu * 0.999}):
+        with pytest.raises(ValueError, match="say the same thing"):
+            KINDS[kind](epsilon=4, delta=1e-5, **wrong)
+
+
+@settings(deadline=None, max_examples=40)
+@given(asked=ASKED)
+@example(asked=(4.005, 1e-5))
+def test_a_table_and_a_reward_show_the_pair_that_was_asked_for(asked: tuple[float, float]) -> None:
+    epsilon, delta = asked
+    table = OutsourcedGuarantee(True, "gaussian", epsilon, delta, 0.5, 9)
+    assert shown(str(table)) == [epsilon]
+    assert f"delta = {delta:g})" in str(table)
+    gaussian = make_mechanism(epsilon, bound=1.0, mechanism="gaussian", delta=delta)
+    text = str(local_guarantee(gaussian, 1, 1, users_named=True))
+    assert f"({epsilon:g}, {delta:g})-LDP" in text
+    assert shown(text) == [epsilon]
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.123, 1.999, 3.995, 4.0])
+def test_rounds_are_planned_for_the_epsilon_that_is_shown(epsilon: float) -> None:
+    found = calibrate(epsilon=epsilon, delta=1e-3, n_rounds=3)
+    assert float(two_decimals(found.epsilon)) <= epsilon
+    assert found.epsilon >= 0.85 * epsilon
+
+
+# Figures in words -------------------------------------------------------------------------------
+
+FIGURE = st.floats(1e-12, 1e6) | st.decimals("0.001", "99", places=4).map(float)
+
+
+@given(FIGURE, st.integers(1, 8))
+def test_no_figure_in_words_is_below_the_value(value: float, digits: int) -> None:
+    exact = Decimal(repr(value))
+    assert Decimal(two_decimals(value)) >= exact
+    assert Decimal(not_below(value, digits)) >= exact
+    assert Decimal(not_above(value, digits)) <= exact
+    assert Decimal(percent(value).removesuffix(" %")) >= Decimal(repr(100 * value))
+    assert Decimal(two_decimals(value)) <= exact * Decimal("1.1") + Decimal("1e-12") or (
+        Decimal(two_decimals(value)) - exact < Decimal("0.01")
+    )
+    if len(exact.normalize().as_tuple().digits) <= 8:
+        assert Decimal(not_below(value, digits)) == Decimal(two_decimals(value)) == exact
+
+
+_NAMES = re.compile(r"(^|_)(mu|mu2|epsilon|delta|budget|spent|chance|guess|rho)($|_)")
+
+
+def test_no_text_of_the_product_rounds_a_privacy_figure_by_itself() -> None:
+    """One module does; a format like ``:.3g`` rounds to the nearest number, and so down."""
+    found = []
+    for package in ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search"):
+        for path in (Path(__file__).parents[2] / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+                    parts = list(ast.walk(node.value))
+                    names = [part.id for part in parts if isinstance(part, ast.Name)]
+                    names += [part.attr for part in parts if isinstance(part, ast.Attribute)]
+                    names += [str(p.value) for p in parts if isinstance(p, ast.Constant)]
+                    if any(map(_NAMES.search, names)):
+                        found.append(f"{path.name}: {ast.unparse(node)}")
+    # Names a tenth of a delta, at which epsilon is then computed.
+    assert {text for text in found if ":.12g" not in text} == set()
+
+
+# Mu that noise cannot keep ----------------------------------------------------------------------
+
+
+def _run(config: GIBOConfig | MeansConfig) -> object:
+    module = "dp_gibo" if isinstance(config, GIBOConfig) else "released_means"
+    plan = import_module(f"privbo_plugins.algorithms.{module}.plan")
+    return plan.make_plan(config, Space({"x": Float(0, 1)}), 1000)
+
+
+X2 = np.zeros((3, 2))
+
+TOO_SMALL = {
+    "budget of dp-gibo": lambda mu: GIBOConfig(mu),
+    "budget of released means": lambda mu: MeansConfig(mu, n_trials=1),
+    "share of released means": lambda mu: MeansConfig(mu * 10, n_trials=100),
+    "training": lambda mu: MeansConfig(1.0, n_trials=1, training_mu=mu),
+    "share of a gradient": lambda mu: _run(GIBOConfig(mu * 4, n_steps=20, batch_size=2)),
+    "share of a value": lambda mu: _run(GIBOConfig(1.0, n_steps=1, value_share=mu**2)),
+    "share of a norm": lambda mu: _run(
+        GIBOConfig(1.0, n_steps=4, clipping_norm="adaptive", norm_share=mu**2)
+    ),
+    "pair of dp-gibo": lambda mu: GIBOConfig(epsilon=mu / 100, delta=mu / 100),
+    "pair of a table": lambda mu: Curator(X2, epsilon=mu / 100, delta=mu / 100, norm_bound=1.0),
+    "pair of a reward": lambda mu: make_mechanism(
+        1e-6, bound=1.0, mechanism="gaussian", delta=1e-300 * mu / mu
+    ),
+    "noise itself": lambda mu: gaussian_scale(1.0, mu),
+}
+
+
+@pytest.mark.parametrize("comes_in", TOO_SMALL)
+def test_a_mu_that_the_grid_of_the_noise_cannot_keep_is_refused(comes_in: str) -> None:
+    """The grid is 2^-60 deviations wide, the slack of the sensitivity 2^-20 of it."""
+    if comes_in != "pair of a reward":
+        with pytest.raises(ValueError, match="1e-09"):
+            TOO_SMALL[comes_in](0.9e-9)
+        TOO_SMALL[comes_in](1e-3)
+        assert 1e6**0.5 * 2.0**-60 / 1e-9 < 2.0**-20  # a million columns still fit
+    else:
+        assert make_mechanism(1e-6, bound=1.0, mechanism="gaussian", delta=1e-300).mu >= 1e-9

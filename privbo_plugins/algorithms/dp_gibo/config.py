@@ -19,6 +19,7 @@ from privbo_plugins.algorithms.values import (
     value_range,
 )
 from privbo_plugins.models.kernels import KERNELS, Kernel
+from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.settings import setting, settings
 
 ADAPTIVE = "adaptive"
@@ -56,7 +57,7 @@ def _within(name: str, value: Any, end: float) -> None:
 
 
 @settings
-class GIBOConfig:
+class GIBOConfig(EpsilonSettings):
     """Settings of one run; everything here is public.
 
     {settings}
@@ -69,6 +70,7 @@ class GIBOConfig:
 
     mu: float = setting(
         "Total Gaussian DP parameter, > 0; ``math.inf`` is GIBO without privacy.",
+        default=None,
         kw_only=False,
     )
     n_steps: int | None = setting(
@@ -171,6 +173,7 @@ class GIBOConfig:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_mu("mu", self.mu, allow_inf=True)
         self._check_counts()
         self._check_bounds()
@@ -299,6 +302,8 @@ class GIBOConfig:
         return replace(
             self,
             mu=math.inf,
+            epsilon=None,
+            delta=None,
             clipping_norm=math.inf,
             n_steps=_ENDLESS,
             n_trials=None,

@@ -60,7 +60,7 @@ from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.figures import not_below
-from privbo_plugins.privacy.mechanisms import gaussian_scale
+from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
 from privbo_plugins.spaces import Array, Space
 
 _STARTS = 16
@@ -205,9 +205,9 @@ class Plan:
         if self.drowned:
             warnings.warn(
                 f"The noise of one step is {self.noise_norm:.2f} clipping norms long "
-                f"(n={self.n_records}, d={self.d}, mu={self.mu:g}, T={self.n_steps}): the run is "
-                "private but may wander. More records, a larger mu, a smaller clipping_norm, "
-                "fewer parameters or fewer steps help.",
+                f"(n={self.n_records}, d={self.d}, mu={not_below(self.mu, 6)}, "
+                f"T={self.n_steps}): the run is private but may wander. More records, a larger "
+                "mu, a smaller clipping_norm, fewer parameters or fewer steps help.",
                 UtilityWarning,
                 stacklevel=3,
             )
@@ -221,7 +221,7 @@ class Plan:
         last = [
             "  1 trial at the recommendation",
             f"  {self.n_values} released values with noise of sd {self.value_noise:.3g} each "
-            f"(mu={self.mu_value:.3g})",
+            f"(mu={not_below(self.mu_value, 3)})",
         ]
         lines = [
             f"DP-GIBO plan: {self.n_trials} trials, n={self.n_records} records, d={self.d}, "
@@ -247,8 +247,8 @@ class Plan:
         steps = (
             f"  {self.n_steps} steps of {self.batch_size} trials; each released gradient carries "
             f"noise of sd {self.gradient_noise:.3g} a coordinate ({self.noise_norm:.2f} clipping "
-            f"norms long, mu={self.mu_gradient:.3g}); clipping norm {self.clipping_norm:.3g}, "
-            f"length-scale {self.lengthscale:.3g}"
+            f"norms long, mu={not_below(self.mu_gradient, 3)}); clipping norm "
+            f"{self.clipping_norm:.3g}, length-scale {self.lengthscale:.3g}"
         )
         if not self.n_searched:
             return [steps]
@@ -470,6 +470,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
     private = not math.isinf(config.mu)
     M = K + S + T * b + 1 + config.extra_values if config.value_share > 0 else 0
     mu_gradient, mu_value, mu_norm = _shares(config, T, M, S)
+    check_share(mu_norm or math.inf)
     nu = gaussian_scale(2 / n_records, mu_gradient) * math.sqrt(d) if T and private else 0.0
     B = plan_norm(config, nu)
     low, high = config.value_range

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK, clip_rows
+from privbo_plugins.privacy.mechanisms import clip_rows, gaussian_scale
 
 Array = NDArray[np.float64]
 
@@ -148,4 +148,4 @@ def sensitivity(nu: float | None, R: float, P: Array) -> float:
 
 def noise_scale(delta_2: float, mu: float) -> float:
     """Sigma for a mu-GDP release of sensitivity ``delta_2``."""
-    return delta_2 * SENSITIVITY_SLACK / mu
+    return gaussian_scale(delta_2, mu)

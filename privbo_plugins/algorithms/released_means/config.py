@@ -15,13 +15,15 @@ from privbo_plugins.algorithms.values import (
     from_json,
     value_range,
 )
+from privbo_plugins.privacy.mechanisms import check_share
+from privbo_plugins.privacy.settings import EpsilonSettings
 from privbo_plugins.settings import setting, settings
 
 _ENDLESS = 10**9
 
 
 @settings
-class MeansConfig:
+class MeansConfig(EpsilonSettings):
     """Settings of one run; everything here is public.
 
     {settings}
@@ -35,6 +37,7 @@ class MeansConfig:
 
     mu: float = setting(
         "Total Gaussian DP parameter of all releases, > 0; ``math.inf`` for no privacy.",
+        default=None,
         kw_only=False,
     )
     n_trials: int = setting(
@@ -51,8 +54,10 @@ class MeansConfig:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_mu("mu", self.mu, allow_inf=True)
         check_count("n_trials", self.n_trials, 1, optional=False)
+        check_share(self.mu / math.sqrt(self.n_trials))
         value_range(self.loss_bound)
         if self.training_mu is not None:
             check_mu("training_mu", self.training_mu)
@@ -68,7 +73,7 @@ class MeansConfig:
 
     def plain(self) -> Self:
         """Settings of an unprotected run: no noise, no clipping, no end."""
-        return replace(self, mu=math.inf, n_trials=_ENDLESS)
+        return replace(self, mu=math.inf, epsilon=None, delta=None, n_trials=_ENDLESS)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""

@@ -69,9 +69,9 @@ class MeansPlan:
         if self.drowned:
             warnings.warn(
                 f"The noise of a released value is {self.value_noise / self.width:.2f} of the "
-                f"range of values (n={self.n_records}, mu={self.mu:g}, N={self.n_trials}): the "
-                "run is private but may learn nothing. More records, a larger mu, a smaller "
-                "loss_bound or fewer trials help.",
+                f"range of values (n={self.n_records}, mu={not_below(self.mu, 6)}, "
+                f"N={self.n_trials}): the run is private but may learn nothing. More records, a "
+                "larger mu, a smaller loss_bound or fewer trials help.",
                 UtilityWarning,
                 stacklevel=3,
             )
@@ -85,7 +85,7 @@ class MeansPlan:
             f"Plan of released means: {self.n_trials} trials, n={self.n_records} records, "
             f"mu={not_below(self.mu, 6)} in total",
             f"  each trial's clipped mean is released with noise of sd {self.value_noise:.3g} "
-            f"(mu={self.mu_value:.3g})",
+            f"(mu={not_below(self.mu_value, 3)})",
         ]
         if self.training_mu is not None:
             lines.append(
