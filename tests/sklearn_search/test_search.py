@@ -300,7 +300,7 @@ def test_every_setting_of_the_algorithm_is_offered_and_every_keyword_explained()
     assert max(map(len, text.splitlines())) <= 99
     own = {f.name: f.default for f in dataclasses.fields(GIBOConfig)}
     differing = {name for name in own if shown[name].default != own[name]}
-    assert differing == {"mu", "loss_bound"}, "what must be given, and what belongs to a loss"
+    assert differing == {"loss_bound"}, "what belongs to a loss"
     assert [n for n, p in shown.items() if p.kind is p.POSITIONAL_OR_KEYWORD] == [
         "estimator", "param_distributions",
     ]  # fmt: skip
