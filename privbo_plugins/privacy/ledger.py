@@ -61,7 +61,7 @@ def check_budget(budget_mu: float, spent_mu2: float, charge: Charge) -> None:
     if not total <= budget_mu**2 * (1 + _TOLERANCE):
         raise BudgetExceededError(
             f"The release {charge.kind}/{charge.key} needs mu={not_below(charge.mu, 6)}, but "
-            f"{not_below(math.sqrt(spent_mu2), 6)} of mu={not_below(budget_mu, 6)} is spent (squares "
-            "add up). Nothing was drawn. Plan fewer releases or start a new study with its own "
-            "budget."
+            f"{not_below(math.sqrt(spent_mu2), 6)} of mu={not_below(budget_mu, 6)} is spent "
+            "(squares add up). Nothing was drawn. Plan fewer releases or start a new study with "
+            "its own budget."
         )

@@ -1103,7 +1103,7 @@ def test_a_guarantee_without_names_says_that_it_takes_an_evaluation_for_a_user()
 
 
 def test_epsilon_of_a_user_is_rounded_up() -> None:
-    text = str(local_guarantee(mechanism_of(epsilon=0.3334), 5, 3, users_named=True))
+    text = str(local_guarantee(mechanism_of(epsilon=0.33341111111), 5, 3, users_named=True))
     assert "epsilon = 1.01." in text
 
 
