@@ -12,6 +12,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import optuna
@@ -58,6 +59,7 @@ from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, VaultError
 from privbo_plugins.plots import History, Report
+from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
 from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.reports import records_report
@@ -164,6 +166,9 @@ class PrivateSampler(StudySampler[_StudyState]):
     _labels: str | None = None
     """Fingerprint of the records' labels; of this process alone."""
 
+    _runs: frozenset[str] = frozenset()
+    """Runs of all studies that this sampler has worked on."""
+
     @takes(PrivateSamplerSettings)
     def __init__(self, given: PrivateSamplerSettings) -> None:
         entry_of(given.config)  # raises before a vault is opened
@@ -226,6 +231,7 @@ class PrivateSampler(StudySampler[_StudyState]):
             run_id=None if remembered is None else remembered["run"],
             noise=self._noise,
         )
+        self._runs |= {session.run_id}
         session.expect_records(self._labels)
         _tell_of_memory(study, self._vault)
         if remembered is None:
@@ -656,7 +662,11 @@ class PrivateSampler(StudySampler[_StudyState]):
         self._audit(study, own)
         failed = failures_in(study.get_trials(deepcopy=False))
         guarantee = own.session.guarantee(failed=failed)
-        guarantee = replace(guarantee, notes=(*guarantee.notes, *attributes_note(study)))
+        charged = partial(_has_charged, own.session.run.vault)
+        others = sum(map(charged, self._runs - {own.session.run_id}))
+        beside = together([self._config.mu] * (1 + others))
+        notes = (*guarantee.notes, *attributes_note(study), *beside)
+        guarantee = replace(guarantee, notes=notes)
         show_guarantee(study, guarantee)
         return guarantee
 
@@ -788,6 +798,11 @@ class PrivateObjective:
 
     def __repr__(self) -> str:
         return "PrivateObjective()"  # the objective's own repr may quote data
+
+
+def _has_charged(vault: Vault, run_id: str) -> bool:
+    with vault.transaction(run_id) as tx:
+        return bool(tx.charges_by_mu())
 
 
 def _tell_of_memory(study: Study, vault: Vault) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -26,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privbo_plugins.algorithms.dp_gibo.config import GIBOConfig
 from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.settings import declaration, signature_of, takes
 from privbo_plugins.store.vault import resolve_url
@@ -156,6 +158,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         if _routing_enabled():
             params = process_routing(self, "fit", **params).estimator.fit
         task = self._task(given, self._records(given, X, y, X_valid, y_valid, params))
+        goes_on = given.load_if_exists and given.study_name is not None
+        run = f"{given.storage}/{given.study_name}" if goes_on else uuid.uuid4().hex
+        mu = float(_config(given, task)["mu"])
+        self._fits: dict[str, float] = getattr(self, "_fits", {}) | {run: mu}
         self._keep(_searched(given, task), task)
 
     def _given(self) -> PrivateSearchSettings:
@@ -203,7 +209,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         """Takes what was released, and nothing of the validation records."""
         self.best_params_ = task.parameters.decoded(found.values)
         self.guarantee_: Guarantee = dataclasses.replace(
-            found.guarantee, notes=(*found.guarantee.notes, NOTE)
+            found.guarantee,
+            notes=(*found.guarantee.notes, NOTE, *together(list(self._fits.values()))),
         )
         self.trials_ = table_of(found.trials, task.parameters)
         self.n_valid_ = task.records.n_valid

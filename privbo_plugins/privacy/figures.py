@@ -6,6 +6,8 @@ same number: 0.1 is printed as 0.1.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
@@ -34,6 +36,24 @@ def not_above(value: float, digits: int) -> str:
 def _rounded(value: float, context: Context) -> str:
     exact = Decimal(_digits(value))
     return as_it_is(float(exact if _was_given(exact) else context.plus(exact)))
+
+
+def together(mus: Sequence[float]) -> tuple[str, ...]:
+    """What several runs of one object amount to, as notes; none for a single run.
+
+    Args:
+        mus: What each run may spend.
+
+    Example:
+        >>> together([1.0, 1.0])[0].partition(":")[2]
+        ' for a record that is in all of them 1.415-GDP at most together (squares of mu add up)'
+    """
+    if len(mus) < 2:
+        return ()
+    return (
+        f"this object has made {len(mus)} runs: for a record that is in all of them "
+        f"{not_below(math.hypot(*mus), 4)}-GDP at most together (squares of mu add up)",
+    )
 
 
 def two_decimals(value: float) -> str:
