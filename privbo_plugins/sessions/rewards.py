@@ -280,13 +280,16 @@ class RewardLedger:
         return self.user_delta or self.mechanism.delta
 
     def _users(self, unknown: int = 0) -> list[Counter[Cost]]:
-        """Evaluations of every user of this run, other runs and ``unknown`` more included."""
+        """Evaluations of every user of this run, other runs and ``unknown`` more included.
+
+        Those that are not known here may be anybody's whom the vault knows.
+        """
         of: defaultdict[str, Counter[Cost]] = defaultdict(Counter)
         mine = set()
         with self.run.transaction() as tx:
             for person, run, mechanism, cost, at, k in tx.evaluations_of_everybody():
                 of[person].update(_evaluations(mechanism, cost, at, k))
-                mine |= {person} if run == self.run_id else set()
+                mine |= {person} if unknown or run == self.run_id else set()
         more = Counter({self.mechanism.evaluation: unknown})
         return [of[person] + more for person in mine] or [+more]
 

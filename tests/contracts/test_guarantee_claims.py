@@ -591,6 +591,20 @@ def test_a_sampler_says_what_the_ledger_of_its_vault_knows(tmp_path: Any) -> Non
     assert "had 5 evaluations: epsilon = 5.00" in str(guarantee)
 
 
+def test_a_copy_of_a_study_is_said_to_cost_no_less_than_the_vault_knows(tmp_path: Path) -> None:
+    """It is a run of its own, whose first evaluation the ledger has under another one."""
+    sampler, private, study = _asked_elsewhere(tmp_path)
+    to = optuna.storages.InMemoryStorage()
+    optuna.copy_study(
+        from_study_name="second", from_storage=storage_of(study), to_storage=to,
+        to_study_name="copy",
+    )  # fmt: skip
+    copy = optuna.load_study(study_name="copy", storage=to)
+    for owner in (private, sampler):
+        assert owner.guarantee(copy).most_evaluations >= 5
+        assert owner.guarantee(copy).epsilon >= 5.0
+
+
 def _by_sampler(**vault: Any) -> Any:
     return LDPGPUCBSampler(1.0, value_range=(0, 1), seed=0, **vault)
 

@@ -493,7 +493,7 @@ def test_a_copied_study_is_not_claimed_to_be_less_than_it_is() -> None:
     )
     copy = optuna.load_study(study_name="b", storage=storage)
     check_protected(private, copy, 3)
-    assert private.guarantee(copy).epsilon == 3.0
+    assert private.guarantee(copy).epsilon == 6.0  # whose they are the copy does not say
     copy.tell(copy.ask(), 0.5)
     check_exposed(private.guarantee(copy), copy)
     assert private.guarantee(study).protected
