@@ -191,6 +191,38 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="configs_are_not_compared",
+        breaks="Every searcher compares the config that a row shows with what it has suggested.",
+        file=f"{_HOST}/_search.py",
+        old="        return [flat(merged(self._param_space, self._suggestion(trial_id)))]\n",
+        new="        return []\n",
+        tests=(
+            f"{_TESTS}/test_shown.py::test_what_code_around_a_private_function_shows_is_noticed",
+        ),
+    ),
+    Mutant(
+        name="a_search_joins_without_a_word",
+        breaks="A search that has seen nothing says so where it joins a run with releases.",
+        file=f"{_HOST}/hosts/base.py",
+        old="        if seen is not None and not known.n and run.charged:\n",
+        new="        if seen is not None and known.n and run.charged:\n",
+        tests=(
+            f"{_TESTS}/test_shown.py"
+            "::test_a_search_that_has_seen_nothing_says_so_where_it_joins_a_run_with_releases",
+        ),
+    ),
+    Mutant(
+        name="what_is_saved_falls_behind",
+        breaks="What a search saves of its guarantee is not less than a ledger that goes on.",
+        file=f"{_HOST}/_hosted.py",
+        old='        return {**self._last, "guarantee": self._last["guarantee"].at_most()}\n',
+        new="        return dict(self._last)\n",
+        tests=(
+            f"{_TESTS}/test_behind.py"
+            "::test_what_a_checkpoint_says_is_not_less_than_a_ledger_that_went_on",
+        ),
+    ),
+    Mutant(
         name="another_ledger_goes_on",
         breaks="An experiment does not go on with another ledger than it began with.",
         file=f"{_HOST}/_means.py",

@@ -251,7 +251,7 @@ _RECORDS = (
         name="a_witness_begun_anew",
         breaks="A run that has cost something is not joined without the file of its witness.",
         file=f"{_ENGINE}/store/witness.py",
-        old=" and not _charged(run):",
+        old=" and not run.charged:",
         new=":",
         tests=(
             f"{_TESTS}/test_witness.py"
