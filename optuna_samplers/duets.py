@@ -29,8 +29,7 @@ from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
 from optuna_samplers._transcript import Reading, params_at, state_of, value_of
-from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
-from privbo_plugins.algorithms.duets.coins import SECRET
+from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
@@ -136,7 +135,6 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
 
     _PUBLISHED = PUBLISHED
     _STATE = _Epochs
-    _before: tuple[DUETSConfig, str] | None = None  # what the same keywords were once
 
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
@@ -148,9 +146,6 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         declared = to_space(given.search_space) if given.search_space else None
         described = None if declared is None else declared.to_dict()
         self._settings = _digest([config.to_dict(), described])
-        before = config.begun_with(None)
-        if before.T_1 != config.T_1:
-            self._before = before, _digest([before.to_dict(), described])
         super().__init__(DUETS, config, mechanism, given)
 
     # What people look at ---------------------------------------------------------------------
@@ -253,10 +248,10 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         first = _founder(study.get_trials(deepcopy=False))
         if first is None:
             return
-        if first["settings"] != self._drawn_with(first):
+        if first["settings"] != self._settings:
             raise SpaceChangedError(
                 "All workers of a study, and every resumed run, need the same settings. This "
-                f"DUETSSampler's settings or search_space= (digest {self._now}) differ from "
+                f"DUETSSampler's settings or search_space= (digest {self._settings}) differ from "
                 f"those of the study's first draw (digest {first['settings']}): give it the same "
                 "settings, or use a new study."
             )
@@ -317,9 +312,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         mark = self._mark(study, space, trials)
         if own.transcript is None or own.transcript.space != space or own.mark != mark:
             maximize = study.direction == StudyDirection.MAXIMIZE
-            config, digest = self._begun_with(mark)
-            old = mark["settings"] != _marked(config, digest)
-            algorithm = DUETS(config, space, maximize=maximize, seed=mark["key"], old_coins=old)
+            algorithm = DUETS(self._duets, space, maximize=maximize, seed=mark["key"])
             own.transcript, own.mark = SharedDraws(algorithm, space), mark
         return own.transcript
 
@@ -353,26 +346,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
             key = int(first["key"])
         else:
             key = int.from_bytes(hashlib.sha256(study.study_name.encode()).digest()[:8], "big")
-        settings = self._drawn_with(first)
-        return {"settings": settings, "space": _digest(space.to_dict()), "key": key}
-
-    @property
-    def _now(self) -> str:
-        """What draws of these settings are marked with."""
-        return _marked(self._duets, self._settings)
-
-    def _begun_with(self, first: Mapping[str, Any] | None) -> tuple[DUETSConfig, str]:
-        """Settings, and their digest, of a study: those that it began with, older ones too."""
-        if self._before is not None and first is not None:
-            if first["settings"] in (self._before[1], _marked(*self._before)):
-                return self._before
-        return self._duets, self._settings
-
-    def _drawn_with(self, first: Mapping[str, Any] | None) -> str:
-        """What a study's draws are marked with: old private coins had the settings' digest."""
-        config, digest = self._begun_with(first)
-        old = first is not None and first["settings"] == digest
-        return digest if old else _marked(config, digest)
+        return {"settings": self._settings, "space": _digest(space.to_dict()), "key": key}
 
     def _recommendation(self, study: Study, space: Space) -> NDArray[np.float64]:
         """From all values, those of the open epoch too, in the order of trials."""
@@ -407,11 +381,6 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
             own.shown = summary
             if study.user_attrs.get(SUMMARY_ATTR) != summary:
                 study.set_user_attr(SUMMARY_ATTR, summary)
-
-
-def _marked(config: DUETSConfig, digest: str) -> str:
-    """Digest of settings and, of private coins, of how they are derived."""
-    return _digest([digest, SECRET]) if config.coins == "private" else digest
 
 
 def _read_slot(trial: FrozenTrial, name: str) -> Slot | None:

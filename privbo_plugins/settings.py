@@ -5,7 +5,7 @@ A class that users construct takes its keywords from such a dataclass::
     @settings
     class WaitSettings:
         seconds: float = setting("How long to wait, > 0.", kw_only=False)
-        tries: int = setting("How often.", default=3, was="attempts")
+        tries: int = setting("How often.", default=3)
 
     class Wait:
         '''Waits.
@@ -18,8 +18,7 @@ A class that users construct takes its keywords from such a dataclass::
 
 Type checkers and editors see ``Wait(seconds, *, tries=3)``, because the decorated constructor is
 typed as the dataclass's own; ``inspect.signature`` and ``help`` show the same, and
-``{settings}`` becomes the section "Args". ``was`` names an older spelling, which works for one
-release with a ``DeprecationWarning``.
+``{settings}`` becomes the section "Args".
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ import difflib
 import functools
 import inspect
 import textwrap
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import (
     Any,
@@ -48,7 +46,7 @@ C = TypeVar("C")
 S = TypeVar("S")
 T = TypeVar("T")
 
-_HELP, _WAS, _SAVED = "help", "was", "saved as"
+_HELP = "help"
 _MARK = "{settings}"
 _WIDTH = 99
 
@@ -59,8 +57,6 @@ def setting(
     default: Any = dataclasses.MISSING,
     default_factory: Any = dataclasses.MISSING,
     kw_only: bool = True,
-    was: str | None = None,
-    saved_as: str | None = None,
     repr: bool = True,
 ) -> Any:
     """One setting of a class decorated with :func:`settings`.
@@ -70,13 +66,11 @@ def setting(
         default: Its default; a setting without one must be given.
         default_factory: Makes the default.
         kw_only: Whether it can be given by name only.
-        was: An older name, which still works, with a warning.
-        saved_as: Its name in settings that version 0.1 saved by pickle.
         repr: Whether the settings show it when they are printed.
     """
     made: dict[str, Any] = {"default": default, "default_factory": default_factory}
     given = {name: value for name, value in made.items() if value is not dataclasses.MISSING}
-    metadata = {_HELP: " ".join(help.split()), _WAS: was, _SAVED: saved_as or was}
+    metadata = {_HELP: " ".join(help.split())}
     return dataclasses.field(**given, kw_only=kw_only, repr=repr, metadata=metadata)
 
 
@@ -91,12 +85,7 @@ def again(cls: type, name: str, *, default: Any, kw_only: bool = True, more: str
         more: What else it means here.
     """
     field = _fields_of(cls)[name]
-    return setting(
-        f"{field.metadata[_HELP]} {more}",
-        default=default,
-        kw_only=kw_only,
-        was=field.metadata[_WAS],
-    )
+    return setting(f"{field.metadata[_HELP]} {more}", default=default, kw_only=kw_only)
 
 
 def declaration(cls: type, name: str) -> tuple[str, Any]:
@@ -126,10 +115,6 @@ def settings(cls: type[C] | None = None, *, eq: bool = True) -> Any:
         made = dataclasses.dataclass(frozen=True, kw_only=True, eq=eq)(cls)
         if _MARK in (made.__doc__ or ""):
             made.__doc__ = described(made.__doc__ or "", made)
-        if former(made):
-            fields = _fields_of(made).items()
-            saved = {f.metadata[_SAVED]: name for name, f in fields if f.metadata.get(_SAVED)}
-            _takes_older_names(made, former(made), saved)
         return made
 
     return decorated if cls is None else decorated(cls)
@@ -203,7 +188,7 @@ def _constructor(function: Callable[..., None], declared: type, name: str) -> An
 
     @functools.wraps(function)
     def __init__(self: Any, *args: Any, **given: Any) -> None:
-        function(self, made(declared, name, args, given, stacklevel=3))
+        function(self, made(declared, name, args, given))
 
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     shown: Any = __init__
@@ -227,7 +212,7 @@ def called_with(declared: Callable[P, S]) -> Callable[[Callable[[S], T]], Callab
 
         @functools.wraps(function)
         def called(*args: P.args, **given: P.kwargs) -> T:
-            return function(made(known, name, args, given, stacklevel=3))
+            return function(made(known, name, args, given))
 
         shown: Any = called
         annotation = inspect.signature(function).return_annotation
@@ -238,96 +223,28 @@ def called_with(declared: Callable[P, S]) -> Callable[[Callable[[S], T]], Callab
     return decorated
 
 
-def made(
-    declared: type[C], name: str, args: tuple[Any, ...], given: Mapping[str, Any], stacklevel: int
-) -> C:
+def made(declared: type[C], name: str, args: tuple[Any, ...], given: Mapping[str, Any]) -> C:
     """The settings of a call.
 
     Args:
         declared: Their class.
         name: What was called, for errors.
         args: As they were given.
-        given: As they were given, by present or older names.
-        stacklevel: Of warnings about older names, seen from here.
+        given: As they were given, by name.
 
     Raises:
         TypeError: For names or numbers of arguments that do not fit.
     """
     known = _fields_of(declared)
-    present = renamed(given, former(declared), name, stacklevel + 1)
-    for unknown in present.keys() - known:
+    for unknown in given.keys() - known:
         close = difflib.get_close_matches(unknown, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise TypeError(f"{name} has no setting {unknown!r}{hint}")
     try:
-        signature_of(declared).bind(*args, **present)
+        signature_of(declared).bind(*args, **given)
     except TypeError as error:
         raise TypeError(f"{name}: {error}.") from None
-    return declared(*args, **present)
-
-
-def _takes_older_names(
-    cls: type, former: Mapping[str, str], saved: Mapping[str, str] | None = None
-) -> None:
-    """Lets a dataclass be called by older names, and be restored from pickles with such."""
-    older = former if saved is None else saved
-
-    def restored(self: Any, state: Mapping[str, Any]) -> None:
-        present = dict(state)
-        for was, now in older.items():
-            if was in present and now not in present:
-                present[now] = present.pop(was)
-        self.__dict__.update(present)
-
-    shown: Any = cls
-    shown.__init__ = formerly(**former)(shown.__init__)
-    shown.__setstate__ = restored
-
-
-def former(declared: type) -> dict[str, str]:
-    """Present names by the older names that still work."""
-    found = {f.metadata.get(_WAS): name for name, f in _fields_of(declared).items()}
-    return {was: name for was, name in found.items() if was}
-
-
-def renamed(
-    given: Mapping[str, Any], former: Mapping[str, str], name: str, stacklevel: int
-) -> dict[str, Any]:
-    """Arguments by their present names, with a warning for each older one.
-
-    Raises:
-        TypeError: If one was given by both names.
-    """
-    present = dict(given)
-    for was, now in former.items():
-        if was not in present:
-            continue
-        if now in present:
-            raise TypeError(f"{name} was given both {now}= and its older name {was}=.")
-        warnings.warn(
-            f"{was}= of {name} is called {now}= now; the old name goes with the next release.",
-            DeprecationWarning,
-            stacklevel=stacklevel,
-        )
-        present[now] = present.pop(was)
-    return present
-
-
-def formerly(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Lets a function take arguments by older names too: ``@formerly(old="new")``."""
-
-    def decorated(function: Callable[P, T]) -> Callable[P, T]:
-        called_as = function.__qualname__.removesuffix(".__init__")
-
-        @functools.wraps(function)
-        def called(*args: P.args, **given: P.kwargs) -> T:
-            if names.keys() & given.keys():
-                return function(*args, **renamed(given, names, called_as, 3))
-            return function(*args, **given)
-
-        return called
-
-    return decorated
+    return declared(*args, **given)
 
 
 class Published:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -59,20 +58,3 @@ def _spelling(user: Any) -> str:
         return name if isinstance(name, str) else name.decode()
     except UnicodeDecodeError:
         return f"bytes:{name.hex()}"  # type: ignore[union-attr]
-
-
-def earlier_names(user: Any) -> set[User]:
-    """The names, each another user's then, under which ledgers counted this one before.
-
-    Every kind of name that is spelt alike: as it is given here, in the one spelling, and in
-    Unicode's composed and decomposed forms. Other spellings with whitespace cannot be known.
-
-    Raises:
-        ValueError: If it is no string, bytes or integer.
-    """
-    one = one_name(user)
-    texts = {_spelling(user), one, *(unicodedata.normalize(form, one) for form in ("NFC", "NFD"))}
-    names = {user_name(user), *texts, *(text.encode("utf-8", "surrogatepass") for text in texts)}
-    with suppress(ValueError):
-        names |= {number} if str(number := int(one)) == one else set()
-    return names

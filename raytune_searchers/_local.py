@@ -196,7 +196,6 @@ class _Settings(RewardPrivacy, UserSettings):
         "Name of the run in the database; None makes one. Needed to go on with a ledger "
         "after ``Tuner.restore``.",
         default=None,
-        was="run",
     )
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 

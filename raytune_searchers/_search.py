@@ -35,9 +35,6 @@ Array = NDArray[np.float64]
 
 FINISHED = str(Searcher.FINISHED)
 
-_SAVED_AS = {"_plays": "_evaluations"}
-"""Present names of attributes by those that searches of version 0.1 were saved with."""
-
 
 _STOPPED = (
     "A scheduler, or stop= of RunConfig, that ends trials at or before their last report leaves "
@@ -137,12 +134,8 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(self._restored(state))
+        self.__dict__.update(state)
         self._attach()
-
-    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """A state under the present names, also of a search that an older version has saved."""
-        return {_SAVED_AS.get(name, name): value for name, value in state.items()}
 
     def get_state(self) -> dict[str, Any]:
         """As :meth:`__getstate__`."""

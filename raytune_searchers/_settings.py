@@ -53,7 +53,6 @@ class SearchSettings(TuneSettings):
         "Name of the run in the vault; None makes one. A search with the name of an earlier "
         "run goes on with it.",
         default=None,
-        was="run",
     )
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 

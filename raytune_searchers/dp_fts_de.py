@@ -136,7 +136,6 @@ class _Settings:
     n_trials: int = setting(
         "Trials of each agent, more than ``config.n_startup``.",
         default=40,
-        was="trials_per_agent",
     )
     agents: Sequence[str] | None = setting(
         'Names of the agents, as many as ``config.n_agents``: letters, digits, "_", "-", '
@@ -181,7 +180,6 @@ class _Settings:
     run_name: str | None = setting(
         "Name of the run in the databases; None makes one.",
         default=None,
-        was="run",
     )
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
@@ -287,11 +285,6 @@ class DPFTSDESearch(HostedSearch):
         for name in ("_agent_hosts", "_alone", "_since"):
             del state[name]
         return state
-
-    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        own = super()._restored(state)
-        failed = own.pop("_attempts", None)  # of version 0.1
-        return own if failed is None else own | {"_lost": Lost.counted(failed)}
 
     def _begin(self) -> None:
         """Has server and hosts begin: trials that a restored experiment resumes look for them."""

@@ -125,12 +125,6 @@ class DUETSSearch(Published, RewardSearch):
     def _of(self, algorithm: DUETS) -> DrawTranscript[DUETS]:
         return DrawTranscript(algorithm, self._lost)
 
-    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        own = super()._restored(state)
-        own.pop("_ran", None), own.pop("_hopeless", None)
-        failed = own.pop("_failed", None)  # of version 0.1
-        return own if failed is None else own | {"_lost": Lost(failed)}
-
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
         suggestion = super()._suggestion(trial_id)
         if not self._tagged:

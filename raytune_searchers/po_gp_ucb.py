@@ -231,11 +231,6 @@ class POGPUCBSearch(Published, TuneSearch):
             self._config = rows_config(self._rows.table(), **settled(self._settings))
         return self._config
 
-    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        own = super()._restored(state)
-        failed = own.pop("_failed", None)  # of version 0.1
-        return own if failed is None else own | {"_lost": Lost.counted(failed)}
-
     def restore(self, checkpoint_path: str) -> None:
         """Reads what ``save`` wrote, and the table's file.
 

@@ -50,7 +50,7 @@ assert search.plan({"x": tune.uniform(0, 1)}, n_records=1000).n_trials > 10
 """
 
 _VIZ = """
-from privbo_plugins import reports, visualization
+from privbo_plugins import plots, reports
 """
 
 _SKLEARN = "from sklearn_search import PrivateSearch"

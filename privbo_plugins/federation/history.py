@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.errors import SpaceChangedError, VaultError
-from privbo_plugins.settings import formerly
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import OtherSettingsError, begin_or_join, stored_settings
 from privbo_plugins.store.vault import DAMAGED, open_vault
@@ -45,7 +44,6 @@ class AgentHistory:
         ([[0.25]], [3.5], 2)
     """
 
-    @formerly(run="run_name")
     def __init__(
         self,
         agent: str,

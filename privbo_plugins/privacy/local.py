@@ -41,7 +41,7 @@ from privbo_plugins.privacy.accountant import Cost, gdp_epsilon, gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK, check_share, gaussian_scale
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.settings import again, formerly, setting, settings
+from privbo_plugins.settings import again, setting, settings
 
 _ROUNDING_BITS = 53
 """A reward is rounded to the mechanism's inputs by a coin of so many bits, without bias."""
@@ -470,7 +470,6 @@ DEFAULT_MECHANISM = Duchi.name
 """What the benchmarks say is best."""
 
 
-@formerly(reward_range="value_range")
 def make_mechanism(
     epsilon: float,
     *,
@@ -555,7 +554,6 @@ def _range(bound: float | None, value_range: tuple[float, float] | None) -> tupl
         ) from None
 
 
-@formerly(reward_range="value_range")
 def reward_privacy(
     epsilon: float,
     *,
@@ -610,7 +608,6 @@ class RewardPrivacy:
         "Or to (low, high). At most one of the two, from public knowledge; a finite epsilon "
         "needs one.",
         default=None,
-        was="reward_range",
     )
     mechanism: str = setting(
         '"laplace" (as the paper publishes), "duchi", "piecewise", "hybrid" or "gaussian".',

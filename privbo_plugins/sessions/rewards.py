@@ -42,7 +42,7 @@ from privbo_plugins.store.run import (
     begin_or_join,
 )
 from privbo_plugins.store.vault import NOTE, PLAY, UNPROTECTED, Transaction, Vault
-from privbo_plugins.users import User, earlier_names, one_name
+from privbo_plugins.users import User, one_name
 
 _WORDS = {
     "laplace": "clipping to the public range, Laplace noise (OpenDP, on a fixed grid)",
@@ -60,22 +60,6 @@ _POINT = "point"
 
 def _drawn_elsewhere(_noise: NoiseSource) -> float:
     raise PrivacyError("A ledger draws no noise: the process that evaluates the reward does.")
-
-
-class Person(str):
-    """A user's pseudonym.
-
-    Attributes:
-        earlier: Those that other spellings of the name were charged under before they were one.
-    """
-
-    earlier: tuple[str, ...]
-
-    def __new__(cls, pseudonym: str, earlier: tuple[str, ...] = ()) -> Person:
-        """A pseudonym that remembers what else it was."""
-        person = super().__new__(cls, pseudonym)
-        person.earlier = earlier
-        return person
 
 
 class RewardLedger:
@@ -142,15 +126,9 @@ class RewardLedger:
         """Records a fact that the guarantee reports."""
         self.run.note(text)
 
-    def _pseudonym(self, trial: str, user: User | None) -> Person:
+    def _pseudonym(self, trial: str, user: User | None) -> str:
         """A salted hash of the name, which is kept nowhere; without a name, of the trial."""
-        if user is None:
-            return Person(self._hashed(f"play:{trial}"))
-        one = self._hashed(f"user:{one_name(user)!r}")
-        earlier = {self._hashed(f"user:{name!r}") for name in earlier_names(user)}
-        return Person(one, tuple(sorted(earlier - {one})))
-
-    def _hashed(self, name: str) -> str:
+        name = f"play:{trial}" if user is None else f"user:{one_name(user)!r}"
         return hashlib.sha256(f"{self.vault.vault_id}/{name}".encode()).hexdigest()
 
     def replay(self, trial: str) -> float | None:
@@ -171,8 +149,7 @@ class RewardLedger:
             if tx.payer(trial) is None:
                 self._check(tx, person)
 
-    def _check(self, tx: Transaction, person: Person) -> None:
-        self._unite(tx, person)
+    def _check(self, tx: Transaction, person: str) -> None:
         if self.user_budget is None:
             return
         evaluations = Counter([self.mechanism.evaluation])
@@ -187,12 +164,6 @@ class RewardLedger:
                 f"all, more than user_budget={as_it_is(self.user_budget)}{known}. Nothing was "
                 "drawn. Ask another user."
             )
-
-    @staticmethod
-    def _unite(tx: Transaction, person: Person) -> None:
-        """Counts evaluations charged under other spellings of the name as this person's."""
-        for earlier in person.earlier:
-            tx.rename_person(earlier, person)
 
     @retelling
     def charge(self, trial: str, user: User | None) -> tuple[float | None, str]:
@@ -232,10 +203,10 @@ class RewardLedger:
         person = self._pseudonym(trial, user)
         return Order(PLAY, trial, lambda tx: self._charge(tx, trial, person), draw, REWARDS)
 
-    def _charge(self, tx: Transaction, trial: str, person: Person) -> None:
+    def _charge(self, tx: Transaction, trial: str, person: str) -> None:
         compare(tx, self._asked)
         payer = tx.payer(trial)
-        if payer not in (None, person, *person.earlier):
+        if payer not in (None, person):
             raise PrivacyError(
                 "This trial has been charged to another user and was not released; nothing is "
                 "drawn for this one. Start another trial."
@@ -254,7 +225,6 @@ class RewardLedger:
         """Charges an evaluation that another vault released, so that it is paid for here too."""
         person = self._pseudonym(trial, user)
         with self.run.transaction() as tx:
-            self._unite(tx, person)
             if tx.payer(trial) is None:
                 tx.charge_evaluation(trial, person, self.mechanism.epsilon, self.mechanism.delta)
             if tx.evaluation(trial) is None:

@@ -63,7 +63,7 @@ from privbo_plugins.redaction import attempt
 from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
-from privbo_plugins.settings import formerly, takes
+from privbo_plugins.settings import takes
 from privbo_plugins.store.release import PAYLOADS, TEST_NOISE, Order, Outlet, Shelf
 from privbo_plugins.store.run import (
     OtherSettingsError,
@@ -350,7 +350,6 @@ class Curator:
         }  # fmt: skip
 
     @classmethod
-    @formerly(run="run_name")
     def resume(
         cls,
         X: ArrayLike | None = None,

@@ -109,7 +109,7 @@ class CuratorSettings:
         "release the table a second time.",
         default=None,
     )
-    run_name: str = setting("Name of the release in the vault.", default="table", was="run")
+    run_name: str = setting("Name of the release in the vault.", default="table")
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)
 
 
@@ -156,5 +156,5 @@ class FederatedServerSettings:
         "over the same database and ``run_name`` goes on where it ended.",
         default=None,
     )
-    run_name: str = setting("Name of the run in the vault.", default="federation", was="run")
+    run_name: str = setting("Name of the run in the vault.", default="federation")
     noise: NoiseSource | None = again(NoiseSettings, "noise", default=None)

@@ -65,19 +65,10 @@ T = TypeVar("T")
 
 
 class Lost(Generic[P]):
-    """Trials that ended without a number, by the place that they held.
+    """Trials that ended without a number, by the place that they held."""
 
-    Args:
-        trials: What is known already.
-    """
-
-    def __init__(self, trials: Mapping[P, Iterable[Hashable]] | None = None) -> None:
-        self._trials = {place: set(lost) for place, lost in (trials or {}).items()}
-
-    @classmethod
-    def counted(cls, times: Mapping[P, int]) -> Lost[P]:
-        """Of a place only how often its trial ended so, as versions before 0.2 kept it."""
-        return cls({place: [("", i) for i in range(n)] for place, n in times.items()})
+    def __init__(self) -> None:
+        self._trials: dict[P, set[Hashable]] = {}
 
     def add(self, place: P, trial: Hashable) -> None:
         """Notes a trial, once."""

@@ -187,7 +187,7 @@ class Run:
         self._witness: Witness | None = None
         self.spent = Spent()
         with vault.transaction(run_id) as tx:
-            _complete(tx)
+            _check_chain(tx)
             self._memory.show(Head(*tx.last_link()))
 
     # Whoever else remembers -----------------------------------------------------------------
@@ -386,8 +386,14 @@ def _check_places(tx: Transaction, witness: Witness) -> None:
         )
 
 
-def _complete(tx: Transaction) -> None:
-    """Checks the vault's chain, and links what an older version wrote without linking it.
+_NOT_ITS_CHAIN = (
+    "The vault is damaged: its ledger does not match its chain of hashes. Nothing more can be "
+    "released with it."
+)
+
+
+def _check_chain(tx: Transaction) -> None:
+    """Checks the vault's chain, which every line of the ledger is in.
 
     Raises:
         VaultError: If the chain does not fit what the vault holds.
@@ -397,9 +403,6 @@ def _complete(tx: Transaction) -> None:
         text = lines.pop(line, None)
         digest = linked(digest, line, content)
         if text is None or not says(content, text) or digest != stored:
-            raise VaultError(
-                "The vault is damaged: its ledger does not match its chain of hashes. "
-                "Nothing more can be released with it."
-            )
-    for line, text in lines.items():
-        tx.link(line, text)
+            raise VaultError(_NOT_ITS_CHAIN)
+    if lines:
+        raise VaultError(_NOT_ITS_CHAIN)

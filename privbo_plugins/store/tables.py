@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,11 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool, StaticPool
 
 from privbo_plugins.errors import VaultError
+from privbo_plugins.store.vault import DAMAGED
 
-SCHEMA = 2
-"""Number of the tables, which each vault holds and no older version goes beyond:
-
-1. the tables of version 0.1, which held no number;
-2. also the chain, tokens, and the number.
-
-A table that is added needs a higher number and nothing else: :func:`prepare` creates it in older
-vaults, as it did with the chain, and whoever joins a run writes what belongs there. A table that
-is altered also needs its statements in :func:`prepare`, for each number before. A vault with a
-higher number is refused untouched: this version would leave out what later ones rely on.
-``tests/stored`` holds vaults of earlier versions, which must go on.
-"""
+SCHEMA = 3
+"""Number of the tables. A vault with another number is refused untouched: this version would leave
+out what the other relies on."""
 
 metadata = sa.MetaData()
 vault_table = sa.Table(
@@ -180,7 +171,6 @@ STATEMENTS: dict[str, Any] = {
     "identify": sa.insert(vault_table),
     "schema": sa.select(_schema.c.number),
     "new_schema": sa.insert(_schema),
-    "raise_schema": sa.update(_schema).values(number=_b("new_number")),
     "run": sa.select(_runs.c.host_key, _runs.c.settings, _runs.c.frozen).where(_of_run(_runs)),
     "run_by_host": sa.select(_runs.c.run_id).where(_runs.c.host_key == _b("host_key")),
     "hosts": sa.select(_runs.c.host_key),
@@ -294,9 +284,6 @@ STATEMENTS: dict[str, Any] = {
     ),
     "evaluations_of": _counted(_evaluations.c.run_id).where(_evaluations.c.person == _b("person")),
     "plays_of_everybody": _counted(_evaluations.c.person, _evaluations.c.run_id),
-    "rename_person": sa.update(_evaluations)
-    .where(_evaluations.c.person == _b("old_person"))
-    .values(person=_b("new_person")),
     "lock_vault": sa.select(vault_table.c.one).with_for_update(),
     "all_plays": sa.select(
         _evaluations.c.trial,
@@ -348,49 +335,44 @@ class WriteAheadError(VaultError):
     """A vault's file cannot be switched back from write-ahead mode, for now."""
 
 
-class NewerVaultError(VaultError):
-    """A vault was written by a later version: nothing that a second look would change."""
+class OtherVersionError(VaultError):
+    """A vault was written by another version: nothing that a second look would change."""
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Creates the tables that are missing: all of them, or what an older version did not know.
+    """Creates the tables of a new vault.
 
     Raises:
-        NewerVaultError: If a later version has written the vault; nothing is changed then.
+        OtherVersionError: If another version has written the vault; nothing is changed then.
     """
-    if sa.inspect(engine).has_table(_schema.name):
+    known = sa.inspect(engine)
+    if known.has_table(_schema.name):
         with engine.connect() as connection:
-            check_schema(connection.execute(sa.select(_schema.c.number)).scalar())
+            number = connection.execute(sa.select(_schema.c.number)).scalar()
+        if number is not None:  # None: another process has just made the tables
+            check_schema(number)
+    elif known.has_table(vault_table.name):
+        check_schema(0)
     metadata.create_all(engine)
-    _add_indexes(engine)
-
-
-def _add_indexes(engine: sa.Engine) -> None:
-    """What makes reading an older vault quicker; one whose tables are another user's goes without.
-
-    Versions that do not know an index keep it up all the same, so it needs no number.
-    """
-    known = {index["name"] for index in sa.inspect(engine).get_indexes(_trials.name)}
-    for index in _trials.indexes:
-        if index.name not in known:
-            with suppress(*driver_errors(engine)):
-                index.create(engine, checkfirst=True)
 
 
 def check_schema(number: object) -> None:
-    """That this version knows all that a vault holds.
+    """That a vault has the tables of this version.
 
     Args:
-        number: Of the vault's tables; anything else was not written by any version.
+        number: Of the vault's tables; 0 for a vault that holds none.
 
     Raises:
-        NewerVaultError: If it does not.
+        OtherVersionError: If it has not.
+        VaultError: If no version has written such a number.
     """
-    if isinstance(number, int) and number > SCHEMA:
-        raise NewerVaultError(
-            "This vault was written by a later version of privbo-plugins: its tables have the "
-            f"number {number}, and this version knows those up to {SCHEMA}. Nothing was changed. "
-            "Use the later version, on all workers."
+    if not isinstance(number, int):
+        raise VaultError(DAMAGED)
+    if number != SCHEMA:
+        raise OtherVersionError(
+            "This vault was written by another version of privbo-plugins: its tables have the "
+            f"number {number}, and this version knows number {SCHEMA} alone. Nothing was changed. "
+            "Use the version that wrote it, on all workers."
         )
 
 

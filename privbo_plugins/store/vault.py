@@ -163,7 +163,7 @@ class Transaction:
         """Notes that the vault has the tables of this version.
 
         Raises:
-            VaultError: If it has those of a later one.
+            VaultError: If it has those of another one.
         """
         from privbo_plugins.store import tables
 
@@ -171,11 +171,7 @@ class Transaction:
         if row is None:
             self._run("new_schema", one=1, number=tables.SCHEMA)
             return
-        if not isinstance(row[0], int):
-            raise VaultError(DAMAGED)
         tables.check_schema(row[0])
-        if row[0] < tables.SCHEMA:
-            self._run("raise_schema", new_number=tables.SCHEMA)
 
     # Runs ---------------------------------------------------------------------------------
 
@@ -544,10 +540,6 @@ class Transaction:
         rows = self._all("plays_of_everybody")
         return [(who, run, _mechanism(settings), *cost) for who, run, settings, *cost in rows]
 
-    def rename_person(self, old: str, new: str) -> None:
-        """Makes evaluations of one person those of another, in all of the vault."""
-        self._run("rename_person", old_person=old, new_person=new)
-
     def evaluations(self) -> list[tuple[str, str, float, float, float | None]]:
         """(trial, person, epsilon, delta, release or None) of every charged evaluation."""
         return [(t, who, eps, delta, y) for t, who, eps, delta, y in self._all("all_plays")]
@@ -715,7 +707,7 @@ class Vault:
             try:
                 database.prepare(self._engine)
                 return self._identify()
-            except database.NewerVaultError:
+            except database.OtherVersionError:
                 raise
             except errors as error:
                 if attempt == 4 and isinstance(error, database.WriteAheadError):
@@ -743,7 +735,7 @@ class Vault:
                 )
 
     def _known_identity(self) -> str:
-        """The identity of a store that exists; only what an older version lacks is created."""
+        """The identity of a store that exists."""
         with self.transaction("") as tx:
             row = tx._one("vault")
         if row is None:

@@ -278,17 +278,3 @@ def test_guarantees_survive_pickles_copies_and_replacement(make: Any) -> None:
         assert again.epsilon(0.5) == guarantee.epsilon(0.5)
     assert type(pickle.loads(pickle.dumps(guarantee.epsilon))) is float
     assert type(copy.deepcopy(guarantee.epsilon)) is float
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_guarantees_that_earlier_versions_pickled_still_load(make: Any) -> None:
-    """Their state is a dictionary of the fields, with epsilon as a plain number."""
-    guarantee = make()
-    state = {f.name: getattr(guarantee, f.name) for f in fields(guarantee)}
-    if "epsilon" in state:
-        state["epsilon"] = float(state["epsilon"])
-    again = type(guarantee).__new__(type(guarantee))
-    again.__dict__.update(state)
-    assert vars(guarantee) == state
-    assert again == guarantee
-    assert again.epsilon(0.5) == guarantee.epsilon(0.5)

@@ -20,12 +20,11 @@ from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.privacy.local import DEFAULT_MECHANISM, make_mechanism
+from privbo_plugins.privacy.local import DEFAULT_MECHANISM
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.settings import CuratorSettings
 from privbo_plugins.settings import (
     again,
-    formerly,
     named,
     part,
     setting,
@@ -161,48 +160,6 @@ def test_what_is_missing_or_too_much_is_refused() -> None:
         optuna_samplers.DPGIBOSampler(1, 2)  # type: ignore[call-arg, arg-type]
 
 
-OLD: list[tuple[str, Any, dict[str, Any], str, Any]] = [
-    ("LDPGPUCBSampler", 1.0, {"reward_range": (0, 1)}, "value_range", (0, 1)),
-    ("LDPTGPUCBSampler", 1.0, {"bound": 1, "horizon": 9}, "n_trials", 9),
-    ("LDPATAGPUCBSampler", 1.0, {"bound": 1, "failure": 0.2}, "failure_probability", 0.2),
-    ("DUETSSampler", 2, {"failure": 0.2}, "failure_probability", 0.2),
-    ("DUETSSampler", 2, {"lam": 0.2}, "noise_ratio", 0.2),
-    ("POGPUCBSampler", [[0.0], [1.0]], {"delta": 0.2}, "failure_probability", 0.2),
-]
-"""Class, first argument, others, the present name of the last, and its value."""
-
-
-@pytest.mark.parametrize(("name", "first", "others", "now", "value"), OLD)
-def test_older_names_work_for_one_release_with_a_warning(
-    name: str, first: Any, others: dict[str, Any], now: str, value: Any
-) -> None:
-    cls, was = getattr(optuna_samplers, name), list(others)[-1]
-    with pytest.warns(DeprecationWarning, match=rf"{was}= of {name} is called {now}=") as caught:
-        old = cls(first, **others)
-    assert caught[0].filename == __file__, "the warning points at whoever used the old name"
-    rest = {n: v for n, v in others.items() if n != was}
-    new = cls(first, **rest, **{now: value})
-    shown = [vars(made).get("_config") or vars(made)["_settings"] for made in (old, new)]
-    described = [getattr(one, "to_dict", lambda one=one: vars(one))() if not isinstance(one, dict)
-                 else one for one in shown]  # fmt: skip
-    assert repr(described[0]) == repr(described[1])
-    if isinstance(described[0], dict) and now in described[0]:
-        assert described[0][now] == value
-    with pytest.raises(TypeError, match=f"both {now}= and its older name {was}="):
-        cls(first, **others, **{now: value})
-
-
-def test_older_names_of_functions_and_of_settings_work_too() -> None:
-    with pytest.warns(DeprecationWarning, match="reward_range= of make_mechanism is called"):
-        old = make_mechanism(1.0, reward_range=(0, 1))  # type: ignore[call-arg]
-    assert old == make_mechanism(1.0, value_range=(0, 1))
-    with pytest.warns(
-        DeprecationWarning, match="crowd= of FederationConfig is called population="
-    ):
-        config = FederationConfig(2, z=1.0, crowd="explore")  # type: ignore[call-arg]
-    assert config == FederationConfig(2, z=1.0, population="explore")
-
-
 # Who holds secrets ----------------------------------------------------------------------------
 
 
@@ -286,7 +243,7 @@ class Model(Shared):
     """
 
     rate: float = setting("How fast, > 0.", kw_only=False)
-    tries: int = setting("How often.", default=2, was="attempts")
+    tries: int = setting("How often.", default=2)
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
@@ -361,17 +318,7 @@ def test_a_class_without_a_place_for_its_settings_is_refused_where_it_is_defined
     assert "says {settings} once in its docstring" in said
 
 
-def test_a_function_that_is_called_by_present_names_warns_of_nothing() -> None:
-    @formerly(old="new")
-    def twice(new: int) -> int:
-        return 2 * new
-
-    assert twice(new=2) == twice(2) == 4
-    with pytest.warns(DeprecationWarning, match=r"old= of .*twice is called new="):
-        assert twice(old=3) == 6  # type: ignore[call-arg]
-
-
-# What a paper publishes, and what was a property ------------------------------------------------
+# What a paper publishes ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -412,7 +359,6 @@ def test_paper_makes_both_hosts_classes_as_published(
         ("optuna_samplers.DPGIBOSampler(1, clip", ["clipping_norm="]),
         ("raytune_searchers.DUETSSearch(4, first_", ["first_epoch="]),
         ("optuna_samplers.ldp_objective(abs, user_b", ["user_budget="]),
-        ("raytune_searchers.LDPGPUCBSearch(1.0, reward_r", []),
         ("optuna_samplers.FederatedServer(config, dead", ["deadline="]),
         ("po_gp_ucb.Curator(X, outcome_m", ["outcome_mechanism="]),
     ],

@@ -107,17 +107,6 @@ def test_the_module_and_the_installed_command_are_one() -> None:
     assert done.stdout.startswith("400 evaluations: one privatised reward")
 
 
-def test_the_curators_old_name_goes_on_and_says_the_new_one(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    from privbo_plugins.curator import main as old
-
-    assert old(["report", "--table", str(tmp_path / "none.npz")]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("python -m privbo_plugins.curator is now: privbo curator\n")
-    assert "Refused: There is no file" in err
-
-
 def test_what_fails_inside_is_told_by_its_kind_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -406,7 +406,7 @@ def test_no_row_leaves_the_curators_side(folder: Path) -> None:
     columns = ["--columns", "age:18:98", "secret:0:100000"]
     vault = f"sqlite:///{folder}/curator.db"
     command = [
-        sys.executable, "-m", "privbo_plugins.curator", "release", str(folder / "people.csv"),
+        sys.executable, "-m", "privbo_plugins", "curator", "release", str(folder / "people.csv"),
         *columns, *PRIVACY, "--vault", vault, "--out", str(folder / "t.npz"),
         "--outcome-epsilon", "1", "--outcome-range", "0", "100000",
     ]  # fmt: skip

@@ -494,9 +494,6 @@ def test_private_coins_are_keyed_hashes_of_agent_epoch_and_draw() -> None:
 def test_one_of_coins_that_give_each_other_is_told_to_nobody() -> None:
     with pytest.raises(ValueError, match="gives the others"):
         Coins.shared(3, 2).known_to(0)
-    config = DUETSConfig.paper(2, 20)
-    with pytest.raises(ValueError, match="gives the others"):
-        make_agents(config, FinitePoints(np.eye(9)), key=3, old_coins=True)
     for key in (-1, 0.5, None):
         with pytest.raises(ValueError, match="integer >= 0") as refused:
             Coins.tossed(key, 2)  # type: ignore[arg-type]
@@ -504,41 +501,12 @@ def test_one_of_coins_that_give_each_other_is_told_to_nobody() -> None:
 
 
 def test_shared_coins_stay_those_that_studies_were_drawn_with() -> None:
-    """The numbers are those of the version before private coins had a derivation of their own."""
     coins = Coins.shared(7, 3)
     assert coins.public == 16920295385781661272
     assert coins.own[1] == 7078124019849193311
     assert coins.draws(1, 2, 6, 1000).tolist() == [497, 917, 774, 204, 403, 789]
     shared = make_agents(DUETSConfig(n_agents=3), FinitePoints(np.eye(9)), 7)[0].public_state.coins
     assert shared == coins
-
-
-def test_private_evaluations_of_an_earlier_version_go_on_with_its_coins() -> None:
-    config = DUETSConfig.paper(3, 14, discretisation=64)
-    earlier, now = DUETS(config, LINE, seed=5, old_coins=True), DUETS(config, LINE, seed=5)
-    assert earlier.evaluation_of((1, 1, 0)).x != now.evaluation_of((1, 1, 0)).x
-    number = int(np.random.SeedSequence(5).generate_state(4, np.uint64)[2])  # agent 1's
-    drawn = np.random.default_rng([number, 1, 1, 0]).integers(64)
-    assert np.array_equal(earlier.evaluation_of((1, 1, 0)).x, earlier.public_state.active.U[drawn])
-    for i in range(7):
-        evaluation = earlier.ask(i)
-        assert evaluation is not None
-        earlier.tell(evaluation, float(evaluation.x[0]))
-    state = json.loads(json.dumps(earlier.state_dict()))
-    assert "coins" not in state  # as earlier versions wrote it
-    assert earlier.epoch == 2
-    now.load_state_dict(state)
-    assert now.state_dict() == earlier.state_dict()
-    assert (now.epoch, now.open_slots()) == (earlier.epoch, earlier.open_slots())
-    again = DUETS(config, LINE, seed=5, old_coins=True)  # and the other way round
-    fresh = DUETS(config, LINE, seed=5)
-    for i in range(7):
-        evaluation = fresh.ask(i)
-        assert evaluation is not None
-        fresh.tell(evaluation, float(evaluation.x[0]))
-    again.load_state_dict(json.loads(json.dumps(fresh.state_dict())))
-    assert again.epoch == fresh.epoch == 2
-    assert again.state_dict() == fresh.state_dict()
 
 
 @pytest.mark.parametrize("toss", [Coins.tossed, Coins.shared], ids=["private", "shared"])

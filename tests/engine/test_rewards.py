@@ -519,64 +519,6 @@ def test_a_name_is_one_user_however_it_is_spelt(vault: Vault) -> None:
     assert curator.most() == (7, 3.5)
 
 
-def charged_by_an_earlier_version(curator: RewardSession, users: list[Any], **how: Any) -> None:
-    """As it did: each value and type was another user."""
-    for i, user in enumerate(users):
-        name = f"{curator.vault.vault_id}/user:{user!r}"
-        person = rewards_module.hashlib.sha256(name.encode()).hexdigest()
-        with curator.vault.transaction(curator.run_id) as tx:
-            tx.charge_evaluation(f"earlier {i}", person, 0.5, 0.0)
-            if how.get("released", True):
-                tx.store_evaluation(f"earlier {i}", 0.25)
-
-
-@pytest.mark.parametrize("user", [7, "7", b"7", " 7", np.int32(7)], ids=repr)
-def test_nobody_s_earlier_evaluations_are_forgotten_in_whatever_spelling(
-    vault: Vault, user: Any
-) -> None:
-    noise = Counting()
-    curator = curator_of(vault, noise, budget=2.0)
-    charged_by_an_earlier_version(curator, [7, "7", b"7"])
-    curator.release("now", 0.3, user, 0.0)
-    assert curator.most() == (4, 2.0)
-    with pytest.raises(BudgetExceededError):
-        curator.release("next", 0.3, 7, 0.0)
-    assert noise.draws == 1
-
-
-@pytest.mark.parametrize(
-    "earlier", [" Jane ", "e\u0301", "é", b"\xff", b"Jane ", "\u2460"], ids=ascii
-)
-def test_a_spelling_that_is_given_again_finds_its_earlier_evaluations(earlier: Any) -> None:
-    curator = curator_of(open_vault(), budget=1.0)
-    charged_by_an_earlier_version(curator, [earlier, earlier])
-    with pytest.raises(BudgetExceededError):
-        curator.check("next", earlier)
-
-
-def test_earlier_evaluations_of_other_runs_and_without_a_budget_are_found() -> None:
-    vault = open_vault()
-    charged_by_an_earlier_version(curator_of(vault, host_key="earlier"), [7, b"7"])
-    curator = curator_of(vault)
-    curator.release("now", 0.3, "7", 0.0)
-    assert curator.most() == (3, 1.5)
-    curator.adopt("adopted", 8, 0.25)
-    charged_by_an_earlier_version(curator_of(vault, host_key="another"), [8] * 4)
-    curator.adopt("again", "8", 0.25)
-    assert curator.most() == (6, 3.0)
-
-
-def test_an_evaluation_charged_before_names_were_one_is_drawn_for_the_same_user() -> None:
-    curator = curator_of(open_vault(), budget=0.5)
-    charged_by_an_earlier_version(curator, [7], released=False)
-    assert math.isfinite(curator.release("earlier 0", 0.3, "7", 0.0))
-    assert curator.most() == (1, 0.5)
-    other = curator_of(open_vault())
-    charged_by_an_earlier_version(other, [7], released=False)
-    with pytest.raises(PrivacyError, match="charged to another user"):
-        other.release("earlier 0", 0.3, "8", 0.0)
-
-
 def test_evaluations_without_a_name_are_other_users_each(vault: Vault) -> None:
     curator = curator_of(vault, budget=0.5)
     for trial in range(5):

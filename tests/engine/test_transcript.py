@@ -123,13 +123,6 @@ def test_places_are_given_up_after_as_many_different_trials(
     assert lost.given_up() <= {2, 3}
 
 
-def test_of_older_versions_only_how_often_is_known() -> None:
-    lost = Lost.counted({7: ATTEMPTS - 1, 8: ATTEMPTS})
-    assert lost.given_up() == {8}
-    lost.add(7, "trial")
-    assert lost.given_up() == {7, 8}
-
-
 def test_failures_in_a_row_end_a_run_and_one_number_is_enough_to_go_on() -> None:
     patience = Patience()
     said = [

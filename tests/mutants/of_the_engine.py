@@ -809,46 +809,6 @@ _TOLD = (
     ),
 )
 
-_STORED_TESTS = "tests/stored/test_stored.py"
-
-_STORED = (
-    Mutant(
-        name="a_ledger_of_an_older_version_is_begun_anew",
-        breaks="What a user paid to an older version counts, and is not drawn again.",
-        file=f"{_ENGINE}/sessions/rewards.py",
-        old="self.run = begin_or_join(vault, host_key, settings)",
-        new='self.run = begin_or_join(vault, f"{host_key}/ledger", settings)',
-        tests=(
-            f"{_STORED_TESTS}"
-            "::test_a_release_whose_worker_died_is_replayed_and_not_drawn_again[gp_ucb]",
-        ),
-    ),
-    Mutant(
-        name="broadcasts_of_an_older_version_are_drawn_anew",
-        breaks="A federation goes on with the rounds that an older version has released.",
-        file=f"{_ENGINE}/sessions/rounds.py",
-        old='return begin_or_join(vault, f"federation:{run_name}", settings)',
-        new='return begin_or_join(vault, f"federation/{run_name}", settings)',
-        tests=(f"{_STORED_TESTS}::test_broadcasts_are_those_that_were_sent",),
-    ),
-    Mutant(
-        name="a_vault_of_a_later_version",
-        breaks="A vault that holds what this version does not know is refused untouched.",
-        file=f"{_ENGINE}/store/tables.py",
-        old="isinstance(number, int) and number > SCHEMA:",
-        new="isinstance(number, int) and number > 2 * SCHEMA:",
-        tests=(f"{_STORED_TESTS}::test_a_vault_of_a_later_version_is_refused_and_left_as_it_is",),
-    ),
-    Mutant(
-        name="an_older_vault_that_is_only_read",
-        breaks="Whoever only reads an older vault has the tables that checking it needs.",
-        file=f"{_ENGINE}/store/vault.py",
-        old="        return self._create()\n",
-        new="        return str(row[0])\n",
-        tests=(f"{_STORED_TESTS}::test_what_an_agent_found_is_read",),
-    ),
-)
-
 _CERTIFIED = (
     Mutant(
         name="certificate_that_was_never_issued",
@@ -1054,6 +1014,6 @@ _AGGREGATE = (
 )
 
 MUTANTS = (
-    *_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_STORED, *_TOLD, *_CERTIFIED,
+    *_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_TOLD, *_CERTIFIED,
     *_AGGREGATE,
 )  # fmt: skip

@@ -124,71 +124,6 @@ def agreed(study: optuna.Study, *samplers: DUETSSampler, **settings: Any) -> dic
 
 # Draws and epochs -----------------------------------------------------------------------------
 
-EARLIER: dict[str, Any] = {
-    "private": (
-        {"coins": "private", "trimming": "paper", "draws": "independent"},
-        "01086bddc3761a0d",
-        [0.873015873015873, 1.0, 0.7777777777777777, 0.30158730158730157, 0.6666666666666666,
-         0.031746031746031744, 0.20634920634920634, 0.23809523809523808],
-    ),
-    "shared": (
-        {},
-        "1977bda1c545cb5a",
-        [0.9682539682539681, 0.23809523809523808, 0.4444444444444444, 0.5714285714285714,
-         0.2909117987497283, 0.06349206349206349, 0.11067492860829205, 0.14918858496144147],
-    ),
-}  # fmt: skip
-"""What the version before private coins had a derivation of their own stored: settings, their
-digest, and the points of eight trials that maximised ``peak``."""
-
-
-@pytest.mark.parametrize("coins", EARLIER)
-def test_a_study_that_an_earlier_version_began_goes_on_with_its_coins(coins: str) -> None:
-    more, digest, points = EARLIER[coins]
-    study = make_study(make(**more))
-    slots = [(1, n, t) for t in range(2) for n in range(2)] + [(2, 0, 0), (2, 1, 0)]
-    mark = {"settings": digest, "space": "bd274a9f2919aafb", "key": 3}
-    for slot, x in zip(slots, points, strict=False):
-        attrs = {DRAW: list(slot), "privbo:duets": mark}
-        value = 1 - (x - 0.3) ** 2 + 0.01 * math.sin(997 * x)
-        study.add_trial(
-            optuna.trial.create_trial(
-                params={"x": x}, distributions=LINE, value=value, system_attrs=attrs
-            )
-        )
-    study.optimize(peak, n_trials=2)
-    assert [t.params["x"] for t in study.trials] == pytest.approx(points, rel=0, abs=1e-9)
-    assert [draw_of(t) for t in study.trials[6:]] == [(2, 0, 1), (2, 1, 1)]
-    assert all(t.system_attrs["privbo:duets"] == mark for t in study.trials)
-    agreed(study, **more)
-    with pytest.raises(SpaceChangedError, match="same settings"):
-        make_study(make(n_agents=3, **more), study._storage).ask(LINE)
-
-
-@pytest.mark.parametrize("coins", EARLIER)
-def test_a_study_of_many_agents_goes_on_with_the_first_epoch_that_it_began_with(
-    coins: str,
-) -> None:
-    """The earlier default, 2, is given by hand; its marks are those of studies of version 0.1."""
-    more = {**EARLIER[coins][0], "n_agents": 8}
-    before = make(first_epoch=2, **more)
-    study = make_study(before)
-    study.optimize(peak, n_trials=11)
-    again = make(**more)
-    resumed = optuna.load_study(study_name="s", storage=study._storage, sampler=again)
-    resumed.optimize(peak, n_trials=11)
-    assert [draw_of(t) for t in resumed.trials[:16]] == [
-        (1, n, t) for t in (0, 1) for n in range(8)
-    ]
-    assert {draw_of(t)[0] for t in resumed.trials[16:]} == {2}
-    assert len({str(t.system_attrs["privbo:duets"]) for t in resumed.trials}) == 1
-    assert state(again, resumed) == state(before, study)
-    with pytest.raises(SpaceChangedError, match="same settings"):
-        make_study(make(first_epoch=1, **more), study._storage).ask(LINE)
-    new = optuna.create_study(sampler=make(**more), direction="maximize")
-    new.optimize(peak, n_trials=9)
-    assert [draw_of(t) for t in new.trials] == [(1, n, 0) for n in range(8)] + [(2, 0, 0)]
-
 
 def test_workers_agree_on_how_private_coins_are_derived() -> None:
     more: dict[str, Any] = {"coins": "private", "trimming": "paper"}
@@ -198,8 +133,6 @@ def test_workers_agree_on_how_private_coins_are_derived() -> None:
     assert agreed(study, sampler, **more)["summary"]["epoch"] == 2
     marks = {t.system_attrs["privbo:duets"]["settings"] for t in study.trials if draw_of(t)}
     assert len(marks) == 1
-    earlier_would_take = {sampler._settings}
-    assert not marks & earlier_would_take, "an earlier version would replay it with other coins"
 
 
 def test_trials_carry_epoch_agent_and_draw() -> None:

@@ -531,24 +531,6 @@ def test_coins_come_from_the_seed_alone_and_are_kept(tmp_path: Path) -> None:
     assert drawn._seed != search_of(seed=None)._seed
 
 
-def test_a_search_that_an_earlier_version_saved_goes_on_with_its_private_coins() -> None:
-    """Its transcript says nothing of how coins are derived; one of today does."""
-    private: dict[str, Any] = {"coins": "private", "trimming": "paper"}
-    search = search_of(2, **private)
-    earlier = DUETS(search._config, search._duets().space, seed=1, old_coins=True)
-    for i in range(5):
-        evaluation = earlier.ask(i)
-        assert evaluation is not None
-        earlier.tell(evaluation, -float(evaluation.x[0]))
-    saved = cloudpickle.loads(cloudpickle.dumps(search))
-    saved._transcript = json.loads(json.dumps(earlier.state_dict()))
-    assert "coins" not in saved._transcript
-    assert known(saved)[1:] != known(search)[1:]
-    assert saved._duets().epoch == earlier.epoch == 2
-    assert saved._duets().open_slots() == earlier.open_slots()
-    assert search._shown_so_far()["coins"] == "secret"
-
-
 def test_another_mode_later_turns_what_was_learned() -> None:
     search = search_of(2)
     run(search, 4)

@@ -94,7 +94,6 @@ class FederationConfig:
         'How agents use broadcasts: "prior" for their own model (the default), or "explore" '
         "with probability 1 - p_t (the paper's way).",
         default="prior",
-        was="crowd",
     )
     prior: PopulationPrior = setting(
         'Assumptions about the agents\' functions ("prior" only).',

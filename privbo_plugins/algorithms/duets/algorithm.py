@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets.agent import Agent, bounded
-from privbo_plugins.algorithms.duets.coins import SECRET, Coins
+from privbo_plugins.algorithms.duets.coins import Coins
 from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain, SpaceDomain
 from privbo_plugins.algorithms.duets.posterior import posterior_of
-from privbo_plugins.algorithms.duets.public_state import PublicState, first_epoch_of
+from privbo_plugins.algorithms.duets.public_state import PublicState
 from privbo_plugins.algorithms.duets.server import Server
 from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.spaces import Space
@@ -64,7 +64,6 @@ def make_agents(
     key: int,
     *,
     together: bool = False,
-    old_coins: bool = False,
 ) -> tuple[Server, list[Agent]]:
     """A server and its agents.
 
@@ -75,8 +74,6 @@ def make_agents(
             least 128 bits, e.g. ``secrets.randbits(128)``: an agent could try all small ones.
         together: Whether the server and the agents share one public state, as they may within
             one process; otherwise each derives its own from the server's broadcasts.
-        old_coins: Whether private coins are derived as shared ones are, which they once were: for
-            agents of one process that go on with draws from then.
 
     Returns:
         The server and N agents.
@@ -84,8 +81,8 @@ def make_agents(
     Raises:
         ValueError: If private coins are asked for that agents apart could tell from their own.
     """
-    secret = config.coins == "private" and not old_coins
-    coins = (Coins.tossed if secret else Coins.shared)(key, config.n_agents)
+    toss = Coins.tossed if config.coins == "private" else Coins.shared
+    coins = toss(key, config.n_agents)
     whole = PublicState(config, domain, coins)
     agents = []
     for n in range(config.n_agents):
@@ -106,7 +103,6 @@ class DUETS:
         maximize: Whether larger values are better.
         seed: Number behind all coins, >= 0.
         domain: Where to look; None for the whole space.
-        old_coins: As for :func:`make_agents`.
 
     Example:
         >>> from privbo_plugins.spaces import Float
@@ -129,20 +125,14 @@ class DUETS:
         maximize: bool = True,
         seed: int = 0,
         domain: Domain | None = None,
-        old_coins: bool = False,
     ) -> None:
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
         self.domain: Domain = SpaceDomain(space) if domain is None else domain
-        self._toss(old_coins)
+        self.server, self.agents = make_agents(config, self.domain, seed, together=True)
+        self._points: dict[int, Array] = {}
         self.history: list[Epoch] = []
         self.evaluations: list[tuple[Evaluation, float]] = []
         self.lost: list[tuple[int, Evaluation, float]] = []
-
-    def _toss(self, old_coins: bool) -> None:
-        self.server, self.agents = make_agents(
-            self.config, self.domain, self.seed, together=True, old_coins=old_coins
-        )
-        self._points: dict[int, Array] = {}
 
     # What hosts see -------------------------------------------------------------------------
 
@@ -360,16 +350,14 @@ class DUETS:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replays :meth:`state_dict` on a new object, which goes on with the same coins."""
+        """Replays :meth:`state_dict` on a new object, which goes on with the same coins.
+
+        Raises:
+            ValueError: If its draws were derived in another way.
+        """
+        self.public_state.check_derivation(state)
         lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
         told = [_unrow(row) for row in state["plays"]]
-        old = state.get("coins") != SECRET
-        drawn = lost or any(evaluation.epoch is not None for evaluation, _ in told)
-        T_1, before = first_epoch_of(state), self.config.T_1
-        if drawn or T_1 is not None:
-            self.config = self.config.begun_with(T_1)
-        if self.config.T_1 != before or (drawn and old == self.public_state.coins.secret):
-            self._toss(old)
         for i, (evaluation, value) in enumerate([*told, (None, 0.0)]):
             for _, gone, worst in (entry for entry in lost if entry[0] == i):
                 self.give_up(gone, worst)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 
 SECRET = "secret"
-"""What states say whose private coins cannot be worked out; earlier ones say nothing."""
+"""What states say whose private coins cannot be worked out from each other."""
 
 _POINTS, _INDUCING, _REFINEMENT, _CELLS = 1, 2, 3, 4
 

@@ -42,7 +42,7 @@ What the theory leaves free, and how the default uses it:
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import fields
 from numbers import Real
 from typing import Any, Self
 
@@ -58,8 +58,8 @@ WIDTH = 0.1
 MANY_AGENTS = 8
 """From so many agents on one draw each is start enough: see the benchmark's figure."""
 
-_FORMER = 2
-"""T_1 where none is given: of fewer agents, and of every run that version 0.1 began."""
+_OF_FEW_AGENTS = 2
+"""T_1 of fewer agents, where none is given."""
 
 PUBLISHED: dict[str, Any] = {
     "first_epoch": 2,
@@ -146,14 +146,11 @@ class DUETSChoices:
     failure_probability: float = setting(
         "Failure probability delta of the theorem, in (0, 1).",
         default=0.1,
-        was="failure",
-        saved_as="delta",
     )
     B: float = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
     noise_ratio: float = setting(
         "lambda, noise variance over signal variance, where they are not fitted.",
         default=0.04,
-        was="lam",
     )
     kernel: str = setting('"rbf" or "matern52", on the unit cube.', default="rbf")
     lengthscale: float | None = setting(
@@ -277,17 +274,7 @@ class DUETSConfig(DUETSChoices):
         """Evaluations of an agent in the first epoch: as given, or for so many agents."""
         if self.first_epoch is not None:
             return int(self.first_epoch)
-        return 1 if self.n_agents >= MANY_AGENTS else _FORMER
-
-    def begun_with(self, T_1: int | None) -> Self:
-        """The settings of a run that has begun, which decide nothing anew.
-
-        Args:
-            T_1: What the run says of its first epoch; None if it began before runs said so.
-        """
-        if self.first_epoch is not None:
-            return self
-        return replace(self, first_epoch=_FORMER if T_1 is None else T_1)
+        return 1 if self.n_agents >= MANY_AGENTS else _OF_FEW_AGENTS
 
     @property
     def planned_trials(self) -> int | None:

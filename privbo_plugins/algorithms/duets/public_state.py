@@ -255,12 +255,6 @@ class PublicState:
         """
         return (scale.lam, scale.s, scale.c) if self.level is None else (scale.lam, scale.s)
 
-    def _begin_as(self, T_1: int | None) -> None:
-        self.config = self.config.begun_with(T_1)
-        if self.j == 1:
-            self.T_j = self.config.length(0, 0)
-            self._forget()
-
     def skip(self) -> None:
         """Ends the last epoch, from which nobody learns."""
         self.evaluated += self.T_j
@@ -284,28 +278,15 @@ class PublicState:
         return {"first_epoch": self.config.T_1, **coins}
 
     def check_derivation(self, state: Mapping[str, Any]) -> None:
-        """Goes on as a state began; refuses one of draws by other coins.
+        """Refuses a state whose draws were derived in another way.
 
         Raises:
-            ValueError: If private coins were derived in another way, or the first epoch's length
-                is none.
+            ValueError: If its coins are of another kind, or its first epoch has another length.
         """
-        self._begin_as(first_epoch_of(state))
-        if (state.get("coins") == SECRET) != self.coins.secret:
+        own = self.derivation()
+        if {name: state.get(name) for name in ("coins", "first_epoch")} != {"coins": None, **own}:
             raise ValueError(
-                "The coins behind this state were derived in another way: from those of earlier "
-                "versions each agent could work out all others', so a run with private coins that "
-                "one of them started has to start anew."
+                "The draws behind this state were derived in another way: its first epoch has "
+                "another length, or its coins are of another kind. Use the settings that it was "
+                "made with."
             )
-
-
-def first_epoch_of(state: Mapping[str, Any]) -> int | None:
-    """T_1 as a state says it; None in one of an older version, which had one default.
-
-    Raises:
-        ValueError: If it says something else than a length.
-    """
-    T_1 = state.get("first_epoch")
-    if T_1 is not None and not (is_whole(T_1) and T_1 >= 1):
-        raise ValueError("The first_epoch of a state is an integer >= 1.")
-    return T_1

@@ -35,7 +35,6 @@ class ArmSettings:
         "for 1000, and for widths that grow with the evaluations where the published "
         "algorithm's do.",
         default=None,
-        was="horizon",
     )
     beta_scale: float = setting(
         "Multiplies the width beta_t of the confidence intervals: smaller exploits sooner. "
@@ -110,8 +109,6 @@ class HeavyTailSettings(ArmSettings):
     failure_probability: float = setting(
         "Failure probability delta of the theorems, in (0, 1).",
         default=0.1,
-        was="failure",
-        saved_as="delta",
     )
 
 

@@ -81,7 +81,6 @@ class RowsChoices:
     failure_probability: float = setting(
         "Failure probability of the confidence intervals, in (0, 1); no privacy parameter.",
         default=0.05,
-        was="delta",
     )
     beta_scale: float = setting(
         "Multiplies their width, > 0: smaller exploits sooner.",

@@ -1,1 +1,0 @@
-"""Studies, vaults and experiments that released versions have left half-finished."""
