@@ -14,7 +14,6 @@ import optuna_samplers
 from optuna_samplers import FederatedServer
 from privbo_plugins import cli
 from privbo_plugins.algorithms import po_gp_ucb
-from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
@@ -215,14 +214,9 @@ def test_settings_of_a_curator_show_neither_rows_nor_outcomes() -> None:
 
 def test_warnings_of_who_holds_secrets_point_at_whoever_made_them() -> None:
     rows = {"epsilon": 1.0, "delta": 1e-6, "bounds": [(0, 1)]}
-    with pytest.warns(DeprecationWarning, match="run= of Curator is called run_name=") as caught:
-        assert "run_name='a'" in repr(Curator([[0.5]], **rows, run="a"))
-    with pytest.warns(DeprecationWarning, match="run= of FederatedServer is called") as server:
-        FederatedServer(FederationConfig(2, epsilon=4.0), run="a")  # type: ignore[call-arg]
     with pytest.warns(PrivacyWarning, match="Nothing is protected") as unprotected:
         Curator([[0.5], [0.75]], **rows, mechanism="projection", r=1)
-    for records in (caught, server, unprotected):
-        assert [one.filename for one in records] == [__file__]
+    assert [one.filename for one in unprotected] == [__file__]
 
 
 # What the declarations rest on --------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +13,12 @@ import pytest
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.cli import main
 from privbo_plugins.errors import SpaceChangedError
-from privbo_plugins.privacy.local import make_mechanism, stored_mechanism
+from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.sessions.rewards import RewardLedger, RewardSession
 from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from privbo_plugins.store.vault import Vault, open_vault
 
-from ..stored.files import restore
 from .scenes import at_once
 
 OLD = Path(__file__).parents[1] / "stored" / "v0_1"
@@ -171,37 +169,6 @@ def test_of_workers_that_join_at_once_with_two_spaces_those_of_one_go_on(tmp_pat
     jobs = [(path, 1.0 + i % 2) for i in range(4)]
     answers = at_once(joins, *jobs, folder=tmp_path)
     assert sorted(answers) in ([0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 2.0, 2.0])
-
-
-# Older vaults -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> str:
-    """A vault of version 0.1 with four evaluations of users."""
-    restore(OLD / "gp_ucb", tmp_path)
-    return f"sqlite:///{tmp_path}/vault.db"
-
-
-def joined(url: str, **given: Any) -> RewardSession:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the temporary folder may be anybody's
-        vault = open_vault(url)
-    (run,) = runs_of(vault, url)
-    own = {"user_budget": run.settings["user_budget"], **given}
-    return RewardSession(stored_mechanism(run.settings), vault, run.name, **own)
-
-
-def test_a_run_of_an_older_version_is_joined_and_never_goes_on_in_two_spaces(old: str) -> None:
-    before = joined(old).evaluations()
-    assert len(before) == 4
-    session = joined(old, config=UCB, space=LINE)
-    assert session.evaluations() == before
-    assert LATER in " ".join(notes(session).split())
-    session.release("a new one", 0.5, "somebody else", 0.0)
-    with pytest.raises(SpaceChangedError):
-        joined(old, config=UCB, space=MIXED)
-    assert len(joined(old, config=UCB, space=LINE).evaluations()) == 5
 
 
 # What a vault alone tells -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privbo_plugins.users import earlier_names, one_name, user_name
+from privbo_plugins.users import one_name
 
 NAMES = st.text() | st.integers() | st.binary(max_size=20)
 
@@ -28,7 +28,6 @@ def test_the_one_spelling_is_its_own_and_a_text(name: Any) -> None:
 def test_an_integer_its_digits_and_their_bytes_are_one_name(number: int) -> None:
     spellings: list[Any] = [number, str(number), str(number).encode(), f"\t{number} "]
     assert {one_name(spelling) for spelling in spellings} == {str(number)}
-    assert {number, str(number), str(number).encode()} <= set(earlier_names(f"{number} "))
 
 
 @settings(deadline=None)
@@ -47,13 +46,6 @@ def test_other_integers_are_other_names(one: int, two: int) -> None:
     assert (one_name(one) == one_name(two)) == (one == two)
 
 
-@settings(deadline=None)
-@given(NAMES)
-def test_a_name_is_among_its_earlier_ones(name: Any) -> None:
-    assert {user_name(name), one_name(name)} <= earlier_names(name)
-    assert {one_name(earlier) for earlier in earlier_names(name)} >= {one_name(name)}
-
-
 def test_bytes_that_are_no_text_are_told_apart_by_their_digits() -> None:
     assert one_name(b"\xff\x00") == "bytes:ff00"
     assert one_name(b"\xff") != one_name(b"\xfe")
@@ -61,12 +53,10 @@ def test_bytes_that_are_no_text_are_told_apart_by_their_digits() -> None:
 
 def test_a_lone_surrogate_is_a_name() -> None:
     assert one_name("\ud800") == "\ud800"
-    assert "\ud800" in earlier_names("\ud800")
 
 
 @pytest.mark.parametrize("user", [None, True, np.bool_(1), 7.0, ["Jane"], object()], ids=type)
 def test_what_is_no_name_is_refused(user: Any) -> None:
-    for call in (one_name, earlier_names):
-        with pytest.raises(ValueError, match="must be a string, bytes or an integer") as caught:
-            call(user)
-        assert "Jane" not in str(caught.value)
+    with pytest.raises(ValueError, match="must be a string, bytes or an integer") as caught:
+        one_name(user)
+    assert "Jane" not in str(caught.value)

@@ -18,10 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from privbo_plugins.errors import PrivacyWarning, VaultError
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge
 from privbo_plugins.store import vault as vault_module
+from privbo_plugins.store.tables import SCHEMA
 from privbo_plugins.store.vault import Transaction, Vault, open_vault
 from tests.inside import cursor_of, engine_of, lock_of
 
@@ -74,6 +76,59 @@ def traces(folder: Path, y: np.ndarray) -> int:
     """How many distinct values of y have their float64 bytes somewhere in the folder's files."""
     content = everything_in(folder)
     return sum(v.tobytes() in content for v in np.unique(y))
+
+
+# Other versions -----------------------------------------------------------------------------
+
+
+def altered(url: str, *statements: str) -> None:
+    """Changes a vault's tables as another program would."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+    engine.dispose()
+
+
+def tables_of(url: str) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table."""
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        names = sa.inspect(connection).get_table_names()
+        rows = {name: connection.execute(sa.text(f"SELECT * FROM {name}")) for name in names}
+        found = {name: sorted(map(tuple, told), key=repr) for name, told in rows.items()}
+    engine.dispose()
+    return found
+
+
+OTHER_VERSIONS = {
+    "later": (f"UPDATE privbo_schema SET number = {SCHEMA + 1}", "DROP TABLE privbo_tokens"),
+    "earlier": (f"UPDATE privbo_schema SET number = {SCHEMA - 1}", "DROP TABLE privbo_chain"),
+    "without a number": ("DROP TABLE privbo_schema", "DROP TABLE privbo_chain"),
+}
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("version", OTHER_VERSIONS)
+def test_a_vault_of_another_version_is_refused_and_left_as_it_is(
+    url: str, version: str, create: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(open_vault(url)).close()
+    altered(url, *OTHER_VERSIONS[version])
+    before = tables_of(url)
+    monkeypatch.delattr(vault_module, "_pause")  # a second look would change nothing
+    with pytest.raises(VaultError, match="another version of privbo-plugins"):
+        open_vault(url, create=create)
+    assert tables_of(url) == before
+
+
+def test_a_number_that_no_version_has_written_is_not_repeated(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    begin(open_vault(url)).close()
+    altered(url, "UPDATE privbo_schema SET number = 'Jane'")
+    with pytest.raises(VaultError) as told:
+        open_vault(url)
+    assert "Jane" not in str(told.value)
 
 
 # Runs and first writes ----------------------------------------------------------------------

@@ -355,9 +355,10 @@ class DUETS:
         Raises:
             ValueError: If its draws were derived in another way.
         """
-        self.public_state.check_derivation(state)
         lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
         told = [_unrow(row) for row in state["plays"]]
+        if told or lost:
+            self.public_state.check_derivation(state)
         for i, (evaluation, value) in enumerate([*told, (None, 0.0)]):
             for _, gone, worst in (entry for entry in lost if entry[0] == i):
                 self.give_up(gone, worst)
