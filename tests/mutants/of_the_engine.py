@@ -434,11 +434,42 @@ _REWARDS = (
         name="deltas_of_plays_forgotten",
         breaks="What a user's evaluations cost is claimed at a delta that covers all of them.",
         file=f"{_ENGINE}/privacy/accountant.py",
-        old="added = _added(evaluations) if declared <= delta else math.inf",
-        new="added = _added(evaluations)",
+        old="added = added if declared <= delta else math.inf",
+        new="added = added + 0.0",
         tests=(
             f"{_TESTS}/test_composed_evaluations.py"
             "::test_a_user_s_gaussian_evaluations_in_several_runs_are_claimed_at_a_true_pair",
+        ),
+    ),
+    Mutant(
+        name="a_budget_at_the_delta_of_others",
+        breaks="What a user pays elsewhere never enlarges what a budget allows.",
+        file=f"{_ENGINE}/sessions/rewards.py",
+        old="total = evaluations_epsilon(evaluations, self.user_delta)",
+        new="total = evaluations_epsilon(evaluations, evaluations_delta(evaluations))",
+        tests=(
+            f"{_TESTS}/test_figures.py"
+            "::test_nothing_that_is_paid_elsewhere_enlarges_what_a_budget_allows",
+        ),
+    ),
+    Mutant(
+        name="a_response_told_apart_too_rarely",
+        breaks="Randomised responses compose to no less than the binomial says.",
+        file=f"{_ENGINE}/privacy/accountant.py",
+        old="epsilon * (2 * honest - k)",
+        new="epsilon * (2 * honest - k - 1)",
+        tests=(
+            f"{_TESTS}/test_figures.py::test_many_pure_evaluations_cost_what_the_binomial_says",
+        ),
+    ),
+    Mutant(
+        name="an_asked_epsilon_exceeded",
+        breaks="Whoever was allowed an epsilon reads no larger one.",
+        file=f"{_ENGINE}/privacy/accountant.py",
+        old="    while gdp_epsilon(found, delta) > epsilon:",
+        new="    while False:",
+        tests=(
+            f"{_TESTS}/test_figures.py::test_whoever_was_allowed_an_epsilon_reads_no_larger_one",
         ),
     ),
     Mutant(
@@ -453,8 +484,8 @@ _REWARDS = (
         name="claim_rounded_down",
         breaks="No figure of a claim is printed smaller than it is.",
         file=f"{_ENGINE}/privacy/figures.py",
-        old="context = Context(prec=digits, rounding=ROUND_CEILING)",
-        new="context = Context(prec=digits, rounding=ROUND_FLOOR)",
+        old="_rounded(value, Context(prec=digits, rounding=ROUND_CEILING))",
+        new="_rounded(value, Context(prec=digits, rounding=ROUND_FLOOR))",
         tests=(f"{_TESTS}/test_rewards.py::test_no_claim_of_an_evaluation_is_rounded_down",),
     ),
 )
@@ -486,8 +517,8 @@ _FEDERATION = (
         name="rounds_do_not_compose",
         breaks="Epsilon is that of all rounds together.",
         file=f"{_ENGINE}/privacy/subsampling.py",
-        old="compose_epsilon([PoissonGaussianEvent(z, q)] * T, delta",
-        new="compose_epsilon([PoissonGaussianEvent(z, q)], delta",
+        old="return {PoissonGaussianEvent(z, q): T}",
+        new="return {PoissonGaussianEvent(z, q): 1}",
         tests=(
             f"{_TESTS}/test_subsampling.py::test_the_papers_epsilons",
             f"{_TESTS}/test_subsampling.py"
@@ -644,8 +675,8 @@ _ROWS = (
         name="projection_claims_protection",
         breaks="The published projection is never said to protect anybody.",
         file=f"{_ENGINE}/algorithms/po_gp_ucb/table.py",
-        old="claimed = self.protected and self.mu is not None",
-        new="claimed = self.protected or self.mu is None",
+        old="claimed, mu = self.protected and self.mu is not None,",
+        new="claimed, mu = self.protected or self.mu is None,",
         tests=(
             f"{_TESTS}/test_po_gp_ucb_curator.py"
             "::test_a_projection_is_never_protected_and_warns_each_time",
@@ -845,8 +876,8 @@ _CERTIFIED = (
     Mutant(
         name="guess_after_half_of_mu",
         breaks="The best guess after a mu-GDP release is Phi(mu / 2).",
-        file=f"{_ENGINE}/privacy/statement.py",
-        old="math.erf(mu / math.sqrt(8))",
+        file=f"{_ENGINE}/privacy/accountant.py",
+        old="math.erf(mu / math.sqrt(8.0))",
         new="math.erf(mu / 4)",
         tests=(
             f"{_TESTS}/test_certificate.py"
