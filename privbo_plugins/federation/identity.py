@@ -154,18 +154,14 @@ def _check_certificate(own: x509.Certificate) -> None:
     ):
         raise ValueError("cert= must have an RSA key of 2048 bits or more, or one on P-256/P-384.")
     if _signs_others(own):
-        raise ValueError(
-            "cert= is an authority's: whoever accepts it accepts all that its key signs. Have the "
-            "authority issue one for this server or agent alone (CA:FALSE)."
-        )
+        raise ValueError("cert= is an authority's. Have it issue one for this party (CA:FALSE).")
 
 
 def _signs_others(own: x509.Certificate) -> bool:
     """Whether those that a certificate's key signs would be accepted with it."""
     limits = [extension.value for extension in own.extensions]
-    return own.version is x509.Version.v1 or any(
-        getattr(limit, "ca", False) or getattr(limit, "key_cert_sign", False) for limit in limits
-    )
+    signs = any(getattr(x, "ca", False) or getattr(x, "key_cert_sign", False) for x in limits)
+    return signs or own.version is x509.Version.v1
 
 
 def fingerprint(certificate: bytes) -> str:

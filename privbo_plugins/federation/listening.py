@@ -284,8 +284,7 @@ class Listener:
             return 1.0  # the vault may come back; agents are answered meanwhile
         with server._lock:
             current = server._round
-            left = None if current is None else server._time_left(current)
-        return math.inf if left is None else max(0.0, left)
+            return math.inf if current is None else max(0.0, server._time_left(current))
 
     def _end(self) -> threading.Event | None:
         """Tells every call to end, without waiting for it; None in a forked child."""

@@ -97,21 +97,38 @@ def understood(read: Callable[[Any], T], sent: Any) -> T:
     raise MalformedError
 
 
+def text(data: bytes) -> str:
+    """Bytes as JSON holds them."""
+    return base64.b64encode(data).decode()
+
+
+def binary(sent: Any, size: int | None = None) -> bytes:
+    """What :func:`text` was given.
+
+    Raises:
+        MalformedError: If it is none, or of another size.
+    """
+    try:
+        data = base64.b64decode(sent, validate=True)
+    except (TypeError, ValueError):
+        data = None
+    if data is None or size not in (None, len(data)):
+        raise MalformedError
+    return data
+
+
 def packed(numbers: Array) -> str:
     """All bits of an array."""
-    return base64.b64encode(np.ascontiguousarray(numbers, dtype="<f8").tobytes()).decode()
+    return text(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
 
 
-def unpacked(text: Any) -> Array:
+def unpacked(sent: Any) -> Array:
     """The array of which :func:`packed` made a text, flat.
 
     Raises:
         MalformedError: If it is none.
     """
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (TypeError, ValueError):
-        data = b"?"
+    data = binary(sent)
     if len(data) % 8:
         raise MalformedError
     return np.frombuffer(data, dtype="<f8").astype(np.float64)
@@ -150,7 +167,7 @@ def texts(sent: Any) -> tuple[str, ...]:
     Raises:
         MalformedError: If it is none.
     """
-    if not (isinstance(sent, list) and all(isinstance(text, str) for text in sent)):
+    if not (isinstance(sent, list) and all(isinstance(one, str) for one in sent)):
         raise MalformedError
     return tuple(sent)
 
@@ -236,15 +253,13 @@ class Greeting:
 
     Attributes:
         epoch: Of the server's process: another one knows nothing of an open round.
-        settings: Of the federation, as they were sent.
-        config: The same, read.
+        config: Of the federation.
         deadline: Of a round, in seconds.
         n_released: How many rounds were released.
         chain: The digest of what was released up to the round that the agent has asked for.
     """
 
     epoch: str
-    settings: dict[str, Any]
     config: FederationConfig
     deadline: float | None
     n_released: int
@@ -258,13 +273,11 @@ def as_greeting(sent: Mapping[str, Any]) -> Greeting:
         MalformedError: If it is none.
     """
     deadline = sent["deadline"]
-    if sent["protocol"] != PROTOCOL:
-        raise MalformedError
-    if deadline is not None and (isinstance(deadline, str) or not float(deadline) >= 0):
+    patient = deadline is None or (not isinstance(deadline, str) and float(deadline) >= 0)
+    if sent["protocol"] != PROTOCOL or not patient:
         raise MalformedError
     return Greeting(
         token(sent["epoch"]),
-        sent["config"],
         FederationConfig.from_dict(sent["config"]),
         deadline,
         count(sent["released"]),

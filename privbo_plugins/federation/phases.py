@@ -19,7 +19,6 @@ rounds. Keys and noise are new in every attempt. Messages are JSON-ready.
 
 from __future__ import annotations
 
-import base64
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -34,7 +33,7 @@ from privbo_plugins.algorithms.dp_fts_de.shares import share_scale
 from privbo_plugins.errors import FederationError
 from privbo_plugins.federation import masking
 from privbo_plugins.federation.masking import Keys, Meeting, Public, Words
-from privbo_plugins.federation.messages import MalformedError, understood
+from privbo_plugins.federation.messages import MalformedError, binary, text, understood
 from privbo_plugins.privacy.source import ShareSource
 from privbo_plugins.store.release import draw_share
 
@@ -276,26 +275,6 @@ def _check(
 
 
 # Messages ---------------------------------------------------------------------------------------
-
-
-def text(data: bytes) -> str:
-    """Bytes as JSON holds them."""
-    return base64.b64encode(data).decode()
-
-
-def binary(sent: Any, size: int | None = None) -> bytes:
-    """What :func:`text` was given.
-
-    Raises:
-        MalformedError: If it is none, or of another size.
-    """
-    try:
-        data = base64.b64decode(sent, validate=True)
-    except (TypeError, ValueError):
-        data = None
-    if data is None or size not in (None, len(data)):
-        raise MalformedError
-    return data
 
 
 def words(sent: Any, d: int) -> Words:

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-NO_NOISE = (
-    "This federation adds no noise (z = 0): nothing that its agents send is protected. If that is "
-    "what was agreed upon, say so with connect(agreed=FederationConfig(...))."
-)
-
+_NO_NOISE = "This federation adds no noise: nothing is protected. Give agreed= if that was agreed."
 _WAIT: Any = object()
 """The round has not ended yet."""
 
@@ -66,22 +62,7 @@ class RemoteLink:
         self._sent: set[int] = set()
         self._known: list[Broadcast] = []
         self._seen = 0, ""
-        self._greeting = self._greeted()
-        if agreed is not None:
-            self._check(agreed)
-
-    def _check(self, agreed: FederationConfig) -> None:
-        told = [
-            f"{f.name}={theirs!r} in place of {ours!r}"
-            for f in fields(agreed)
-            if (theirs := getattr(self.config, f.name)) != (ours := getattr(agreed, f.name))
-        ]
-        if told:
-            raise PrivacyError(
-                f"The federation's server at {self._calls.place} runs with other settings than "
-                f"connect(agreed=...) names: {', '.join(told)}. Nothing was sent. Ask the "
-                "server's operator which of them hold."
-            )
+        self._greeting = self._greeted(agreed=agreed)
 
     def __repr__(self) -> str:
         return f"RemoteLink(agent {self.agent} at {self._calls.place!r})"
@@ -295,14 +276,18 @@ class RemoteLink:
                 lambda _: None,
             )
 
-    def _greeted(self, before: messages.Greeting | None = None) -> messages.Greeting:
+    def _greeted(
+        self, before: messages.Greeting | None = None, agreed: FederationConfig | None = None
+    ) -> messages.Greeting:
         last, chain = self._seen
         reply = self._calls.ask("greet", {"last": last})[0]
         found: messages.Greeting = self._calls.answered(reply, messages.as_greeting)
-        if before is not None and found.settings != before.settings:
-            raise FederationError(
-                f"The federation's server at {self._calls.place} was started again with other "
-                "settings. Start this agent again too."
+        agreed = before.config if before is not None else agreed or found.config
+        if found.config != agreed:
+            raise (PrivacyError if before is None else FederationError)(
+                f"The federation's server at {self._calls.place} runs with other settings than "
+                f"were agreed: {_differences(found.config, agreed)}. Nothing was sent. Ask its "
+                "operator which of them hold, and start this agent again with those."
             )
         known = max(last, *(t - 1 for t in self._sent), before.n_released if before else 0, 0)
         if found.n_released < known or (last and found.chain != chain):
@@ -312,6 +297,12 @@ class RemoteLink:
                 "again. Nothing was given to it. Its operator has to put its database back."
             )
         return found
+
+
+def _differences(told: FederationConfig, agreed: FederationConfig) -> str:
+    """Every setting that is not as agreed; they are public."""
+    pairs = ((f.name, getattr(told, f.name), getattr(agreed, f.name)) for f in fields(agreed))
+    return ", ".join(f"{name}={a!r} in place of {b!r}" for name, a, b in pairs if a != b)
 
 
 def connect(
@@ -359,5 +350,5 @@ def connect(
     """
     link = RemoteLink(invitation, own_proof(cert, key), agreed)
     if agreed is None and link.config.noise_multiplier == 0:
-        warnings.warn(NO_NOISE, PrivacyWarning, stacklevel=2)
+        warnings.warn(_NO_NOISE, PrivacyWarning, stacklevel=2)
     return link

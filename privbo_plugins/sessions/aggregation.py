@@ -24,7 +24,7 @@ from privbo_plugins.algorithms.dp_fts_de.shares import noise_in_sum
 from privbo_plugins.errors import FederationError, PrivacyError
 from privbo_plugins.federation import masking, phases
 from privbo_plugins.federation.masking import Public, Words
-from privbo_plugins.federation.messages import MalformedError, understood
+from privbo_plugins.federation.messages import MalformedError, binary, text, understood
 from privbo_plugins.federation.phases import KEYS, MASKED, OPEN, SHARES, Sent
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.sessions.broadcasts import BROADCAST, to_payload
@@ -119,9 +119,7 @@ class Attempt:
             self._seeds[u] = seeds
 
     def _read_shares(self, u: int, sent: Mapping[str, Any]) -> dict[int, str]:
-        sealed = {
-            int(v): phases.text(phases.binary(s, _SEALED)) for v, s in sent["shares"].items()
-        }
+        sealed = {int(v): text(binary(s, _SEALED)) for v, s in sent["shares"].items()}
         if set(sealed) != set(self._public) - {u}:
             raise MalformedError
         return sealed
@@ -226,7 +224,7 @@ def _shares(sent: Mapping[str, Any], of: set[int]) -> dict[int, bytes]:
     Raises:
         MalformedError: If they are none, or of somebody else.
     """
-    found = {int(v): phases.binary(share, masking.SHARE) for v, share in sent.items()}
+    found = {int(v): binary(share, masking.SHARE) for v, share in sent.items()}
     if not set(found) <= of:
         raise MalformedError
     return found

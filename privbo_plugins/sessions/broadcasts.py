@@ -48,7 +48,11 @@ def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationG
         lost = released - sum(kind == BROADCAST for _, kind, _, _ in tx.releases_after(0))
     if config.noise_multiplier == 0:
         reasons.append(NO_NOISE)
-    infinite, large = bool(reasons), large_delta(config.delta, config.n_agents)
+    infinite, notes = bool(reasons), [*noted, large_delta(config.delta, config.n_agents)]
+    if lost:
+        notes += [
+            f"{lost} of the rounds are paid for and not released: their sums were not opened"
+        ]
     return FederationGuarantee(
         not reasons,
         config.n_agents,
@@ -60,15 +64,9 @@ def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationG
         parameters=config.mechanism_parameters(),
         not_covered=NOT_COVERED_AGGREGATE if config.aggregated else NOT_COVERED_FEDERATION,
         reasons=tuple(reasons),
-        notes=(*noted, *filter(None, (large, _paid_for_nothing(lost)))),
+        notes=tuple(filter(None, notes)),
         held=held,
     )
-
-
-def _paid_for_nothing(lost: int) -> str:
-    if not lost:
-        return ""
-    return f"{lost} of the rounds are paid for and not released: their sums were not opened"
 
 
 def to_payload(broadcast: Broadcast) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class FederatedServer:
         self._shared: SharedModel | None = None
         self._listener: Listener | None = None
         self._begin(None if given.space is None else given.space.to_dict())
-        if self._hold and not self._all_released:
+        if self._hold and self.n_left:
             self._round = self._open()
 
     def __reduce__(self) -> Any:
@@ -325,16 +325,12 @@ class FederatedServer:
         """
         with self._lock:
             self._advance()
-            return self._all_released
+            return self.n_left == 0
 
     @property
     def n_left(self) -> int:
         """Rounds that may still be released; one that was paid for and not opened is used up."""
         return max(0, self.config.n_rounds - len(self._broadcasts) - self._lost)
-
-    @property
-    def _all_released(self) -> bool:
-        return self.n_left == 0
 
     @property
     def given_up(self) -> str:
@@ -362,13 +358,12 @@ class FederatedServer:
         while self._hold and self._round is not None and self._overdue(self._round):
             due = self._round.opened + (self._deadline or 0.0)
             self._close(self._round)
-            if not self._all_released:
+            if self.n_left:
                 self._round = self._open()
                 self._round.opened = due
 
     def _overdue(self, current: _Round | Attempt) -> bool:
-        left = self._time_left(current)
-        return left is not None and left <= 0
+        return self._time_left(current) <= 0
 
     def digests(self) -> list[str]:
         """One fingerprint a released round: who has seen it notices if it changes."""
@@ -377,7 +372,7 @@ class FederatedServer:
     def _joined(self, agent: int) -> _Round | Attempt | None:
         """The open round, which an agent that is back opens; None once all are used up."""
         self._advance()
-        if self._all_released and self._round is None:
+        if self.n_left == 0 and self._round is None:
             return None
         if self._round is None:
             self._round = self._open()
@@ -445,7 +440,7 @@ class FederatedServer:
         with self._lock:
             if self._round is not None:
                 self._close(self._round)
-                if self._hold and not self._all_released:
+                if self._hold and self.n_left:
                     self._round = self._open()
 
     def _close(self, current: _Round | Attempt) -> None:
@@ -561,16 +556,17 @@ class FederatedServer:
 
     def _wait(self, seconds: float, current: _Round | Attempt) -> None:
         """Waits for news, at most until a round's deadline."""
-        self._lock.wait(_least(seconds, self._time_left(current)))
+        least = min(seconds, self._time_left(current))
+        self._lock.wait(None if math.isinf(least) else least)
 
     @staticmethod
     def _now() -> float:
         """Seconds on the server's clock."""
         return time.monotonic()
 
-    def _time_left(self, current: _Round | Attempt) -> float | None:
+    def _time_left(self, current: _Round | Attempt) -> float:
         if self._deadline is None:
-            return None
+            return math.inf
         return current.opened + self._deadline - time.monotonic()
 
     def poll(self) -> int:
@@ -661,12 +657,6 @@ def _share_source(config: FederationConfig, noise: NoiseSource | None) -> ShareS
     if noise is None or isinstance(noise, ShareSource):
         return noise
     raise ValueError("noise= draws no shares: give it a method discrete_gaussian(d, scale).")
-
-
-def _least(left: float, more: float | None) -> float | None:
-    """Seconds to wait; None for ever."""
-    soonest = left if more is None else min(left, more)
-    return None if math.isinf(soonest) else soonest
 
 
 def _run_of(vault: Vault, run_name: str, config: FederationConfig) -> Run:

@@ -132,7 +132,7 @@ class Round:
             for n in present:
                 sums[coins].add(n, self.canary if n == CANARY else self.others)
         source = InsecureNoise(0) if self.seeded else noise
-        scale = self.config.noise_scale * self.noise_factor
+        scale = sums[coins].noise_scale * self.noise_factor
         return sums[coins].broadcast(source.add_gaussian(sums[coins].exact(), scale)).weights
 
     def direction(self) -> np.ndarray:

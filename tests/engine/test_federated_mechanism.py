@@ -168,7 +168,7 @@ def test_a_release_is_that_of_the_papers_lines(settings_of: dict[str, Any], t: i
     chosen = (rng.random(config.n_agents) < config.q).tolist()
     normal = rng.standard_normal((config.n_regions, config.n_features))
     total = total_of(config, messages, t=t, chosen=chosen)
-    released = total.broadcast(total.exact() + config.noise_scale * normal.ravel())
+    released = total.broadcast(total.exact() + total.noise_scale * normal.ravel())
     expected = algorithm_1(config, t, chosen, messages, normal)
     np.testing.assert_allclose(
         released.weights, expected, rtol=1e-5, atol=1e-6 * config.clipping_norm
@@ -501,8 +501,8 @@ def test_a_budget_becomes_the_least_noise_that_keeps_it() -> None:
     assert (
         config.epsilon_after(4) <= 3.0 < pld_epsilon(1.0, 0.99 * config.noise_multiplier, 4, delta)
     )
-    assert config.noise_scale >= config.noise_multiplier * 22.0
-    assert config_of(z=None, epsilon=math.inf).noise_scale == 0.0
+    assert RoundSum(config, 1, [True] * 6).noise_scale >= config.noise_multiplier * 22.0
+    assert config_of(z=None, epsilon=math.inf).noise_multiplier == 0.0
     spent = [config.epsilon_after(t) for t in range(5)]
     assert spent == sorted(spent)
     assert spent[0] == 0.0

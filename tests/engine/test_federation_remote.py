@@ -7,6 +7,7 @@ import copy
 import datetime
 import gc
 import json
+import math
 import os
 import pickle
 import shutil
@@ -950,9 +951,10 @@ def test_a_server_that_closes_releases_who_waits(monkeypatch: pytest.MonkeyPatch
         errors: list[str] = []
         waiting = threading.Event()
 
-        def time_left(_: Any) -> None:
+        def time_left(_: Any) -> float:
             if threading.current_thread().name.startswith("federation-agent"):
                 waiting.set()  # holds the lock until it waits
+            return math.inf
 
         monkeypatch.setattr(server, "_time_left", time_left)
 

@@ -972,8 +972,8 @@ _AGGREGATE = (
         name="settings_taken_on_trust",
         breaks="An agent sends nothing to a server with other settings than were agreed upon.",
         file=f"{_ENGINE}/federation/remote.py",
-        old="        if told:\n",
-        new="        if told[:0]:\n",
+        old="        if found.config != agreed:\n",
+        new="        if before and found.config != agreed:\n",
         tests=(
             f"{_TESTS}/test_federation_remote.py"
             "::test_a_greeting_that_differs_from_what_was_agreed_is_refused",

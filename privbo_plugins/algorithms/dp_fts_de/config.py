@@ -13,7 +13,6 @@ from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.regions import Temperature
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.figures import not_above, not_below
-from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
 from privbo_plugins.settings import setting, settings
 
@@ -284,16 +283,6 @@ class FederationConfig:
         if self.clipping_norm is not None:
             return self.clipping_norm
         return 1.1 * math.sqrt(self.message_length * self.n_regions)
-
-    @property
-    def noise_scale(self) -> float:
-        """Standard deviation z S of the joint vector's noise, rounded towards privacy."""
-        return self.noise_multiplier * self.norm * SENSITIVITY_SLACK
-
-    @property
-    def rate(self) -> float:
-        """q, by which sums are divided: weights over the whole roster already sum to 1."""
-        return self.q
 
     @property
     def message_length(self) -> int:

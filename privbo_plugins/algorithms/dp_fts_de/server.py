@@ -136,7 +136,7 @@ class Measure:
             noisy: The sum.
             scale: Standard deviation of its noise; None for :attr:`noise_scale`.
         """
-        unit = self._phi_max / self.config.rate  # (P,)
+        unit = self._phi_max / self.config.q  # (P,)
         weights = noisy.reshape(self.config.n_regions, -1) * unit[:, None]
         return Broadcast(self.t, weights, (self.noise_scale if scale is None else scale) * unit)
 
