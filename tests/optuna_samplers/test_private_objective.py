@@ -197,6 +197,7 @@ def test_parallel_workers_share_one_budget() -> None:
 
 def test_two_threads_of_one_trial_draw_once() -> None:
     private, study = private_of(), study_of()
+    study.enqueue_trial({"x": 0.5})  # or each thread may suggest a point of its own
     trial, found = study.ask(), []
     threads = [threading.Thread(target=lambda: found.append(private(trial))) for _ in range(4)]
     for thread in threads:
