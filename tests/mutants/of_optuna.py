@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _HOST = "optuna_samplers"
 _TESTS = "tests/optuna_samplers"
 _MATRIX = "tests/contracts/test_optuna_matrix.py"
+_CUT_OFF = "tests/contracts/test_claims_cut_off.py"
 
 MUTANTS = (
     Mutant(
@@ -133,13 +134,46 @@ MUTANTS = (
         name="unknown_evaluations_are_free",
         breaks="Evaluations unknown to the ledger count as those of the user who paid most.",
         file=f"{_HOST}/_local.py",
-        old="unknown_evaluations=len(stored.releases - known),",
-        new="unknown_evaluations=len(known - stored.releases),",
+        old="unknown_evaluations=len(stored.releases - set(evaluations.items())),",
+        new="unknown_evaluations=len(set(evaluations.items()) - stored.releases),",
         tests=(
             f"{_TESTS}/test_ldp_lifecycle.py"
             "::test_a_copied_study_is_not_claimed_to_be_less_than_it_is",
             f"{_TESTS}/test_ldp_lifecycle.py"
             "::test_evaluations_taken_over_from_another_study_are_not_free",
+        ),
+    ),
+    Mutant(
+        name="stored_claim_falls_behind",
+        breaks="What a study stores of a claim says no less than its ledger, wherever it stops.",
+        file=f"{_HOST}/_study.py",
+        old="""        study.set_user_attr(GUARANTEE_ATTR, guarantee.lasting)""",
+        new="""        study.set_user_attr(GUARANTEE_ATTR, str(guarantee))""",
+        tests=(
+            f"{_CUT_OFF}::test_whatever_is_stored_says_no_less_than_the_ledger_wherever_a_run_is_cut_off",
+        ),
+    ),
+    Mutant(
+        name="forged_claim_agrees",
+        breaks="A study agrees with a certificate only if it shows the vault's claim.",
+        file=f"{_HOST}/_compared.py",
+        old="    if told != run.guarantee.lasting:\n",
+        new="    if told[:40] != run.guarantee.lasting[:40]:\n",
+        tests=(f"{_CUT_OFF}::test_verify_compares_the_paragraph_of_a_study_to_the_letter",),
+    ),
+    Mutant(
+        name="users_of_another_ledger_are_claimed",
+        breaks="Without the users' ledger nothing is claimed of how often one was asked.",
+        file=f"{_HOST}/_local.py",
+        old="""    if not (named and stored.n):
+        return claim
+""",
+        new="""    if True:
+        return claim
+""",
+        tests=(
+            "tests/contracts/test_guarantee_claims.py"
+            "::test_without_the_ledger_nothing_is_claimed_of_how_often_a_user_was_asked",
         ),
     ),
     Mutant(

@@ -90,6 +90,14 @@ MUTANTS = (
         tests=(f"{_LEAKS}::test_an_exception_holds_no_validation_record",),
     ),
     Mutant(
+        name="published_model_trains_for_nothing",
+        breaks="The model that a search publishes is charged to the training records.",
+        file=f"{_HOST}/_optuna.py",
+        old="        private._charge_refit(study)\n",
+        new="        pass\n",
+        tests=(f"{_SEARCH}::test_each_fit_to_the_training_records_is_charged_before_it_happens",),
+    ),
+    Mutant(
         name="losses_outlive_the_search",
         breaks="Memory holds no losses once nothing can need them.",
         file=f"{_HOST}/_optuna.py",
