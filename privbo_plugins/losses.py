@@ -466,12 +466,12 @@ def _probabilities(prediction: Any, known: NDArray[Any] | None) -> Array:
         NotLossesError: For another outer shape, or another number of labels.
     """
     K = 2 if known is None else len(known)
-    P, p = as_rows(prediction, K), as_floats(prediction)
-    if p is None or p.ndim != 2 or p.shape[1] < 2 or not p.size:
-        p = _flat("prediction", p)
-        two = np.stack([1.0 - p, p], axis=1)
-        listed = P is not None and P.shape == (len(p), K)
-        P = two if not listed else np.where(np.isnan(two), P, two) if K == 2 else P
+    rows, P = as_rows(prediction, K), as_floats(prediction)
+    if P is None or P.ndim != 2 or P.shape[1] < 2 or not P.size:
+        p = _flat("prediction", P)
+        P = np.stack([1.0 - p, p], axis=1)
+        if rows is not None and rows.shape == (len(p), K):  # a list's
+            P = np.where(np.isnan(P), rows, P) if K == 2 else rows
     if known is not None and P.shape[1] != K:
         raise NotLossesError(
             f"labels must name the class of each of the {P.shape[1]} columns of prediction, as "
@@ -488,7 +488,7 @@ def _differences(a: NDArray[Any], b: NDArray[Any]) -> Array:
 
 def _plain(labels: NDArray[Any]) -> list[Any]:
     """Numbers and texts of Python's own; None where a label is missing."""
-    listed = labels.tolist()
+    listed: list[Any] = labels.tolist()
     if labels.dtype.kind != "f":
         return listed
     return [label if math.isfinite(label) else None for label in listed]

@@ -98,7 +98,7 @@ def as_floats(returned: Any) -> Array | None:
             return None
 
 
-def as_rows(given: Any, width: int) -> Array | None:
+def as_rows(given: Any, width: int, *, labels: bool = False) -> NDArray[Any] | None:
     """Floats of shape (n, width) of a list of rows; what is no row of that width is all NaN.
 
     An array keeps its own shape instead, which its type makes public. A vector of objects counts
@@ -107,6 +107,7 @@ def as_rows(given: Any, width: int) -> Array | None:
     Args:
         given: A list of rows, or an array.
         width: Entries of a row; public, and never taken from the rows.
+        labels: Whether entries are labels, as of :func:`as_labels`; what is none is None then.
 
     Returns:
         None for what has no shape.
@@ -118,17 +119,15 @@ def as_rows(given: Any, width: int) -> Array | None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            rows = _unwrapped(given)
+            rows, convert = _unwrapped(given), _labels if labels else _converted
             if isinstance(rows, np.ndarray) and not (rows.ndim == 1 and rows.dtype == object):
-                return _converted(rows)
+                return convert(rows)
             if not _is_sequence(rows):
                 return None
-            missing = np.full(width, math.nan)
-            found = [
-                _safely(lambda row: _row(row, width), row, missing)
-                for row in _entries(rows, len(rows))
-            ]
-            return np.array(found).reshape(len(rows), width)
+            found = np.full((len(rows), width), None if labels else math.nan)
+            for place, row in enumerate(_entries(rows, len(rows))):
+                found[place] = _safely(lambda row: _row(row, width, convert), row, found[place])
+            return found
         except Exception:  # its text may quote the data
             return None
 
@@ -220,9 +219,10 @@ def _label(entry: Any) -> Any:
 
 
 def _plain(entry: Any) -> Any:
-    for kind in (str, bytes):
-        if isinstance(entry, kind):
-            return kind.__getitem__(entry, slice(None))  # of a subclass, without its own code
+    if isinstance(entry, str):
+        return str.__getitem__(entry, slice(None))  # of a subclass, without its own code
+    if isinstance(entry, bytes):
+        return bytes.__getitem__(entry, slice(None))
     if isinstance(entry, int | np.integer | np.bool_):
         return int(entry)
     number = _number(entry)
@@ -278,16 +278,16 @@ def _entries(given: Any, n: int) -> list[Any]:
     return entries
 
 
-def _row(entry: Any, width: int) -> Array:
+def _row(entry: Any, width: int, convert: Callable[[Any], Any]) -> NDArray[Any]:
     """One record's row.
 
     Raises:
         ValueError: If it is no row of that width.
     """
-    row = _converted(_unwrapped(entry)) if len(entry) == width else None
+    row = convert(_unwrapped(entry)) if len(entry) == width else None
     if row is None or row.shape != (width,):
         raise ValueError
-    return row
+    return np.asarray(row)
 
 
 def _safely(convert: Callable[[Any], T], entry: Any, otherwise: T) -> T:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from sklearn import clone, config_context, get_config
+from sklearn.base import is_classifier
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ShuffleSplit
 from sklearn.utils import check_consistent_length, indexable
@@ -27,6 +28,7 @@ from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.errors import NotLossesError
 from sklearn_search._losses import RecordLoss
 from sklearn_search._space import Parameters
+from sklearn_search._types import as_in_training, of_training
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +42,7 @@ class Records:
         y_valid: Of validation.
         fit_params: For the estimator's ``fit``, of the training records.
         split: How they were told apart, JSON-ready; public.
+        labels: What a pandas table calls its validation records, in their order; None elsewhere.
     """
 
     X: Any
@@ -48,20 +51,17 @@ class Records:
     y_valid: Any
     fit_params: Mapping[str, Any]
     split: Mapping[str, Any]
+    labels: Any = None
 
     @property
     def n_valid(self) -> int:
         """Number of validation records; public."""
         return int(_num_samples(self.X_valid))
 
-    @property
-    def labels(self) -> Any:
-        """What a pandas table calls its validation records, in their order; None elsewhere."""
-        index = getattr(self.X_valid, "index", None)
-        return index if hasattr(type(index), "to_numpy") else None
 
-
-def given_records(X: Any, y: Any, X_valid: Any, y_valid: Any, params: Any) -> Records:
+def given_records(
+    estimator: Any, X: Any, y: Any, X_valid: Any, y_valid: Any, params: Any
+) -> Records:
     """Records that the user has told apart.
 
     Raises:
@@ -81,7 +81,7 @@ def given_records(X: Any, y: Any, X_valid: Any, y_valid: Any, params: Any) -> Re
     check_consistent_length(X_valid, y_valid)
     n, n_valid = _num_samples(X), _num_samples(X_valid)
     told_apart = {"given": True, "train": n, "valid": n_valid}
-    return _apart(X, y, X_valid, y_valid, dict(params), told_apart)
+    return _apart(is_classifier(estimator), X, y, X_valid, y_valid, dict(params), told_apart)
 
 
 def _overlap(X: Any, X_valid: Any) -> bool:
@@ -127,58 +127,22 @@ def held_out(
         "given": False, "train": len(train), "valid": len(valid), "by": int(random_state)
     }  # fmt: skip
     own = _check_method_params(X, dict(params), indices=train)
-    return _apart(X_train, y_train, X_valid, y_valid, own, told_apart)
+    labels = is_classifier(estimator)
+    return _apart(labels, X_train, y_train, X_valid, y_valid, own, told_apart)
 
 
 def _apart(
-    X: Any, y: Any, X_valid: Any, y_valid: Any, params: Mapping[str, Any], split: Mapping[str, Any]
-) -> Records:
+    labels: bool, X: Any, y: Any, X_valid: Any, y_valid: Any, params: Mapping[str, Any],
+    split: Mapping[str, Any],
+) -> Records:  # fmt: skip
     """Records of which those that train know nothing of the others, by their types either."""
-    X = _of_their_own(X)
-    own = {name: _of_their_own(value) for name, value in params.items()}
-    return Records(X, _of_their_own(y), _known_to(X, X_valid), y_valid, own, split)
-
-
-def _of_their_own(records: Any) -> Any:
-    """The same values, typed by themselves: a model keeps the types that it is fitted on.
-
-    The width of texts, and which categories and levels of an index there are, would come from all
-    records otherwise.
-    """
-    if isinstance(records, np.ndarray) and records.dtype.kind in "US":
-        width = np.char.str_len(records).max(initial=1)
-        return records.astype(f"{records.dtype.kind}{width}")
-    if hasattr(getattr(records, "index", None), "remove_unused_levels"):
-        records = records.set_axis(records.index.remove_unused_levels())
-    if getattr(getattr(records, "dtype", None), "name", "") == "category":  # a series of pandas'
-        return records.cat.remove_unused_categories()
-    for place in _categorical(records):
-        used = records.iloc[:, place].cat.remove_unused_categories()
-        records = _with_column(records, place, used)
-    return records
-
-
-def _known_to(X: Any, X_valid: Any) -> Any:
-    """Validation records, in which a category that no training record has is missing."""
-    for place in set(_categorical(X)) & set(_categorical(X_valid)):
-        known = X.iloc[:, place].cat.categories
-        column = X_valid.iloc[:, place].cat.set_categories(known)
-        X_valid = _with_column(X_valid, place, column)
-    return X_valid
-
-
-def _categorical(records: Any) -> list[int]:
-    """Places of a pandas table's categorical columns."""
-    if not (hasattr(records, "iloc") and hasattr(records, "isetitem")):
-        return []
-    return [place for place, kind in enumerate(records.dtypes) if str(kind) == "category"]
-
-
-def _with_column(table: Any, place: int, column: Any) -> Any:
-    """A copy of a table with another column."""
-    made = table.copy(deep=False)
-    made.isetitem(place, column)
-    return made
+    X, y = of_training(X), of_training(y, labels=labels)
+    own = {name: of_training(value) for name, value in params.items()}
+    names = getattr(X_valid, "index", None)
+    return Records(
+        X, y, as_in_training(X, X_valid, ""), as_in_training(y, y_valid), own, split,
+        names if hasattr(type(names), "to_numpy") else None,
+    )  # fmt: skip
 
 
 class _Unheard:

@@ -188,7 +188,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         given: Any, X: Any, y: Any, X_valid: Any, y_valid: Any, params: dict[str, Any]
     ) -> Records:
         if X_valid is not None or y_valid is not None:
-            return given_records(X, y, X_valid, y_valid, params)
+            return given_records(given.estimator, X, y, X_valid, y_valid, params)
         split = {"valid_size": given.valid_size, "random_state": given.random_state}
         return held_out(given.estimator, X, y, params, **split)
 

@@ -1,0 +1,116 @@
+"""Columns of pandas tables, typed as :mod:`sklearn_search._types` says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from privbo_plugins.returned import as_floats, as_labels
+from sklearn_search._types import NUMBERS, are_numbers, are_whole, finite
+
+
+def own_columns(records: Any) -> Any:
+    """Type training records as they would be, had they been read without the others."""
+    return _with_columns(records, map(_own, _columns(records)))
+
+
+def fitting_columns(known: Any, records: Any) -> Any:
+    """Convert validation records to the types of training records, which have these columns."""
+    if known.ndim != records.ndim or not _names(known).equals(_names(records)):
+        return records  # the estimator says so
+    pairs = zip(_columns(known), _columns(records), strict=True)
+    return _with_columns(records, (_fitting(*pair) for pair in pairs))
+
+
+def _names(records: Any) -> Any:
+    return records.columns if records.ndim == 2 else pd.Index([])
+
+
+def _columns(records: Any) -> list[Any]:
+    return (
+        [records] if records.ndim == 1 else [records.iloc[:, k] for k in range(records.shape[1])]
+    )
+
+
+def _with_columns(records: Any, columns: Iterable[Any]) -> Any:
+    """A copy with other columns, and rows that are numbered: an index would have a type, too."""
+    table = records.to_frame() if records.ndim == 1 else records.copy(deep=False)
+    table.index = range(len(table))
+    for place, column in enumerate(list(columns)):
+        table.isetitem(place, column)
+    return table.iloc[:, 0].rename(records.name) if records.ndim == 1 else table
+
+
+def _own(column: Any) -> Any:
+    if not hasattr(column, "cat"):
+        return _retyped(column, texts=True).array
+    column = column.cat.remove_unused_categories()
+    names = _retyped(pd.Series(column.cat.categories.tolist()), texts=False).tolist()
+    if not column.cat.ordered:
+        with suppress(TypeError):  # of several kinds: as they come
+            column = column.cat.rename_categories(names)
+            return column.cat.reorder_categories(sorted(names)).array
+    return column.cat.rename_categories(names).array
+
+
+def _retyped(column: Any, *, texts: bool) -> Any:
+    """A column in the type of its entries; with texts, those of numbers are read as such."""
+    column = column.infer_objects()
+    cells = np.asarray(column, dtype=object)
+    read = texts or not any(isinstance(cell, str) for cell in cells)
+    if column.dtype.kind in "Oc" and read and are_numbers(cells):
+        column = pd.Series(_read(column))
+    own = isinstance(column.dtype, np.dtype) and column.dtype != np.float32
+    whole = own and column.dtype.kind in "iuf" and are_whole(column.to_numpy())
+    return column.astype(np.int64) if whole else column
+
+
+def _fitting(known: Any, column: Any) -> Any:
+    """A column of validation records in the type of the one that trains."""
+    if known.dtype.kind in NUMBERS:
+        return finite(_read(column), known.dtype)
+    names = known.cat.categories.to_series() if hasattr(known, "cat") else known.dropna()
+    place_of = {key: place for place, key in reversed(list(enumerate(_keys(names))))}
+    if known.dtype.kind == "O" and None not in place_of:
+        own = dict(zip(place_of, names.iloc[list(place_of.values())].tolist(), strict=True))
+        return pd.array([own.get(key, _text(key, known)) for key in _keys(column)], known.dtype)
+    if column.dtype == known.dtype:
+        return column.array
+    cells = [_cell(cell, known.dtype) for cell in np.asarray(column, dtype=object)]
+    return pd.concat(cells, ignore_index=True).array
+
+
+def _text(key: Any, known: Any) -> Any:
+    """A text that no training record has; a category of that kind is missing."""
+    return math.nan if key is None or hasattr(known, "cat") else str(key)
+
+
+def _cell(cell: Any, dtype: Any) -> Any:
+    try:
+        return pd.Series([cell], dtype=dtype)
+    except Exception:  # what it says may quote a record
+        return pd.Series([None], dtype=dtype)
+
+
+def _read(column: Any) -> NDArray[np.float64]:
+    """Numbers of a column; texts as pandas reads them from a file in which all are numbers."""
+    if column.dtype.kind in NUMBERS:
+        return np.asarray(column.to_numpy(dtype=float, na_value=math.nan))
+    cells = np.asarray(column, dtype=object)
+    numbers, plain = np.asarray(as_floats(cells)), np.asarray(as_labels(cells))
+    texts = np.array([isinstance(cell, str) for cell in plain], dtype=bool)
+    numbers[texts] = pd.to_numeric(pd.Series(plain[texts], dtype=object), errors="coerce")
+    return numbers
+
+
+def _keys(column: Any) -> list[Any]:
+    """What tells entries apart in a column of any type: a number or a text; None of others."""
+    plain = np.asarray(as_labels(np.asarray(column, dtype=object))).tolist()
+    numbers = zip(_read(column).tolist(), plain, strict=True)
+    return [number if math.isfinite(number) else cell for number, cell in numbers]

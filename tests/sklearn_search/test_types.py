@@ -1,0 +1,289 @@
+"""Types of records: those that train decide them, and one validation record none."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from scipy import sparse
+from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from privbo_plugins import losses
+from sklearn_search import PrivateSearch
+from sklearn_search._records import Records, given_records, held_out
+from tests.independence.odd import ODD, of_objects
+from tests.sklearn_search.problems import halves
+
+N = 12
+TRAIN, VALID = halves(N)
+PLACE = 3
+"""Of the odd record among those that are validated."""
+
+
+def cells(record: Any, place: int) -> Any:
+    """What can be compared of a cell, a row or a label."""
+    if hasattr(record, "iloc"):
+        return cells(record.iloc[place] if record.ndim == 1 else list(record.iloc[place]), -1)
+    found = record[place] if place >= 0 else record
+    if isinstance(found, list | tuple | np.ndarray) and np.ndim(found):
+        return [cells(entry, -1) for entry in found]
+    return type(found).__name__, np.asarray(found).tobytes() if _is_number(found) else found
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, int | float | np.number)
+
+
+def frame(records: Any) -> Any:
+    """Types, names and shape of what holds records."""
+    if not hasattr(records, "iloc"):
+        return type(records).__name__, str(getattr(records, "dtype", "")), len(records)
+    columns = [records] if records.ndim == 1 else [records.iloc[:, k] for k in range(2)]
+    kinds = [
+        (str(c.dtype), c.name, repr(c.cat.categories) if hasattr(c, "cat") else "")
+        for c in columns
+    ]
+    return type(records).__name__, kinds, str(records.index), records.shape
+
+
+def seen_of(records: Records) -> dict[str, Any]:
+    """Everything but the odd record."""
+    others = [i for i in range(records.n_valid) if i != PLACE]
+    training = {"X": records.X, "y": records.y, **records.fit_params}
+    shown: dict[str, Any] = {}
+    for name, part in training.items():
+        shown[name] = frame(part), [cells(part, i) for i in range(len(part))]
+    for name, part in (("X_valid", records.X_valid), ("y_valid", records.y_valid)):
+        shown[name] = frame(part), [cells(part, i) for i in others]
+    return shown
+
+
+# What holds records -----------------------------------------------------------------------------
+
+Holder = Callable[[list[Any]], Any]
+
+
+def of_cells(entries: list[Any], name: str = "a") -> Any:
+    return pd.Series(of_objects(entries), dtype=object, name=name)
+
+
+def inferred(entries: list[Any]) -> Any:
+    return of_cells(entries).infer_objects()
+
+
+def category(entries: list[Any]) -> Any:
+    return inferred(entries).astype("category")
+
+
+def table(column: Holder) -> Holder:
+    def hold(entries: list[Any]) -> Any:
+        made = pd.DataFrame({"a": column(entries)})
+        made["b"] = np.arange(len(entries)) / 4
+        return made
+
+    return hold
+
+
+def indexed(entries: list[Any]) -> Any:
+    numbers = np.arange(len(entries))
+    return pd.DataFrame({"a": numbers / 4, "b": numbers}, index=pd.Index(inferred(entries)))
+
+
+def rows(entries: list[Any]) -> list[Any]:
+    return [[entry, i / 4] for i, entry in enumerate(entries)]
+
+
+def array(entries: list[Any]) -> Any:
+    made = np.empty((len(entries), 2), dtype=object)
+    made[:, 0], made[:, 1] = of_objects(entries), np.arange(len(entries)) / 4
+    return made
+
+
+TABLES: dict[str, Holder] = {
+    "frame": table(of_cells), "frame, inferred": table(inferred), "categories": table(category),
+    "index": indexed, "list": rows, "array": array,
+}  # fmt: skip
+COLUMNS: dict[str, Holder] = {
+    "list": list, "array": of_objects, "series": of_cells, "series, inferred": inferred,
+    "category": category,
+}  # fmt: skip
+ORDINARY: dict[str, Callable[[int], Any]] = {
+    "numbers": lambda i: i / 8, "whole numbers": lambda i: i % 3,
+    "texts": lambda i: ["no", "yes", "maybe"][i % 3], "truths": lambda i: i % 2 == 0,
+}  # fmt: skip
+
+
+def both(hold: Holder, entry: Callable[[int], Any], odd: Callable[[], Any]) -> tuple[Any, Any]:
+    entries = [entry(i) for i in range(N)]
+    replaced = list(entries)
+    replaced[VALID[PLACE]] = odd()
+    try:
+        return hold(entries), hold(replaced)
+    except BaseException:  # pandas compares entries to find categories
+        assume(False)
+        raise
+
+
+@pytest.mark.parametrize("kind", ORDINARY)
+@pytest.mark.parametrize("holder", TABLES)
+@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@given(odd=ODD)
+def test_one_validation_row_decides_no_type(
+    holder: str, kind: str, odd: Callable[[], Any]
+) -> None:
+    first, second = both(TABLES[holder], ORDINARY[kind], odd)
+    y = np.arange(N) / 3
+    split = {"valid_size": 0.5, "random_state": 0}
+    one, other = (held_out(Ridge(), X, y, {}, **split) for X in (first, second))
+    assert seen_of(other) == seen_of(one)
+
+
+@pytest.mark.parametrize("kind", ORDINARY)
+@pytest.mark.parametrize("holder", COLUMNS)
+@pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression()], ids=["Ridge", "Logistic"])
+@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
+@given(odd=ODD)
+def test_one_target_and_one_weight_decide_no_type(
+    estimator: Any, holder: str, kind: str, odd: Callable[[], Any]
+) -> None:
+    first, second = both(COLUMNS[holder], ORDINARY[kind], odd)
+    X = np.arange(2 * N).reshape(N, 2) / 3
+    split = {"valid_size": 0.5, "random_state": 0}
+    one, other = (
+        held_out(estimator, X, y, {"sample_weight": y}, **split) for y in (first, second)
+    )
+    assert seen_of(other) == seen_of(one)
+
+
+@pytest.mark.parametrize("kind", ORDINARY)
+@pytest.mark.parametrize("holder", TABLES)
+@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
+@given(odd=ODD)
+def test_one_row_of_a_validation_table_decides_no_type(
+    holder: str, kind: str, odd: Callable[[], Any]
+) -> None:
+    first, second = both(TABLES[holder], ORDINARY[kind], odd)
+    entries, y = [ORDINARY[kind](i) for i in range(N)], np.arange(N) / 3
+    X = TABLES[holder](entries)
+    one, other = (given_records(Ridge(), X, y, V, y, {}) for V in (first, second))
+    others = [i for i in range(N) if i != VALID[PLACE]]
+    assert frame(other.X_valid) == frame(one.X_valid)
+    assert [cells(other.X_valid, i) for i in others] == [cells(one.X_valid, i) for i in others]
+
+
+# Searches ---------------------------------------------------------------------------------------
+
+
+class Told(list[np.ndarray]):
+    """A loss that notes what each record has lost, in each trial."""
+
+    def __call__(self, y: Any, prediction: Any) -> Any:
+        self.append(losses.squared(y, prediction))
+        return self[-1]
+
+
+def losses_of(estimator: Any, X: Any, y: Any, **more: Any) -> np.ndarray:
+    """Of each validation record in each trial, (trials, n)."""
+    told = Told()
+    space = {"ridge__alpha" if hasattr(estimator, "steps") else "alpha": [0.1, 1.0, 10.0]}
+    search = PrivateSearch(
+        estimator, space, mu=np.inf, n_trials=4, loss=told, loss_bound=100.0, seed=0,
+        method="released-means", **more,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(X, y)
+    return np.array(told)
+
+
+def a_pipeline() -> Any:
+    columns = make_column_selector(dtype_include="number")
+    texts = make_column_selector(dtype_exclude="number")
+    both_kinds = ColumnTransformer([
+        ("numbers", SimpleImputer(), columns),
+        ("texts", OneHotEncoder(handle_unknown="ignore"), texts),
+    ])  # fmt: skip
+    return make_pipeline(both_kinds, Ridge())
+
+
+def file_of(entry: str) -> Any:
+    """A table as pandas reads it from a file with one odd cell among those that are validated."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    lines = [[repr(a), repr(b), ["no", "yes"][i % 2]] for i, (a, b) in enumerate(X.tolist())]
+    lines[int(halves(60)[1][PLACE])][0] = entry
+    text = "\n".join(["a,b,c", *(",".join(line) for line in lines)])
+    return pd.read_csv(io.StringIO(text)), X @ [1.0, -1.0]
+
+
+@pytest.mark.parametrize("odd", ["n/k", "NA", "1e999", "True", "2020-01-01", "7"])
+def test_a_file_with_one_odd_cell_trains_and_scores_the_others_as_ever(odd: str) -> None:
+    """One text makes a column of pandas text, and each of its entries a category."""
+    first, second = (losses_of(a_pipeline(), *file_of(cell)) for cell in ("0.5", odd))
+    others = np.arange(30) != PLACE
+    assert np.isfinite(first).all()
+    assert second[:, others].tobytes() == first[:, others].tobytes()
+
+
+@pytest.mark.parametrize("odd", [[2.0], (1, 2), [], 10**400, None, "n/k", {"a": 1}], ids=repr)
+def test_one_odd_target_in_a_list_moves_no_other_loss(odd: Any) -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), list(np.linspace(0, 3, 60))
+    replaced = list(y)
+    replaced[int(halves(60)[1][PLACE])] = odd
+    first, second = losses_of(Ridge(), X, y), losses_of(Ridge(), X, replaced)
+    others = np.arange(30) != PLACE
+    assert np.isnan(second[:, PLACE]).all()
+    assert second[:, others].tobytes() == first[:, others].tobytes()
+
+
+def test_the_types_that_a_user_declares_stay() -> None:
+    kinds = pd.CategoricalDtype(["low", "high"], ordered=True)
+    X = pd.DataFrame({
+        "kind": pd.Series(["low", "high"] * 6, dtype=kinds),
+        "code": pd.Series(["01", "02"] * 6, dtype="category"),
+        "share": np.arange(N, dtype=np.float32) / 4,
+        "day": pd.date_range("2020-01-01", periods=N),
+    })  # fmt: skip
+    records = held_out(Ridge(), X, np.arange(N) / 4, {}, valid_size=0.5, random_state=0)
+    assert records.X["kind"].cat.categories.tolist() == ["low", "high"]
+    assert records.X["code"].cat.categories.tolist() == ["01", "02"]
+    for part, places in ((records.X, TRAIN), (records.X_valid, VALID)):
+        assert part["share"].dtype == np.float32
+        assert part["day"].tolist() == X["day"].iloc[places].tolist()
+        assert part["code"].tolist() == X["code"].iloc[places].tolist()
+
+
+def test_texts_that_are_no_training_record_s_stay_texts_and_numbers_match_by_value() -> None:
+    X = pd.DataFrame({"a": ["1.50", "no", "yes", "1.50"]})
+    V = pd.DataFrame({"a": ["1.5", "never", None, "2"]})
+    first = given_records(Ridge(), X, [0.0] * 4, V, [0.0] * 4, {}).X_valid["a"].tolist()
+    assert first[:2] == ["1.50", "never"]
+    assert pd.isna(first[2])
+    numbers = pd.DataFrame({"a": [1.5, 7.0, np.nan, 2.0]})  # the same file without "never"
+    other = given_records(Ridge(), X, [0.0] * 4, numbers, [0.0] * 4, {}).X_valid["a"].tolist()
+    assert (other[0], other[3]) == (first[0], first[3])
+
+
+def test_a_sparse_table_keeps_its_type_and_shape() -> None:
+    X = sparse.random(N, 3, density=0.5, format="csr", random_state=0)
+    records = held_out(Ridge(), X, np.arange(N) / 4, {}, valid_size=0.5, random_state=0)
+    assert (records.X_valid != X[VALID]).nnz == 0
+    assert (records.X != X[TRAIN]).nnz == 0
+    assert records.X.dtype == records.X_valid.dtype == float
+
+
+def test_a_document_that_is_none_is_empty() -> None:
+    texts, odd = ["a b", "b c"] * 6, ["a b", None, 7, ["x"]]
+    records = given_records(Ridge(), texts, [0.0] * N, odd, [0.0] * 4, {})
+    assert list(records.X_valid) == ["a b", "", "", ""]
+    assert records.X == texts
