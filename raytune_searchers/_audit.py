@@ -87,15 +87,6 @@ def complaints(
         yield plain
 
 
-def each_of(results: Any) -> list[Any]:
-    """Results of ``Tuner.fit``, or of ``tune.run``."""
-    if hasattr(results, "trials"):  # an ExperimentAnalysis, which cannot be iterated
-        from ray.tune import ResultGrid
-
-        results = ResultGrid(results)
-    return list(results)
-
-
 Row = Mapping[str, Any]
 """What a trial has shown, or the config that it was given, flattened."""
 
@@ -129,11 +120,15 @@ def stored_in(results: Any) -> list[Stored]:
     What a trial was given Tune's driver knows, which no function of a trial can change.
 
     Args:
-        results: As for :func:`each_of`; of a list of single results no config is known.
+        results: Of ``Tuner.fit``, or of ``tune.run``; of a list of single ones no config is known.
     """
-    known = list(getattr(getattr(results, "_experiment_analysis", results), "trials", ()))
+    if hasattr(results, "trials"):  # an ExperimentAnalysis, which cannot be iterated
+        from ray.tune import ResultGrid
+
+        results = ResultGrid(results)
+    known = list(getattr(getattr(results, "_experiment_analysis", None), "trials", ()))
     found = []
-    for i, result in enumerate(each_of(results)):
+    for i, result in enumerate(results):
         last, rows = dict(result.metrics or {}), rows_of(result)
         trial = known[i].trial_id if known else last.get(TRIAL_ID)  # of none that shows nothing
         given: list[Row] = [flat(known[i].config)] if known else []

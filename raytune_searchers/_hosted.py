@@ -214,9 +214,8 @@ class HostedSearch(TuneSearch):
         channel = self._channel
         if channel is None:
             return
-        standing = channel.call(self._STANDING, self._unaudited)
+        standing = self._last = channel.call(self._STANDING, self._unaudited)
         self._see(standing["head"])
-        self._last = standing
         if folder is None or self._handle is not None or not standing.get("partial"):
             return
         done, (where, kept) = standing["done"], self._kept

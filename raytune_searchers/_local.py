@@ -162,10 +162,6 @@ class Ledger:
             if altered(row, stored.given):
                 yield ALTERED
 
-    def evaluations(self) -> list[Any]:
-        """Rows of the ledger, for tests."""
-        return list(self._connect().call("ledger"))
-
 
 @settings(eq=False)
 class _Settings(RewardPrivacy, UserSettings):

@@ -131,6 +131,11 @@ def refusing(search: Any, refused: str, error: Exception) -> Iterator[Callable[.
         yield call
 
 
+def ledger_of(private: Any) -> list[Any]:
+    """Rows of the ledger of an ``ldp_trainable``."""
+    return list(private.guarantee.__self__._connect().call("ledger"))
+
+
 def report_of(search: Any) -> dict[str, Any]:
     """What the host of a search says of its run, or has said last."""
     return dict(search._report())

@@ -245,10 +245,6 @@ class PrivacyGuarantee:
         """
         return self._text(f"{self._at_most()} {self._ending()} {_LASTING}", self._lasting_notes())
 
-    def at_most(self) -> Self:
-        """The same with the most that can have been spent, for where no ledger is at hand."""
-        return self
-
     def lasting_lines(self) -> tuple[str, str]:
         """The claim in one sentence, and what it costs at most; they stay true as well."""
         if not self.protected:

@@ -232,7 +232,7 @@ class StoredRun:
 
     def _records(self) -> _Told:
         session = self.session
-        entered = session.anybody_entered() or not self._on_ray
+        entered = session.anybody_entered() or not self.name.startswith(_RAY)
         reasons = [] if entered else ["no private trial has run"]
         guarantee = session.guarantee([*reasons, *self._unseen])
 
@@ -246,13 +246,9 @@ class StoredRun:
         return _Told(guarantee, report)
 
     @property
-    def _on_ray(self) -> bool:
-        return self.name.startswith(_RAY)
-
-    @property
     def _unseen(self) -> list[str]:
         """Why a searcher of Ray Tune would claim nothing of a run that is marked by nothing."""
-        return [NEVER_COMPARED] if self._on_ray and self._run.uncompared() else []
+        return [NEVER_COMPARED] * (self.name.startswith(_RAY) and bool(self._run.uncompared()))
 
     def _rewards(self) -> _Told:
         mechanism = stored_mechanism(self.settings)

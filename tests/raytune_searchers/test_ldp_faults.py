@@ -19,7 +19,7 @@ from ray.tune.search.optuna import OptunaSearch
 from privbo_plugins.errors import VaultError
 from raytune_searchers import LDPGPUCBSearch, ldp_trainable
 from raytune_searchers._evaluations import USERS_LEDGER, wrap
-from tests.inside import call_host, host_name, published_by
+from tests.inside import call_host, host_name, ledger_of, published_by
 from tests.raytune_searchers.hosts import crash, evaluation, lose, sent
 from tests.raytune_searchers.ldp_scenes import (
     CHARGED,
@@ -81,7 +81,7 @@ def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> 
     )
     assert not results.errors
     private = made[0]
-    rows = private.guarantee.__self__.evaluations()
+    rows = ledger_of(private)
     released = check(rows, tmp_path / "run", 4)
     assert len({person for _, person, *_ in rows}) == 1
     assert {r.metrics["trial_id"]: r.metrics["reward"] for r in results} == released

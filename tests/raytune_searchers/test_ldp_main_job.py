@@ -30,7 +30,7 @@ from raytune_searchers import (
     ldp_trainable,
     report_public,
 )
-from tests.inside import call_host, end_host, holds_a_host, model_of, published_by
+from tests.inside import call_host, end_host, holds_a_host, ledger_of, model_of, published_by
 from tests.raytune_searchers.hosts import evaluation
 from tests.raytune_searchers.runs import LINE, absent, fit
 from tests.raytune_searchers.scenes import append, lines
@@ -284,7 +284,7 @@ class TestAnyOtherSearcher:
 
 def ledger(private: Any) -> list[Any]:
     """Rows of the users' ledger."""
-    return list(private.guarantee.__self__.evaluations())
+    return ledger_of(private)
 
 
 # Arguments, and hooks without trials ------------------------------------------------------------
