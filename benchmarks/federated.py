@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from benchmarks.accountants import moments_epsilon, rdp_epsilon
 from benchmarks.federated_problems import (
     LIKENESS,
     FederatedProblem,
@@ -58,7 +59,7 @@ from privbo_plugins.algorithms.dp_fts_de import (
 )
 from privbo_plugins.federation import Alone, FederatedServer, Link
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.privacy.subsampling import moments_epsilon, pld_epsilon, rdp_epsilon
+from privbo_plugins.privacy.subsampling import pld_epsilon
 from privbo_plugins.sessions.local import LocalLink
 from privbo_plugins.spaces import Int, Space
 

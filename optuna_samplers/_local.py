@@ -312,7 +312,6 @@ class LocalObjective:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._search_space, self._user_delta = None, 0.0  # which version 0.1 did not know
         self.__dict__.update(state)
         self._reset()
 

@@ -58,8 +58,6 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         given: What every sampler has that learns from privatised rewards.
     """
 
-    _user_delta = 0.0  # of what version 0.1 pickled
-
     def __init__(
         self,
         algorithm: Callable[..., SeededAlgorithm],

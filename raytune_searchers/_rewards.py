@@ -71,7 +71,6 @@ class RewardSearch(HostedSearch):
     """
 
     _HOST, _STANDING = LedgerHost, "standing"
-    _user_delta = 0.0  # of what version 0.1 pickled
     _PLAIN = PLAIN
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "

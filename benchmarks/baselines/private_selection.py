@@ -26,7 +26,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.privacy.accountant import gdp_epsilon, pure_from_gdp
+from privbo_plugins.privacy.accountant import gdp_epsilon
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK
 
 Array = NDArray[np.float64]
@@ -84,6 +84,11 @@ def gdp_from_bounded_range(eps: float) -> float:
         1.0
     """
     return float(-2.0 * scipy.special.ndtri_exp(-np.logaddexp(0.0, eps / 2)))
+
+
+def pure_from_gdp(mu: float) -> float:
+    """The epsilon whose every mechanism is mu-GDP, the inverse of ``gdp_from_pure``."""
+    return float(scipy.special.log_ndtr(mu / 2) - scipy.special.log_ndtr(-mu / 2))
 
 
 def bounded_range_from_gdp(mu: float) -> float:

@@ -210,11 +210,6 @@ def gdp_from_pure(epsilon: float) -> float:
     return float(-2.0 * scipy.special.ndtri_exp(-np.logaddexp(0.0, epsilon)))
 
 
-def pure_from_gdp(mu: float) -> float:
-    """The epsilon whose every mechanism is mu-GDP, the inverse of :func:`gdp_from_pure`."""
-    return float(scipy.special.log_ndtr(mu / 2) - scipy.special.log_ndtr(-mu / 2))
-
-
 @dataclass(frozen=True)
 class GaussianEvent:
     """A Gaussian release: mu-GDP, that is noise multiplier 1/mu."""

@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privbo_plugins.privacy.accountant import Cost, gdp_epsilon, gdp_mu
+from privbo_plugins.privacy.accountant import Cost, gdp_mu
 from privbo_plugins.privacy.mechanisms import SENSITIVITY_SLACK, check_share, gaussian_scale
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
 from privbo_plugins.privacy.source import NoiseSource
@@ -185,10 +185,6 @@ class LocalMechanism(abc.ABC):
     def evaluation(self) -> Cost:
         """One evaluation, as an accountant knows it."""
         return Cost(self.epsilon)
-
-    def epsilon_of(self, evaluations: int, delta: float) -> float:
-        """Epsilon at ``delta`` for a user asked so many times: pure epsilons add up."""
-        return evaluations * self.epsilon
 
     def parameters(self) -> dict[str, Any]:
         """Public, JSON-ready."""
@@ -436,12 +432,6 @@ class Gaussian(LocalMechanism):
     def evaluation(self) -> Cost:
         """One evaluation, whose epsilon is known at every delta."""
         return Cost(self.epsilon, self.delta, gaussian=True)
-
-    def epsilon_of(self, evaluations: int, delta: float) -> float:
-        """Exactly: so many evaluations are mu sqrt(evaluations)-GDP."""
-        if evaluations == 1 and delta == self.delta:
-            return self.epsilon
-        return gdp_epsilon(self.mu * math.sqrt(evaluations), delta) if evaluations else 0.0
 
 
 def _coin(log_odds: float) -> float:

@@ -91,10 +91,9 @@ class RewardLedger:
         self.mechanism, self.vault, self.user_budget = mechanism, vault, user_budget
         self.user_delta = user_delta
         self._asked: Asked = {}
-        settings = {**mechanism.parameters(), "user_budget": user_budget}
-        settings |= {"user_delta": user_delta} if user_delta else {}
+        limits = {"user_budget": user_budget, "user_delta": user_delta}
         try:
-            self.run = begin_or_join(vault, host_key, settings)
+            self.run = begin_or_join(vault, host_key, {**mechanism.parameters(), **limits})
         except OtherSettingsError:
             raise VaultError(
                 "The vault holds evaluations of this run under another mechanism, epsilon, range "

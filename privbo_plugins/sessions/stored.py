@@ -252,7 +252,7 @@ class StoredRun:
 
     def _rewards(self) -> _Told:
         mechanism = stored_mechanism(self.settings)
-        limits = {k: v for k, v in self.settings.items() if k in ("user_budget", "user_delta")}
+        limits = {name: self.settings[name] for name in ("user_budget", "user_delta")}
         ledger = RewardLedger(mechanism, self.vault, self.name, **limits)
         released = list(ledger.evaluations().values())
         guarantee = ledger.guarantee(
@@ -287,7 +287,7 @@ class StoredRun:
 
 _MARKS: Mapping[str, set[str]] = {
     "records": {"algorithm", "config", "maximize", "seed"},
-    "rewards": {"mechanism", "epsilon", "delta", "low", "high", "user_budget"},
+    "rewards": {"mechanism", "epsilon", "delta", "low", "high", "user_budget", "user_delta"},
     "federation": {"n_agents", "n_rounds", "noise_multiplier"},
     "rows": {"mechanism", "n", "d", "norm_bound"},
     "agent": {"space"},

@@ -23,6 +23,7 @@ from scipy import optimize
 from scipy.stats import norm
 
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
+from privbo_plugins.privacy.accountant import evaluations_epsilon
 from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL, LocalGuarantee
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
@@ -578,7 +579,9 @@ def test_a_user_is_refused_before_anything_is_drawn(
 def test_the_budget_of_gaussian_evaluations_is_spent_in_squares(vault: Vault) -> None:
     """Five times the epsilon of one evaluation is enough for far more than five."""
     mechanism = mechanism_of("gaussian", 1.0)
-    allowed = max(k for k in range(1, 100) if mechanism.epsilon_of(k, DELTA) <= 5.0)
+    allowed = max(
+        k for k in range(1, 100) if evaluations_epsilon({mechanism.evaluation: k}, DELTA) <= 5.0
+    )
     assert 10 < allowed < 25
     noise = Counting()
     curator = curator_of(vault, noise, mechanism=mechanism, budget=5.0, delta=DELTA)

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from benchmarks.accountants import moments_epsilon, rdp_epsilon
 from privbo_plugins.privacy.accountant import gdp_delta, gdp_epsilon
 from privbo_plugins.privacy.subsampling import (
     calibrate,
-    moments_epsilon,
     pld_epsilon,
-    rdp_epsilon,
 )
 
 N, T = 29, 60
