@@ -35,7 +35,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChangedError
@@ -156,8 +156,6 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        older = {"noise_sd": self.__dict__.pop("_noise_sd")} if "_noise_sd" in state else {}
-        self._settings = settled(self._settings) | older
         self._load()
 
     # Optuna's hooks ---------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from privbo_plugins.algorithms.po_gp_ucb import (
     row_space,
     rows_config,
 )
-from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings, settled
+from privbo_plugins.algorithms.po_gp_ucb.modeler import PUBLISHED, RowsSettings
 from privbo_plugins.algorithms.po_gp_ucb.plan import TablePlan, make_table_plan
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import PrivacyWarning
@@ -228,7 +228,7 @@ class POGPUCBSearch(Published, TuneSearch):
             FileNotFoundError: If it is gone.
         """
         if self._config is None:
-            self._config = rows_config(self._rows.table(), **settled(self._settings))
+            self._config = rows_config(self._rows.table(), **self._settings)
         return self._config
 
     def restore(self, checkpoint_path: str) -> None:

@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,7 +144,6 @@ class Session:
             VaultError: If the host remembers a run that this vault does not hold.
             ValueError: If the settings differ from those the run started with.
         """
-        config = _as_it_began(config, settings_in(vault, host_key))
         settings = {
             "algorithm": entry_of(config).name,
             "config": config.to_dict(),
@@ -1077,14 +1076,6 @@ def _space_changed(old: Space | None, new: Space) -> str:
         "charged; start a new study for a new space (on the same records its mu adds to this "
         "one's: squares add up)."
     )
-
-
-def _as_it_began(config: CentralConfig, stored: Mapping[str, Any] | None) -> CentralConfig:
-    """The settings of a run that exists, planned by the rules that it began with."""
-    continuing = getattr(config, "continuing", None)
-    if stored is None or continuing is None or stored["algorithm"] != entry_of(config).name:
-        return config
-    return cast(CentralConfig, continuing(stored["config"]))
 
 
 def _check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:

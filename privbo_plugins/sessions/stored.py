@@ -133,7 +133,7 @@ class StoredRun:
     @property
     def algorithm(self) -> str:
         """Name of the algorithm that it runs; of the mechanism where the vault knows no other."""
-        named = ("algorithm", "mechanism", "population", "crowd")
+        named = ("algorithm", "mechanism", "population")
         told = next((self.settings[name] for name in named if name in self.settings), "")
         return algorithm_of(self.frozen) or str(told)
 

@@ -256,7 +256,7 @@ def test_workers_in_any_order_never_spend_more_and_replay_what_was_released(
     space, vault, out = mixed(d, *arms), open_vault(), list[str]()
     config = GIBOConfig(mu=mu, n_trials=limit, extra_values=extra)
     workers = [open_session(config, space, vault=vault) for _ in range(3)]
-    told: dict[str, float] = {}
+    told: dict[str, tuple[dict[str, Any], float]] = {}
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     for number in range(6 * limit):
         worker = workers[rng.integers(3)]
@@ -271,11 +271,11 @@ def test_workers_in_any_order_never_spend_more_and_replay_what_was_released(
                 worker.fail(trial)
                 continue
             params, y = space.decode(worker.ask(trial).x), rng.uniform(size=900)
-            told[trial], _ = worker.tell(trial, params, space, y)
+            told[trial] = params, worker.tell(trial, params, space, y)[0]
         for trial in list(told)[-2:]:
-            again = workers[rng.integers(3)].tell(trial, space.decode(space.uniform(1, rng)[0]),
-                                                  space, np.ones(900))  # fmt: skip
-            assert again[0] == told[trial]
+            params, value = told[trial]
+            again, _ = workers[rng.integers(3)].tell(trial, params, space, np.ones(900))
+            assert again == value
         assert worker.guarantee().mu_spent <= mu * (1 + 1e-9)
     for worker in workers:
         worker.refresh()

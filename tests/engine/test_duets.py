@@ -336,17 +336,7 @@ def test_settings_travel_in_json() -> None:
     described = json.loads(json.dumps(config.to_dict(), allow_nan=False))
     assert config.noise is not None
     assert described.pop("noise")["variance"] == config.noise.variance
-    described["failure_probability"] = described.pop("delta")
-    described["noise_ratio"] = described.pop("lam")
     assert DUETSConfig(**described | {"noise": config.noise}) == config
-
-
-def test_a_stored_study_s_digest_of_the_settings_is_what_it_was() -> None:
-    """As code before the renaming wrote it: ``noise_ratio`` was ``lam`` there."""
-    described = DUETSConfig(n_agents=3, noise_ratio=0.3).to_dict()
-    assert "noise_ratio" not in described
-    text = json.dumps({name: described[name] for name in sorted(described)})
-    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "b4fa18e154384dd1"
 
 
 def test_the_scale_of_unfitted_rewards_comes_from_their_range() -> None:

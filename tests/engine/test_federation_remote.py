@@ -90,7 +90,7 @@ def _forged(name: str) -> dict[str, Any]:
     if name == "q":
         told |= {"q": 0.5, "trust": "server", "colluding": None, "min_present": None}
     if name == "n_regions":
-        told["crowd"] = "explore"
+        told["population"] = "explore"
     return wires.greeting(AGREED) | {"config": told}
 
 
@@ -115,8 +115,7 @@ def test_a_greeting_that_differs_from_what_was_agreed_is_refused(name: str) -> N
     forged = FederationConfig.from_dict(greeting["config"])  # a proper one, but for that
     assert forged != AGREED
     with greeted_by(greeting) as calls:
-        said = {"crowd": "population"}.get(name, name)
-        with pytest.raises(PrivacyError, match=f"{said}=.* in place of .*Nothing was sent"):
+        with pytest.raises(PrivacyError, match=f"{name}=.* in place of .*Nothing was sent"):
             connect(calls[0], agreed=AGREED)
         assert calls[1:] == ["greet"]
         connect(calls[0], agreed=forged).close()

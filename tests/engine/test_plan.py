@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,7 @@ from hypothesis import strategies as st
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
 from privbo_plugins.models.gaussian_process import GaussianProcess
 
-from .helpers import answer, cube, open_session, quadratic, run_session, start, tell
+from .helpers import answer, cube, open_session, quadratic, start, tell
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -211,52 +208,6 @@ def half_of_a_run(**own: Any) -> tuple[Any, Any]:
     for number in range(30):
         tell(session, f"h{number}", losses)
     return session, losses
-
-
-@pytest.mark.parametrize("begun", [1, 2])
-@pytest.mark.parametrize("now", [{}, {"planning": 1}, {"planning": 2}], ids=str)
-def test_a_stored_run_goes_on_as_it_began(begun: int, now: dict[str, Any]) -> None:
-    """A user changes nothing but the version; steps, norm and noise stay those of the first."""
-    then = {"clipping_norm": 1.0, "lengthscale": 0.35} if begun == 1 else {}
-    first, losses = half_of_a_run(planning=begun, **then)
-    again = open_session(GIBOConfig(mu=1.0, n_starts=2, **now), cube(D), vault=first.run.vault)
-    again.refresh()
-    assert again.plan == first.plan
-    assert np.array_equal(again.ask("next").x, first.ask("next").x)
-    again.tell("next", cube(D).decode(again.ask("next").x), cube(D), losses(again.ask("next").x))
-    run_session(again, losses)
-    gradients = [charge for charge in again.ledger() if charge.kind == "gradient"]
-    assert len(gradients) == {1: 25, 2: 25 * 6 // 10}[begun]
-    assert len({charge.sensitivity for charge in gradients}) == 1
-    assert sum(charge.mu**2 for charge in again.ledger()) == pytest.approx(1.0)
-
-
-def test_a_stored_run_is_not_joined_with_what_it_was_not_given() -> None:
-    for begun in (1, 2):
-        first, _ = half_of_a_run(planning=begun, clipping_norm=1.0, lengthscale=0.35)
-        with pytest.raises(ValueError, match=r"clipping_norm=1.0 then and 0.5 now"):
-            open_session(
-                GIBOConfig(mu=1.0, n_starts=2, clipping_norm=0.5, lengthscale=0.35),
-                vault=first.run.vault,
-            )
-
-
-def test_settings_are_stored_as_version_0_1_stored_them_where_its_rules_hold() -> None:
-    kept = Path(__file__).parents[1] / "stored" / "v0_1" / "records" / "vault.db.sql"
-    found = kept.read_text().split('{"algorithm": "dp-gibo", "config": ')[1]
-    then = json.JSONDecoder().raw_decode(found)[0]
-    config = GIBOConfig.from_dict(then)
-    assert config.planning == 1
-    assert config.to_dict() == then | {"epsilon": None, "delta": None}
-    assert GIBOConfig.from_dict(GIBOConfig(mu=1.0).to_dict()) == GIBOConfig(mu=1.0)
-    assert GIBOConfig(mu=1.0).to_dict()["planning"] == 2
-
-
-def test_settings_pickled_before_there_were_rules_to_choose_keep_the_first() -> None:
-    older = GIBOConfig(mu=1.0, clipping_norm=1.0, lengthscale=0.35)
-    del older.__dict__["planning"]
-    assert pickle.loads(pickle.dumps(older)).planning == 1
-    assert pickle.loads(pickle.dumps(GIBOConfig(mu=1.0))).planning == 2
 
 
 @pytest.mark.parametrize("planning", [0, 3, 1.0, True, "2", None])

@@ -58,8 +58,8 @@ def test_a_step_far_beyond_the_range_leaves_one_value() -> None:
 
 @pytest.mark.parametrize("change", [
     {"prior": 3}, {"temperature": None}, {"value_range": 1.0}, {"value_range": ["", 1.0]},
-    {"epsilon": [], "z": None}, {"z": [], "epsilon": None}, {"crowd": None}, {"n_regions": "1"},
-    {"value_range": [10**400, 0]},
+    {"epsilon": [], "z": None}, {"z": [], "epsilon": None}, {"population": None},
+    {"n_regions": "1"}, {"value_range": [10**400, 0]},
 ])  # fmt: skip
 def test_what_are_no_settings_of_a_federation_is_a_value_error(change: Change) -> None:
     with pytest.raises(ValueError, match=r"no settings of a federation|must be|needs"):

@@ -134,14 +134,6 @@ _RECORDS = (
         ),
     ),
     Mutant(
-        name="stored_run_planned_anew",
-        breaks="A stored run goes on with the steps, norm and noise that it began with.",
-        file=f"{_ENGINE}/algorithms/dp_gibo/config.py",
-        old='planning = stored.get("planning", _FIRST_PLANNING)',
-        new="planning = PLANNING",
-        tests=(f"{_TESTS}/test_plan.py::test_a_stored_run_goes_on_as_it_began",),
-    ),
-    Mutant(
         name="clip_by_coordinate",
         breaks="A record's whole gradient is bounded, not each of its coordinates.",
         file=f"{_ENGINE}/privacy/mechanisms.py",

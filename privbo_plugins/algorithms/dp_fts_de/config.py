@@ -22,7 +22,6 @@ POPULATION = ("prior", "explore")
 """How agents use what they receive."""
 TRUST = ("server", "aggregate")
 """Whom agents trust with their vectors: the server, or nobody (it sees their noisy sum only)."""
-_OF_AGGREGATE = ("trust", "colluding", "min_present")
 
 
 @settings
@@ -222,9 +221,6 @@ class FederationConfig:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready settings; an infinite epsilon as the string "inf"."""
         stored = asdict(self) | {"value_range": list(self.value_range)}
-        if not self.aggregated:  # as versions stored and sent them that knew no other trust
-            stored = {name: value for name, value in stored.items() if name not in _OF_AGGREGATE}
-        stored["crowd"] = stored.pop("population")  # as version 0.1 stored and sent it
         return stored | {"epsilon": "inf"} if self.epsilon == math.inf else stored
 
     @classmethod
@@ -235,9 +231,7 @@ class FederationConfig:
             ValueError: If they are none.
         """
         try:
-            trusted = {"trust": "server", "colluding": None, "min_present": None}
-            known = {**trusted, **stored, "population": stored["crowd"]}
-            given = {f.name: known[f.name] for f in fields(cls)}
+            given = {f.name: stored[f.name] for f in fields(cls)}
             given["temperature"] = Temperature(**given["temperature"])
             given["prior"] = PopulationPrior(**given["prior"])
             given["value_range"] = tuple(given["value_range"])
@@ -349,7 +343,7 @@ class FederationConfig:
             "q": self.q,
             "z": self.noise_multiplier,
             "S": self._told_norm(),
-            "crowd": self.population,
+            "population": self.population,
             "P": self.n_regions,
             "M": self.message_length,
             "rounds": self.n_rounds,

@@ -47,7 +47,3 @@ class PopulationPrior:
 def _check(name: str, value: float, low: float, high: float) -> None:
     if not (isinstance(value, int | float) and low <= value <= high):
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
-
-
-CrowdPrior = PopulationPrior
-"""Its former name, which invitations' programs and saved searches of version 0.1 use."""

@@ -27,9 +27,8 @@ ADAPTIVE = "adaptive"
 _ENDLESS = 10**9
 
 PLANNING = 2
-"""The present rules of planning. Those of a number never change: stored runs go on by them."""
+"""The present rules of planning. Those of a number never change."""
 
-_FIRST_PLANNING = 1
 FIRST_DEFAULTS = {"clipping_norm": 1.0, "lengthscale": 0.35}
 """What the first rules plan for every run; once the defaults of these settings."""
 
@@ -168,7 +167,7 @@ class GIBOConfig(EpsilonSettings):
     )
     planning: int = setting(
         "The rules by which what is None is planned: 1 as up to version 0.1 (25 steps of d + 1 "
-        "trials, B = 1, length-scale .35), 2 as described here. A stored run keeps its own.",
+        "trials, B = 1, length-scale .35), 2 as described here.",
         default=PLANNING,
     )
 
@@ -260,33 +259,13 @@ class GIBOConfig(EpsilonSettings):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""
-        stored = as_json(asdict(self))
-        if self.planning == _FIRST_PLANNING:
-            del stored["planning"]  # as version 0.1 stored it, which its runs are compared with
-        return stored
+        return as_json(asdict(self))
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Settings from :meth:`to_dict`; what an older version did not know has its default."""
+        """Settings from :meth:`to_dict`."""
         known = {f.name for f in fields(cls)}
-        found = from_json({k: v for k, v in stored.items() if k in known})
-        return cls(**({"planning": _FIRST_PLANNING} | found))
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Settings that were pickled before there was ``planning`` keep the first rules."""
-        self.__dict__.update({"planning": _FIRST_PLANNING} | dict(state))
-
-    def continuing(self, stored: Mapping[str, Any]) -> Self:
-        """These settings for a run that began with the stored ones: it is planned as it began.
-
-        Args:
-            stored: Of :meth:`to_dict`, also of an older version.
-        """
-        planning = stored.get("planning", _FIRST_PLANNING)
-        if planning != _FIRST_PLANNING:
-            return replace(self, planning=planning)
-        own: dict[str, Any] = {n: v for n, v in FIRST_DEFAULTS.items() if getattr(self, n) is None}
-        return replace(self, planning=planning, **own)
+        return cls(**from_json({k: v for k, v in stored.items() if k in known}))
 
     @property
     def trials_given(self) -> bool:

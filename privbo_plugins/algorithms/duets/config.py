@@ -86,10 +86,6 @@ _CHOICES = {
 }
 
 
-_STORED = {"failure_probability": "delta", "noise_ratio": "lam"}
-"""Names by which version 0.1 stored settings, in studies whose marks are digests of them."""
-
-
 @settings
 class DUETSChoices:
     """What a run's settings and its users' keywords have in common."""
@@ -313,8 +309,6 @@ class DUETSConfig(DUETSChoices):
         """JSON-ready."""
         described = {field.name: getattr(self, field.name) for field in fields(self)}
         described["first_epoch"] = self.T_1
-        for name, stored in _STORED.items():
-            described[stored] = described.pop(name)
         if self.noise is not None:
             described["noise"] = {
                 "variance": self.noise.variance,

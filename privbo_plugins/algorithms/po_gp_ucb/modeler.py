@@ -184,11 +184,6 @@ def _check(name: str, value: Any, low: float, high: float, rule: str) -> None:
         raise ValueError(f"{name} must be {rule}, got {value!r}.")
 
 
-def settled(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of :func:`rows_config` that an earlier version saved, by their present names."""
-    return {"failure_probability" if name == "delta" else name: v for name, v in saved.items()}
-
-
 def rows_config(
     table: ReleasedTable | ArrayLike | str | Path,
     noise_sd: float | None = None,
