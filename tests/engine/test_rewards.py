@@ -1055,8 +1055,11 @@ def test_epsilon_of_a_user_is_rounded_up() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "claimed"),
     [
-        (make_mechanism(1.0004, bound=1.0), "is 1-LDP"),
-        (make_mechanism(1.0, bound=1.0, mechanism="gaussian", delta=1.4e-6), "(1, 1e-06)-LDP"),
+        (make_mechanism(1.0004000001, bound=1.0), "is 1-LDP"),
+        (
+            make_mechanism(1.0, bound=1.0, mechanism="gaussian", delta=1.4000000001e-6),
+            "(1, 1.4e-06)-LDP",
+        ),
     ],
     ids=["epsilon", "delta"],
 )
