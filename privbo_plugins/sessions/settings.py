@@ -32,8 +32,10 @@ class CuratorSettings:
     """Keywords of :class:`privbo_plugins.sessions.rows.Curator`; rows are never printed."""
 
     X: ArrayLike = setting(
-        "One row per person (or whatever is protected), shape (n, d). A row's number is public, "
-        "and so is the order: shuffle first if the order reveals something.",
+        "One row per person (or whatever is protected), shape (n, d); a list of rows needs "
+        "``bounds`` or ``columns``, which say how wide it is. An entry that is no number is "
+        "missing. A row's number is public, and so is the order: shuffle first if the order "
+        "reveals something.",
         kw_only=False,
         repr=False,
     )

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _HOST = "sklearn_search"
 _SEARCH = "tests/sklearn_search/test_search.py"
+_TYPES = "tests/sklearn_search/test_types.py"
 _LEAKS = "tests/sklearn_search/test_leaks.py"
 
 MUTANTS = (
@@ -64,11 +65,19 @@ MUTANTS = (
         name="types_of_all_records",
         breaks="A model keeps no category and no width of text of validation records alone.",
         file=f"{_HOST}/_records.py",
-        old="Records(X, _of_their_own(y), _known_to(X, X_valid), y_valid, own, split)",
-        new="Records(X, y, X_valid, y_valid, own, split)",
+        old="    X, y = of_training(X), of_training(y, labels=labels)\n",
+        new="",
         tests=(
             f"{_LEAKS}::test_a_label_of_a_validation_record_does_not_widen_what_a_model_keeps",
         ),
+    ),
+    Mutant(
+        name="types_of_validation_records",
+        breaks="Validation records are scored in the types of the training records.",
+        file=f"{_HOST}/_records.py",
+        old='as_in_training(X, X_valid, "")',
+        new="X_valid",
+        tests=(f"{_TYPES}::test_one_row_of_a_validation_table_decides_no_type",),
     ),
     Mutant(
         name="records_in_the_search",

@@ -12,10 +12,25 @@ _RECORDS = (
         name="one_record_decides_the_type_of_all",
         breaks="An odd record changes its own entry only, and never whether a trial fails.",
         file=f"{_ENGINE}/returned.py",
-        old="numbers.extend(map(_number, islice(entries, n)))",
-        new="numbers.extend(np.asarray([*islice(entries, n)], dtype=float))",
+        old="return np.array([_number(entry) for entry in _entries(returned, len(returned))], dtype=float)",
+        new="return np.array(_entries(returned, len(returned)), dtype=float)",
         tests=(
             f"{_TESTS}/test_returned.py::test_one_record_of_any_kind_changes_its_own_entry_only",
+        ),
+    ),
+    Mutant(
+        name="one_row_decides_the_width_of_all",
+        breaks="How wide the rows of a list are is declared, and never taken from a row.",
+        file=f"{_ENGINE}/returned.py",
+        old="            for place, row in enumerate(_entries(rows, len(rows))):\n",
+        new=(
+            "            width = len(rows[-1])\n"
+            "            found = np.full((len(rows), width), math.nan)\n"
+            "            for place, row in enumerate(_entries(rows, len(rows))):\n"
+        ),
+        tests=(
+            f"{_TESTS}/test_losses.py"
+            "::test_a_list_has_no_type_and_no_width_that_a_record_could_decide",
         ),
     ),
     Mutant(
