@@ -12,8 +12,8 @@ _RECORDS = (
         name="one_record_decides_the_type_of_all",
         breaks="An odd record changes its own entry only, and never whether a trial fails.",
         file=f"{_ENGINE}/returned.py",
-        old="return np.array([_number(entry) for entry in _entries(returned, len(returned))], dtype=float)",
-        new="return np.array(_entries(returned, len(returned)), dtype=float)",
+        old="[_number(entry) for entry in _entries(returned, len(returned))]",
+        new="_entries(returned, len(returned))",
         tests=(
             f"{_TESTS}/test_returned.py::test_one_record_of_any_kind_changes_its_own_entry_only",
         ),
