@@ -113,7 +113,7 @@ class HostedSearch(TuneSearch):
     )
 
     _head: tuple[int, str] = (0, "")
-    """How far the chain of releases was seen; searches of older versions have seen none."""
+    """How far the chain of releases was seen."""
 
     _closed: bool = False
     """Whether a vault in memory was closed, so that its last report tells all of it."""
@@ -417,8 +417,7 @@ class HostedSearch(TuneSearch):
             last = self._lasting()
             if last is None:
                 raise
-            done = len(last.get("published", ()))  # as older versions have told it
-            known = {"done": done, **last, **self._kept_details()}
+            known = {**last, **self._kept_details()}
             return {**known, "guarantee": self._as_far_as_known(known)}
         self._see(self._last["head"])
         return self._last
