@@ -837,12 +837,12 @@ class _Explained(NamedTuple):
 
     def vouched_for(self, operation: str, trial: FrozenTrial) -> bool:
         """Whether the caller declared what an operation was given public."""
-        return any(mark in self.vouched for mark in _marks(operation, trial))
+        return "/".join(_mark(operation, key_of(trial))) in self.vouched
 
     def marks_of(self, trial: FrozenTrial) -> Iterator[str]:
         """What may say of a trial's outputs that they were declared public."""
         for operation in outputs_of(trial, self.own(trial)):
-            yield from _marks(operation, trial)
+            yield "/".join(_mark(operation, key_of(trial)))
 
 
 def _mark(operation: str, key: str) -> tuple[str, str]:
@@ -850,11 +850,6 @@ def _mark(operation: str, key: str) -> tuple[str, str]:
     kind = kind_of(operation)
     place = operation.removeprefix(kind)
     return f"trial.{kind}", f"{place}/{key}" if place else key
-
-
-def _marks(operation: str, trial: FrozenTrial) -> list[str]:
-    """Marks of an operation of a trial; older versions named no step or attribute."""
-    return ["/".join(_mark(place, key_of(trial))) for place in (operation, kind_of(operation))]
 
 
 def _label(role: str, step: int) -> str:

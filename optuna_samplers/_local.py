@@ -39,7 +39,6 @@ from optuna_samplers._study import (
     failures_in,
     frozen_of,
     is_count,
-    is_vouched,
     key_of,
     kind_of,
     must_be_released,
@@ -155,7 +154,7 @@ def read_evaluations(study: Study) -> StoredEvaluations:
 def _suspicions(trial: FrozenTrial) -> list[str]:
     """Why nothing may be claimed of what one trial holds."""
     found, vouched = [], _vouched(trial)
-    if any(not is_vouched(operation, vouched) for operation in outputs_of(trial, _own(trial))):
+    if any(operation not in vouched for operation in outputs_of(trial, _own(trial))):
         found.append(BESIDE)
     if must_be_released(trial) and not shows_release(trial):
         found.append(PLAIN)

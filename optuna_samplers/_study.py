@@ -131,11 +131,6 @@ def outputs_of(trial: FrozenTrial, own: Collection[str]) -> list[str]:
     return found
 
 
-def is_vouched(operation: str, vouched: Collection[str]) -> bool:
-    """Whether an operation is among those declared public; older versions named no place."""
-    return operation in vouched or kind_of(operation) in vouched
-
-
 def is_count(value: object) -> bool:
     """Whether a value is the number of something, as epochs, agents and rows have."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST

@@ -25,7 +25,7 @@ from optuna_samplers import (
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
-from tests.inside import looked_at, session_of, storage_of
+from tests.inside import looked_at, storage_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 from tests.systems import ON_STUDIES, Hosted
 
@@ -464,30 +464,6 @@ def test_a_declaration_covers_one_step_or_attribute_of_one_reward(
     assert guarantee.protected is not riding
     notes = [note for note in guarantee.notes if "declared" in note]
     assert notes == [f"the objective declared what it gave to trial.{operation} public"]
-
-
-def test_declarations_of_older_versions_still_count() -> None:
-    """They named an operation and a trial, and no step or attribute."""
-    sampler, study = begun()
-    study.optimize(sampler.private(squares), n_trials=1)
-    trial = study.ask()
-    session = session_of(sampler, study)
-    session.vouch("trial.report", str(trial.number))
-    session.vouch("trial.set_user_attr", str(trial.number))
-    trial.report(0.5, 3)
-    trial.set_user_attr("host", "a")
-    study.tell(trial, state=TrialState.FAIL)
-    assert sampler.guarantee(study).protected
-    _added(TrialState.FAIL, intermediate_values={3: SECRET})(study)
-    assert not sampler.guarantee(study).protected
-
-
-def test_stored_declarations_of_older_versions_still_count_for_rewards() -> None:
-    private, study = rewards(), optuna.create_study()
-    study.optimize(private, n_trials=1)
-    older = {"privbo:vouched": ["report", "set_user_attr", "should_prune"], "host": "a"}
-    _added(TrialState.FAIL, user_attrs=older, intermediate_values={0: 0.5})(study)
-    assert private.guarantee(study).protected
 
 
 def test_attributes_with_long_names_are_vouched_for_by_name() -> None:

@@ -210,6 +210,25 @@ def half_of_a_run(**own: Any) -> tuple[Any, Any]:
     return session, losses
 
 
+@pytest.mark.parametrize(("begun", "now"), [(1, 2), (2, 1)])
+def test_a_stored_run_is_not_planned_anew(begun: int, now: int) -> None:
+    first, _ = half_of_a_run(planning=begun)
+    with pytest.raises(ValueError, match=rf"planning={begun} then and {now} now"):
+        open_session(GIBOConfig(mu=1.0, n_starts=2, planning=now), vault=first.run.vault)
+
+
+def test_a_stored_run_is_not_joined_with_what_it_was_not_given() -> None:
+    for begun in (1, 2):
+        first, _ = half_of_a_run(planning=begun, clipping_norm=1.0, lengthscale=0.35)
+        with pytest.raises(ValueError, match=r"clipping_norm=1.0 then and 0.5 now"):
+            open_session(
+                GIBOConfig(
+                    mu=1.0, n_starts=2, planning=begun, clipping_norm=0.5, lengthscale=0.35
+                ),
+                vault=first.run.vault,
+            )
+
+
 @pytest.mark.parametrize("planning", [0, 3, 1.0, True, "2", None])
 def test_only_known_rules_can_be_asked_for(planning: Any) -> None:
     with pytest.raises(ValueError, match="planning must be 1 or 2, got"):
