@@ -205,4 +205,15 @@ MUTANTS = (
         new="            if trial.value is not None\n",
         tests=(f"{_TESTS}/test_reports.py::test_a_plain_reward_is_on_no_page",),
     ),
+    Mutant(
+        name="attributes_by_their_beginning",
+        breaks="Attributes of a study are the samplers' own by name and form only.",
+        file=f"{_HOST}/_study.py",
+        old="    return found is not None and known in",
+        new='    return name.startswith("privbo:") or known in',
+        tests=(
+            "tests/contracts/test_guarantee_claims.py"
+            "::test_an_invented_attribute_of_the_plugins_name_is_named",
+        ),
+    ),
 )

@@ -1051,7 +1051,47 @@ _AGGREGATE = (
     ),
 )
 
+_COPIES = "tests/contracts/test_copied_study.py::test_another_point_of_a_copy_is_refused"
+
+_EDGES: tuple[Mutant, ...] = (
+    Mutant(
+        name="links_are_replaced",
+        breaks="A file that is written whole never stands in place of a link.",
+        file=f"{_ENGINE}/files.py",
+        old="    if path.is_symlink():\n",
+        new="    if False:\n",
+        tests=(
+            "tests/contracts/test_written_files.py"
+            "::test_a_witness_at_a_link_lets_no_worker_draw_twice",
+        ),
+    ),
+    Mutant(
+        name="another_point_of_records",
+        breaks="A release of losses is never shown under a trial at another point.",
+        file=f"{_ENGINE}/sessions/records.py",
+        old="        if row is not None and not self._shows(row, params):\n",
+        new="        if False:\n",
+        tests=(_COPIES,),
+    ),
+    Mutant(
+        name="another_point_of_rewards",
+        breaks="A privatised reward is never shown under a trial at another point.",
+        file=f"{_ENGINE}/sessions/rewards.py",
+        old='            if known and f"{point}/{trial}" not in known:\n',
+        new="            if False:\n",
+        tests=(_COPIES,),
+    ),
+    Mutant(
+        name="runs_of_one_object_apart",
+        breaks="One object in several studies says what they amount to together.",
+        file=f"{_ENGINE}/privacy/figures.py",
+        old="math.hypot(*mus)",
+        new="max(mus)",
+        tests=("tests/contracts/test_several_runs.py::test_studies_of_one_object_say_their_sum",),
+    ),
+)
+
 MUTANTS = (
-    *_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_TOLD, *_CERTIFIED,
+    *_EDGES, *_RECORDS, *_VAULT, *_REWARDS, *_FEDERATION, *_ROWS, *_AGENTS, *_TOLD, *_CERTIFIED,
     *_AGGREGATE,
 )  # fmt: skip
