@@ -722,7 +722,8 @@ def _wait_for(there: Callable[[], bool], patience: float = 60.0) -> None:
 def copy_study(cell: Cell) -> str:
     """A study is copied to another storage after three trials, and the copy comes to its end.
 
-    In DP-GIBO both are one run: a trial of the same number shows the same release in both.
+    In DP-GIBO both are one run: a trial of the same number shows the same release in both, or is
+    refused at another point.
     """
     first, study = cell.subject, cell.study()
     study.optimize(cell.subject.objective(), n_trials=3)
