@@ -153,7 +153,7 @@ def percent(chance: float) -> str:
     """In percent, and never less than it is.
 
     Example:
-        >>> percent(0.5), percent(0.6914625), percent(1.0)
+        >>> percent(0.5), percent(0.69146246127), percent(1.0)
         ('50 %', '69.15 %', '100 %')
     """
     return f"{not_below(100 * chance, 4)} %"

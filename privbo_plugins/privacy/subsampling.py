@@ -86,7 +86,7 @@ def pld_delta(q: float, z: float, T: int, epsilon: float) -> float:
 
     Example:
         >>> round(pld_delta(0.35, 1.0, 3, 0.0), 2), round(pld_delta(1.0, 1.0, 3, 0.0), 2)
-        (0.27, 0.61)
+        (0.24, 0.61)
     """
     if T == 0 or z == 0:
         return 0.0 if T == 0 else 1.0
