@@ -508,6 +508,7 @@ def test_a_budget_becomes_the_least_noise_that_keeps_it() -> None:
     assert spent[0] == 0.0
 
 
+@settings(deadline=None, max_examples=25)
 @given(n_agents=st.integers(1, 10**4), times=st.floats(0.01, 9.0))
 def test_a_delta_above_a_tenth_over_the_roster_warns_wherever_it_is_said(
     n_agents: int, times: float
