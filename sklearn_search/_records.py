@@ -16,16 +16,18 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import clone, config_context, get_config
 from sklearn.base import is_classifier
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ShuffleSplit
-from sklearn.utils import check_consistent_length, indexable
+from sklearn.utils import _safe_indexing, check_consistent_length, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
 from privbo_plugins.errors import NotLossesError
+from privbo_plugins.returned import as_losses
 from sklearn_search._losses import RecordLoss
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training
@@ -79,9 +81,22 @@ def given_records(
         )
     X, y = indexable(X, y)
     check_consistent_length(X_valid, y_valid)
+    _check_columns(X, X_valid)
     n, n_valid = _num_samples(X), _num_samples(X_valid)
     told_apart = {"given": True, "train": n, "valid": n_valid}
     return _apart(is_classifier(estimator), X, y, X_valid, y_valid, dict(params), told_apart)
+
+
+def _check_columns(X: Any, X_valid: Any) -> None:
+    """Refuses a table of other columns: no model could predict any record of it."""
+    for columns in (lambda table: list(table.columns), lambda table: list(table.shape[1:])):
+        with suppress(AttributeError):  # not both are tables that say so
+            known, given = columns(X), columns(X_valid)
+            if known != given:
+                raise ValueError(
+                    "X_valid must have the columns of X, in the same order, because a model that "
+                    f"is fitted on X predicts X_valid: X has {known}, X_valid {given}."
+                )
 
 
 def _overlap(X: Any, X_valid: Any) -> bool:
@@ -222,13 +237,48 @@ class Task:
     def _scored(self, model: Any) -> Any:
         """One loss a validation record, and no word about them."""
         with _unheard, np.errstate(all="ignore"):
-            prediction = self.loss.predicted(model, self.records.X_valid)
+            prediction, predicted = self._predictions(model)
+            if prediction is None:
+                return np.full(self.records.n_valid, math.nan)
             try:
-                return self.loss(model, self.records.y_valid, prediction)
+                losses = self.loss(model, self.records.y_valid, prediction)
             except NotLossesError as error:
                 if self.loss.speaks_of_shapes:
                     self.failure = NotLossesError(str(error))
                 raise
+            return (
+                losses if predicted is None else np.where(predicted, as_losses(losses), math.nan)
+            )
+
+    def _predictions(self, model: Any) -> tuple[Any, NDArray[np.bool_] | None]:
+        """Predictions of all validation records, and which records they are of (None: of all).
+
+        A record that the model cannot predict decides nothing about the others': another one is
+        predicted in its place. There are none where the model can predict no record.
+
+        Raises:
+            Exception: What the model raises where it cannot predict a record that trained either.
+        """
+        X = self.records.X_valid
+        with suppress(Exception):  # what it says may quote a record
+            return self.loss.predicted(model, X), None
+        self.loss.predicted(model, _safe_indexing(self.records.X, [0]))
+        places = np.arange(self.records.n_valid)
+        predicted = np.isin(places, self._predictable(model, places))
+        if not predicted.any():
+            return None, predicted
+        others = np.where(predicted, places, places[predicted][0])
+        return self.loss.predicted(model, _safe_indexing(X, others)), predicted
+
+    def _predictable(self, model: Any, places: NDArray[np.intp]) -> list[int]:
+        """Those places of validation records that the model predicts one by one."""
+        with suppress(Exception):
+            self.loss.predicted(model, _safe_indexing(self.records.X_valid, places))
+            return list(places)
+        if len(places) == 1:
+            return []
+        halves = np.array_split(places, 2)
+        return [place for half in halves for place in self._predictable(model, half)]
 
     def warn_of_failed_fits(self) -> None:
         """Issues a ``FitFailedWarning`` if there were any, as other searches do."""

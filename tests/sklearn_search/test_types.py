@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 from privbo_plugins import losses
 from sklearn_search import PrivateSearch
-from sklearn_search._records import Records, given_records, held_out
+from sklearn_search._losses import to_loss
+from sklearn_search._records import Records, Task, given_records, held_out
+from sklearn_search._space import Parameters
 from tests.independence.odd import ODD, of_objects
 from tests.sklearn_search.problems import halves
 
@@ -287,3 +290,42 @@ def test_a_document_that_is_none_is_empty() -> None:
     records = given_records(Ridge(), texts, [0.0] * N, odd, [0.0] * 4, {})
     assert list(records.X_valid) == ["a b", "", "", ""]
     assert records.X == texts
+
+
+HOLDERS: dict[str, Callable[[np.ndarray], Any]] = {
+    "array": np.asarray,
+    "frame": lambda X: pd.DataFrame(X, columns=["a", "b"]),
+    "sparse": sparse.csr_matrix,
+    "list": np.ndarray.tolist,
+}
+
+
+@pytest.mark.parametrize("unpredictable", [[0], [3], [0, 7, 8, 29], list(range(30))], ids=str)
+@pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
+def test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others(
+    hold: Callable[[np.ndarray], Any], unpredictable: list[int]
+) -> None:
+    """Ridge refuses a batch in which one entry is NaN."""
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.linspace(0, 3, 60)
+    train, valid = halves(60)
+    odd = X[valid].copy()
+    odd[unpredictable, 1] = np.nan
+    shown = []
+    for held_back in (X[valid], odd):
+        records = given_records(Ridge(), hold(X[train]), y[train], hold(held_back), y[valid], {})
+        loss = to_loss(SimpleNamespace(loss="squared", response_method=None), Ridge())
+        task = Task(Ridge(), records, loss, {"loss_bound": 9.0}, Parameters({}, {}), "raise")
+        shown.append(np.asarray(task._scored(Ridge().fit(records.X, records.y))))
+    others = np.setdiff1d(np.arange(30), unpredictable)
+    assert np.isfinite(shown[0]).all()
+    assert np.isnan(shown[1][unpredictable]).all()
+    assert shown[1][others].tobytes() == shown[0][others].tobytes()
+
+
+@pytest.mark.parametrize("hold", [np.asarray, pd.DataFrame], ids=["array", "frame"])
+def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitted(
+    hold: Callable[[np.ndarray], Any],
+) -> None:
+    X = np.zeros((6, 3))
+    with pytest.raises(ValueError, match="must have the columns of X"):
+        given_records(Ridge(), hold(X), np.zeros(6), hold(X[:, :2]), np.zeros(6), {})
