@@ -89,14 +89,14 @@ def given_records(
 
 def _check_columns(X: Any, X_valid: Any) -> None:
     """Refuses a table of other columns: no model could predict any record of it."""
-    for columns in (lambda table: list(table.columns), lambda table: list(table.shape[1:])):
-        with suppress(AttributeError):  # not both are tables that say so
-            known, given = columns(X), columns(X_valid)
-            if known != given:
-                raise ValueError(
-                    "X_valid must have the columns of X, in the same order, because a model that "
-                    f"is fitted on X predicts X_valid: X has {known}, X_valid {given}."
-                )
+    names = [list(given.columns) for given in (X, X_valid) if hasattr(given, "columns")]
+    widths = [list(given.shape[1:]) for given in (X, X_valid) if hasattr(given, "shape")]
+    for told in (names, widths):
+        if len(told) == 2 and told[0] != told[1]:
+            raise ValueError(
+                "X_valid must have the columns of X, in the same order, because a model that is "
+                f"fitted on X predicts X_valid: X has {told[0]}, X_valid {told[1]}."
+            )
 
 
 def _overlap(X: Any, X_valid: Any) -> bool:
@@ -246,9 +246,9 @@ class Task:
                 if self.loss.speaks_of_shapes:
                     self.failure = NotLossesError(str(error))
                 raise
-            return (
-                losses if predicted is None else np.where(predicted, as_losses(losses), math.nan)
-            )
+            if predicted is None:
+                return losses
+            return np.where(predicted, as_losses(losses), math.nan)
 
     def _predictions(self, model: Any) -> tuple[Any, NDArray[np.bool_] | None]:
         """Predictions of all validation records, and which records they are of (None: of all).

@@ -328,4 +328,4 @@ def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitte
 ) -> None:
     X = np.zeros((6, 3))
     with pytest.raises(ValueError, match="must have the columns of X"):
-        given_records(Ridge(), hold(X), np.zeros(6), hold(X[:, :2]), np.zeros(6), {})
+        given_records(Ridge(), hold(X), np.zeros(6), hold(X[:, :2].copy()), np.zeros(6), {})
