@@ -73,7 +73,7 @@ from privbo_plugins.spaces import Float, Space
 Array = NDArray[np.float64]
 
 RESULTS = Path(__file__).parent / "results"
-TABLE = Path(__file__).parents[1] / "privbo_plugins" / "algorithms" / "dp_gibo" / "measured.py"
+TABLE = Path(__file__).parents[1] / "privbo_plugins" / "algorithms" / "dp_gibo" / "measured.json"
 
 NS = (300, 1000, 10_000, 100_000)
 MUS = (0.1, 0.3, 1.0, 3.0)
@@ -392,22 +392,12 @@ def _as_good(arms: dict[str, dict[str, float]]) -> tuple[str, ...]:
 
 
 def written_table(found: dict[int, dict[int, tuple[str, ...]]]) -> str:
-    """The source of the module that ships :func:`advice`."""
-    lines = [
-        '"""Methods as good as the best measured, the best first, by d and n mu.',
-        "",
-        "Written by ``python -m benchmarks.map --write-table``.",
-        '"""',
-        "",
-        "AS_GOOD: dict[int, dict[int, tuple[str, ...]]] = {",
-    ]
-    for d, levels in found.items():
-        lines.append(f"    {d}: {{")
-        for level, arms in levels.items():
-            told = ", ".join(f'"{arm}"' for arm in arms)
-            lines.append(f"        {level}: ({told}{',' * (len(arms) == 1)}),")
-        lines.append("    },")
-    return "\n".join([*lines, "}", ""])
+    """The file that ships :func:`advice`: a line for each d and n mu."""
+    levels = {
+        d: ",\n".join(f'  "{level}": {json.dumps(arms)}' for level, arms in of.items())
+        for d, of in found.items()
+    }
+    return "{\n" + ",\n".join(f' "{d}": {{\n{of}\n }}' for d, of in levels.items()) + "\n}\n"
 
 
 def tasks(part: str, arm: str) -> list[Task]:

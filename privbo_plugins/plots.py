@@ -328,11 +328,6 @@ def plot_path(history: History) -> Figure:
     return picture_of_path(history).to_plotly()
 
 
-def plot_budget(history: History) -> Figure:
-    """:func:`picture_of_budget` by plotly."""
-    return picture_of_budget(history).to_plotly()
-
-
 def plot_communication(summary: Mapping[str, Any]) -> Figure:
     """:func:`picture_of_communication` by plotly."""
     return picture_of_communication(summary).to_plotly()
@@ -346,23 +341,3 @@ def plot_active_set(summary: Mapping[str, Any]) -> Figure:
 def plot_releases(history: RewardHistory) -> Figure:
     """:func:`picture_of_releases` by plotly."""
     return picture_of_releases(history).to_plotly()
-
-
-def plot_evaluations(history: RewardHistory) -> Figure:
-    """:func:`picture_of_evaluations` by plotly."""
-    return picture_of_evaluations(history).to_plotly()
-
-
-def plot_answers(history: RowHistory) -> Figure:
-    """:func:`picture_of_answers` by plotly; hovering shows the row."""
-    return picture_of_answers(history).to_plotly()
-
-
-def plot_rounds(history: FederationHistory) -> Figure:
-    """:func:`picture_of_rounds` by plotly."""
-    return picture_of_rounds(history).to_plotly()
-
-
-def plot_spent(history: FederationHistory) -> Figure:
-    """:func:`picture_of_spent` by plotly."""
-    return picture_of_spent(history).to_plotly()

@@ -69,12 +69,6 @@ class TunePlan(OnTune, _AsPlanned):
 class PrivateRunSettings(SearchSettings, RecordSettings):
     """What a searcher has that tunes on per-record losses."""
 
-    fill_idle: bool = setting(
-        "While a batch is out, have idle workers evaluate further points for the same step "
-        "instead of waiting. Costs trials beyond the plan, and no privacy.",
-        default=False,
-    )
-
 
 @settings(eq=False)
 class PrivateSearchSettings(PrivateRunSettings):
@@ -114,7 +108,7 @@ class PrivateSearch(HostedSearch):
     def __init__(self, given: PrivateSearchSettings) -> None:
         entry_of(given.config)  # raises before a vault is opened
         super().__init__(given)
-        self._config, self._fill_idle = given.config, bool(given.fill_idle)
+        self._config = given.config
         ids = given.record_ids
         self._labels = None if ids is None else fingerprint(ids)
         self._num_samples = -1
@@ -175,7 +169,7 @@ class PrivateSearch(HostedSearch):
             self._call("place", trial_id, x)
             del self._points[0]
             return "ask", x
-        answer, x = self._call("ask", trial_id, self._fill_idle)
+        answer, x = self._call("ask", trial_id, False)
         if answer == "wait" and not self._here:  # only for trials that a restore may have dropped
             answer, x = self._call("ask", trial_id, True)
         return answer, x

@@ -62,10 +62,6 @@ class SecureNoise:
 
     __slots__ = ()
 
-    def __setstate__(self, state: object) -> None:
-        # Pickles of earlier versions bring an empty dictionary along.
-        pass
-
     def add_gaussian(self, value: Array, scale: float) -> Array:
         """``value + N(0, scale² I)`` on OpenDP's grid.
 

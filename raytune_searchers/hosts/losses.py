@@ -137,13 +137,13 @@ class VaultHost(Receiving, Host):
         """Gives back the slots of trials that the driver no longer knows."""
         return self._session.give_back(living)
 
-    def ask(self, trial: str, fill_idle: bool) -> tuple[str, Array | None]:
-        """("ask", point), ("wait", None) or ("finished", None)."""
+    def ask(self, trial: str, beyond: bool) -> tuple[str, Array | None]:
+        """("ask", point), ("wait", None) or ("finished", None); beyond the plan none waits."""
         session = self._session
         session.refresh()
         if session.finished:
             return "finished", None
-        proposal = session.ask(trial) if fill_idle else session.ask_planned(trial)
+        proposal = session.ask(trial) if beyond else session.ask_planned(trial)
         if proposal is None:
             return ("finished" if session.finished else "wait"), None
         return "ask", proposal.x

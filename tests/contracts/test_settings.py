@@ -37,7 +37,7 @@ from tests import verbs
 from tests.inside import settings_of
 
 OF_TUNE = {
-    "metric", "mode", "points_to_evaluate", "max_concurrent", "fill_idle", "run_name", "tags",
+    "metric", "mode", "points_to_evaluate", "max_concurrent", "run_name", "tags",
 }  # fmt: skip
 """What only Ray Tune has."""
 

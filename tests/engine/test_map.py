@@ -21,7 +21,7 @@ from benchmarks.baselines.private_selection import (
 )
 from benchmarks.map_problems import Bowl
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, make_plan
-from privbo_plugins.algorithms.dp_gibo.measured import AS_GOOD
+from privbo_plugins.algorithms.dp_gibo.advice import as_good
 from privbo_plugins.privacy.accountant import gdp_epsilon
 
 from .helpers import cube
@@ -94,7 +94,7 @@ def test_the_table_that_is_shipped_is_that_of_the_measurements() -> None:
 
 def test_every_method_that_is_named_is_as_good_as_the_best_in_the_runs() -> None:
     runs = kept()["runs"]
-    for d, levels in AS_GOOD.items():
+    for d, levels in as_good().items():
         parts = measured.parts_of(d)
         for level, named in levels.items():
             key = next(f"{n},{mu:g}" for n, mu in measured.CELLS if round(n * mu) == level)
@@ -122,7 +122,7 @@ def _paired(runs: list[dict[str, Any]], part: str, arm: str, key: str) -> float:
 
 def test_no_method_is_named_that_is_not_offered_or_not_measured_on_all_problems() -> None:
     runs = kept()["runs"]
-    for d, levels in AS_GOOD.items():
+    for d, levels in as_good().items():
         for level, named in levels.items():
             for arm in named:
                 assert arm.startswith(("dp-gibo", "means-"))
@@ -178,7 +178,7 @@ def test_without_torch_the_gp_sampler_is_not_run_and_its_cells_are_kept(
 
 
 def test_a_plan_names_the_method_of_its_cell_in_words_and_in_json() -> None:
-    for d, levels in AS_GOOD.items():
+    for d, levels in as_good().items():
         for level, named in levels.items():
             plan = make_plan(GIBOConfig(mu=0.5), cube(d), 2 * level)
             told = json.loads(json.dumps(plan.to_dict()))["advice"]

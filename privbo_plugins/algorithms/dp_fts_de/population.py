@@ -173,10 +173,6 @@ class Belief:
             mu = mu + G @ B
         return np.asarray(self.prior.level + phi @ mu)
 
-    def operator(self, X: Array) -> Array:
-        """A_X, shape (M, n): from an agent's centred values to its message."""
-        return self._operators(X, self.phi(X))[0]
-
     def _operators(self, X: Array, phi: Array) -> tuple[Array, Array]:
         """(A_X, K_X + s_n² I) of points (..., n, p) whose features are known."""
         K = self.noisy(self.k(X, X, phi, phi))

@@ -6,11 +6,12 @@ the trials alone. The table is that of :mod:`benchmarks.map`. Everything here is
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
+from functools import lru_cache
+from importlib.resources import files
 from typing import Any
-
-from privbo_plugins.algorithms.dp_gibo.measured import AS_GOOD
 
 _NAMES = {
     "dp-gibo": "DP-GIBO",
@@ -20,6 +21,16 @@ _NAMES = {
 }
 
 _WHERE = "docs/which-method.md"
+
+
+@lru_cache(1)
+def as_good() -> dict[int, dict[int, tuple[str, ...]]]:
+    """Methods as good as the best measured, the best first, by d and n mu."""
+    told = json.loads(files(__package__).joinpath("measured.json").read_text(encoding="utf-8"))
+    return {
+        int(d): {int(level): tuple(named) for level, named in levels.items()}
+        for d, levels in told.items()
+    }
 
 
 def advise(d: int, n_records: int, mu: float) -> dict[str, Any]:
@@ -38,16 +49,15 @@ def advise(d: int, n_records: int, mu: float) -> dict[str, Any]:
         >>> advise(65, 1000, 1.0)["text"]
         'not measured for d > 64'
     """
-    missing = _outside("d", d, AS_GOOD) or _outside(
-        "n mu", n_records * mu, AS_GOOD[_nearest(d, AS_GOOD)]
-    )
+    parameters = _nearest(max(d, 1), as_good())
+    levels = as_good()[parameters]
+    missing = _outside("d", d, as_good()) or _outside("n mu", n_records * mu, levels)
     if missing:
         return {"as_good": [], "text": f"not measured for {missing}"}
-    parameters = _nearest(d, AS_GOOD)
-    budget = _nearest(n_records * mu, AS_GOOD[parameters])
-    best, *others = AS_GOOD[parameters][budget]
-    as_good = f", and as good: {', '.join(_NAMES[m] for m in others)}" if others else ""
-    text = f"best with d={parameters}, n mu={budget}: {_NAMES[best]}{as_good} ({_WHERE})"
+    budget = _nearest(n_records * mu, levels)
+    best, *others = levels[budget]
+    more = f", and as good: {', '.join(_NAMES[m] for m in others)}" if others else ""
+    text = f"best with d={parameters}, n mu={budget}: {_NAMES[best]}{more} ({_WHERE})"
     return {"as_good": [best, *others], "text": text}
 
 

@@ -623,7 +623,7 @@ class DPGIBO:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores :meth:`state_dict`."""
         fields = dict(state)
-        fields["B"] = max(float(fields["B"]), SMALLEST)  # older versions let it sink further
+        fields["B"] = float(fields["B"])
         fields["starts"] = [(list(x), v) for x, v in fields["starts"]]
         fields["remembered"] = [(t, list(x)) for t, x in fields["remembered"]]
         fields["values"] = [(list(x), v) for x, v in fields.get("values", [])]
