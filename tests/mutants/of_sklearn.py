@@ -41,17 +41,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="score_of_a_failed_prediction",
-        breaks="What one record makes predicting raise never becomes the score of all.",
+        name="one_record_ends_the_predictions_of_all",
+        breaks="A record that the model cannot predict decides nothing of the others.",
         file=f"{_HOST}/_records.py",
-        old="            prediction = self.loss.predicted(model, self.records.X_valid)\n",
-        new=(
-            "            try:\n"
-            "                prediction = self.loss.predicted(model, self.records.X_valid)\n"
-            "            except Exception:\n"
-            "                return np.full(self.records.n_valid, self._of_a_failed_fit())\n"
+        old="others = np.where(predicted, places, places[predicted][0])",
+        new="others = places",
+        tests=(
+            "tests/sklearn_search/test_types.py"
+            "::test_a_record_that_cannot_be_predicted_decides_nothing_of_the_others",
         ),
-        tests=(f"{_SEARCH}::test_a_failed_prediction_is_no_score_even_with_error_score",),
     ),
     Mutant(
         name="warnings_of_predictions",

@@ -647,8 +647,11 @@ _FEDERATION = (
         name="short_vectors_are_short",
         breaks="A message is as long whatever its numbers are.",
         file=f"{_ENGINE}/federation/messages.py",
-        old='(numbers, dtype="<f8").tobytes()).decode()',
-        new='(numbers, dtype="<f8").tobytes()).decode() + " " * (not np.any(numbers))',
+        old='return text(np.ascontiguousarray(numbers, dtype="<f8").tobytes())',
+        new=(
+            'return text(np.ascontiguousarray(numbers, dtype="<f8").tobytes())'
+            ' + " " * (not np.any(numbers))'
+        ),
         tests=(
             f"{_TESTS}/test_federation_path.py"
             "::test_no_message_is_longer_or_shorter_for_a_value_or_a_coin",
