@@ -42,6 +42,9 @@ _KEPT: Mapping[str, Callable[[Any], bool]] = {
 BUDGET = "hyperband_info"
 """Under which name HyperBandForBOHB writes into every result how many reports it has counted."""
 
+_FOLDER = "checkpoint_dir_name"
+"""What Tune adds to every row of a function, after the timestamp."""
+
 REPEATED = "__trial_index__"
 """What ray.tune.search.Repeater puts into every config; importing it takes a trial a while."""
 
@@ -160,7 +163,7 @@ def foreign(
     found -= {name for name in found if _of_config(name, parameters)}
     found -= {name for name in found if _of_bohb(name, result[name])}
     found |= set(_given(result, metric))
-    if result.get("checkpoint_dir_name") is not None:
+    if result.get(_FOLDER) is not None:
         found.add("checkpoint")
     return found
 
@@ -168,13 +171,13 @@ def foreign(
 def _given(result: Mapping[str, Any], metric: str | None) -> Iterator[str]:
     """Keys that Tune fills in unless the function does, and that the function has filled in.
 
-    What a function gives stands in a row before what Tune adds to it, and Tune adds the timestamp
-    first; where that stands before the metric, the function has given it too.
+    What a function gives stands in a row before what Tune adds to it. Tune adds the timestamp
+    first and the checkpoint's folder next; one that the function gives itself stays in its place.
     """
     place = {name: i for i, name in enumerate(result)}
     first = place.get(TIMESTAMP, -1)
     if first >= 0:
-        first = max(first, place.get(str(metric), -1))
+        first = max(place.get(name, -1) for name in (TIMESTAMP, _FOLDER, str(metric)))
     for name in _KEPT.keys() & place.keys():
         if place[name] < first or not _KEPT[name](result[name]):
             yield name
@@ -183,16 +186,25 @@ def _given(result: Mapping[str, Any], metric: str | None) -> Iterator[str]:
 def altered(result: Row, given: Sequence[Row]) -> bool:
     """Whether a row shows another config than its trial was given.
 
-    Objects are not compared: they come back as copies.
+    Of objects the types are compared: they come back as copies.
 
     Args:
         result: The row, flattened.
         given: What the trial was given, flattened: several where a scheduler has changed it.
     """
-    told = _config_in(result).items()
-    return bool(given) and all(
-        any(not _alike(value, _at(name, config)) for name, value in told) for config in given
-    )
+    told = _config_in(result)
+    return bool(told and given) and not any(_shows(told, config) for config in given)
+
+
+def _shows(told: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a row tells of every value of a flattened config, and of nothing else."""
+    alike = all(name in config and _alike(value, config[name]) for name, value in told.items())
+    return alike and all(name in told or _is_dropped(value) for name, value in config.items())
+
+
+def _is_dropped(value: Any) -> bool:
+    """Whether a table of rows has no place for a value."""
+    return value is None or _is_nan(value)
 
 
 def comparable(result: Row, given: Sequence[Row]) -> bool:
@@ -201,29 +213,25 @@ def comparable(result: Row, given: Sequence[Row]) -> bool:
 
 
 def _config_in(result: Row) -> dict[str, Any]:
-    """The config that a row shows, without what ``Repeater`` adds."""
-    shown = {n.removeprefix("config/"): v for n, v in result.items() if n.startswith("config/")}
-    return {name: value for name, value in shown.items() if name != REPEATED}
-
-
-def _at(name: str, config: Mapping[str, Any]) -> Any:
-    """A value of a flattened config, or the object that it is part of."""
-    while name not in config and "/" in name:
-        name = name.rpartition("/")[0]
-    return config.get(name)
+    """The config that a row shows."""
+    return {n.removeprefix("config/"): v for n, v in result.items() if n.startswith("config/")}
 
 
 def _alike(shown: Any, given: Any) -> bool:
-    """Whether a value of a config may be what was given; a list is compared by its entries."""
+    """Whether a value of a config may be what was given; of objects only the types are known."""
     if _is_nan(given):
         return _is_nan(shown)
-    if isinstance(given, list | tuple) and not holds_placeholder({"": given}):
+    if holds_placeholder({"": given}):
+        return True
+    if isinstance(given, Mapping):
+        return isinstance(shown, Mapping) and _shows(flat(shown), flat(given))
+    if isinstance(given, list | tuple):
         same_size = isinstance(shown, list | tuple) and len(shown) == len(given)
         return same_size and all(map(_alike, shown, given))
     if given is None or isinstance(given, str | Real):
         equal = shown == given
         return equal is True or (getattr(equal, "shape", None) == () and bool(equal))
-    return True
+    return type(shown).__qualname__ == type(given).__qualname__
 
 
 def _of_bohb(name: str, value: Any) -> bool:

@@ -488,7 +488,7 @@ class HostedSearch(TuneSearch):
         if not self._has_host:
             return
         with suppress(VaultError, RuntimeError):  # it has ended before, or there never was a run
-            self._report()
+            self._last = self._call("report", self._unaudited)
             self._closed = self._handle is None and self._channel is not None
         self._anchor.end()
         self._channel = None
