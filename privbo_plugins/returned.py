@@ -230,8 +230,17 @@ def _plain(entry: Any) -> Any:
 
 
 def _unwrapped(returned: Any) -> Any:
-    """Tensors, series and numpy's scalars as an array; everything else as it is."""
+    """Tensors, series and numpy's scalars as an array; everything else as it is.
+
+    A type that knows missing entries gives its entries one by one: as an array of numpy's, all of
+    them would have another type if one is missing.
+    """
     try:
+        if hasattr(returned, "to_pylist"):  # of pyarrow
+            return returned.to_pylist()
+        if not isinstance(getattr(returned, "dtype", np.dtype(float)), np.dtype):
+            if hasattr(returned, "to_numpy"):
+                return returned.to_numpy(dtype=object)
         if hasattr(returned, "detach"):
             return _detached(returned)
         if hasattr(type(returned), "__array__") or isinstance(returned, memoryview):

@@ -79,7 +79,8 @@ def _fitting(known: Any, column: Any) -> Any:
     place_of = {key: place for place, key in reversed(list(enumerate(_keys(names))))}
     if known.dtype.kind == "O" and None not in place_of:
         own = dict(zip(place_of, names.iloc[list(place_of.values())].tolist(), strict=True))
-        return pd.array([own.get(key, _text(key, known)) for key in _keys(column)], known.dtype)
+        cells = [own.get(key, _text(key, known)) for key in _keys(column)]
+        return pd.Series(cells, dtype=known.dtype)
     if column.dtype == known.dtype:
         return column.array
     cells = [_cell(cell, known.dtype) for cell in np.asarray(column, dtype=object)]

@@ -154,10 +154,12 @@ def _apart(
     X, y = of_training(X), of_training(y, labels=labels)
     own = {name: of_training(value) for name, value in params.items()}
     names = getattr(X_valid, "index", None)
-    return Records(
-        X, y, as_in_training(X, X_valid, ""), as_in_training(y, y_valid), own, split,
-        names if hasattr(type(names), "to_numpy") else None,
-    )  # fmt: skip
+    with _unheard:
+        X_valid, y_valid = (
+            as_in_training(X, X_valid, ""), as_in_training(y, y_valid, labels=labels)
+        )  # fmt: skip
+    names = names if hasattr(type(names), "to_numpy") else None
+    return Records(X, y, X_valid, y_valid, own, split, names)
 
 
 class _Unheard:

@@ -46,7 +46,7 @@ def of_training(records: Any, *, labels: bool = False) -> Any:
     return records
 
 
-def as_in_training(known: Any, records: Any, missing: Any = None) -> Any:
+def as_in_training(known: Any, records: Any, missing: Any = None, *, labels: bool = False) -> Any:
     """Convert validation records to the types of the training records.
 
     Args:
@@ -54,6 +54,7 @@ def as_in_training(known: Any, records: Any, missing: Any = None) -> Any:
         records: Those that are scored; sparse tables, and tables of packages other than pandas,
             stay as they are.
         missing: What stands for a text that is none, where each record is one text.
+        labels: Whether they are classes, as in :func:`of_training`.
     """
     if hasattr(known, "iloc") and hasattr(records, "iloc"):
         from sklearn_search._columns import fitting_columns
@@ -63,12 +64,13 @@ def as_in_training(known: Any, records: Any, missing: Any = None) -> Any:
     if not all(isinstance(given, np.ndarray | list | tuple) for given in arrays):
         return records
     cells = arrays[0] if isinstance(arrays[0], np.ndarray) else _cells(arrays[0])
-    found = _fitting_cells(cells, arrays[1], missing)
+    texts = labels and isinstance(next(iter(cells.flat), None), str | bytes)
+    found = _fitting_cells(cells, arrays[1], missing, texts or not are_numbers(cells))
     return records if found is None else found
 
 
-def _fitting_cells(known: NDArray[Any], records: Any, missing: Any) -> Any:
-    if are_numbers(known):
+def _fitting_cells(known: NDArray[Any], records: Any, missing: Any, texts_too: bool) -> Any:
+    if not texts_too:
         numbers = as_rows(records, known.shape[1]) if known.ndim == 2 else as_floats(records)
         return None if numbers is None else finite(numbers, known.dtype)
     if known.ndim == 2:

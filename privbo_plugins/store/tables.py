@@ -318,6 +318,7 @@ STATEMENTS: dict[str, Any] = {
     "every_play": sa.select(
         _evaluations.c.run_id,
         _evaluations.c.trial,
+        _evaluations.c.person,
         _evaluations.c.epsilon,
         _evaluations.c.delta,
         _evaluations.c.value,
@@ -346,13 +347,15 @@ def prepare(engine: sa.Engine) -> None:
         OtherVersionError: If another version has written the vault; nothing is changed then.
     """
     known = sa.inspect(engine)
+    begun = known.has_table(vault_table.name)
     if known.has_table(_schema.name):
         with engine.connect() as connection:
             number = connection.execute(sa.select(_schema.c.number)).scalar()
         if number is not None:  # None: another process has just made the tables
             check_schema(number)
-    elif known.has_table(vault_table.name):
+    elif begun:  # which whoever makes it does last
         check_schema(0)
+    metadata.create_all(engine, [_schema])
     metadata.create_all(engine)
 
 

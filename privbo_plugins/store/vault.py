@@ -466,8 +466,8 @@ class Transaction:
             said[run, _CHARGE, f"{kind}/{key}"] = _cost(*cost)
         for run, kind, key, payload in self._all("every_release"):
             said[run, kind, key] = str(payload)
-        for run, trial, epsilon, delta, value in self._all("every_play"):
-            said[run, _PAID, trial] = _cost(epsilon, delta)
+        for run, trial, person, epsilon, delta, value in self._all("every_play"):
+            said[run, _PAID, trial] = _cost(person, epsilon, delta)
             if value is not None:
                 said[run, PLAY, trial] = repr(float(value))
         for run, kind, text in self._all("every_mark"):
@@ -503,7 +503,7 @@ class Transaction:
             delta=delta,
             value=None,
         )
-        self._linked(_PAID, trial, _cost(epsilon, delta))
+        self._linked(_PAID, trial, _cost(person, epsilon, delta))
 
     def store_evaluation(self, trial: str, value: float) -> None:
         """Stores the release of a charged evaluation."""

@@ -433,3 +433,15 @@ def test_losses_import_no_framework_and_nothing_heavy() -> None:
     )
     heavy = {"torch", "sklearn", "scipy", "optuna", "ray", "pandas", "opendp", "sqlalchemy"}
     assert not heavy & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_missing_label_of_a_type_that_knows_it_changes_no_other(missing: bool) -> None:
+    """As an array of numpy's, labels of pandas and of pyarrow are floats where one is missing."""
+    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    large = 2**53 + 1
+    told = [large, None if missing else 5]
+    for labels in (pandas.Series(told, dtype="Int64"), arrow.array(told)):
+        assert losses.zero_one(labels, [large, 5])[0] == 0.0
+    yes = pandas.Series([True, None if missing else False], dtype="boolean")
+    assert losses.zero_one(yes, np.array(["a", "b"]))[0] == 1.0

@@ -194,6 +194,29 @@ def test_releases_that_do_not_fit_their_chain_end_the_run(
         run_of(path)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE privbo_plays SET person = 'bob'",
+        "UPDATE privbo_plays SET epsilon = 0.1",
+        "UPDATE privbo_plays SET delta = 0.1",
+        "UPDATE privbo_plays SET value = 0.1",
+        "UPDATE privbo_plays SET trial = 'another'",
+        "DELETE FROM privbo_plays",
+    ],
+)
+def test_a_ledger_of_users_that_does_not_fit_its_chain_ends_the_run(
+    path: Path, damage: str
+) -> None:
+    """Above all who was asked: another name would be another budget."""
+    mechanism = make_mechanism(1.0, bound=1.0)
+    RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY).release("0", 0.1, "ann", -1.0)
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    with pytest.raises(VaultError, match="damaged"):
+        RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY)
+
+
 # Put back ---------------------------------------------------------------------------------------
 
 

@@ -329,3 +329,37 @@ def test_a_validation_table_of_other_columns_is_refused_before_anything_is_fitte
     X = np.zeros((6, 3))
     with pytest.raises(ValueError, match="must have the columns of X"):
         given_records(Ridge(), hold(X), np.zeros(6), hold(X[:, :2].copy()), np.zeros(6), {})
+
+
+@pytest.mark.parametrize("hold", [np.array, of_objects, list], ids=["array", "objects", "list"])
+def test_labels_that_are_texts_of_numbers_stay_texts(hold: Callable[[list[str]], Any]) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    labels = ["1" if x > 0 else "0" for x in X[:, 0]]
+    search = PrivateSearch(
+        LogisticRegression(), {"C": [1.0, 10.0]}, mu=np.inf, n_trials=4, method="released-means"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(X, hold(labels))
+    assert search.best_estimator_.classes_.tolist() == ["0", "1"]
+    assert search.trials_["loss"].max() < 0.2
+
+
+@pytest.mark.parametrize("odd", ["q", 1, None])
+def test_a_column_of_texts_and_numbers_has_one_type_whatever_one_record_holds(odd: Any) -> None:
+    X = pd.DataFrame({"a": [1, "a", 2.0, "b"], "b": range(4)})
+    V = pd.DataFrame({"a": ["b", "c", odd], "b": range(3)})
+    typed = given_records(Ridge(), X, np.arange(4.0), V, np.arange(3.0), {}).X_valid
+    assert typed["a"].dtype == object
+    assert typed["a"].tolist()[:2] == ["b", "c"]
+
+
+def test_a_date_that_no_training_record_has_warns_of_nothing() -> None:
+    days = pd.CategoricalDtype(pd.to_datetime(["2020-01-01", "2020-01-02"]))
+    X = pd.DataFrame({"a": pd.Series(pd.to_datetime(["2020-01-01", "2020-01-02"]), dtype=days)})
+    V = pd.DataFrame(
+        {"a": pd.Series(pd.to_datetime(["2020-01-01", "2020-01-03"])).astype("category")}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given_records(Ridge(), X, np.arange(2.0), V, np.arange(2.0), {})
