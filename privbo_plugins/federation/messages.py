@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,8 +39,6 @@ PAGE_BYTES = 2**22
 """Of broadcasts in one answer; one alone may be longer."""
 LARGEST = 2**26
 """Bytes of an answer that agents take."""
-_NO_LOSS = 1e100
-"""No epsilon that somebody claims is larger."""
 
 _TOLD: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -221,30 +219,27 @@ def as_broadcast(sent: Mapping[str, Any], config: FederationConfig) -> tuple[Bro
     return Broadcast(t, weights, noise), token(sent["chain"])
 
 
-def as_guarantee(sent: Mapping[str, Any]) -> FederationGuarantee:
-    """The claim of which ``to_dict`` was sent.
+def as_guarantee(
+    sent: Mapping[str, Any], config: FederationConfig, seen: int
+) -> FederationGuarantee:
+    """An agent's own claim: of the server's only what its settings do not tell is believed.
+
+    Args:
+        sent: The server's claim, of which ``to_dict`` was sent.
+        config: The settings that the agent has compared.
+        seen: Rounds that the agent has seen released.
 
     Raises:
         MalformedError: If a part of it cannot be.
     """
-    given = {f.name: sent[f.name] for f in fields(FederationGuarantee)}
-    for name in ("epsilon", "epsilon_spent", "delta"):
-        given[name] = _loss(given[name])
-    for name in ("n_agents", "n_rounds", "n_released"):
-        given[name] = count(given[name])
-    for name in ("not_covered", "reasons", "notes"):
-        given[name] = texts(given[name])
-    for name, kind in (("protected", bool), ("held", bool), ("parameters", dict)):
-        if not isinstance(given[name], kind):
-            raise MalformedError
-    return FederationGuarantee(**given)
+    from privbo_plugins.sessions.broadcasts import claim
 
-
-def _loss(value: Any) -> float:
-    """An epsilon or a delta; infinity where nothing is claimed."""
-    if not (0 <= (loss := float(value)) <= _NO_LOSS or loss == np.inf):
+    told = {name: sent[name] for name in ("protected", "held")}
+    reasons, released = texts(sent["reasons"]), max(count(sent["n_released"]), seen)
+    fine = all(isinstance(value, bool) for value in told.values())
+    if not fine or released > config.n_rounds or not (told["protected"] or reasons):
         raise MalformedError
-    return loss
+    return claim(config, released, reasons, texts(sent["notes"]), held=told["held"])
 
 
 @dataclass(frozen=True)

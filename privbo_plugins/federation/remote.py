@@ -212,12 +212,15 @@ class RemoteLink:
         self._call("leave", {})
 
     def guarantee(self) -> FederationGuarantee:
-        """What may be claimed for the broadcasts.
+        """What may be claimed for the broadcasts: figures of the settings that the agent compared.
 
         Raises:
             FederationError: If the server cannot be reached or does not go on.
         """
-        found: FederationGuarantee = self._call("guarantee", {}, messages.as_guarantee)
+        config, seen = self.config, self._seen[0]
+        found: FederationGuarantee = self._call(
+            "guarantee", {}, lambda sent: messages.as_guarantee(sent, config, seen)
+        )
         return found
 
     def close(self) -> None:

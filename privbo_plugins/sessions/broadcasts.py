@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,35 @@ def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationG
         reasons, noted = list(tx.marks(UNPROTECTED)), tx.marks(NOTE)
         released = len(tx.charges())
         lost = released - sum(kind == BROADCAST for _, kind, _, _ in tx.releases_after(0))
-    if config.noise_multiplier == 0:
-        reasons.append(NO_NOISE)
-    infinite, notes = bool(reasons), [*noted, large_delta(config.delta, config.n_agents)]
     if lost:
-        notes += [
-            f"{lost} of the rounds are paid for and not released: their sums were not opened"
-        ]
+        noted = (
+            *noted,
+            f"{lost} of the rounds are paid for and not released: their sums were not opened",
+        )
+    return claim(config, released, reasons, noted, held=held)
+
+
+def claim(
+    config: FederationConfig,
+    released: int,
+    reasons: Sequence[str],
+    notes: Sequence[str],
+    *,
+    held: bool,
+) -> FederationGuarantee:
+    """What the settings of a federation allow to claim.
+
+    Args:
+        config: The settings.
+        released: Rounds that are paid for.
+        reasons: Why nothing may be claimed, if so.
+        notes: Facts a reader should know.
+        held: Whether rounds run on the server's clock.
+    """
+    if config.noise_multiplier == 0:
+        reasons = [*reasons, NO_NOISE]
+    infinite = bool(reasons)
+    notes = [*notes, large_delta(config.delta, config.n_agents)]
     return FederationGuarantee(
         not reasons,
         config.n_agents,
@@ -63,8 +85,8 @@ def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationG
         released,
         parameters=config.mechanism_parameters(),
         not_covered=NOT_COVERED_AGGREGATE if config.aggregated else NOT_COVERED_FEDERATION,
-        reasons=tuple(reasons),
-        notes=tuple(filter(None, notes)),
+        reasons=tuple(dict.fromkeys(reasons)),
+        notes=tuple(filter(None, dict.fromkeys(notes))),
         held=held,
     )
 

@@ -47,6 +47,7 @@ from privbo_plugins.federation import (
     connect,
     identity,
     listening,
+    messages,
 )
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault
@@ -119,6 +120,35 @@ def test_a_greeting_that_differs_from_what_was_agreed_is_refused(name: str) -> N
             connect(calls[0], agreed=AGREED)
         assert calls[1:] == ["greet"]
         connect(calls[0], agreed=forged).close()
+
+
+FORGED_CLAIMS: dict[str, Any] = {
+    "epsilon": 0.01, "epsilon_spent": 0.0, "delta": 1e-9, "n_agents": 10**6, "n_rounds": 1,
+    "parameters": {"z": 100.0}, "not_covered": [], "n_released": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGED_CLAIMS)
+def test_an_agent_claims_what_it_has_agreed_to_whatever_its_server_says(name: str) -> None:
+    with closing(FederatedServer(AGREED)) as server:
+        truth = server.guarantee()
+    told = truth.to_dict() | {name: FORGED_CLAIMS[name]}
+
+    def answer(call: str, _request: bytes, _metadata: Any) -> bytes:
+        return wires.as_json({"result": told if call == "guarantee" else wires.greeting(AGREED)})
+
+    with wires.pretending(answer) as address:
+        invitation = wires.invitation(address, 0, wires.MASTER)
+        with closing(connect(invitation, agreed=AGREED)) as link:
+            assert link.guarantee() == truth
+
+
+@pytest.mark.parametrize("changed", [{"protected": False}, {"held": 3}, {"n_released": 10**6}])
+def test_a_claim_that_cannot_be_is_none(changed: dict[str, Any]) -> None:
+    with closing(FederatedServer(AGREED)) as server:
+        sent = server.guarantee().to_dict() | changed
+    with pytest.raises(messages.MalformedError):
+        messages.as_guarantee(sent, AGREED, 0)
 
 
 def test_another_protocol_is_not_spoken() -> None:
