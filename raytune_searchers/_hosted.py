@@ -410,17 +410,21 @@ class HostedSearch(TuneSearch):
     def _report(self) -> dict[str, Any]:
         """The vault's public report, or the last one that was saved if the vault has ended."""
         try:
-            for reason in self._exposed:  # the vault may have failed when it was first told
-                self._call("mark_unprotected", reason)
-            self._last = self._call("report", self._unaudited)
+            return self._report_now()
         except VaultError:
             last = self._lasting()
             if last is None:
                 raise
             known = {**last, **self._kept_details()}
             return {**known, "guarantee": self._as_far_as_known(known)}
-        self._see(self._last["head"])
-        return self._last
+
+    def _report_now(self) -> dict[str, Any]:
+        for reason in self._exposed:  # the vault may have failed when it was first told
+            self._call("mark_unprotected", reason)
+        report: dict[str, Any] = self._call("report", self._unaudited)
+        self._last = report
+        self._see(report["head"])
+        return report
 
     def _as_far_as_known(self, report: Mapping[str, Any]) -> Any:
         """The last saved guarantee of a vault that has ended, and what was seen since."""
@@ -488,7 +492,7 @@ class HostedSearch(TuneSearch):
         if not self._has_host:
             return
         with suppress(VaultError, RuntimeError):  # it has ended before, or there never was a run
-            self._last = self._call("report", self._unaudited)
+            self._report_now()
             self._closed = self._handle is None and self._channel is not None
         self._anchor.end()
         self._channel = None

@@ -155,9 +155,8 @@ def _apart(
     own = {name: of_training(value) for name, value in params.items()}
     names = getattr(X_valid, "index", None)
     with _unheard:
-        X_valid, y_valid = (
-            as_in_training(X, X_valid, ""), as_in_training(y, y_valid, labels=labels)
-        )  # fmt: skip
+        X_valid = as_in_training(X, X_valid, "")
+        y_valid = as_in_training(y, y_valid, labels=labels)
     names = names if hasattr(type(names), "to_numpy") else None
     return Records(X, y, X_valid, y_valid, own, split, names)
 

@@ -392,7 +392,7 @@ def _pure(counted: Counted) -> Counter[float]:
 @lru_cache(maxsize=1024)
 def _exact_epsilon(counted: Counted, delta: float) -> float:
     composed, most = _composed(counted), _added_epsilon(counted, delta)
-    if len(composed.losses) == 1 or math.isinf(most) or composed.delta(most) > delta:
+    if not _pure(counted) or math.isinf(most) or composed.delta(most) > delta:
         return most
     if composed.delta(0.0) <= delta:
         return 0.0

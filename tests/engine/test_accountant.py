@@ -232,3 +232,9 @@ def test_an_even_plan_passes_at_the_float_edge_and_nothing_more_does(
     assert spent <= budget**2 * (1 + 1e-8)
     with pytest.raises(BudgetExceededError):
         check_budget(budget, spent, charge(budget * 1e-3))
+
+
+def test_more_outcomes_than_are_told_apart_cost_little_more() -> None:
+    """Beyond some number they count as Gaussian, and never as the plain sum."""
+    few, many = (compose_epsilon({PureEvent(0.001): k}, 1e-6) for k in (2**16 - 1, 2**16))
+    assert few <= many <= 1.3 * few

@@ -408,7 +408,7 @@ class TestThroughTheHooks:
         assert guarantee.protected
         assert "the vault has ended" in str(guarantee)
         assert guarantee.n_releases == 3
-        assert guarantee.mu_spent < 1
+        assert guarantee.mu_spent == 1  # the most: nobody knows how far its ledger went
         assert set(search.recommend()) == {"x"}
         assert len(published_by(search)) == 3
         assert "vault='sqlite:" in LOSSES.lost
@@ -416,6 +416,16 @@ class TestThroughTheHooks:
             with pytest.raises(VaultError) as raised:
                 again.suggest("again")
             assert str(raised.value) == LOSSES.lost
+
+    def test_a_search_that_is_closed_after_its_vault_died_says_the_most(
+        self, local: LocalRay
+    ) -> None:
+        search = begun(search_of())
+        evaluation(search, search.private(squares), 3)
+        assert search.guarantee().mu_spent < 1
+        crash(host_name(search))
+        search.close()
+        assert search.guarantee().mu_spent == 1
 
     @pytest.mark.parametrize("kill", [crash, lose])
     def test_a_vault_that_dies_before_anything_was_saved_leaves_one_error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import shutil
 import uuid
@@ -28,6 +29,7 @@ from raytune_searchers import (
     ldp_trainable,
     private_trainable,
 )
+from raytune_searchers._audit import altered, flat, foreign
 from tests.inside import call_host, refusing
 from tests.raytune_searchers.hosts import Grid, LocalRay, Trial, evaluation, in_session, sent
 from tests.raytune_searchers.means_scenes import Experiment
@@ -221,9 +223,86 @@ def reports_after(private: Any) -> Any:
     return wrapper
 
 
+def removes(private: Any) -> Any:
+    """Tells a bit by what it leaves out."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        row = private(config)
+        del config[next(iter(config))]
+        return row
+
+    return wrapper
+
+
+def repeats(private: Any) -> Any:
+    """Under the name of Tune's Repeater."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        row = private(config)
+        config["__trial_index__"] = 0.7654321
+        return row
+
+    return wrapper
+
+
 LEAKS = (
     shows_more, overwrites, overwrites_one, adds, adds_into_tags, reports_before, reports_after,
+    removes, repeats,
 )  # fmt: skip
+
+
+class Model:
+    """What a space may hold."""
+
+
+GIVEN: dict[str, Any] = {
+    "x": 0.5, "opts": {}, "layers": [{"units": 3}, "relu"], "model": Model, "made": Model(),
+    "deep": {"a": {"b": 1}}, "flag": "on", "none": None, "nan": math.nan,
+}  # fmt: skip
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "into an empty dictionary": {"opts": {"raw": 0.7654321}},
+    "an empty dictionary itself": {"opts": 0.7654321},
+    "into a dictionary of a list": {"layers": [{"units": 0.7654321}, "relu"]},
+    "beside it": {"layers": [{"units": 3, "raw": 0.7654321}, "relu"]},
+    "a class": {"model": 0.7654321},
+    "a class by a text": {"model": "0.7654321"},
+    "an object": {"made": [0.7654321]},
+    "deep inside": {"deep": {"a": {"b": 0.7654321}}},
+    "deeper": {"deep": {"a": {"b": 1, "c": 0.7654321}}},
+    "a missing value": {"nan": 0.7654321},
+    "nothing": {"none": 0.7654321},
+    "a further name": {"raw": 0.7654321},
+    "Repeater's": {"__trial_index__": 3},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_any_other_config_than_the_given_one_is_noticed(other: dict[str, Any]) -> None:
+    given = [flat(GIVEN)]
+    assert not altered(flat({"loss": 0.5, "config": copy.deepcopy(GIVEN)}), given)
+    assert not altered({"loss": 0.5}, given), "a row that shows none"
+    assert altered(flat({"loss": 0.5, "config": {**GIVEN, **other}}), given)
+
+
+@pytest.mark.parametrize("name", sorted(set(GIVEN) - {"none", "nan"}))
+def test_a_parameter_that_was_removed_is_noticed(name: str) -> None:
+    rest = {key: value for key, value in GIVEN.items() if key != name}
+    assert altered(flat({"loss": 0.5, "config": rest}), [flat(GIVEN)])
+
+
+@pytest.mark.parametrize(
+    "name", ["time_this_iter_s", "experiment_tag", "training_iteration", "done"]
+)
+@pytest.mark.parametrize("stamp_first", [True, False])
+def test_what_a_function_gives_under_a_name_that_tune_keeps_is_noticed(
+    name: str, stamp_first: bool
+) -> None:
+    own = {"timestamp": 1, "checkpoint_dir_name": None}
+    added = {"done": False, "training_iteration": 1, "time_this_iter_s": 0.1}
+    assert not foreign({"loss": 0.5, **own, **added}, "loss", ())
+    first = {"timestamp": 1, "loss": 0.5} if stamp_first else {"loss": 0.5, "timestamp": 1}
+    assert name in foreign({**first, name: 1, **own, **added}, "loss", ())
 
 
 @pytest.mark.parametrize("leak", LEAKS)
