@@ -193,7 +193,7 @@ def altered(result: Row, given: Sequence[Row]) -> bool:
         given: What the trial was given, flattened: several where a scheduler has changed it.
     """
     told = _config_in(result)
-    return bool(told and given) and not any(_shows(told, config) for config in given)
+    return told is not None and bool(given) and not any(_shows(told, config) for config in given)
 
 
 def _shows(told: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -209,12 +209,13 @@ def _is_dropped(value: Any) -> bool:
 
 def comparable(result: Row, given: Sequence[Row]) -> bool:
     """Whether it is known of all that a row shows what it should be."""
-    return bool(given) or not _config_in(result)
+    return bool(given) or _config_in(result) is None
 
 
-def _config_in(result: Row) -> dict[str, Any]:
-    """The config that a row shows."""
-    return {n.removeprefix("config/"): v for n, v in result.items() if n.startswith("config/")}
+def _config_in(result: Row) -> dict[str, Any] | None:
+    """The config that a row shows; None if it shows none, not even an empty one."""
+    found = {n.removeprefix("config/"): v for n, v in result.items() if n.startswith("config/")}
+    return found if found or "config" in result else None
 
 
 def _alike(shown: Any, given: Any) -> bool:

@@ -348,7 +348,7 @@ class Talkative:
 
     def submit(self, message: np.ndarray) -> Any:
         t = self.link.submit(message)
-        self.link._server.mark("note", repr(message[:3].tolist()))
+        self.link._server.mark("debug", repr(message[:3].tolist()))
         return t
 
 

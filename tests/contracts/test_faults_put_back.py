@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -118,33 +117,6 @@ def test_a_vault_and_a_study_that_move_go_on(scene: Scene) -> None:
     shutil.move(scene.vault, elsewhere.vault)
     shutil.move(scene.folder / "study.db", elsewhere.folder / "study.db")
     assert len(elsewhere.run(2).trials) == 4
-
-
-def test_a_study_of_an_older_version_goes_on_and_remembers_from_then(scene: Scene) -> None:
-    scene.run(2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        forget(scene)
-    scene.run(1)
-    shutil.copy(scene.vault, scene.backup)
-    scene.run(1)
-    shutil.copy(scene.backup, scene.vault)
-    with pytest.raises(VaultError, match="older backup"):
-        scene.run(1)
-
-
-def forget(scene: Scene) -> None:
-    """As an older version left both."""
-    import sqlite3
-
-    with sqlite3.connect(scene.vault) as vault:
-        vault.execute("DROP TABLE privbo_chain")
-        vault.execute("DELETE FROM privbo_marks WHERE kind = 'place'")
-    with sqlite3.connect(scene.folder / "study.db") as study:
-        study.execute(
-            "DELETE FROM study_user_attributes WHERE key LIKE 'privbo:head%' "
-            "OR key LIKE 'privbo:place%'"
-        )
 
 
 def test_nothing_of_it_shows_where_the_vault_is_in_memory() -> None:

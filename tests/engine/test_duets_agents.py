@@ -639,7 +639,7 @@ def test_a_state_says_what_it_lacks() -> None:
     sides += [(agents[0], lambda: make_agents(DEFAULT, GRID, key=0)[1][0])]
     for public_state, fresh in sides:
         state = travelled(public_state.state_dict())
-        for name in state.keys() - {"first_epoch"}:  # which older versions left out
+        for name in state.keys() - {"first_epoch"}:  # which tells how draws were derived
             with pytest.raises(ValueError, match=f"state holds heard.*lacks {name}"):
                 fresh().load_state_dict({k: v for k, v in state.items() if k != name})
         nothings: list[Any] = [{}, None, []]
@@ -656,41 +656,26 @@ def test_a_state_says_what_it_lacks() -> None:
     assert upload.epoch == 1
 
 
-def test_a_state_of_private_coins_that_could_be_worked_out_is_refused() -> None:
-    """Earlier versions kept no word of how coins were derived; shared ones are what they were."""
-    server, agents, upload = reported(PAPER)
-    assert server.receive(upload)
-    states = [travelled(server.state_dict()), travelled(agents[0].state_dict())]
-    again, others = make_agents(PAPER, GRID, key=0)
-    for public_state, state in zip((again, others[0]), states, strict=True):
-        assert state.pop("coins") == "secret"
-        with pytest.raises(ValueError, match="has to start anew"):
-            public_state.load_state_dict(state)
-        public_state.load_state_dict({**state, "coins": "secret"})
-    server, agents, _ = reported(DEFAULT)
-    assert "coins" not in server.state_dict()
-    assert "coins" not in agents[0].state_dict()
-    make_agents(DEFAULT, GRID, key=0)[0].load_state_dict(travelled(server.state_dict()))
+@both
+@pytest.mark.parametrize(
+    "change", [{"first_epoch": 7}, {"first_epoch": None}, {"coins": "shared"}]
+)
+def test_a_state_whose_draws_were_derived_in_another_way_is_refused(
+    config: DUETSConfig, change: dict[str, Any]
+) -> None:
+    server, agents, _ = reported(config)
+    fresh, others = make_agents(config, GRID, key=0)
+    for side, new in ((server, fresh), (agents[0], others[0])):
+        state = travelled(side.state_dict())
+        for name, value in change.items():
+            state = {**state, name: value} if value is not None else without(state, name)
+        with pytest.raises(ValueError, match="derived in another way"):
+            new.load_state_dict(state)
+        new.load_state_dict(travelled(side.state_dict()))
 
 
-def test_server_and_agents_go_on_with_the_first_epoch_that_an_older_state_began_with() -> None:
-    """Version 0.1 had one length, 2, and did not write it down."""
-    many = {"n_agents": 8, "horizon": 20, "lengthscale": 0.3}
-    before, older = make_agents(DUETSConfig(first_epoch=2, **many), GRID, key=0)
-    for t in (0, 1):
-        older[0].tell(t, float(t))
-    assert before.receive(older[0].upload(before.inducing_set()))
-    states = [travelled(side.state_dict()) for side in (before, older[0])]
-    assert [state.pop("first_epoch") for state in states] == [2, 2]
-    server, agents = make_agents(DUETSConfig(**many), GRID, key=0)
-    assert server.public_state.T_j == agents[0].public_state.T_j == 1
-    server.load_state_dict(states[0])
-    agents[0].load_state_dict(states[1])
-    assert server.state_dict() == before.state_dict()
-    assert agents[0].state_dict() == older[0].state_dict()
-    assert np.array_equal(agents[0].points, older[0].points)
-    with pytest.raises(ValueError, match="first_epoch of a state"):
-        server.load_state_dict({**states[0], "first_epoch": 0})
+def without(state: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if key != name}
 
 
 @both
@@ -722,7 +707,7 @@ def test_uploads_of_a_state_are_checked_and_counted_once(config: DUETSConfig) ->
 def test_rewards_of_a_state_are_checked(row: Any) -> None:
     agent = make_agents(DEFAULT, GRID, key=0)[1][0]
     with pytest.raises(ValueError, match="rewards of an agent's state"):
-        agent.load_state_dict({"heard": [], "epoch": 1, "rewards": [[1, 1, 0.5], row]})
+        agent.load_state_dict({**agent.state_dict(), "rewards": [[1, 1, 0.5], row]})
     assert agent.missing() == [0, 1]
 
 

@@ -247,7 +247,7 @@ def test_a_second_process_and_a_repeated_trial_show_the_stored_number(tmp_path: 
     there = open_session(config(), cube(2), vault=open_vault(url))
     tell(there, "t4", losses)  # more is known by now
     for i, value in enumerate(values):
-        x = np.full(2, 0.9)
+        x = there.ask(f"t{i}").x
         assert there.published_value(f"t{i}") == value
         assert there.tell(f"t{i}", cube(2).decode(x), cube(2), losses(x))[0] == value
     assert there.drawn_of([f"t{i}" for i in range(5)]) == there.all_drawn()

@@ -431,16 +431,6 @@ def test_only_the_class_itself_is_secure_noise() -> None:
     assert not any(is_secure(x) for x in (Silent(), Pretender(), InsecureNoise(0), None))
 
 
-def test_secure_noise_that_was_pickled_when_it_had_state_still_loads() -> None:
-    earlier = b"".join(
-        [
-            b"\x80\x02cprivbo_plugins.privacy.noise\nSecureNoise\n",
-            b")\x81}b.",  # an empty state, which __setstate__ used to take
-        ]
-    )
-    assert is_secure(pickle.loads(earlier))
-
-
 def test_insecure_noise_is_reproducible_and_says_so() -> None:
     value = np.arange(4.0)
     one, two = (InsecureNoise(7).add_gaussian(value, 2.0) for _ in range(2))

@@ -215,7 +215,7 @@ def test_a_long_series_keeps_its_last_point_and_says_that_it_was_thinned() -> No
 
 
 def test_what_was_spent_is_never_printed_smaller_than_it_is() -> None:
-    told = Guarantee(True, "m", "n", "p", 9, 1.0, 0.500004, 3)
+    told = Guarantee(True, "m", "n", "p", 9, 1.0, 0.50000401234, 3)
     page = Report("R", told, []).to_html()
     assert "<td>mu spent</td><td>0.5001</td>" in page
     assert "<td>mu declared in all</td><td>1</td>" in page

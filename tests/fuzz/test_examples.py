@@ -131,8 +131,8 @@ GUARANTEE = FederatedServer(CONFIG, space=SPACE, deadline=None).guarantee().to_d
     ("broadcasts", {"result": PAGE | {"page": [SENT | {"chain": 3}]}}),
     ("leave", {"again": True}),
     ("guarantee", {"result": {}}), ("guarantee", {"result": GUARANTEE | {"reasons": 3}}),
-    ("guarantee", {"result": GUARANTEE | {"epsilon": 1e308}}),
-    ("guarantee", {"result": GUARANTEE | {"epsilon_spent": -1e308}}),
+    ("guarantee", {"result": GUARANTEE | {"n_released": 1e308}}),
+    ("guarantee", {"result": GUARANTEE | {"held": "no"}}),
     ("leave", {"error": "it failed"}), ("leave", {"error": [[], "it failed"]}),
     ("leave", {"error": ["ValueError", {"a": 1}]}),
 ])  # fmt: skip
