@@ -145,20 +145,23 @@ def _mode_of(target: Path) -> int:
         return 0o777
 
 
-def check_folder(folder: Path) -> None:
-    """Refuses a folder in which other users could replace what lies there.
+def check_unchangeable(path: Path) -> None:
+    """Refuses a file or folder that other users can change, or replace from a folder above it.
 
     Raises:
         OSError: If it cannot be looked at.
         PrivacyError: If they can.
     """
-    facts = folder.resolve().stat()
-    shared = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
-    if shared or facts.st_uid not in (0, os.geteuid()):
-        raise PrivacyError(
-            f"Other users can write into the folder {folder}, and so replace what lies there. "
-            "Give one into which this user alone can write (chmod go-w)."
-        )
+    own = path.resolve()
+    for place in (own, *own.parents):
+        facts = place.stat()
+        sticky = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX
+        shared = facts.st_mode & 0o022 and not sticky
+        if shared or facts.st_uid not in (0, os.geteuid()):
+            raise PrivacyError(
+                f"Other users can write into {place}, and so change or replace what lies there. "
+                "Give a place into which this user alone can write (chmod go-w)."
+            )
 
 
 def write_json(path: str | Path, content: Mapping[str, Any], *, private: bool = False) -> None:

@@ -148,12 +148,12 @@ def _check_folder(folder: Path) -> None:
         PrivacyError: If other users can write into it.
         ValueError: If there is something else than a folder.
     """
-    from privbo_plugins.files import check_folder
+    from privbo_plugins.files import check_unchangeable
 
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--invitations must be a folder, and {folder} is none.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    check_folder(folder)
+    check_unchangeable(folder)
 
 
 def _invite(server: FederatedServer, folder: Path, reached: Address | None) -> None:

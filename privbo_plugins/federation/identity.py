@@ -25,7 +25,7 @@ from typing import Any
 from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation.link import NEEDED
 from privbo_plugins.federation.messages import PROTOCOL
-from privbo_plugins.files import check_folder
+from privbo_plugins.files import check_unchangeable
 from privbo_plugins.redaction import public_name
 
 try:
@@ -192,7 +192,7 @@ def _own_certificate(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _certificates(path: Path, setting: str) -> bytes:
     try:
-        check_folder(path.parent)
+        check_unchangeable(path)
         data = path.read_bytes()
         x509.load_pem_x509_certificates(data)
     except (OSError, ValueError) as error:
@@ -206,7 +206,7 @@ def _private_key(path: Path) -> bytes:
     """A private key without a password, in a file that this user alone can read."""
     failure = ""
     try:
-        check_folder(path.parent)
+        check_unchangeable(path.parent)
         data = _read_own(path, "key file", "Restrict it to this user (chmod 600).")
         load_pem_private_key(data, None)
     except (OSError, ValueError, TypeError) as error:
@@ -235,7 +235,7 @@ def _master(secret: Secret) -> bytes:
 
 def _secret_in_file(path: Path) -> bytes:
     try:
-        check_folder(path.parent)
+        check_unchangeable(path.parent)
         if not path.exists():
             _create_secret(path)
         return _read_own(

@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+_NOT_COMPARED = (
+    "these settings are the server's word: connect(agreed=) compares them with what the "
+    "institutions agreed upon"
+)
 _NO_NOISE = "This federation adds no noise: nothing is protected. Give agreed= if that was agreed."
 _WAIT: Any = object()
 """The round has not ended yet."""
@@ -62,6 +66,7 @@ class RemoteLink:
         self._sent: set[int] = set()
         self._known: list[Broadcast] = []
         self._seen = 0, ""
+        self._compared = agreed is not None
         self._greeting = self._greeted(agreed=agreed)
 
     def __repr__(self) -> str:
@@ -221,7 +226,7 @@ class RemoteLink:
         found: FederationGuarantee = self._call(
             "guarantee", {}, lambda sent: messages.as_guarantee(sent, config, seen)
         )
-        return found
+        return found if self._compared else replace(found, notes=(*found.notes, _NOT_COMPARED))
 
     def close(self) -> None:
         """Closes the connection; the next call opens one again."""
@@ -325,7 +330,7 @@ def connect(
         key: File of that certificate's private key.
         agreed: The settings that the institutions agreed upon: a server that runs with any other
             (whom it is trusted by, noise, budget, rounds, who may be missing) is refused. None
-            takes what the server says on trust.
+            takes what the server says on trust, and its guarantee says so.
 
     Raises:
         FederationError: If the server cannot be reached or does not accept the invitation.

@@ -708,7 +708,7 @@ def server() -> Iterator[FederatedServer]:
 
 @pytest.fixture
 def link(server: FederatedServer) -> Iterator[RemoteLink]:
-    with closing(connect(server.invitation(0))) as made:
+    with closing(connect(server.invitation(0), agreed=server.config)) as made:
         yield made
 
 
@@ -1282,6 +1282,26 @@ def test_a_folder_into_which_others_can_write_holds_nothing_of_an_identity(
     if what == "secret":
         with serving(1, secret=folder / "secret"):
             assert (folder / "secret").exists()
+
+
+@pytest.mark.parametrize("writable", ["file", "folder above"])
+def test_an_authority_that_others_can_replace_is_none(tmp_path: Path, writable: str) -> None:
+    folder = tmp_path / "above" / "folder"
+    folder.mkdir(parents=True)
+    authority, _, _ = issued(folder, "authority.example")
+    changed = {"file": authority, "folder above": folder.parent}[writable]
+    changed.chmod(changed.stat().st_mode | 0o020)
+    with closing(FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)) as server:
+        with pytest.raises(PrivacyError, match="Other users can write into"):
+            server.listen(client_ca=authority)
+
+
+def test_without_agreed_settings_the_guarantee_says_whose_word_they_are() -> None:
+    with serving(2) as server:
+        for agent, agreed in enumerate((None, server.config)):
+            with closing(connect(server.invitation(agent), agreed=agreed)) as link:
+                told = any("the server's word" in note for note in link.guarantee().notes)
+                assert told is (agreed is None)
 
 
 def test_a_folder_of_another_user_holds_nothing_of_an_identity(
