@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import numpy as np
 from ray.tune.result import (
     AUTO_RESULT_KEYS,
     DONE,
@@ -41,6 +42,8 @@ _KEPT: Mapping[str, Callable[[Any], bool]] = {
 
 BUDGET = "hyperband_info"
 """Under which name HyperBandForBOHB writes into every result how many reports it has counted."""
+
+_OF_NUMPY = frozenset(np.sctypeDict.values())
 
 _FOLDER = "checkpoint_dir_name"
 """What Tune adds to every row of a function, after the timestamp."""
@@ -136,6 +139,7 @@ def stored_in(results: Any) -> list[Stored]:
         trial = known[i].trial_id if known else last.get(TRIAL_ID)  # of none that shows nothing
         given: list[Row] = [flat(known[i].config)] if known else []
         shown: list[Row] = [flat(row) for row in rows or [last]]
+        shown[:-1] = [_typed(row, given) for row in shown[:-1]]
         found.append(Stored(str(trial), shown, rows is not None, given, result.error is not None))
     return found
 
@@ -147,12 +151,15 @@ def rows_of(result: Any) -> list[dict[str, Any]] | None:
     if frame is None or len(frame) < n:
         return [last] if n == 1 else None
     rows = frame.to_dict("records")  # more than n, where a trial was begun again
-    return [*({k: _plain(v) for k, v in row.items() if v == v} for row in rows), last]
+    return [*({k: plain(v) for k, v in row.items() if v == v} for row in rows), last]
 
 
-def _plain(value: Any) -> Any:
-    """A number of Python's own instead of one of numpy's."""
-    return value.item() if hasattr(value, "item") else value
+def plain(value: Any) -> Any:
+    """A number or text of Python's own instead of one of numpy's; all else as it is.
+
+    A subclass stays what it is: it may compare as one number and be written as another.
+    """
+    return np.generic.item(value) if type(value) in _OF_NUMPY else value
 
 
 def foreign(
@@ -186,7 +193,8 @@ def _given(result: Mapping[str, Any], metric: str | None) -> Iterator[str]:
 def altered(result: Row, given: Sequence[Row]) -> bool:
     """Whether a row shows another config than its trial was given.
 
-    Of objects the types are compared: they come back as copies.
+    Values are the same if they are written in the same way, and so of the same type. Of objects
+    the types are compared: they come back as copies.
 
     Args:
         result: The row, flattened.
@@ -197,14 +205,30 @@ def altered(result: Row, given: Sequence[Row]) -> bool:
 
 
 def _shows(told: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Whether a row tells of every value of a flattened config, and of nothing else."""
-    alike = all(name in config and _alike(value, config[name]) for name, value in told.items())
-    return alike and all(name in told or _is_dropped(value) for name, value in config.items())
+    """Whether a row tells of every value of a flattened config, in order, and of nothing else."""
+    return list(told) == list(config) and all(map(_alike, told.values(), config.values()))
 
 
-def _is_dropped(value: Any) -> bool:
-    """Whether a table of rows has no place for a value."""
-    return value is None or _is_nan(value)
+def _typed(row: Row, given: Sequence[Row]) -> Row:
+    """A row of a table, which has no types, no order and no missing values, as it was given.
+
+    Only what a table cannot tell apart is taken from a config that was given.
+    """
+    told = _config_in(row)
+    for config in given:
+        lost = {name for name, value in config.items() if value is None or _is_nan(value)}
+        if told is not None and set(config) - lost <= set(told) <= set(config):
+            cells = {f"config/{name}": _cell(told.get(name), config[name]) for name in config}
+            return {name: value for name, value in row.items() if name not in cells} | cells
+    return row
+
+
+def _cell(shown: Any, given: Any) -> Any:
+    """What was given, if that is what a table's cell shows."""
+    if given is None or _is_nan(given):
+        return given if shown is None or _is_nan(shown) else shown
+    numbers = isinstance(given, Real) and isinstance(shown, Real)
+    return given if numbers and shown == given else shown
 
 
 def comparable(result: Row, given: Sequence[Row]) -> bool:
@@ -220,18 +244,16 @@ def _config_in(result: Row) -> dict[str, Any] | None:
 
 def _alike(shown: Any, given: Any) -> bool:
     """Whether a value of a config may be what was given; of objects only the types are known."""
-    if _is_nan(given):
-        return _is_nan(shown)
     if holds_placeholder({"": given}):
         return True
     if isinstance(given, Mapping):
         return isinstance(shown, Mapping) and _shows(flat(shown), flat(given))
     if isinstance(given, list | tuple):
-        same_size = isinstance(shown, list | tuple) and len(shown) == len(given)
+        same_size = type(shown) in (list, tuple) and len(shown) == len(given)
         return same_size and all(map(_alike, shown, given))
+    shown, given = plain(shown), plain(given)
     if given is None or isinstance(given, str | Real):
-        equal = shown == given
-        return equal is True or (getattr(equal, "shape", None) == () and bool(equal))
+        return type(shown) is type(given) and repr(shown) == repr(given)
     return type(shown).__qualname__ == type(given).__qualname__
 
 
@@ -257,10 +279,11 @@ def shown(result: Mapping[str, Any], metric: str | None) -> Any:
 
 def as_float(value: Any) -> float | None:
     """A number as a float, infinity where it is too large for one; None for anything else."""
-    if not isinstance(value, Real):
+    number = plain(value)
+    if type(number) not in (bool, int, float):  # a subclass may raise, or tell two numbers
         return None
     try:
-        return float(value)
+        return float(number)
     except OverflowError:
         return math.inf  # or the other one: neither is learnt, nor ever published
 
@@ -271,9 +294,8 @@ def _is_nan(value: Any) -> bool:
 
 
 def same(told: Any, published: float) -> bool:
-    """Whether a value is what was published."""
-    equal = as_float(told) == published
-    return equal or (_is_nan(told) and math.isnan(published))
+    """Whether a value is what was published, and is written like it."""
+    return type(plain(told)) is float and repr(plain(told)) == repr(float(published))
 
 
 def stored_record(trial: str, report: Mapping[str, Any]) -> TrialRecord:

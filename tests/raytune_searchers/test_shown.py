@@ -245,9 +245,52 @@ def repeats(private: Any) -> Any:
     return wrapper
 
 
+class Twofold(float):
+    """Counts as one number, and is written as another."""
+
+    told: float
+
+    def __new__(cls, written: float, counts: float) -> Twofold:
+        made = super().__new__(cls, written)
+        made.told = counts
+        return made
+
+    def __reduce__(self) -> Any:
+        return Twofold, (float.__add__(self, 0.0), self.told)
+
+    def __float__(self) -> float:
+        return self.told
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = float.__hash__
+
+
+def disguises_the_value(private: Any) -> Any:
+    """A raw number that counts as the release."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        row = private(config)
+        return {name: Twofold(0.7654321, value) for name, value in row.items()}
+
+    return wrapper
+
+
+def disguises_a_parameter(private: Any) -> Any:
+    """A raw number that equals whatever it is compared with."""
+
+    def wrapper(config: dict[str, Any]) -> Any:
+        row, name = private(config), "x" if "x" in config else "round"
+        config[name] = Twofold(0.7654321, config[name])
+        return row
+
+    return wrapper
+
+
 LEAKS = (
-    shows_more, overwrites, overwrites_one, adds, adds_into_tags, reports_before, reports_after,
-    removes, repeats,
+    disguises_the_value, disguises_a_parameter, shows_more, overwrites, overwrites_one, adds,
+    adds_into_tags, reports_before, reports_after, removes, repeats,
 )  # fmt: skip
 
 
@@ -258,6 +301,7 @@ class Model:
 GIVEN: dict[str, Any] = {
     "x": 0.5, "opts": {}, "layers": [{"units": 3}, "relu"], "model": Model, "made": Model(),
     "deep": {"a": {"b": 1}}, "flag": "on", "none": None, "nan": math.nan,
+    "one": 1, "zero": 0.0, "numbers": [1, 2],
 }  # fmt: skip
 
 OTHERS: dict[str, dict[str, Any]] = {
@@ -274,6 +318,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "nothing": {"none": 0.7654321},
     "a further name": {"raw": 0.7654321},
     "Repeater's": {"__trial_index__": 3},
+    "a number of another type": {"one": 1.0},
+    "a truth for a number": {"one": True},
+    "another sign": {"zero": -0.0},
+    "a number of another type in a list": {"numbers": [1.0, 2]},
+    "a number that equals all": {"x": Twofold(0.7654321, 0.5)},
 }
 
 
@@ -285,7 +334,12 @@ def test_any_other_config_than_the_given_one_is_noticed(other: dict[str, Any]) -
     assert altered(flat({"loss": 0.5, "config": {**GIVEN, **other}}), given)
 
 
-@pytest.mark.parametrize("name", sorted(set(GIVEN) - {"none", "nan"}))
+def test_another_order_of_parameters_is_noticed() -> None:
+    turned = dict(reversed(GIVEN.items()))
+    assert altered(flat({"loss": 0.5, "config": turned}), [flat(GIVEN)])
+
+
+@pytest.mark.parametrize("name", sorted(GIVEN))
 def test_a_parameter_that_was_removed_is_noticed(name: str) -> None:
     rest = {key: value for key, value in GIVEN.items() if key != name}
     assert altered(flat({"loss": 0.5, "config": rest}), [flat(GIVEN)])
