@@ -830,7 +830,7 @@ class _Explained(NamedTuple):
     def own(self, trial: FrozenTrial) -> tuple[str, ...]:
         """Attributes that hold what the sampler itself has written there."""
         label, role = self.labels.get(key_of(trial)), trial.user_attrs.get(ROLE_ATTR)
-        known = isinstance(role, str) and role.removesuffix(_CARRIED) == label
+        known = type(role) is str and role.removesuffix(_CARRIED) == label  # a subclass may lie
         drawn, shown = self.drawn.get(key_of(trial)), trial.user_attrs.get(RELEASE_ATTR)
         told = drawn is not None and type(shown) is float and shown == drawn
         return (*((ROLE_ATTR,) if known else ()), *((RELEASE_ATTR,) if told else ()))

@@ -16,7 +16,7 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from optuna_samplers._base import unexplained
-from optuna_samplers._local import read_evaluations
+from optuna_samplers._local import OTHER_RELEASE, contradict, read_evaluations
 from optuna_samplers._study import (
     GUARANTEE_ATTR,
     HEAD_ATTR,
@@ -24,6 +24,7 @@ from optuna_samplers._study import (
     refuse_multi_objective,
     same,
 )
+from privbo_plugins.privacy.local import stored_mechanism
 from privbo_plugins.sessions.stored import StoredRun
 from privbo_plugins.store.run import Head
 from privbo_plugins.store.vault import resolve_url
@@ -107,7 +108,9 @@ def _beside(study: Study, run: StoredRun) -> Found:
     if run.kind == "records":
         found = unexplained(study.get_trials(deepcopy=False), run.session)
     else:
-        found = list(dict.fromkeys(read_evaluations(study).reasons))
+        stored = read_evaluations(study, stored_mechanism(run.settings))
+        other = [OTHER_RELEASE] if contradict(stored, run.published()) else []
+        found = list(dict.fromkeys([*stored.reasons, *other]))
     if found:
         return "beside values", False, "; ".join(found)
     return "beside values", True, "trials hold nothing else that nobody vouched for"

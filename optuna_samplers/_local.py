@@ -14,7 +14,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 import optuna
@@ -124,8 +123,13 @@ class StoredEvaluations:
         return max(Counter(key for key, _ in self.releases).values(), default=0)
 
 
-def read_evaluations(study: Study) -> StoredEvaluations:
-    """Compares every value in a study with the release that its trial remembers."""
+def read_evaluations(study: Study, mechanism: LocalMechanism) -> StoredEvaluations:
+    """Compares every value in a study with the release that its trial remembers.
+
+    Args:
+        study: The study.
+        mechanism: What every reward must have gone through.
+    """
     stored = StoredEvaluations()
     trials = study.get_trials(deepcopy=False)
     for trial in trials:
@@ -133,6 +137,8 @@ def read_evaluations(study: Study) -> StoredEvaluations:
         stored.reasons += _suspicions(trial)
         if _is_evaluation(trial):
             _count(stored, trial)
+    if stored.mechanisms - {tuple(mechanism.parameters().values())}:
+        stored.reasons.append("some evaluations went through another mechanism than this one")
     stored.reasons += Suggested().look(trials)
     if EXPOSED_ATTR in study.user_attrs:
         known = study.user_attrs[EXPOSED_ATTR] == BESIDE
@@ -201,13 +207,14 @@ def _is_evaluation(trial: FrozenTrial) -> bool:
     if not isinstance(evaluation, dict) or set(evaluation) != {*_PARAMETERS, *_NUMBERS, *_FLAGS}:
         return False
     numbers = all(_is_finite(evaluation[name]) for name in _NUMBERS)
-    flags = all(isinstance(evaluation[name], bool) for name in _FLAGS)
+    flags = all(type(evaluation[name]) is bool for name in _FLAGS)
     name = evaluation["mechanism"]
-    return numbers and flags and isinstance(name, str) and name in LOCAL_MECHANISMS
+    return numbers and flags and type(name) is str and name in LOCAL_MECHANISMS
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number as a storage keeps it: a subclass may show another one."""
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _vouched(trial: FrozenTrial) -> list[str]:
@@ -528,10 +535,7 @@ class LocalObjective:
     def guarantee(self, study: Study) -> LocalGuarantee:
         """What may be claimed for a study, after comparing its values with their releases."""
         study = whole(study)
-        stored = read_evaluations(study)
-        others = stored.mechanisms - {tuple(self.mechanism.parameters().values())}
-        if others:
-            stored.reasons.append("some evaluations went through another mechanism than this one")
+        stored = read_evaluations(study, self.mechanism)
         stored.users_named |= self._user_id is not None
         ledger = self._ledger(study, stored.users_named)
         if ledger is not None:
@@ -562,10 +566,10 @@ class LocalObjective:
 
 def _of_ledger(ledger: RewardSession, stored: StoredEvaluations) -> LocalGuarantee:
     evaluations = ledger.evaluations()
-    if not ledger.vault.in_memory and _contradict(stored, evaluations):
+    if not ledger.vault.in_memory and contradict(stored, evaluations):
         stored.reasons.append(OTHER_RELEASE)
     return ledger.guarantee(
-        stored.n,
+        max(stored.n, len(evaluations)),
         users_named=stored.users_named,
         unknown_evaluations=len(stored.releases - set(evaluations.items())),
         repeats=stored.repeats,
@@ -590,7 +594,7 @@ def _without_ledger(mechanism: LocalMechanism, stored: StoredEvaluations) -> Loc
     return replace(claim, most_evaluations=math.inf, epsilon_most=math.inf, composed=())
 
 
-def _contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> bool:
+def contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> bool:
     """Whether a ledger that all workers share knows better than the study.
 
     A copy of a study completes trials that its new ledger does not know; it fails none.

@@ -152,8 +152,8 @@ def check_unchangeable(path: Path) -> None:
         OSError: If it cannot be looked at.
         PrivacyError: If they can.
     """
-    own = path.resolve()
-    for place in (own, *own.parents):
+    own, named = path.resolve(), path.parent.resolve()
+    for place in {own, *own.parents, named, *named.parents}:  # a link may lie elsewhere
         facts = place.stat()
         sticky = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX
         shared = facts.st_mode & 0o022 and not sticky

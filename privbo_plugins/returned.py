@@ -238,9 +238,11 @@ def _unwrapped(returned: Any) -> Any:
     try:
         if hasattr(returned, "to_pylist"):  # of pyarrow
             return returned.to_pylist()
-        if not isinstance(getattr(returned, "dtype", np.dtype(float)), np.dtype):
-            if hasattr(returned, "to_numpy"):
-                return returned.to_numpy(dtype=object)
+        types = getattr(returned, "dtypes", getattr(returned, "dtype", None))
+        types = types.tolist() if hasattr(types, "iloc") else [types]
+        known = all(kind is None or isinstance(kind, np.dtype) for kind in types)
+        if not known and hasattr(returned, "to_numpy"):
+            return returned.to_numpy(dtype=object)
         if hasattr(returned, "detach"):
             return _detached(returned)
         if hasattr(type(returned), "__array__") or isinstance(returned, memoryview):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from contextlib import suppress
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -52,16 +53,26 @@ def _own(column: Any) -> Any:
         return _retyped(column, texts=True).array
     column = column.cat.remove_unused_categories()
     names = _retyped(pd.Series(column.cat.categories.tolist()), texts=False).tolist()
-    if not column.cat.ordered:
-        with suppress(TypeError):  # of several kinds: as they come
-            column = column.cat.rename_categories(names)
-            return column.cat.reorder_categories(sorted(names)).array
-    return column.cat.rename_categories(names).array
+    ordered, column = column.cat.ordered, column.cat.rename_categories(names)
+    return (column if ordered else column.cat.reorder_categories(_sorted(names))).array
+
+
+def _sorted(names: list[Any]) -> list[Any]:
+    """Categories in their order; those of several kinds by kind, numbers first."""
+    with suppress(TypeError):
+        return sorted(names)
+    kinds = ("" if isinstance(name, Real) else type(name).__name__ for name in names)
+    pairs = zip(kinds, names, strict=True)
+    return [name for _, name in sorted(pairs, key=lambda p: (p[0], str(p[1]) if p[0] else p[1]))]
 
 
 def _retyped(column: Any, *, texts: bool) -> Any:
     """A column in the type of its entries; with texts, those of numbers are read as such."""
     column = column.infer_objects()
+    if column.isna().all():  # only records that are scored could say of what type it is
+        return pd.Series(np.full(len(column), math.nan))
+    if column.dtype.kind == "c" and not np.nan_to_num(np.imag(column)).any():
+        column = pd.Series(np.real(column))
     cells = np.asarray(column, dtype=object)
     read = texts or not any(isinstance(cell, str) for cell in cells)
     if column.dtype.kind in "Oc" and read and are_numbers(cells):

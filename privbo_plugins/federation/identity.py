@@ -206,7 +206,6 @@ def _private_key(path: Path) -> bytes:
     """A private key without a password, in a file that this user alone can read."""
     failure = ""
     try:
-        check_unchangeable(path.parent)
         data = _read_own(path, "key file", "Restrict it to this user (chmod 600).")
         load_pem_private_key(data, None)
     except (OSError, ValueError, TypeError) as error:
@@ -256,6 +255,7 @@ def _read_own(path: Path, kind: str, fix: str) -> bytes:
                 f"The {kind} {path} can be read by other users, who could pose as this server. "
                 f"{fix}"
             )
+        check_unchangeable(path)
         return file.read()
 
 

@@ -43,6 +43,9 @@ class _Known:
     noted: Mapping[str, Any] = field(default_factory=dict)
 
 
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
+
+
 class FileWitness:
     """Remembers in a file how far the releases of one run had come.
 
@@ -162,7 +165,7 @@ class FileWitness:
         """One writer at a time: what another has just shown must not be lost."""
         try:
             beside = self._path.with_name(f".{self._path.name}.lock")
-            held = os.open(beside, os.O_CREAT | os.O_RDWR, 0o600)
+            held = os.open(beside, os.O_CREAT | os.O_RDWR | _NO_LINK, 0o600)
         except OSError as error:
             raise self._unusable("written", error) from None
         try:

@@ -1284,12 +1284,16 @@ def test_a_folder_into_which_others_can_write_holds_nothing_of_an_identity(
             assert (folder / "secret").exists()
 
 
-@pytest.mark.parametrize("writable", ["file", "folder above"])
+@pytest.mark.parametrize("writable", ["file", "folder above", "behind a link"])
 def test_an_authority_that_others_can_replace_is_none(tmp_path: Path, writable: str) -> None:
     folder = tmp_path / "above" / "folder"
     folder.mkdir(parents=True)
     authority, _, _ = issued(folder, "authority.example")
-    changed = {"file": authority, "folder above": folder.parent}[writable]
+    changed = authority if writable == "file" else folder.parent
+    if writable == "behind a link":
+        (tmp_path / "own").mkdir()
+        (tmp_path / "own" / "ca.pem").symlink_to(authority)
+        authority = tmp_path / "own" / "ca.pem"
     changed.chmod(changed.stat().st_mode | 0o020)
     with closing(FederatedServer(FederationConfig(n_agents=1, **PLAIN), space=SPACE)) as server:
         with pytest.raises(PrivacyError, match="Other users can write into"):

@@ -441,7 +441,8 @@ def test_a_missing_label_of_a_type_that_knows_it_changes_no_other(missing: bool)
     pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     large = 2**53 + 1
     told = [large, None if missing else 5]
-    for labels in (pandas.Series(told, dtype="Int64"), arrow.array(told)):
+    series = pandas.Series(told, dtype="Int64")
+    for labels in (series, series.to_frame(), arrow.array(told)):
         assert losses.zero_one(labels, [large, 5])[0] == 0.0
     yes = pandas.Series([True, None if missing else False], dtype="boolean")
     assert losses.zero_one(yes, np.array(["a", "b"]))[0] == 1.0

@@ -227,6 +227,14 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(how: str, vault: Path, file
     assert opened(vault, None).replay("1") is None
 
 
+def test_a_lock_behind_a_link_is_refused(vault: Path, file: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "behind"
+    file.with_name(f".{file.name}.lock").symlink_to(elsewhere)
+    with pytest.raises(VaultError, match="cannot be written"):
+        opened(vault, file).release("0", 0.5, "Jane", -1.0)
+    assert not elsewhere.exists()
+
+
 def test_a_file_is_one_run_s(vault: Path, file: Path, tmp_path: Path) -> None:
     opened(vault, file).release("0", 0.5, "Jane", -1.0)
     for path, key in ((vault, "another run"), (tmp_path / "begun-anew.db", "loop")):

@@ -12,7 +12,7 @@ from typing import Any
 import optuna
 import pytest
 
-from optuna_samplers import private_objective
+from optuna_samplers import ldp_objective, private_objective
 from privbo_plugins.algorithms.released_means.estimates import Estimator
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.spaces import Float, Space
@@ -157,3 +157,45 @@ def test_without_privacy_and_with_other_samplers_values_are_releases_and_no_draw
         assert all("privbo:release" not in t.user_attrs for t in study.trials)
     assert [v for _, _, v in private.history(others).values] == [t.value for t in others.trials]
     assert [v for _, _, v in sampler.history(plain).values] == [t.value for t in plain.trials]
+
+
+class Twofold(float):
+    """Equals every number, and is written as its own."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = float.__hash__
+
+
+class Role(str):
+    """Ends as it is asked to."""
+
+    def removesuffix(self, suffix: str, /) -> str:
+        return "start"
+
+
+def test_what_only_looks_like_the_samplers_own_attributes_unprotects() -> None:
+    """A study in memory keeps objects: a subclass may compare as one thing and show another."""
+    sampler = make_sampler()
+    study = optuna.create_study(sampler=sampler)
+    rewards = ldp_objective(lambda trial: trial.suggest_float("x", 0, 1), epsilon=1.0, bound=1.0)
+
+    def shows_a_role(trial: optuna.Trial) -> float:
+        value = sampler.private(squares)(trial)
+        trial.set_user_attr("privbo:role", Role("0.7654321"))
+        return value
+
+    def shows_a_release(trial: optuna.Trial) -> float:
+        value = rewards(trial)
+        marker = {**trial.user_attrs["privbo:play"], "release": Twofold(0.7654321)}
+        trial.set_user_attr("privbo:play", marker)
+        return value
+
+    other = optuna.create_study(direction="maximize")
+    for one, objective in ((study, shows_a_role), (other, shows_a_release)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)
+            one.optimize(objective, n_trials=1)
+            claim = (sampler if one is study else rewards).guarantee(one)
+        assert not claim.protected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,32 @@ def test_what_other_trials_hold_is_found_though_no_guarantee_was_asked_since(
     assert "nobody vouched for" in said
     assert said.count("DIFFERS") == 1
     assert study.user_attrs["privbo:guarantee"]
+
+
+CHANGED = {"mechanism": "duchi", "epsilon": 0.1, "delta": 1e-9, "low": -0.5, "high": 2.0}
+
+
+@pytest.mark.parametrize("name", [*CHANGED, "release"])
+@pytest.mark.parametrize("told", ["rewards"], indirect=True)
+def test_a_changed_digit_beside_a_reward_is_found(
+    told: tuple[optuna.Study, list[str]], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, command = told
+    marker = dict(study.trials[1].user_attrs["privbo:play"])
+    changed = {"release": marker["release"] + 0.125, **CHANGED}[name]
+    _overwrite(study, "privbo:play", {**marker, name: changed})
+    assert main(command) == 3
+    assert "DIFFERS  study: beside values" in capsys.readouterr().out
+
+
+def _overwrite(study: optuna.Study, name: str, value: Any) -> None:
+    """As an editor of the storage's file would."""
+    with study._storage._backend.engine.begin() as connection:
+        done = connection.exec_driver_sql(
+            "UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ? AND key = ?",
+            (json.dumps(value), study.trials[1]._trial_id, name),
+        )
+        assert done.rowcount == 1
 
 
 def test_a_study_of_several_objectives_is_refused_in_words(
