@@ -239,8 +239,8 @@ def _unwrapped(returned: Any) -> Any:
         if hasattr(returned, "to_pylist"):  # of pyarrow
             return returned.to_pylist()
         types = getattr(returned, "dtypes", getattr(returned, "dtype", None))
-        types = types.tolist() if hasattr(types, "iloc") else [types]
-        known = all(kind is None or isinstance(kind, np.dtype) for kind in types)
+        kinds = list(types) if hasattr(types, "iloc") else [types]
+        known = all(kind is None or isinstance(kind, np.dtype) for kind in kinds)
         if not known and hasattr(returned, "to_numpy"):
             return returned.to_numpy(dtype=object)
         if hasattr(returned, "detach"):
