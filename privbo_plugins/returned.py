@@ -238,7 +238,7 @@ def _unwrapped(returned: Any) -> Any:
     try:
         if hasattr(returned, "to_pylist"):  # of pyarrow
             return returned.to_pylist()
-        types = getattr(returned, "dtypes", getattr(returned, "dtype", None))
+        types: Any = getattr(returned, "dtypes", getattr(returned, "dtype", None))
         kinds = list(types) if hasattr(types, "iloc") else [types]
         known = all(kind is None or isinstance(kind, np.dtype) for kind in kinds)
         if not known and hasattr(returned, "to_numpy"):
