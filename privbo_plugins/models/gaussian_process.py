@@ -1,4 +1,4 @@
-"""Exact Gaussian process regression: posterior of values and of gradients.
+"""Exact Gaussian process regression: posterior means of gradients.
 
 Notation:
 
@@ -47,8 +47,8 @@ class GaussianProcess:
         >>> from privbo_plugins.models.kernels import RBF
         >>> gp = GaussianProcess(RBF(0.3), s2=1e-6)
         >>> gp.append(np.array([[0.2], [0.8]]))
-        >>> mean, var = gp.posterior(np.array([[0.2]]), np.array([1.0, -1.0]))
-        >>> bool(abs(mean[0] - 1) < 1e-3)
+        >>> slope = np.array([1.0, -1.0]) @ gp.gradient_weights(np.array([0.5]))
+        >>> bool(slope[0] < 0)
         True
     """
 
@@ -106,38 +106,6 @@ class GaussianProcess:
             return np.asarray(root @ (root.T @ B))
         return np.asarray(scipy.linalg.cho_solve((self.L, True), B))
 
-    def _whiten(self, B: Array) -> Array:
-        """S with SᵀS = Bᵀ (K + s2 I)⁻¹ B."""
-        if self.L is None:
-            return np.asarray(self._pseudo_root().T @ B)
-        return np.asarray(scipy.linalg.solve_triangular(self.L, B, lower=True))
-
-    def posterior(self, X: Array, y: Array) -> tuple[Array, Array]:
-        """Posterior mean and variance of the noise-free value at X.
-
-        Args:
-            X: Points, shape (x, d).
-            y: Observations at D, shape (m,).
-
-        Returns:
-            Mean and variance, both of shape (x,).
-        """
-        k = self.kernel.k(self.D, X)
-        S = self._whiten(k)
-        prior = np.array([self.kernel.k(x[None], x[None])[0, 0] for x in X])
-        return k.T @ self.solve(y), np.maximum(prior - (S * S).sum(0), 0.0)
-
     def gradient_weights(self, theta: Array) -> Array:
         """W with ``Y @ W`` the posterior mean gradients at theta; shape (m, d). Paper, line 7."""
         return self.solve(self.kernel.jacobian(self.D, theta))
-
-    def gradient_posterior(self, theta: Array, y: Array) -> tuple[Array, Array]:
-        """Posterior mean (d,) and covariance (d, d) of the gradient at theta."""
-        J = self.kernel.jacobian(self.D, theta)
-        prior = self.kernel.d2k(theta[None], theta[None])[0, 0]
-        return self.solve(J).T @ y, prior - J.T @ self.solve(J)
-
-    def gradient_trace(self, theta: Array) -> float:
-        """Trace of the posterior gradient covariance at theta (paper, line 4, whole trace)."""
-        S = self._whiten(self.kernel.jacobian(self.D, theta))
-        return self.kernel.prior_trace(theta) - float((S * S).sum())

@@ -13,7 +13,7 @@ Notation, all points in the unit cube with one length-scale a coordinate:
     d2k     ∂²k(a, b)/∂a∂bᵀ                               (a, b, d, d)
     ======  ============================================  ==========
 
-``dk_dot`` and ``d2k_dot`` contract these with weights without forming the large arrays.
+``dk_dot`` and ``d2k_dot`` contract the derivatives with weights without forming d2k.
 """
 
 from __future__ import annotations
@@ -37,10 +37,6 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def dk(self, A: Array, B: Array) -> Array:
         """First derivative in the first argument, shape (a, b, d)."""
-
-    @abc.abstractmethod
-    def d2k(self, A: Array, B: Array) -> Array:
-        """Cross second derivative, entry [i, j, p, q] = ∂²k/∂a_ip ∂b_jq, shape (a, b, d, d)."""
 
     @abc.abstractmethod
     def dk_dot(self, A: Array, B: Array, W: Array) -> Array:
@@ -105,15 +101,6 @@ class Isotropic(Kernel):
         u = self._u(A, B)
         _, k1, _ = self.kappa((u * u).sum(-1))
         return np.asarray(2.0 * k1[..., None] * u / self._l)
-
-    def d2k(self, A: Array, B: Array) -> Array:
-        """Cross second derivative, shape (a, b, d, d)."""
-        u = self._u(A, B)
-        _, k1, k2 = self.kappa((u * u).sum(-1))
-        length = np.broadcast_to(self._l, A.shape[1:])
-        v = u / length
-        outer = -4.0 * k2[..., None, None] * v[..., :, None] * v[..., None, :]
-        return np.asarray(outer - 2.0 * k1[..., None, None] * np.diag(length**-2.0))
 
     def dk_dot(self, A: Array, B: Array, W: Array) -> Array:
         """``sum_j W_ij ∂k(a_i, b_j)/∂a_i``, shape (a, d)."""
@@ -202,11 +189,6 @@ class Polynomial2(Kernel):
     def dk(self, A: Array, B: Array) -> Array:
         """First derivative in the first argument, shape (a, b, d)."""
         return np.asarray(2.0 * self._inner(A, B)[..., None] * B[None, :, :])
-
-    def d2k(self, A: Array, B: Array) -> Array:
-        """2 b aᵀ + 2 (aᵀb + c) I, shape (a, b, d, d)."""
-        outer = 2.0 * B[None, :, :, None] * A[:, None, None, :]
-        return np.asarray(outer + 2.0 * self._inner(A, B)[..., None, None] * np.eye(A.shape[1]))
 
     def dk_dot(self, A: Array, B: Array, W: Array) -> Array:
         """``sum_j W_ij ∂k(a_i, b_j)/∂a_i``, shape (a, d)."""

@@ -131,13 +131,3 @@ def posterior_samples(
     lower = np.linalg.cholesky(Phi.swapaxes(1, 2) @ Phi + s2 * np.eye(M))
     spread = np.linalg.solve(lower.swapaxes(1, 2), w[:, :, None])[:, :, 0]
     return posterior_means(Phi, y, s2) + math.sqrt(s2) * spread
-
-
-def posterior_sample(Phi: Array, y: Array, s2: float, rng: np.random.Generator) -> Array:
-    """:func:`posterior_samples` of one agent, shape (M,), from Phi (n, M) and y (n,)."""
-    return np.asarray(posterior_samples(Phi[None], y[None], s2, [rng])[0])
-
-
-def posterior_mean(Phi: Array, y: Array, s2: float) -> Array:
-    """:func:`posterior_means` of one agent, shape (M,), from Phi (n, M) and y (n,)."""
-    return np.asarray(posterior_means(Phi[None], y[None], s2)[0])

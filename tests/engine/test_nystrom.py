@@ -117,11 +117,6 @@ def test_independent_rows_are_as_many_as_the_rank_and_span_all(
         assert np.linalg.matrix_rank(X[rows]) == len(rows)
 
 
-def test_independent_rows_of_nothing_and_of_zeros_are_none() -> None:
-    assert len(independent_rows(linear, np.empty((0, 2)), np.empty(0))) == 0
-    assert len(independent_rows(linear, np.zeros((3, 2)), np.zeros(3))) == 0
-
-
 def test_the_tolerance_decides_what_is_told_apart() -> None:
     kernel, Z = RBF(1.0), np.array([[0.0], [1e-3]])  # residual 1 - k² of about 1e-6
     assert len(independent_rows(kernel.k, Z, np.ones(2), tolerance=1e-8)) == 2
@@ -137,15 +132,6 @@ def test_inverse_root_is_that_of_scipy(seed: int, m: int, scale: float) -> None:
     assert_allclose(ours, np.linalg.inv(sqrtm(K).real), rtol=1e-6, atol=1e-6 / np.sqrt(scale))
     assert_allclose(ours, ours.T, atol=1e-9 / np.sqrt(scale))
     assert_allclose(ours @ K @ ours, np.eye(m), atol=1e-7)
-
-
-@pytest.mark.parametrize(("m", "rank"), [(3, 1), (6, 4), (8, 2)])
-def test_inverse_root_of_a_singular_matrix_is_the_pseudo_inverse(m: int, rank: int) -> None:
-    A = np.random.default_rng(4).standard_normal((m, rank))
-    K = A @ A.T
-    ours = inverse_root(K)
-    assert_allclose(ours @ ours, np.linalg.pinv(K, rcond=1e-10, hermitian=True), atol=1e-7)
-    assert np.linalg.matrix_rank(ours, tol=1e-8, hermitian=True) == rank
 
 
 def test_an_empty_dictionary_has_no_features() -> None:
@@ -184,24 +170,3 @@ def test_large_variances_enter_always_and_none_never(s2: float) -> None:
         assert mask.tolist() == [True, False, True]
 
 
-def test_coins_are_independent_across_points_and_reproducible() -> None:
-    def draw(seed: int) -> np.ndarray:
-        return sampled(1.0, np.full(1000, 0.5), np.ones(1000), np.random.default_rng(seed))
-
-    assert np.array_equal(draw(0), draw(0))
-    assert not np.array_equal(draw(0), draw(1))
-    mask = draw(2)
-    agree = int((mask[:-1] == mask[1:]).sum())
-    low, high = binom.ppf([ERROR_RATE / 2, 1 - ERROR_RATE / 2], 999, 0.5)
-    assert low <= agree <= high
-
-
-def test_a_subset_smaller_than_the_points_is_what_sampling_leads_to() -> None:
-    X = np.random.default_rng(7).uniform(size=(200, 1))
-    kernel, rng = RBF(0.2), np.random.default_rng(8)
-    mask = sampled(3.0, np.full(200, 0.05), np.ones(200), rng)
-    embedding = NystromEmbedding(kernel.k, X[mask], np.ones(int(mask.sum())))
-    assert 0 < embedding.m <= mask.sum() < 200
-    residual = 1 - squares(embedding.features(X))
-    assert residual.min() > -1e-7
-    assert residual.max() < 0.1

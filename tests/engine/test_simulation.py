@@ -21,7 +21,7 @@ from privbo_plugins.algorithms.dp_fts_de.agent import Agent, Streams, make_model
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
 from privbo_plugins.algorithms.search import argmaxes
 from privbo_plugins.federation import FederatedServer
-from privbo_plugins.models.random_features import posterior_sample, posterior_samples
+from privbo_plugins.models.random_features import posterior_samples
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
 GRID = Space({"n": Int(1, 30), "kind": Categorical(("a", "b", "c"))})
@@ -172,7 +172,8 @@ def test_a_sample_of_many_agents_is_each_ones_own() -> None:
                 some, y[:, :n], 0.1, [np.random.default_rng(i) for i in range(4)]
             )
             for i in range(4):
-                own = posterior_sample(some[i], y[i, :n], 0.1, np.random.default_rng(i))
+                rng = np.random.default_rng(i)
+                own = posterior_samples(some[i][None], y[i, :n][None], 0.1, [rng])[0]
                 np.testing.assert_allclose(found[i], own, rtol=1e-9, atol=1e-12)
 
 
