@@ -28,11 +28,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.nystrom_ucb import NystromUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.rewards import TruncatedSums
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
 
@@ -42,10 +40,8 @@ class ATAGPUCB(NystromUCB):
 
     name = "ata-gp-ucb"
 
-    def __init__(
-        self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
-    ) -> None:
-        super().__init__(config, space, maximize=maximize, seed=seed)
+    def _begin(self) -> None:
+        super()._begin()
         self._sums: list[TruncatedSums] = []
 
     def _log(self) -> float:

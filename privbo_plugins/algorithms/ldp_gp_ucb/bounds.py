@@ -1,4 +1,4 @@
-"""The figures of the regret bounds that can be computed: gamma_T, beta_t, and the rates.
+"""The figures of the regret bounds that can be computed: gamma_T and the rates.
 
 The paper gives regret bounds up to constants that it does not state; the functions that return
 rates therefore return the expression inside its O or Omega, for comparing settings, never a bound
@@ -46,56 +46,6 @@ def information_gain(K: ArrayLike, T: int, lam: float = 1.0) -> float:
         gain += 0.5 * math.log1p(variance / lam)
         C -= np.outer(C[:, arm], C[arm]) / (variance + lam)
     return gain
-
-
-def tgp_beta(
-    t: int, *, B: float, R: float, L: float, gamma: float, delta: float, lam: float = 1.0
-) -> float:
-    """Width of LDP-TGP-UCB after t evaluations (Algorithm 2, lines 2, 4 and 5; Theorem 3).
-
-    Args:
-        t: Number of evaluations told, >= 1.
-        B: Bound on the norm of f.
-        R: Bound on the raw noise.
-        L: Scale of the Laplace noise, 2 (B + R) / eps in the paper.
-        gamma: gamma_t.
-        delta: Failure probability.
-        lam: Regulariser.
-    """
-    b = B + R + L * math.log(t)
-    K = B**2 + R**2 + 2 * L**2
-    spread = 2 * math.sqrt(2) * b * math.sqrt(gamma + math.log(1 / delta))
-    return B + (spread + math.sqrt(K * (math.log(t) + 1))) / math.sqrt(lam)
-
-
-def ata_beta(
-    m: int, *, B: float, v: float, T: int, delta: float, accuracy: float, lam: float = 1.0
-) -> float:
-    """Width of LDP-ATA-GP-UCB with m features (Theorem 2); v = B² + R² + 8 (B + R)² / eps²."""
-    bias = B * (1 + 1 / math.sqrt(1 - accuracy))
-    return bias + 4 * math.sqrt(math.log(4 * m * T / delta) * v * m / lam)
-
-
-def moma_beta(
-    n: int, m: int, *, B: float, c: float, accuracy: float, alpha: float = 1.0, lam: float = 1.0
-) -> float:
-    """Width of MoMA-GP-UCB after n epochs with m features (equation 9; Lemma 10).
-
-    The statement of Theorem 4 leaves out the factor 1/sqrt(lambda) that its proof holds
-    (equation 21); it is kept here.
-    """
-    gamma = (9 * m * c) ** (1 / (1 + alpha)) * n ** ((1 - alpha) / (2 * (1 + alpha)))
-    return float(B * (1 + 1 / math.sqrt(1 - accuracy)) + 3 * gamma / math.sqrt(lam))
-
-
-def moma_replays(T: int, delta: float) -> int:
-    """K = ceil(24 ln(4 e T / delta)) (Algorithm 3, line 3)."""
-    return math.ceil(24 * math.log(4 * math.e * T / delta))
-
-
-def nystrom_q(T: int, delta: float, accuracy: float) -> float:
-    """Q = 6 rho ln(4 T / delta) / eps², rho = (1 + eps) / (1 - eps) (Theorems 2 and 4)."""
-    return 6 * (1 + accuracy) / (1 - accuracy) * math.log(4 * T / delta) / accuracy**2
 
 
 def lower_rate(

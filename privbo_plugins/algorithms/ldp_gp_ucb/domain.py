@@ -7,7 +7,6 @@ Algorithms see *inputs* ``z``: the number of an arm, shape (1,), or a point's em
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     checked_features,
     checked_kernel_matrix,
 )
+from privbo_plugins.algorithms.ldp_gp_ucb.rewards import place
 from privbo_plugins.algorithms.search import Score, argmax, maximiser
 from privbo_plugins.errors import SpaceChangedError
 from privbo_plugins.models.kernels import KERNELS, Kernel
@@ -34,34 +34,6 @@ _MOST_ARMS = 400
 """A finite space with at most so many points is treated as arms."""
 
 
-class Domain(Protocol):
-    """A set of points with a covariance."""
-
-    def inputs(self, X: Array) -> Array:
-        """Inputs of snapped points (n, D), shape (n, p)."""
-        ...
-
-    def k(self, A: Array, B: Array) -> Array:
-        """Covariance of inputs, shape (a, b)."""
-        ...
-
-    def prior(self, Z: Array) -> Array:
-        """Prior variances of inputs, shape (n,)."""
-        ...
-
-    def posterior(self, lam: float) -> RewardPosterior:
-        """A posterior that has learnt nothing."""
-        ...
-
-    def doubtful(self, lam: float) -> RewardPosterior:
-        """One that finds out how far the covariance can be believed, where that is possible."""
-        ...
-
-    def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
-        """A point (D,) that maximises a score of inputs; ties are broken at random."""
-        ...
-
-
 class Arms:
     """Finitely many points.
 
@@ -72,16 +44,12 @@ class Arms:
 
     def __init__(self, X: Array, K: Array) -> None:
         self.X, self.K = X, K
-        self._numbers = {self._key(x): i for i, x in enumerate(X)}
+        self._numbers = {place(x): i for i, x in enumerate(X)}
         self._all = np.arange(len(X), dtype=float)[:, None]
-
-    @staticmethod
-    def _key(x: Array) -> tuple[float, ...]:
-        return tuple(np.round(x, 9).tolist())
 
     def inputs(self, X: Array) -> Array:
         """Numbers of the arms, shape (n, 1)."""
-        return np.array([[float(self._numbers[self._key(x)])] for x in X]).reshape(-1, 1)
+        return np.array([float(self._numbers[place(x)]) for x in X]).reshape(-1, 1)
 
     def k(self, A: Array, B: Array) -> Array:
         """Entries of K."""
@@ -92,12 +60,14 @@ class Arms:
         arms = Z[:, 0].astype(np.int64)
         return np.asarray(self.K[arms, arms])
 
-    def posterior(self, lam: float) -> RewardPosterior:
-        """The exact one."""
-        return ArmsPosterior(self.K, lam)
+    def posterior(self, lam: float, *, doubtful: bool = False) -> RewardPosterior:
+        """The exact one, or one that finds out how far K can be believed.
 
-    def doubtful(self, lam: float) -> RewardPosterior:
-        """A mixture of K, of arms that have nothing to do with each other, and of their middle."""
+        Where that is doubtful, a mixture of K, of arms that have nothing to do with each other,
+        and of their middle.
+        """
+        if not doubtful:
+            return ArmsPosterior(self.K, lam)
         alone = np.diag(np.diag(self.K))
         models = [ArmsPosterior(K, lam) for K in (self.K, (self.K + alone) / 2, alone)]
         return MixedPosterior(models, lam)
@@ -130,20 +100,19 @@ class Box:
         """One: the kernels depend on distances only."""
         return np.ones(len(Z))
 
-    def posterior(self, lam: float) -> RewardPosterior:
-        """One over features that grow with the data."""
-        return FeaturePosterior(self.k, lam)
+    def posterior(self, lam: float, *, doubtful: bool = False) -> RewardPosterior:
+        """One over features that grow with the data, however doubtful the kernel is.
 
-    def doubtful(self, lam: float) -> RewardPosterior:
-        """The same: points that have nothing to do with each other say nothing of a box."""
-        return self.posterior(lam)
+        Points that have nothing to do with each other say nothing of a box.
+        """
+        return FeaturePosterior(self.k, lam)
 
     def best(self, score: Score, near: Array, rng: np.random.Generator) -> Array:
         """Uniform candidates and earlier points, then search around the best of them."""
         return maximiser(self._space, lambda X: score(self.inputs(X)), near, rng)
 
 
-def make_domain(config: UCBConfig, space: Space) -> Domain:
+def make_domain(config: UCBConfig, space: Space) -> Arms | Box:
     """The arms or the box that settings and space describe.
 
     Raises:

@@ -28,15 +28,13 @@ of the given covariance, of independent arms and of their middle, weighed by evi
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
-from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.ucb import ModelUCB
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
 
@@ -50,7 +48,7 @@ _WHILE = 0.5
 """Share of T in which it falls."""
 
 
-class GPUCB(RewardUCB):
+class GPUCB(ModelUCB):
     """Plain GP-UCB; needs the rewards' public range.
 
     Raises:
@@ -59,16 +57,13 @@ class GPUCB(RewardUCB):
 
     name = "gp-ucb"
 
-    def __init__(
-        self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
-    ) -> None:
-        super().__init__(config, space, maximize=maximize, seed=seed)
+    def _begin(self) -> None:
+        config = self.config
         if config.low is None or config.high is None:
             raise ValueError("GP-UCB takes its unit from the range: give bound= or value_range=.")
         self._half = (config.high - config.low) / 2
         self._middle = self._reward(config.low + self._half)
-        posterior = self.domain.posterior if config.noise is None else self.domain.doubtful
-        self._posterior = posterior(self.lam)
+        self._model = self.domain.posterior(self.lam, doubtful=config.noise is not None)
 
     @property
     def lam(self) -> float:
@@ -89,20 +84,7 @@ class GPUCB(RewardUCB):
         return self.config.beta_scale * WIDTH * growth * _wider(self.config, self.t)
 
     def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
-        self._posterior.tell(z, (reward - self._middle) / self._half)
-
-    def _score(self, pending: Array) -> Any:
-        posterior = self._posterior.imagining(pending) if len(pending) else self._posterior
-
-        def ucb(Z: Array) -> Array:
-            mu, sigma = posterior.predict(Z)
-            return mu + self.beta * sigma
-
-        return ucb
-
-    def mean(self, Z: Array) -> Array:
-        """Posterior mean, in half-ranges from the middle."""
-        return self._posterior.predict(Z)[0]
+        self._model.tell(z, (reward - self._middle) / self._half)
 
 
 def _wider(config: UCBConfig, t: int) -> float:

@@ -28,11 +28,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.nystrom_ucb import NystromUCB
 from privbo_plugins.algorithms.ldp_gp_ucb.rewards import place
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
 Group = tuple[int, bytes]
@@ -43,11 +41,9 @@ class MoMAGPUCB(NystromUCB):
 
     name = "moma-gp-ucb"
 
-    def __init__(
-        self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
-    ) -> None:
-        super().__init__(config, space, maximize=maximize, seed=seed)
-        self.k = config.k
+    def _begin(self) -> None:
+        super()._begin()
+        self.k = self.config.k
         self.n = 0
         self._open: dict[Group, list[float]] = {}
         self._first: dict[Group, Array] = {}

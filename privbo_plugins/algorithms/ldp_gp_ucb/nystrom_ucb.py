@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.rewards import Distinct, GrowingRows
-from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.ucb import Predictor, RewardUCB
 from privbo_plugins.models.nystrom import NystromEmbedding, sampled
-from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
 
@@ -26,12 +23,9 @@ prior variance."""
 class NystromUCB(RewardUCB):
     """UCB on the posterior of a linear model over Nyström features."""
 
-    def __init__(
-        self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
-    ) -> None:
-        super().__init__(config, space, maximize=maximize, seed=seed)
+    def _begin(self) -> None:
         self.distinct = Distinct()
-        self._coins = seed
+        self._coins = self.seed
         self._drawn: Array = np.empty((0, 0))
         self._drawn_at = 0
         self._stale = False
@@ -42,11 +36,6 @@ class NystromUCB(RewardUCB):
     def m(self) -> int:
         """Dimension of the embedding."""
         return self._embedding.m
-
-    @property
-    @abc.abstractmethod
-    def beta(self) -> float:
-        """Width of the confidence interval of the next evaluation."""
 
     @abc.abstractmethod
     def _weights(self) -> Array:
@@ -61,12 +50,6 @@ class NystromUCB(RewardUCB):
             self._drawn_at = n
         self._extend()
         self._stale = True
-
-    def _fit(self) -> None:
-        """Lines 9 to 11, when they are asked for."""
-        if self._stale:
-            self._stale = False
-            self._theta = self._weights()
 
     def _draw(self) -> None:
         """Algorithm 4, with the variances of the round before."""
@@ -112,21 +95,19 @@ class NystromUCB(RewardUCB):
         variance = left + self.config.lam * _form(phi, A)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
-    def _score(self, pending: Array) -> Any:
-        self._fit()
+    def _predictor(self, pending: Array) -> Predictor:
+        """Lines 9 to 11, when they are asked for."""
+        if self._stale:
+            self._stale = False
+            self._theta = self._weights()
         seen = self._embedding.features(pending)
-        A, beta = _inverse(self._V + seen.T @ seen), self.beta
+        A = _inverse(self._V + seen.T @ seen)
 
-        def ucb(Z: Array) -> Array:
+        def predict(Z: Array) -> tuple[Array, Array]:
             phi = self._embedding.features(Z)
-            return np.asarray(phi @ self._theta + beta * self._sigma(Z, phi, A))
+            return phi @ self._theta, self._sigma(Z, phi, A)  # lines 12 and 13
 
-        return ucb
-
-    def mean(self, Z: Array) -> Array:
-        """Line 12: phi(x)ᵀ theta, in reward units."""
-        self._fit()
-        return np.asarray(self._embedding.features(Z) @ self._theta)
+        return predict
 
 
 def _inverse(V: Array) -> Array:

@@ -19,29 +19,23 @@ Raw rewards with (1 + alpha) moments below v are truncated at
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
-from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
+from privbo_plugins.algorithms.ldp_gp_ucb.ucb import ModelUCB
 from privbo_plugins.algorithms.protocols import Evaluation
-from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
 
 
-class TGPUCB(RewardUCB):
+class TGPUCB(ModelUCB):
     """Truncates each reward once, as it arrives."""
 
     name = "tgp-ucb"
 
-    def __init__(
-        self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
-    ) -> None:
-        super().__init__(config, space, maximize=maximize, seed=seed)
-        self._posterior = self.domain.posterior(config.lam)
+    def _begin(self) -> None:
+        self._model = self.domain.posterior(self.config.lam)
         self.gamma = 0.0
 
     def b(self, t: int) -> float:
@@ -72,21 +66,7 @@ class TGPUCB(RewardUCB):
         return c.beta_scale * width
 
     def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
-        sigma = self._posterior.predict(z[None])[1][0]
+        sigma = self._model.predict(z[None])[1][0]
         self.gamma += 0.5 * math.log1p(float(sigma) ** 2 / self.config.lam)
         truncated = reward if abs(reward) <= self.b(self.t) else 0.0  # line 8
-        self._posterior.tell(z, truncated)  # lines 9 and 10
-
-    def _score(self, pending: Array) -> Any:
-        posterior = self._posterior.imagining(pending) if len(pending) else self._posterior
-        beta = self.beta
-
-        def ucb(Z: Array) -> Array:  # line 6
-            mu, sigma = posterior.predict(Z)
-            return mu + beta * sigma
-
-        return ucb
-
-    def mean(self, Z: Array) -> Array:
-        """Posterior mean, in reward units."""
-        return self._posterior.predict(Z)[0]
+        self._model.tell(z, truncated)  # lines 9 and 10

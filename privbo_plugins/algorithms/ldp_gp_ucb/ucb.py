@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
-from privbo_plugins.algorithms.ldp_gp_ucb.domain import Domain, make_domain
+from privbo_plugins.algorithms.ldp_gp_ucb.domain import Arms, Box, make_domain
+from privbo_plugins.algorithms.ldp_gp_ucb.rewards import GrowingRows
 from privbo_plugins.algorithms.protocols import Evaluation
+from privbo_plugins.algorithms.search import Score
+from privbo_plugins.models.reward_posterior import RewardPosterior
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
+Predictor = Callable[[Array], tuple[Array, Array]]
 
 
 class RewardUCB(abc.ABC):
@@ -33,9 +37,10 @@ class RewardUCB(abc.ABC):
         self, config: UCBConfig, space: Space, *, maximize: bool = True, seed: int = 0
     ) -> None:
         self.config, self.space, self.maximize, self.seed = config, space, maximize, seed
-        self.domain: Domain = make_domain(config, space)
+        self.domain: Arms | Box = make_domain(config, space)
         self.evaluations: list[tuple[Evaluation, float]] = []
-        self._X: Array = np.empty((16, len(space)))
+        self._X = GrowingRows(len(space))
+        self._begin()
 
     @property
     def t(self) -> int:
@@ -59,26 +64,42 @@ class RewardUCB(abc.ABC):
 
     def _maximiser(self, key: int, pending: Sequence[Evaluation]) -> Array:
         rng = np.random.default_rng([self.seed, 1, key])
-        return self.domain.best(self._score(self._inputs(pending)), self._near(), rng)
-
-    def _near(self) -> Array:
-        return self._X[: self.t]
+        return self.domain.best(self._score(self._inputs(pending)), self._X.all, rng)
 
     def _inputs(self, evaluations: Sequence[Evaluation]) -> Array:
         points = [self.space.snap(evaluation.x) for evaluation in evaluations]
         return self.domain.inputs(np.array(points).reshape(-1, len(self.space)))
 
+    @property
     @abc.abstractmethod
-    def _score(self, pending: Array) -> Any:
-        """The upper confidence bound as a function of inputs, given pending inputs."""
+    def beta(self) -> float:
+        """Width of the confidence interval of the next evaluation."""
 
     @abc.abstractmethod
-    def mean(self, Z: Array) -> Array:
-        """Posterior mean of f at inputs, in the algorithm's unit; for maximisation."""
+    def _begin(self) -> None:
+        """Makes a model that has learnt nothing."""
 
     @abc.abstractmethod
     def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         """Takes in one reward to be maximised."""
+
+    @abc.abstractmethod
+    def _predictor(self, pending: Array) -> Predictor:
+        """Mean mu and deviation sigma of f at inputs, with pending ones told their own mean."""
+
+    def _score(self, pending: Array) -> Score:
+        """The upper confidence bound mu + beta sigma of inputs, given pending inputs."""
+        predict, beta = self._predictor(pending), self.beta
+
+        def ucb(Z: Array) -> Array:
+            mu, sigma = predict(Z)
+            return mu + beta * sigma
+
+        return ucb
+
+    def mean(self, Z: Array) -> Array:
+        """Posterior mean of f at inputs, in the algorithm's unit; for maximisation."""
+        return self._predictor(Z[:0])(Z)[0]
 
     def tell(self, evaluation: Evaluation, value: float) -> None:
         """Learns one value, in the host's direction.
@@ -89,9 +110,7 @@ class RewardUCB(abc.ABC):
         if not np.isfinite(value):
             raise ValueError("A reward must be finite; privatised ones always are.")
         x = self.space.snap(evaluation.x)
-        if self.t == len(self._X):
-            self._X = np.vstack([self._X, np.empty_like(self._X)])
-        self._X[self.t] = x
+        self._X.append(x[None])
         self.evaluations.append((evaluation, float(value)))
         self._learn(evaluation, self.domain.inputs(x[None])[0], self._reward(value))
 
@@ -106,7 +125,7 @@ class RewardUCB(abc.ABC):
         """
         if not self.evaluations:
             raise ValueError("There is nothing to recommend yet: no reward has been told.")
-        return self.domain.best(self.mean, self._near(), np.random.default_rng([self.seed, 2]))
+        return self.domain.best(self.mean, self._X.all, np.random.default_rng([self.seed, 2]))
 
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the rewards are."""
@@ -121,3 +140,12 @@ class RewardUCB(abc.ABC):
         """Replays :meth:`state_dict` on a new object."""
         for x, epoch, value in state["plays"]:
             self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
+
+
+class ModelUCB(RewardUCB):
+    """UCB on a posterior that each reward updates."""
+
+    _model: RewardPosterior
+
+    def _predictor(self, pending: Array) -> Predictor:
+        return (self._model.imagining(pending) if len(pending) else self._model).predict
