@@ -54,6 +54,14 @@ Split = tuple[Array, Array, Array, Array]
 
 RESULTS = Path(__file__).parent / "results"
 MUS = (1.0, 0.3, 0.1)
+FIRST: dict[str, Any] = {
+    "n_steps": 25,
+    "clipping_norm": 1.0,
+    "lengthscale": 0.35,
+    "step_size": 1 / 25,
+}
+"""Plans of version 0.1, which settings of an arm change."""
+
 FIRST_SEED = 100
 
 
@@ -424,7 +432,7 @@ def run(task: Task) -> Row:
         loss_at = _composed(loss_of(tuning), tuning)
         bias = _bias(loss_at, tuning, optimum)
         for mu in MUS:
-            config = GIBOConfig(mu, planning=1, **settings_of(tuning))
+            config = GIBOConfig(mu, **{**FIRST, **settings_of(tuning)})
             plan = make_plan(config, tuning.space, n)
             excess = tuning.true_mean(descend(loss_at, tuning.space, plan, config, seed)) - optimum
             row = {"arm": name, "mu": mu, "excess": excess, "bias": bias, "warns": plan.drowned}

@@ -121,9 +121,9 @@ def _plan(problem: Instance, level: float, config: GIBOConfig | None = None) -> 
     return make_plan(config, _space(problem.d), problem.n_records)
 
 
-def gibo(problem: Instance, level: float, seed: int, planning: int = 2) -> tuple[Array, int]:
+def gibo(problem: Instance, level: float, seed: int) -> tuple[Array, int]:
     """DP-GIBO's recommendation (d,), and its number of trials."""
-    config = GIBOConfig(mu=level / problem.n_records, planning=planning)
+    config = GIBOConfig(mu=level / problem.n_records)
     plan, space = _plan(problem, level, config), _space(problem.d)
     algorithm = DPGIBO(config, space, seed=seed, plan=plan)
     return followed(algorithm, problem.losses, seed), plan.n_trials

@@ -111,19 +111,10 @@ def test_many_combinations_take_no_more_than_a_third_of_the_trials() -> None:
 
 
 @pytest.mark.parametrize("space", [TWO, MANY], ids=["few numbers", "many numbers"])
-@pytest.mark.parametrize("own", [{"n_starts": 16}, {"planning": 1}, {"mu": math.inf}], ids=str)
+@pytest.mark.parametrize("own", [{"n_starts": 16}, {"mu": math.inf}], ids=str)
 def test_a_run_that_is_told_how_to_start_does(space: Space, own: dict[str, Any]) -> None:
     plan = make_plan(GIBOConfig(**({"mu": 1.0} | own)), space, N)
     assert (plan.n_starts, plan.n_searched) == (16, 0)
-
-
-def test_runs_of_the_first_rules_begin_where_they_did() -> None:
-    """Stored runs go on: their choices came from the Sobol sequence, whose first points are."""
-    algorithm = made(TWO, planning=1)
-    found = [algorithm.propose(slot).x.tolist() for slot in range(1, 6)]
-    sobol = algorithm._start_cache[1:6]  # the sequence as it is drawn
-    wanted = np.where(TWO.numeric, sobol, np.floor(sobol * np.array([4, 2, 1, 1])))
-    np.testing.assert_allclose(found, wanted)
 
 
 def test_a_plan_with_choices_names_no_method_that_was_measured_without() -> None:
@@ -153,37 +144,14 @@ def test_the_first_start_points_are_one_of_each_combination(arms: list[int]) -> 
     assert choices.cover(len(found), space) == found[0]
 
 
-def test_start_points_try_every_choice() -> None:
-    algorithm = made(TWO)
-    tried = {tuple(algorithm.propose(slot).x[:2]) for slot in range(8)}
+def test_starts_try_every_choice_and_many_numbers_are_the_same_for_each() -> None:
+    few = made(TWO)
+    tried = {tuple(few.propose(slot).x[:2]) for slot in range(8)}
     assert tried == set(itertools.product(range(4), range(2)))
-
-
-def test_many_numbers_are_the_same_for_each_choice() -> None:
     X = [made(MANY).propose(slot).x for slot in range(6)]
     np.testing.assert_array_equal([x[1:] for x in X[:3]], np.full((3, 6), 0.5))
     np.testing.assert_array_equal(X[3][1:], X[5][1:])
     assert [x[0] for x in X] == [0, 1, 2, 0, 1, 2]
-
-
-@pytest.mark.parametrize("space", [TWO, MANY, mixed(0, 4, 2)], ids=["few", "many", "none"])
-def test_points_lie_in_the_space(space: Space) -> None:
-    algorithm = run(made(space), InsecureNoise(1))
-    for x, _ in algorithm.state.values:
-        assert all(c in range(k) for c, k in zip(x, sizes(space), strict=False))
-        assert all(0 <= u <= 1 for u in x[len(sizes(space)) :])
-
-
-def test_another_process_proposes_the_same() -> None:
-    one = made(TWO)
-    for _ in range(40):
-        x = one.propose(len(one.state.starts)).x
-        query = one.value_query("trial", START, one.phase[1], x)
-        assert query is not None
-        one.observe(answer(query, losses(TWO, x), InsecureNoise(len(one.state.starts))))
-    other = made(TWO)
-    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
-    np.testing.assert_array_equal(one.propose(40).x, other.propose(40).x)
 
 
 # What it finds ----------------------------------------------------------------------------------
@@ -191,8 +159,8 @@ def test_another_process_proposes_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("space", "mu"),
-    [(TWO, 1.0), (TWO, 0.1), (MANY, 1.0), (mixed(0, 4, 2), 0.1)],
-    ids=["few", "few, noisy", "many", "none"],
+    [(TWO, 0.1), (MANY, 1.0), (mixed(0, 4, 2), 0.1)],
+    ids=["few", "many", "none"],
 )
 def test_the_best_choice_is_found(space: Space, mu: float) -> None:
     """The next best one is .1 worse; 10 seeds of noise and points."""
@@ -201,25 +169,27 @@ def test_the_best_choice_is_found(space: Space, mu: float) -> None:
     assert sum(arm == tuple(int(i) for i in best) for arm in found) >= 9
 
 
+def test_scores_to_maximise_choose_the_largest() -> None:
+    """As the mirrored losses do, at the same points."""
+    config = GIBOConfig(mu=1.0)
+    one, two = (
+        DPGIBO(config, TWO, seed=0, maximize=maximize, plan=make_plan(config, TWO, N))
+        for maximize in (False, True)
+    )
+    for slot in range(60):
+        x = one.propose(slot).x
+        for algorithm in (one, two):
+            query = algorithm.value_query("trial", *algorithm.phase, x)
+            assert query is not None
+            y = losses(TWO, x)
+            algorithm.observe(answer(query, 1.0 - y if algorithm.maximize else y))
+    np.testing.assert_allclose(one.propose(60).x, two.propose(60).x)
+
+
 def test_one_noisy_start_often_chose_another() -> None:
     """What selection replaces, on the same seeds."""
     found = [chosen(run(made(TWO, 0.1, s, n_starts=16), InsecureNoise(s))) for s in range(10)]
     assert sum(arm == (2, 1) for arm in found) <= 5
-
-
-def test_scores_to_maximise_choose_the_largest() -> None:
-    config, found = GIBOConfig(mu=1.0), []
-    for seed in range(5):
-        plan = make_plan(config, TWO, N)
-        algorithm = DPGIBO(config, TWO, seed=seed, maximize=True, plan=plan)
-        noise = InsecureNoise(seed)
-        for slot in range(plan.n_starts + plan.n_searched):
-            x = algorithm.propose(slot).x
-            query = algorithm.value_query("trial", *algorithm.phase, x)
-            assert query is not None
-            algorithm.observe(answer(query, 1.0 - losses(TWO, x), noise))
-        found.append(chosen(algorithm))
-    assert found.count((2, 1)) >= 4
 
 
 def test_steps_keep_the_selected_choice() -> None:
@@ -231,13 +201,6 @@ def test_steps_keep_the_selected_choice() -> None:
     assert len(later) >= 8
     assert {x[0] for x in later} == {first[0]}
     assert algorithm.recommendation()[0] == first[0]
-
-
-def test_numbers_alone_are_planned_as_before() -> None:
-    plan = make_plan(GIBOConfig(mu=1.0), cube(6), N)
-    assert (plan.n_starts, plan.n_searched, plan.mu_value**2 * plan.n_values) == (
-        16, 0, pytest.approx(0.1)
-    )  # fmt: skip
 
 
 # Several workers --------------------------------------------------------------------------------

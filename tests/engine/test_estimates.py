@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from privbo_plugins.algorithms.dp_gibo import DPGIBO
 from privbo_plugins.algorithms.released_means.estimates import (
     CAUTION,
     WINDOW,
@@ -266,27 +265,10 @@ def test_a_trial_whose_losses_were_purged_keeps_its_number_when_it_is_told_again
         assert session.published_value(trial) == values[trial]
 
 
-def test_releases_of_an_older_version_count_where_they_say_where() -> None:
-    """Version 0.1 stored no point with the values of steps."""
-    losses, _ = quadratic(40, 2, 0)
-    session = open_session(config(), cube(2))
-    run_session(session, losses)
-    made = algorithm_in(session)
-    again = DPGIBO(config(), cube(2), seed=0, plan=made.plan)
-    for release in session.releases():
-        meta = {k: v for k, v in release.meta.items() if k != "x" or release.meta["step"] < 0}
-        again.observe(type(release)(release.kind, release.key, release.values, meta))
-    assert len(again.state.values) == 2
-    assert again.state.theta == made.state_dict()["theta"]
-    older = {k: v for k, v in again.state_dict().items() if k != "values"}
-    again.load_state_dict(older)
-    assert again.state.values == []
-
-
 def test_the_best_of_the_estimates_is_no_lucky_draw() -> None:
-    """Sixty runs on one bowl with fixed seeds; the noise is a fifth of the bowl's height."""
+    """Runs on one bowl with fixed seeds; the noise is a fifth of the bowl's height."""
     errors, luck = [], []
-    for seed in range(60):
+    for seed in range(24):
         rng = np.random.default_rng(seed)
         space: Space = cube(2)
         X = np.clip(0.5 + 0.5 * rng.standard_normal((60, 2)) / (1 + np.arange(60))[:, None], 0, 1)

@@ -499,7 +499,7 @@ TOO_SMALL = {
     "share of a gradient": lambda mu: _run(GIBOConfig(mu * 4, n_steps=20, batch_size=2)),
     "share of a value": lambda mu: _run(GIBOConfig(1.0, n_steps=1, value_share=mu**2)),
     "share of a norm": lambda mu: _run(
-        GIBOConfig(1.0, n_steps=4, clipping_norm="adaptive", norm_share=mu**2)
+        GIBOConfig(mu * 5, n_steps=4, clipping_norm="adaptive", value_share=0.0)
     ),
     "pair of dp-gibo": lambda mu: GIBOConfig(epsilon=mu / 100, delta=mu / 100),
     "pair of a table": lambda mu: Curator(X2, epsilon=mu / 100, delta=mu / 100, norm_bound=1.0),

@@ -1,7 +1,8 @@
-"""What DP-GIBO plans from public quantities, and that a run keeps what it began with."""
+"""What DP-GIBO plans from public quantities, and which method a plan names."""
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import map as measured
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, Plan, make_plan
+from privbo_plugins.algorithms.dp_gibo.advice import advise, as_good
 from privbo_plugins.models.gaussian_process import GaussianProcess
 
-from .helpers import answer, cube, open_session, quadratic, start, tell
+from .helpers import answer, cube, start
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
 
@@ -76,18 +79,18 @@ def test_a_planned_norm_between_its_ends_gives_every_run_noise_of_one_length(
     d=SIZES, n=RECORDS, mu=MUS, share=st.sampled_from([0.0, 0.1, 0.4]),
     extra=st.integers(0, 9), adaptive=st.booleans(), limit=st.none() | st.integers(90, 3000),
 )  # fmt: skip
-def test_what_is_planned_costs_the_budget_and_no_more_trials_than_before(
+def test_what_is_planned_costs_the_budget_and_no_more_trials_than_25_simplices(
     d: int, n: int, mu: float, share: float, extra: int, adaptive: bool, limit: int | None
 ) -> None:
     own: dict[str, Any] = {"value_share": share, "extra_values": extra, "n_trials": limit}
     if adaptive:
         own["clipping_norm"] = "adaptive"
-    plan, first = plan_of(d, n, mu, **own), plan_of(d, n, mu, planning=1, **own)
+    plan = plan_of(d, n, mu, **own)
     spent = (
         plan.n_steps * (plan.mu_gradient**2 + plan.mu_norm**2) + plan.n_values * plan.mu_value**2
     )
     assert spent == pytest.approx(mu**2)
-    assert plan.n_trials <= (first.n_trials if limit is None else limit)
+    assert plan.n_trials <= (limit or plan.n_starts + 25 * (d + 1) + 1)
     assert plan.batch_size in (d + 1, 2 * d)
     if plan.batch_size > d + 1:
         assert plan.n_steps >= 8
@@ -129,7 +132,7 @@ def test_pairs_are_planned_only_where_their_closed_form_holds_and_steps_enough_f
 @pytest.mark.parametrize(
     "kept",
     [{"memory": 3}, {"exact_centre": True}, {"kernel": "polynomial2"}, {"tolerance": 60.0},
-     {"batch_size": 3}, {"n_steps": 25}, {"planning": 1}],
+     {"batch_size": 3}, {"n_steps": 25}],
     ids=str,
 )  # fmt: skip
 def test_a_short_scale_is_planned_for_few_parameters_only_with_their_usual_designs(
@@ -144,7 +147,7 @@ def test_a_short_scale_is_planned_for_few_parameters_only_with_their_usual_desig
 def test_a_plan_is_a_function_of_records_times_mu(d: int, n: int, mu: float, factor: int) -> None:
     """So the map simulates cells with one product once."""
     plan, other = plan_of(d, n * factor, mu), plan_of(d, n, mu * factor)
-    same = ("n_starts", "n_steps", "batch_size", "n_values", "step_size", "average")
+    same = ("n_starts", "n_steps", "batch_size", "n_values", "step_size")
     assert [getattr(plan, name) for name in same] == [getattr(other, name) for name in same]
     for name in ("gradient_noise", "value_noise", "clipping_norm", "lengthscale"):
         assert getattr(plan, name) == pytest.approx(getattr(other, name))
@@ -168,71 +171,26 @@ def test_pairs_find_the_slope_of_a_curved_loss_and_a_simplex_does_not() -> None:
     assert angles[1] < 0.9
 
 
-# What a run began with --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("planning", "mu", "d", "n", "told"),
+    ("mu", "d", "n", "told"),
     [
-        (1, 1.0, 15, 700, (25, 16, 1.0, 0.35, 0.04)),
-        (1, 0.1, 64, 1200, (25, 65, 1.0, 0.35, 0.04)),
-        (2, 1.0, 15, 700, (13, 30, 0.29960, 0.25, 1 / 13)),
-        (2, 0.3, 15, 700, (13, 30, 0.1, 0.40603, 1 / 13)),
-        (2, 0.1, 15, 700, (13, 30, 0.1, 0.65841, 1 / 13)),
-        (2, 0.1, 64, 1200, (12, 128, 0.1, 1.36, 0.5 / 12)),
-        (2, 1.0, 2, 700, (25, 3, 0.59166, 0.15, 1 / 25)),
-        (2, 1.0, 2, 900, (0, 3, 1.0, 0.15, 1.0)),
-        (2, 1.0, 5, 900, (15, 10, 0.62112, 0.25, 1 / 15)),
-        (2, 1.0, 1, 600, (25, 2, 0.71719, 0.15, 1 / 25)),
-        (2, 1.0, 1, 900, (0, 2, 1.0, 0.15, 1.0)),
-        (2, 0.1, 1, 300, (25, 2, 0.1, 0.16598, 1 / 25)),
-        (2, 0.1, 4, 300, (25, 5, 0.1, 0.35, 1 / 25)),
+        (1.0, 15, 700, (13, 30, 0.29960, 0.25, 1 / 13)),
+        (0.3, 15, 700, (13, 30, 0.1, 0.40603, 1 / 13)),
+        (0.1, 15, 700, (13, 30, 0.1, 0.65841, 1 / 13)),
+        (0.1, 64, 1200, (12, 128, 0.1, 1.36, 0.5 / 12)),
+        (1.0, 2, 700, (25, 3, 0.59166, 0.15, 1 / 25)),
+        (1.0, 2, 900, (0, 3, 1.0, 0.15, 1.0)),
+        (1.0, 5, 900, (15, 10, 0.62112, 0.25, 1 / 15)),
+        (1.0, 1, 600, (25, 2, 0.71719, 0.15, 1 / 25)),
+        (1.0, 1, 900, (0, 2, 1.0, 0.15, 1.0)),
+        (0.1, 1, 300, (25, 2, 0.1, 0.16598, 1 / 25)),
+        (0.1, 4, 300, (25, 5, 0.1, 0.35, 1 / 25)),
     ],
 )
-def test_the_rules_of_a_number_never_change(
-    planning: int, mu: float, d: int, n: int, told: tuple[float, ...]
-) -> None:
-    """Stored runs go on by them: another rule needs another number."""
-    plan = plan_of(d, n, mu, planning=planning)
+def test_numbers_of_default_plans(mu: float, d: int, n: int, told: tuple[float, ...]) -> None:
+    plan = plan_of(d, n, mu)
     now = (plan.n_steps, plan.batch_size, plan.clipping_norm, plan.lengthscale, plan.step_size)
     assert now == pytest.approx(told, rel=1e-4)
-
-
-N, D = 300, 5
-
-
-def half_of_a_run(**own: Any) -> tuple[Any, Any]:
-    """A vault with a run that has made its start and some steps, and its losses."""
-    losses, _ = quadratic(N, D, 0)
-    session = open_session(GIBOConfig(mu=1.0, n_starts=2, **own), cube(D))
-    for number in range(30):
-        tell(session, f"h{number}", losses)
-    return session, losses
-
-
-@pytest.mark.parametrize(("begun", "now"), [(1, 2), (2, 1)])
-def test_a_stored_run_is_not_planned_anew(begun: int, now: int) -> None:
-    first, _ = half_of_a_run(planning=begun)
-    with pytest.raises(ValueError, match=rf"planning={begun} then and {now} now"):
-        open_session(GIBOConfig(mu=1.0, n_starts=2, planning=now), vault=first.run.vault)
-
-
-def test_a_stored_run_is_not_joined_with_what_it_was_not_given() -> None:
-    for begun in (1, 2):
-        first, _ = half_of_a_run(planning=begun, clipping_norm=1.0, lengthscale=0.35)
-        with pytest.raises(ValueError, match=r"clipping_norm=1.0 then and 0.5 now"):
-            open_session(
-                GIBOConfig(
-                    mu=1.0, n_starts=2, planning=begun, clipping_norm=0.5, lengthscale=0.35
-                ),
-                vault=first.run.vault,
-            )
-
-
-@pytest.mark.parametrize("planning", [0, 3, 1.0, True, "2", None])
-def test_only_known_rules_can_be_asked_for(planning: Any) -> None:
-    with pytest.raises(ValueError, match="planning must be 1 or 2, got"):
-        GIBOConfig(mu=1.0, planning=planning)
 
 
 # Where descent begins ---------------------------------------------------------------------------
@@ -245,7 +203,6 @@ def test_only_known_rules_can_be_asked_for(planning: Any) -> None:
         (8, {}, 0.04, True),
         (8, {"loss_bound": 10.0}, 0.2, False),
         (8, {"loss_bound": 10.0}, 0.4, True),
-        (8, {"planning": 1}, 0.02, True),
         (8, {"n_steps": 10}, 0.02, True),
         (4, {}, 0.02, True),
     ],
@@ -262,3 +219,63 @@ def test_with_many_parameters_a_start_that_is_a_little_better_than_the_middle_is
         assert query is not None
         algorithm.observe(answer(query, np.full((10, 1), 0.5 - gain * (slot == 4))))
     assert (algorithm.recommendation().tolist() != [0.5] * d) == leaves
+
+
+# Which method it names --------------------------------------------------------------------------
+
+
+def test_the_table_that_is_shipped_is_that_of_the_measurements() -> None:
+    record = json.loads((measured.RESULTS / "map.json").read_text())
+    assert measured.summarise(record["runs"]) == record["summary"]
+    written = measured.written_table(measured.advice(record["summary"]))
+    assert measured.TABLE.read_text() == written
+
+
+def test_every_method_that_is_named_is_as_good_as_the_best_in_the_runs() -> None:
+    runs = json.loads((measured.RESULTS / "map.json").read_text())["runs"]
+    for d, levels in as_good().items():
+        parts = measured.parts_of(d)
+        for level, named in levels.items():
+            key = next(f"{n},{mu:g}" for n, mu in measured.CELLS if round(n * mu) == level)
+            excess = {
+                arm: np.mean([_paired(runs, part, arm, key) for part in parts])
+                for arm in measured.SHIPPED
+                if arm != "means-gp" or all(_has(runs, part, arm, key) for part in parts)
+            }
+            best = min(x for arm, x in excess.items() if arm != "means-gp")
+            assert excess[named[0]] == pytest.approx(best, abs=1e-6)
+            assert max(excess[arm] for arm in named) <= best + 0.001 + 1e-6
+
+
+def _has(runs: list[dict[str, Any]], part: str, arm: str, key: str) -> bool:
+    return any(run["part"] == part and key in run["excess"].get(arm, {}) for run in runs)
+
+
+def _paired(runs: list[dict[str, Any]], part: str, arm: str, key: str) -> float:
+    """Mean excess; of an arm with fewer seeds, what it has over DP-GIBO on those."""
+    of = [run["excess"] for run in runs if run["part"] == part]
+    first = np.mean([excess["dp-gibo"][key] for excess in of])
+    differences = [e[arm][key] - e["dp-gibo"][key] for e in of if key in e.get(arm, {})]
+    return float(first + np.mean(differences))
+
+
+def test_a_plan_names_the_method_of_its_cell_in_words_and_in_json() -> None:
+    for d, levels in as_good().items():
+        for level, named in levels.items():
+            plan = make_plan(GIBOConfig(mu=0.5), cube(d), 2 * level)
+            told = json.loads(json.dumps(plan.to_dict()))["advice"]
+            assert told["as_good"] == list(named)
+            assert told["text"] in str(plan)
+            assert f"d={d}, n mu={level}: " in told["text"]
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "mu", "why"),
+    [(65, 1000, 1.0, "d > 64"), (0, 1000, 1.0, "d < 1"), (8, 100, 0.1, "n mu < 30"),
+     (8, 10**6, 1.0, "n mu > 300000"), (8, 100, math.inf, "n mu > 300000"),
+     (64, 300, 0.1, "n mu < 100")],
+)  # fmt: skip
+def test_nothing_is_recommended_where_nothing_was_measured(
+    d: int, n: int, mu: float, why: str
+) -> None:
+    assert advise(d, n, mu) == {"as_good": [], "text": f"not measured for {why}"}

@@ -605,7 +605,7 @@ def test_an_adaptive_norm_stays_in_budget_and_follows_the_gradients() -> None:
     """Gradients are about .02 long: the norm must come down from 1 without overspending."""
     losses, _ = quadratic(2000, 2, 0)
     session = open_session(
-        config(clipping_norm="adaptive", n_steps=10, norm_share=0.1, n_starts=0, mu=5.0), cube(2)
+        config(clipping_norm="adaptive", n_steps=10, n_starts=0, mu=5.0), cube(2)
     )
     run_session(session, lambda x: 0.1 * losses(x))
     check_books(session)

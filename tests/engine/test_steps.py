@@ -126,10 +126,6 @@ def test_adaptive_rules_do_not_care_for_the_scale_of_gradients(
     assert_allclose(run(name, gradients), run(name, scale * gradients), rtol=1e-6)
 
 
-def is_long(v: list[float]) -> bool:
-    return bool(np.linalg.norm(v) > 0.1)
-
-
 @settings(deadline=None)
 @given(
     g=st.lists(st.floats(-100, 100), min_size=1, max_size=6).filter(

@@ -26,7 +26,6 @@ SETTINGS: dict[str, Any] = {
     "noise_ratio": 0.01,
     "step_rule": "adagrad-norm",
     "step_size": 0.15,
-    "average": 0.0,
     "memory": 0,
 }
 """Everything that a default could change."""

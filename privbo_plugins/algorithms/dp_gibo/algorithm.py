@@ -95,7 +95,7 @@ class GIBOState:
         extras: Value releases drawn from the reserve.
         final: The released value at the recommendation, if made.
         remembered: (trial, x) of remembered points, oldest first.
-        values: (x, value) of all value releases that say where; older versions' steps do not.
+        values: (x, value) of all value releases, in order.
     """
 
     step: int = 0
@@ -510,8 +510,7 @@ class DPGIBO:
 
     def _observe_value(self, release: Release) -> None:
         value, role = release.values[0], release.meta["role"]
-        if "x" in release.meta:
-            self.state.values.append((list(release.meta["x"]), value))
+        self.state.values.append((list(release.meta["x"]), value))
         if release.meta["reserve"]:
             self.state.extras += 1
         elif role == FINAL:
@@ -572,9 +571,6 @@ class DPGIBO:
         state.path.append(theta.tolist())
         state.remembered = self._trimmed([*state.remembered, *release.meta["points"]])
         state.step += 1
-        if state.step == plan.n_steps and plan.average > 0:
-            state.theta = self._averaged().tolist()
-            state.path.append(state.theta)  # the recommendation belongs to the picture
         if state.step == plan.n_steps and self._judges:
             end = self._search.better(state.theta, state.values)
             if end != state.theta:
@@ -584,13 +580,6 @@ class DPGIBO:
     def _trimmed(self, points: list[Any]) -> list[tuple[str, list[float]]]:
         keep = points if self.config.memory < 0 else points[-self.config.memory :]
         return [(trial, list(x)) for trial, x in keep] if self.config.memory else []
-
-    def _averaged(self) -> Array:
-        """theta_T, or the mean of the last iterates; post-processing either way."""
-        path = np.array(self.state.path)
-        last = max(1, round(self._known_plan().average * (len(path) - 1)))
-        mean = path[-last:].mean(axis=0)
-        return np.asarray(np.where(self._numeric, mean, path[-1]))
 
     def recommendation(self) -> Array:
         """Theta of the latest release, shape (D,); the best start so far before the first step.
@@ -626,7 +615,7 @@ class DPGIBO:
         fields["B"] = float(fields["B"])
         fields["starts"] = [(list(x), v) for x, v in fields["starts"]]
         fields["remembered"] = [(t, list(x)) for t, x in fields["remembered"]]
-        fields["values"] = [(list(x), v) for x, v in fields.get("values", [])]
+        fields["values"] = [(list(x), v) for x, v in fields["values"]]
         self.state = GIBOState(**fields)
         self._batch_cache, self._extra_cache, self._gp = None, [], None
         self._estimator = None

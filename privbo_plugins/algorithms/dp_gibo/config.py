@@ -24,13 +24,13 @@ from privbo_plugins.settings import setting, settings
 
 ADAPTIVE = "adaptive"
 
+NORM_SHARE = 0.05
+"""Share of mu² that an adaptive clipping norm costs."""
+
 _ENDLESS = 10**9
 
-PLANNING = 2
-"""The present rules of planning. Those of a number never change."""
-
-FIRST_DEFAULTS = {"clipping_norm": 1.0, "lengthscale": 0.35}
-"""What the first rules plan for every run; once the defaults of these settings."""
+LENGTHSCALE = 0.35
+"""Where the plan chooses none."""
 
 PUBLISHED: dict[str, Any] = {
     "n_steps": 25,
@@ -45,7 +45,6 @@ PUBLISHED: dict[str, Any] = {
     "centring": False,
     "exact_centre": True,
     "random_start": True,
-    "average": 0.0,
 }
 """Settings of Algorithm 1 as published (Appendix E.1)."""
 
@@ -122,7 +121,6 @@ class GIBOConfig(EpsilonSettings):
         "of it there, and one that selects choices before descent a half.",
         default=0.1,
     )
-    norm_share: float = setting("Share of mu² spent on an adaptive clipping norm.", default=0.05)
     kernel: str = setting('"rbf", "matern52" or "polynomial2".', default="rbf")
     lengthscale: float | None = setting(
         "Length-scale, in units of the unit cube; None plans it: .15 to .35 for fewer than 5 "
@@ -156,19 +154,10 @@ class GIBOConfig(EpsilonSettings):
         "Take a random point for the first start, as published, instead of the centre.",
         default=False,
     )
-    average: float = setting(
-        "Fraction of the last steps averaged into the recommendation.",
-        default=0.0,
-    )
     training_mu: float | None = setting(
         "Gaussian DP parameter that one training costs the training records; every attempt "
         "of a trial pays.",
         default=None,
-    )
-    planning: int = setting(
-        "The rules by which what is None is planned: 1 as up to version 0.1 (25 steps of d + 1 "
-        "trials, B = 1, length-scale .35), 2 as described here.",
-        default=PLANNING,
     )
 
     def __post_init__(self) -> None:
@@ -215,18 +204,14 @@ class GIBOConfig(EpsilonSettings):
                     f"{self.clipping_norm}."
                 )
         value_range(self.loss_bound)
-        for name in ("value_share", "norm_share", "average"):
-            _within(name, getattr(self, name), 1.0)
-        if self.value_share + (self.norm_share if self.adaptive else 0) >= 1:
-            raise ValueError("value_share and norm_share together must stay below 1.")
+        most = 1.0 - NORM_SHARE if self.adaptive else 1.0
+        _within("value_share", self.value_share, most)
         if self.value_share == 0 and self.n_starts not in (None, 0):
             raise ValueError(
                 f"n_starts={self.n_starts} needs released values to choose from: value_share > 0."
             )
 
     def _check_names(self) -> None:
-        if type(self.planning) is not int or not 1 <= self.planning <= PLANNING:
-            raise ValueError(f"planning must be 1 or {PLANNING}, got {self.planning!r}.")
         if self.kernel not in KERNELS:
             raise ValueError(f"kernel must be one of {sorted(KERNELS)}, got {self.kernel!r}.")
         if self.step_rule not in STEP_RULES:
@@ -287,7 +272,7 @@ class GIBOConfig(EpsilonSettings):
             n_steps=_ENDLESS,
             n_trials=None,
             value_share=max(self.value_share, 0.1),
-            lengthscale=self.lengthscale or FIRST_DEFAULTS["lengthscale"],
+            lengthscale=self.lengthscale or LENGTHSCALE,
             step_rule="adagrad-norm",  # shrinks by itself: a run without an end has no schedule
             step_size=None,
         )

@@ -46,7 +46,7 @@ import numpy as np
 
 from privbo_plugins.algorithms.dp_gibo import choices
 from privbo_plugins.algorithms.dp_gibo.advice import advise
-from privbo_plugins.algorithms.dp_gibo.config import FIRST_DEFAULTS, GIBOConfig
+from privbo_plugins.algorithms.dp_gibo.config import LENGTHSCALE, NORM_SHARE, GIBOConfig
 from privbo_plugins.algorithms.dp_gibo.design import (
     best_radius,
     closed_form_value,
@@ -110,7 +110,7 @@ _PRECISE = 0.012
 _TELLING = 0.5
 """Largest noise of a value, in widths of the range, from which values together tell a plateau."""
 
-_FOR_EITHER = {"mu", "n_trials", "extra_values", "loss_bound", "training_mu", "planning"}
+_FOR_EITHER = {"mu", "n_trials", "extra_values", "loss_bound", "training_mu"}
 """Settings that say nothing of descent; whoever gives another one gets descent."""
 
 _NOT_COMPARED = (
@@ -140,7 +140,6 @@ class Plan:
         value_noise: Standard deviation of a released value.
         clipping_norm: B at the start.
         step_size: eta, unit-cube units.
-        average: Fraction of the last iterates averaged into the recommendation.
         training_mu: Charged to the training records for each training; None if nothing is.
         lengthscale: l, of coordinates that are not coarse.
         n_searched: S.
@@ -161,9 +160,8 @@ class Plan:
     value_noise: float
     clipping_norm: float
     step_size: float
-    average: float
     training_mu: float | None = None
-    lengthscale: float = FIRST_DEFAULTS["lengthscale"]
+    lengthscale: float = LENGTHSCALE
     n_searched: int = 0
     n_combinations: int = 1
 
@@ -263,7 +261,7 @@ def lengthscales(config: GIBOConfig, space: Space, plan: Plan | None = None) -> 
     A coordinate on a coarse grid needs one so long that a design reaches its neighbours.
     """
     d = space.d
-    unplanned = config.lengthscale or FIRST_DEFAULTS["lengthscale"]
+    unplanned = config.lengthscale or LENGTHSCALE
     wanted = unplanned if plan is None else plan.lengthscale
     coarse = space.resolution[space.numeric] * math.sqrt(max(d, 1)) / 0.37
     return np.asarray(np.maximum(wanted, np.minimum(coarse, 4.0)))
@@ -331,7 +329,7 @@ def plans_designs(config: GIBOConfig) -> bool:
     """Whether the points of a step are planned beyond their usual number and spread."""
     given = (config.n_steps, config.batch_size, config.tolerance)
     usual = config.memory == 0 and not config.exact_centre and config.kernel != "polynomial2"
-    return config.planning != 1 and usual and given == (None, None, None)
+    return usual and given == (None, None, None)
 
 
 def leaving_margin(config: GIBOConfig, d: int) -> float:
@@ -360,7 +358,7 @@ def reads_values(config: GIBOConfig, space: Space) -> bool:
 
     Without privacy there is descent, which then is GIBO.
     """
-    if config.planning == 1 or space.d == len(space) > _SEARCHED_TO:
+    if space.d == len(space) > _SEARCHED_TO:
         return False
     of_descent = [f for f in fields(GIBOConfig) if f.name not in _FOR_EITHER]
     given = any(getattr(config, f.name) != f.default for f in of_descent)
@@ -403,8 +401,6 @@ def plan_norm(config: GIBOConfig, nu: float) -> float:
     """B at the start: given, 1 for one that adapts, or what the noise allows."""
     if config.clipping_norm is not None:
         return 1.0 if isinstance(config.clipping_norm, str) else float(config.clipping_norm)
-    if config.planning == 1:
-        return FIRST_DEFAULTS["clipping_norm"]
     low, high = config.value_range
     share = _NOISE_LENGTH / nu if nu > 0 else 1.0
     return min(max(share, _LEAST_NORM), 1.0) * (high - low)
@@ -414,7 +410,7 @@ def plan_lengthscale(config: GIBOConfig, d: int, nu: float, *, paired: bool) -> 
     """l: given, the usual one, or for planned pairs or few parameters what suits the noise."""
     few = 0 < d < _PAIRED_FROM and plans_designs(config)
     if config.lengthscale is not None or not (paired or few):
-        return config.lengthscale or FIRST_DEFAULTS["lengthscale"]
+        return config.lengthscale or LENGTHSCALE
     ends = _FEW_LENGTHS if few else (_LEAST_LENGTH, _MOST_LENGTH * math.sqrt(d))
     return max(min(_LENGTH_RATE * math.sqrt(d * nu), ends[1]), ends[0])
 
@@ -489,7 +485,6 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
         value_noise=gaussian_scale((high - low) / n_records, mu_value) if M and private else 0.0,
         clipping_norm=B,
         step_size=config.step_size or _default_step_size(config, d, T),
-        average=config.average,
         training_mu=config.training_mu,
         lengthscale=plan_lengthscale(config, d, nu, paired=pairs > 0),
         n_searched=S,
@@ -499,7 +494,7 @@ def make_plan(config: GIBOConfig, space: Space, n_records: int) -> Plan:
 
 def _shares(config: GIBOConfig, T: int, M: int, S: int) -> tuple[float, float, float]:
     """Mu of each gradient, value and update of the norm; squares of all add up to the budget's."""
-    norm_share = config.norm_share if config.adaptive and T > 0 else 0.0
+    norm_share = NORM_SHARE if config.adaptive and T > 0 else 0.0
     value_share = (choices.HALF if S else config.value_share) if T > 0 else 1.0
     mu_gradient = config.mu * math.sqrt((1 - value_share - norm_share) / T) if T else 0.0
     mu_value = config.mu * math.sqrt(value_share / M) if M else 0.0
@@ -512,4 +507,4 @@ def _default_step_size(config: GIBOConfig, d: int, T: int) -> float:
     if config.step_rule not in DECAYING:
         return 0.15
     half = math.sqrt(max(d, 1)) / 2
-    return (1.0 if config.planning == 1 else min(1.0, _WAY / half)) / max(T, 1)
+    return min(1.0, _WAY / half) / max(T, 1)
