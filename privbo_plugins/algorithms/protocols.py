@@ -189,7 +189,7 @@ class CentralConfig(Protocol):
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`, also of an older version."""
+        """The inverse of :meth:`to_dict`."""
         ...
 
 

@@ -149,7 +149,7 @@ _BUILT_IN = (
         algorithm=f"{_HERE}.dp_gibo:DPGIBO",
         config=f"{_HERE}.dp_gibo:GIBOConfig",
         plan=f"{_HERE}.dp_gibo:make_plan",
-        words=f"{_HERE}.dp_gibo.claims:words",
+        words=f"{_HERE}.dp_gibo.plan:words",
     ),
     Entry(
         "released-means",
@@ -157,7 +157,7 @@ _BUILT_IN = (
         algorithm=f"{_HERE}.released_means:ReleasedMeans",
         config=f"{_HERE}.released_means:MeansConfig",
         plan=f"{_HERE}.released_means:make_plan",
-        words=f"{_HERE}.released_means.claims:words",
+        words=f"{_HERE}.released_means.plan:words",
     ),
     Entry("gp-ucb", REWARD, f"{_UCB}.gp_ucb:GPUCB", f"{_UCB}.config:UCBConfig"),
     Entry("tgp-ucb", REWARD, f"{_UCB}.tgp_ucb:TGPUCB", f"{_UCB}.config:UCBConfig"),

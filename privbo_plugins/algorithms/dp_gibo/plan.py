@@ -44,19 +44,11 @@ from typing import Any
 
 import numpy as np
 
-from privbo_plugins.algorithms.dp_gibo import choices
+from privbo_plugins.algorithms.dp_gibo import choices, design
 from privbo_plugins.algorithms.dp_gibo.advice import advise
 from privbo_plugins.algorithms.dp_gibo.config import LENGTHSCALE, NORM_SHARE, GIBOConfig
-from privbo_plugins.algorithms.dp_gibo.design import (
-    best_radius,
-    closed_form_value,
-    gradient_trace,
-    has_closed_form,
-    optimise_batch,
-    structured_directions,
-)
 from privbo_plugins.algorithms.dp_gibo.steps import DECAYING
-from privbo_plugins.algorithms.protocols import ATTEMPTS
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Words
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.figures import not_below
@@ -315,14 +307,14 @@ def fresh_trace(config: GIBOConfig, space: Space, b: int) -> float:
     d, theta = space.d, np.full(space.d, 0.5)
     scales = lengthscales(config, space)
     kernel = config.make_kernel(scales)
-    if has_closed_form(kernel, d, b) and isinstance(kernel, Isotropic):
-        r = best_radius(kernel, d, b, config.noise_ratio)
-        value = closed_form_value(kernel, d, b, r, config.noise_ratio)
+    if design.has_closed_form(kernel, d, b) and isinstance(kernel, Isotropic):
+        r = design.best_radius(kernel, d, b, config.noise_ratio)
+        value = design.closed_form_value(kernel, d, b, r, config.noise_ratio)
         return kernel.prior_trace(theta) - value / d * float(np.sum(scales**-2.0))
-    directions = structured_directions(d, b, np.random.default_rng(0))
+    directions = design.structured_directions(d, b, np.random.default_rng(0))
     start = theta + 0.3 * scales * directions
-    X = optimise_batch(kernel, start, np.empty((0, d)), theta, config.noise_ratio)
-    return gradient_trace(kernel, X, theta, config.noise_ratio)
+    X = design.optimise_batch(kernel, start, np.empty((0, d)), theta, config.noise_ratio)
+    return design.gradient_trace(kernel, X, theta, config.noise_ratio)
 
 
 def plans_designs(config: GIBOConfig) -> bool:
@@ -508,3 +500,33 @@ def _default_step_size(config: GIBOConfig, d: int, T: int) -> float:
         return 0.15
     half = math.sqrt(max(d, 1)) / 2
     return min(1.0, _WAY / half) / max(T, 1)
+
+
+def words(config: GIBOConfig, plan: Plan | None) -> Words:
+    """What the guarantee of a run says: the released statistics, and their noise once planned."""
+    statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
+    if plan is not None and plan.n_searched and not plan.n_steps:
+        return Words(
+            "means of clipped values, one a trial",
+            {
+                "N": plan.n_trials,
+                "value_range": config.value_range,
+                "value_noise": plan.value_noise,
+            },
+        )
+    if config.adaptive:
+        statistics += ", on fractions of records within the norm"
+    planned = None if plan is None or config.adaptive else plan.clipping_norm
+    parameters: dict[str, Any] = {
+        "clipping_norm": planned or config.clipping_norm or "planned with the first trial",
+        "value_range": config.value_range,
+    }
+    if plan is not None:
+        adaptive = "2B sqrt(T)/(n mu_g) with B adaptive"
+        parameters |= {
+            "T": plan.n_steps,
+            "b": plan.batch_size,
+            "gradient_noise": adaptive if config.adaptive else plan.gradient_noise,
+            "value_noise": plan.value_noise,
+        }
+    return Words(statistics, parameters)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb import MoMAGPUCB
     from privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb import TGPUCB
     from privbo_plugins.algorithms.ldp_gp_ucb.ucb import RewardUCB
-    from privbo_plugins.algorithms.reward_plan import RewardPlan, make_reward_plan
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
@@ -22,7 +21,6 @@ else:
             "privbo_plugins.algorithms.ldp_gp_ucb.config": ["UCBConfig"],
             "privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb": ["GPUCB"],
             "privbo_plugins.algorithms.ldp_gp_ucb.moma_gp_ucb": ["MoMAGPUCB"],
-            "privbo_plugins.algorithms.reward_plan": ["RewardPlan", "make_reward_plan"],
             "privbo_plugins.algorithms.ldp_gp_ucb.tgp_ucb": ["TGPUCB"],
             "privbo_plugins.algorithms.ldp_gp_ucb.ucb": ["RewardUCB"],
         },
@@ -33,8 +31,6 @@ __all__ = [
     "GPUCB",
     "TGPUCB",
     "MoMAGPUCB",
-    "RewardPlan",
     "RewardUCB",
     "UCBConfig",
-    "make_reward_plan",
 ]

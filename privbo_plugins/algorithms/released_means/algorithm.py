@@ -79,7 +79,6 @@ class ReleasedMeans:
         self.config, self.space, self.seed, self.maximize = config, space, seed, maximize
         self.plan = plan
         self.state = MeansState()
-        self._smoothed: tuple[int, Smoother] | None = None
         self._recommended: dict[int, list[float]] = {}
 
     # What to evaluate next ------------------------------------------------------------------
@@ -161,52 +160,32 @@ class ReleasedMeans:
         self.state.points.append(list(release.meta["x"]))
         self.state.values.append(release.values[0])
 
-    def smoothed(self) -> Smoother:
-        """The posterior of the exact means.
-
-        Raises:
-            ValueError: If nothing has been released yet.
-        """
-        m = len(self.state.values)
-        if m == 0:
-            raise ValueError("There is nothing to recommend yet: nothing has been released.")
-        if self._smoothed is None or self._smoothed[0] != m:
-            self._smoothed = m, self._smoother(m)
-        return self._smoothed[1]
-
-    def _smoother(self, m: int) -> Smoother:
-        sigma = 0.0 if self.plan is None else self.plan.value_noise
-        X = self.space.embed(np.array(self.state.points[:m]))
-        return Smoother(X, np.array(self.state.values[:m]), sigma)
-
     def recommendation(self) -> Array:
         """The evaluated point with the best posterior mean, shape (D,).
 
         Raises:
             ValueError: If nothing has been released yet.
         """
-        self.smoothed()
-        m = len(self.state.values)
-        if m not in self._recommended:
-            self._recommended[m] = self._best(self.smoothed(), m).tolist()
-        return np.array(self._recommended[m])
+        if not self.state.values:
+            raise ValueError("There is nothing to recommend yet: nothing has been released.")
+        return np.array(self._recommended_after(len(self.state.values)))
 
-    def _best(self, smoothed: Smoother, m: int) -> Array:
-        """Of the evaluated points: between them a cliff may lie that no release has seen."""
-        X, sign = np.array(self.state.points[:m]), 1.0 if self.maximize else -1.0
-        mean, _ = smoothed.posterior(self.space.embed(X))
-        return np.asarray(X[int(np.argmax(sign * mean))])
+    def _recommended_after(self, m: int) -> list[float]:
+        """Of m evaluated points: between them a cliff may lie that no release has seen."""
+        if m not in self._recommended:
+            sigma = 0.0 if self.plan is None else self.plan.value_noise
+            X, sign = np.array(self.state.points[:m]), 1.0 if self.maximize else -1.0
+            Z = self.space.embed(X)
+            mean, _ = Smoother(Z, np.array(self.state.values[:m]), sigma).posterior(Z)
+            self._recommended[m] = X[int(np.argmax(sign * mean))].tolist()
+        return self._recommended[m]
 
     @property
     def path(self) -> list[list[float]]:
         """What was recommended after 1, 2, 4, 8, ... releases and after the last."""
         m = len(self.state.values)
         counts = sorted({2**i for i in range(m.bit_length())} | {m} - {0})
-        for count in counts:
-            if count not in self._recommended:
-                found = self._best(self._smoother(count), count)
-                self._recommended[count] = found.tolist()
-        return [self._recommended[count] for count in counts]
+        return [self._recommended_after(count) for count in counts]
 
     # State ----------------------------------------------------------------------------------
 
@@ -218,4 +197,4 @@ class ReleasedMeans:
         """Restores :meth:`state_dict`."""
         points = [list(x) for x in state["points"]]
         self.state = MeansState(points, list(state["values"]))
-        self._smoothed, self._recommended = None, {}
+        self._recommended = {}

@@ -20,7 +20,7 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from privbo_plugins.algorithms.protocols import ATTEMPTS
+from privbo_plugins.algorithms.protocols import ATTEMPTS, Words
 from privbo_plugins.algorithms.released_means.config import MeansConfig
 from privbo_plugins.algorithms.values import as_json
 from privbo_plugins.errors import UtilityWarning
@@ -116,4 +116,20 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
         value_noise=gaussian_scale((high - low) / n_records, share),
         width=high - low,
         training_mu=config.training_mu,
+    )
+
+
+def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
+    """What the guarantee of a run says: the released statistics, and their noise once planned."""
+    parameters: dict[str, Any] = {"N": config.n_trials, "value_range": config.value_range}
+    if plan is not None:
+        parameters["value_noise"] = plan.value_noise
+    return Words(
+        "means of clipped values, one a trial",
+        parameters,
+        (
+            "what the objective's own wrapper makes of a release: a study's values are compared "
+            "with their releases when a further trial is told and when guarantee is asked for, an "
+            "experiment's rows once Ray Tune has told searcher, scheduler and earlier callbacks",
+        ),
     )
