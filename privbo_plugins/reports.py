@@ -216,7 +216,7 @@ def _worth_of_records(history: History) -> list[Section]:
     """The exact mean at the recommended point, as far as released values tell."""
     if history.places is None or history.aim is None or not len(history.places):
         return []
-    from privbo_plugins.algorithms.released_means.smoothing import Smoother
+    from privbo_plugins.models.smoothing import Smoother
 
     y = np.array([value for _, _, value in history.values])[-_SMOOTHED:]
     smoother = Smoother(history.places[-_SMOOTHED:], y, history.value_noise)

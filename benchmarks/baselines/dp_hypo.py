@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.released_means.smoothing import Smoother
+from privbo_plugins.models.smoothing import Smoother
 
 Array = NDArray[np.float64]
 

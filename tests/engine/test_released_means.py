@@ -17,11 +17,11 @@ from privbo_plugins.algorithms.released_means import (
     MeansConfig,
     ReleasedMeans,
     make_plan,
-    smoothing,
 )
-from privbo_plugins.algorithms.released_means.smoothing import Smoother
 from privbo_plugins.errors import UtilityWarning
+from privbo_plugins.models import smoothing
 from privbo_plugins.models.kernels import Matern52
+from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Categorical, Float, Space
 
 LINE = Space({"x": Float(0.0, 1.0)})

@@ -17,13 +17,13 @@ from numpy.testing import assert_allclose
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
 from privbo_plugins.algorithms.protocols import Release
-from privbo_plugins.algorithms.released_means.estimates import Estimator
 from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
     SpaceChangedError,
     VaultError,
 )
+from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise

@@ -16,7 +16,7 @@ from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig, make_plan
 from privbo_plugins.algorithms.dp_gibo.plan import words
 from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
 from privbo_plugins.algorithms.protocols import FINAL, START
-from privbo_plugins.algorithms.released_means.estimates import Estimator
+from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.kernels import Matern52
 from privbo_plugins.plots import plot_path, plot_values
 from privbo_plugins.privacy.noise import InsecureNoise

@@ -13,8 +13,8 @@ import optuna
 import pytest
 
 from optuna_samplers import ldp_objective, private_objective
-from privbo_plugins.algorithms.released_means.estimates import Estimator
 from privbo_plugins.errors import PrivacyWarning
+from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.spaces import Float, Space
 from tests.inside import session_of
 from tests.optuna_samplers.runs import make_sampler, squares

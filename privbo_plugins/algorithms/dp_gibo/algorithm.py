@@ -28,7 +28,7 @@ import copy
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy
@@ -46,6 +46,7 @@ from privbo_plugins.algorithms.dp_gibo.plan import (
     selects_choices,
 )
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
+from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
 from privbo_plugins.algorithms.protocols import (
     FINAL,
     START,
@@ -56,6 +57,7 @@ from privbo_plugins.algorithms.protocols import (
     Release,
 )
 from privbo_plugins.algorithms.values import SMALLEST, value_query
+from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.gaussian_process import GaussianProcess
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.mechanisms import (
@@ -63,10 +65,6 @@ from privbo_plugins.privacy.mechanisms import (
     mean_of_clipped_rows,
 )
 from privbo_plugins.spaces import Space
-
-if TYPE_CHECKING:
-    from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
-    from privbo_plugins.algorithms.released_means.estimates import Estimator
 
 Array = NDArray[np.float64]
 
@@ -155,13 +153,22 @@ class DPGIBO:
         self._numeric = space.numeric
         self._lengthscales = lengthscales(config, space, plan)
         self.kernel = config.make_kernel(self._lengthscales)
-        self._batch_cache: tuple[int, _Batch] | None = None
-        self._extra_cache: list[Array] = []
         self._start_cache: Array = np.empty((0, len(space)))
-        self._gp: GaussianProcess | None = None
-        self._estimator: Estimator | None = None
+        self._forget()
         if self._K == 0:
             self._begin(self._start_point(0).tolist())
+
+    def _forget(self) -> None:
+        """Drops all that was computed from the state."""
+        self._batch_cache: tuple[int, _Batch] | None = None
+        self._extra_cache: list[Array] = []
+        self._gp: GaussianProcess | None = None
+        sigma = 0.0 if self.plan is None else self.plan.value_noise
+        bounds = self.config.value_range
+        self._estimator = Estimator(self.space, bounds, sigma, maximize=self.maximize)
+        self._search = ValueSearch(
+            self.space, self._estimator, seed=self.seed, maximize=self.maximize
+        )
 
     # What to evaluate next ------------------------------------------------------------------
 
@@ -370,27 +377,11 @@ class DPGIBO:
         own = None if release is None else (np.asarray(x).tolist(), release.values[0])
         if sigma == 0 or not (self.state.values or own):
             return self.carried_value(role, step) if release is None else release.values[0]
-        return self._known_estimator(sigma).at(x, self.state.values, own)
-
-    def _known_estimator(self, sigma: float) -> Estimator:
-        if self._estimator is None:  # naming a sampler loads no other algorithm's package
-            from privbo_plugins.algorithms.released_means.estimates import Estimator
-
-            self._estimator = Estimator(
-                self.space, self.config.value_range, sigma, maximize=self.maximize
-            )
-        return self._estimator
+        return self._estimator.at(x, self.state.values, own)
 
     @property
     def _searches_only(self) -> bool:
         return self._searched > 0 and self._known_plan().n_steps == 0
-
-    @property
-    def _search(self) -> ValueSearch:
-        from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
-
-        model = self._known_estimator(self._known_plan().value_noise)
-        return ValueSearch(self.space, model, seed=self.seed, maximize=self.maximize)
 
     def carried_value(self, role: str, step: int) -> float:
         """What a trial without a release of its own publishes: a mean of earlier releases."""
@@ -617,5 +608,4 @@ class DPGIBO:
         fields["remembered"] = [(t, list(x)) for t, x in fields["remembered"]]
         fields["values"] = [(list(x), v) for x, v in fields["values"]]
         self.state = GIBOState(**fields)
-        self._batch_cache, self._extra_cache, self._gp = None, [], None
-        self._estimator = None
+        self._forget()

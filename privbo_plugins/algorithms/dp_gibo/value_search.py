@@ -9,7 +9,7 @@ Notation:
     ======  =============================================================  ========
     f, s    posterior mean and standard deviation of the exact mean, in    (m,)
             the direction to minimise; a Gaussian process that knows the
-            noise (:class:`~privbo_plugins.algorithms.released_means.smoothing.Smoother`)
+            noise (:class:`~privbo_plugins.models.smoothing.Smoother`)
     ======  =============================================================  ========
 
 Descent by gradients is blind to what its length-scale averages over, and a plateau has no slope.
@@ -29,8 +29,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.released_means.estimates import Estimator, Told
-from privbo_plugins.algorithms.released_means.smoothing import Smoother
+from privbo_plugins.models.estimates import Estimator, Told
+from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]

@@ -5,7 +5,7 @@ for points itself, it is random search.
 
 What is recommended is no trial's luck: of all evaluated points the one with the least posterior
 mean of a Gaussian process over everything released
-(:mod:`privbo_plugins.algorithms.released_means.smoothing`).
+(:mod:`privbo_plugins.models.smoothing`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from privbo_plugins.algorithms.protocols import (
 )
 from privbo_plugins.algorithms.released_means.config import MeansConfig
 from privbo_plugins.algorithms.released_means.plan import MeansPlan
-from privbo_plugins.algorithms.released_means.smoothing import Smoother
 from privbo_plugins.algorithms.values import value_query
+from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]

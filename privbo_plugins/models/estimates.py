@@ -10,7 +10,7 @@ Notation:
             clipped to
     sigma   standard deviation of the values' noise                        scalar
     f, s    posterior mean and standard deviation at the trial's point     scalars
-            (:class:`~privbo_plugins.algorithms.released_means.smoothing.Smoother`)
+            (:class:`~privbo_plugins.models.smoothing.Smoother`)
     ======  =============================================================  ========
 
 The best of m noisy values is the luckiest draw, and the best of m posterior means is still a
@@ -29,7 +29,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.released_means.smoothing import Smoother
+from privbo_plugins.models.smoothing import Smoother
 from privbo_plugins.spaces import Space
 
 Point = Sequence[float] | NDArray[np.float64]
