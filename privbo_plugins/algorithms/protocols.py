@@ -1,4 +1,4 @@
-"""What every algorithm looks like: a framework-free ask/tell object with explicit state.
+"""Protocols of algorithms: framework-free ask/tell objects with explicit state.
 
 Those that tune on per-record losses are :class:`CentralAlgorithm`. ``propose`` reads releases
 only; ``observe`` is the only way it learns, and it learns releases, never raw losses. A
@@ -114,7 +114,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Words:
-    """What a guarantee says of an algorithm; the rest is the session's to say.
+    """Describes an algorithm's releases for a guarantee; the session adds the rest.
 
     Attributes:
         statistics: What noise is added to, as "means of clipped values".
@@ -128,7 +128,7 @@ class Words:
 
 
 class CentralPlan(Protocol):
-    """What a run on per-record losses will do and cost; printing it says so."""
+    """Plan and cost of a run on per-record losses; printing it shows both."""
 
     @property
     def n_trials(self) -> int:
@@ -176,11 +176,11 @@ class CentralConfig(Protocol):
         ...
 
     def with_trials(self, n_trials: int | None) -> Self:
-        """The same settings with another limit of trials."""
+        """Returns these settings with another limit of trials."""
         ...
 
     def plain(self) -> Self:
-        """The same without noise, clipping or end, for a run of plain floats."""
+        """Returns these settings without noise, clipping or end, for a run of plain floats."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class CentralConfig(Protocol):
 
 
 class Algorithm(Protocol):
-    """What all have in common."""
+    """The base of all algorithms."""
 
     name: str
 
@@ -236,7 +236,7 @@ class DrawAlgorithm(RewardAlgorithm, Protocol):
     """Goes on once it knows an epoch's draws: :class:`privbo_plugins.algorithms.duets.DUETS`."""
 
     evaluations: list[tuple[Evaluation, float]]
-    """What it was told, in order."""
+    """Evaluations and their values, in order."""
 
     @property
     def epoch(self) -> int:
@@ -252,15 +252,15 @@ class DrawAlgorithm(RewardAlgorithm, Protocol):
         ...
 
     def evaluation_of(self, slot: Slot) -> Evaluation:
-        """What a draw of the open epoch evaluates."""
+        """Returns the evaluation of a draw of the open epoch."""
         ...
 
     def give_up(self, evaluation: Evaluation, value: float) -> None:
-        """Counts a draw of the open epoch as a value that nobody has observed."""
+        """Counts a draw of the open epoch as a value without an observation."""
         ...
 
     def worst(self, known: Sequence[float]) -> float | None:
-        """What a draw without a number counts as, given others; None if nobody can say."""
+        """Value that a draw without a number counts as, given others; None if there is none."""
         ...
 
 
@@ -274,7 +274,7 @@ class CentralAlgorithm(Algorithm, Protocol):
 
     @property
     def path(self) -> Sequence[Sequence[float]]:
-        """Where the releases so far have led, one point (D,) a step, for pictures."""
+        """Points (D,) to which the releases so far have led, one a step, for pictures."""
         ...
 
     @property
@@ -289,7 +289,7 @@ class CentralAlgorithm(Algorithm, Protocol):
 
     @property
     def room(self) -> int:
-        """How many evaluations the plan has in the current step."""
+        """Number of evaluations that the plan has in the current step."""
         ...
 
     def propose(self, slot: int) -> Proposal:
@@ -301,13 +301,13 @@ class CentralAlgorithm(Algorithm, Protocol):
         ...
 
     def value_query(self, trial: str, role: str, step: int, x: Array) -> Query | None:
-        """What to release of one trial's own losses, or None."""
+        """Returns the query of one trial's own losses, or None."""
         ...
 
     def step_queries(
         self, trials: Sequence[str], X: Sequence[Array], held: Collection[str] | None = None
     ) -> list[Query]:
-        """What to release once these trials of the current step are done; [] if too early.
+        """Returns the queries once these trials of the current step are done; [] if too early.
 
         ``held`` names the trials whose losses still exist; None means all.
         """
@@ -318,7 +318,7 @@ class CentralAlgorithm(Algorithm, Protocol):
         ...
 
     def carried_value(self, role: str, step: int) -> float:
-        """What a trial without a release of its own publishes: earlier releases only."""
+        """Value of a trial without a release of its own, from earlier releases only."""
         ...
 
     def wants_losses(self, role: str, step: int) -> bool:
@@ -335,7 +335,7 @@ class Estimating(Protocol):
     """A :class:`CentralAlgorithm` whose trials show estimates instead of single noisy draws."""
 
     def shown_value(self, release: Release | None, role: str, step: int, x: Array) -> float:
-        """What a trial publishes, from releases only, its own (not observed yet) among them.
+        """Value that a trial publishes, from releases only, its own (not observed yet) included.
 
         Args:
             release: The trial's own; None if there is none.

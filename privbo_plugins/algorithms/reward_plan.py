@@ -1,4 +1,4 @@
-"""How well so many privatised evaluations can tell settings apart, computed before a run."""
+"""Computes before a run how well n privatised evaluations can tell settings apart."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class RewardScale(Protocol):
 
     @property
     def noise(self) -> RewardNoise | None:
-        """What privatising adds; None for raw rewards."""
+        """Noise that privatising adds; None for raw rewards."""
         ...
 
 
 @dataclass(frozen=True)
 class RewardPlan:
-    """How well a mean is known after a number of evaluations.
+    """Precision of a mean after a number of evaluations.
 
     Attributes:
         n_evaluations: Number of evaluations, one user's reward each.

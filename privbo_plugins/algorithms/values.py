@@ -131,7 +131,7 @@ def value_query(
     kind: str = "value",
     key: str | None = None,
 ) -> Query:
-    """What to release of one trial: the mean of its clipped losses.
+    """Makes the query that releases the mean of one trial's clipped losses.
 
     Args:
         trial: Whose losses are read.

@@ -1,4 +1,4 @@
-"""What dashboards show of a trial: an estimate of its exact mean, given all releases so far.
+"""Estimates of a trial's exact mean, given all releases so far, which dashboards show.
 
 Notation:
 
@@ -37,13 +37,13 @@ Point = Sequence[float] | NDArray[np.float64]
 Told = tuple[Point, float]
 
 CAUTION = 0.25
-"""How far on the worse side an estimate lies, in posterior standard deviations."""
+"""Distance of an estimate to the worse side of the mean, in posterior standard deviations."""
 
 WINDOW = 128
 """Values that an estimate reads, the latest, so that a trial of a long run costs no more."""
 
 FARTHEST = 4.0
-"""How far an estimate lies from the trial's own draw, in standard deviations of the noise: where
+"""Largest distance of an estimate from the trial's own draw, in deviations of the noise: where
 the model fits badly, a draw with little noise is the better estimate."""
 
 ROUGH = 0.01

@@ -28,11 +28,11 @@ IntArray = NDArray[np.int64]
 Covariance = Callable[[Array, Array], Array]
 
 RANK_TOLERANCE = 1e-8
-"""What is closer than this to the span of a dictionary adds nothing to it (variance units)."""
+"""A point closer than this to the span of a dictionary adds nothing to it (variance units)."""
 
 
 def sampled(q: float, s2: Array, counts: Array, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which distinct points enter the dictionary (Algorithm 4, lines 4 and 5).
+    """Draws the distinct points that enter the dictionary (Algorithm 4, lines 4 and 5).
 
     Each of a point's ``counts`` evaluations is kept with probability min(q s2, 1); one suffices.
 

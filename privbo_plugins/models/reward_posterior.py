@@ -39,7 +39,7 @@ _REFRESH = 2000
 
 
 class RewardPosterior(Protocol):
-    """What the UCB algorithms need of a model."""
+    """A model that the UCB algorithms can use."""
 
     def tell(self, z: Array, y: float) -> None:
         """Learns one observation at a point (p,)."""

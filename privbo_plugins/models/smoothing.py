@@ -1,4 +1,4 @@
-"""What noisy means say together: a Gaussian process whose noise is known.
+"""Smooths noisy means by a Gaussian process whose noise is known.
 
 Notation:
 

@@ -43,16 +43,6 @@ def test_greedy_gain_lies_within_its_factor_of_the_best_multiset(
     assert (1 - 1 / math.e) * best - 1e-9 <= greedy <= best + 1e-9
 
 
-@pytest.mark.parametrize("T", [1, 2, 3, 5])
-@pytest.mark.parametrize("lam", [0.2, 1.0])
-def test_gain_of_independent_arms_is_exact(T: int, lam: float) -> None:
-    K = np.eye(3)
-    assert bounds.information_gain(K, T, lam) == pytest.approx(brute_gain(K, T, lam))
-    if T == 5:  # two arms twice, one once
-        expected = math.log1p(2 / lam) + 0.5 * math.log1p(1 / lam)
-        assert bounds.information_gain(K, T, lam) == pytest.approx(expected)
-
-
 def test_gain_is_monotone_concave_and_that_of_the_chosen_arms() -> None:
     X = np.linspace(0, 1, 20)[:, None]
     K = RBF(0.2).k(X, X)
@@ -114,33 +104,6 @@ def test_lower_rate_of_the_matern_kernel_is_that_of_theorem_one(
     )
     ours = bounds.lower_rate("matern", T, epsilon=0.3, d=d, nu=nu, **given_)
     assert ours == pytest.approx(expected, rel=1e-9)
-
-
-def test_lower_rates_grow_with_the_root_of_the_evaluations_for_smooth_kernels() -> None:
-    """Alpha = 1: sqrt(T) (ln T)^{d/4} for the SE kernel, T^{(nu + d) / (2 nu + d)} for Matérn."""
-
-    def rate(T: int, kernel: str = "rbf", d: int = 2) -> float:
-        return bounds.lower_rate(kernel, T, epsilon=1.0, d=d)
-
-    zeta = math.expm1(1.0)
-    for T in (10**3, 10**6):
-        logs = math.log(100 * T * zeta**2) / math.log(T * zeta**2)
-        assert rate(100 * T) / rate(T) == pytest.approx(10 * logs**0.5)
-        assert rate(100 * T, d=4) / rate(T, d=4) == pytest.approx(10 * logs)
-        slope = math.log(rate(100 * T, "matern") / rate(T, "matern")) / math.log(100)
-        assert slope == pytest.approx((2.5 + 2) / (5 + 2))
-    smooth = [bounds.lower_rate("matern", T, epsilon=1.0, d=2, nu=1e9) for T in (100, 400)]
-    assert smooth[1] / smooth[0] == pytest.approx(2.0, rel=1e-6)
-
-
-def test_a_small_epsilon_costs_its_inverse() -> None:
-    """Remark 1, for a large nu as its footnote says; up to the logarithm for the SE kernel."""
-    for one, two in ((1e-2, 1e-3), (1e-4, 1e-6)):
-        matern = [bounds.lower_rate("matern", 10**8, epsilon=e, d=1, nu=1e9) for e in (one, two)]
-        assert matern[1] / matern[0] == pytest.approx(one / two, rel=0.01)
-    se = [bounds.lower_rate("rbf", 10**12, epsilon=e, d=1) for e in (1e-2, 1e-3)]
-    inside = [math.log(10**12 * math.expm1(e) ** 2) for e in (1e-2, 1e-3)]
-    assert se[1] / se[0] == pytest.approx(10 * (inside[1] / inside[0]) ** 0.25, rel=0.01)
 
 
 def test_too_few_evaluations_promise_no_regret_and_unknown_kernels_are_refused() -> None:

@@ -120,7 +120,7 @@ def test_batch_gradient_against_finite_differences(kernel: Kernel, m: int) -> No
 @pytest.mark.parametrize("kernel", [RBF(0.5), Matern52(0.5), Polynomial2()])
 def test_trace_is_the_prior_trace_less_the_value(kernel: Kernel) -> None:
     X, theta = np.random.default_rng(3).uniform(size=(5, 3)), np.full(3, 0.5)
-    dense = np.trace(kernel.d2k(theta[None], theta[None])[0, 0])
+    dense = np.trace(kernel.d2k_dot(np.tile(theta, (3, 1)), theta, np.eye(3)))
     assert design.gradient_trace(kernel, NONE, theta, LAM) == pytest.approx(dense)
     expected = dense - brute_value(kernel, X, theta, LAM)
     assert design.gradient_trace(kernel, X, theta, LAM) == pytest.approx(expected, rel=1e-6)
@@ -143,15 +143,6 @@ def test_optimiser_finds_the_closed_form_from_random_perturbations(d: int, pairs
         assert np.all((Z >= 0) & (Z <= 1))
     assert max(found) == pytest.approx(best, rel=1e-3)
     assert max(found) <= best * (1 + 1e-6)
-
-
-def test_optimiser_never_loses_against_its_start() -> None:
-    rng = np.random.default_rng(5)
-    for kernel in (RBF(0.4), Matern52(0.4), Polynomial2()):
-        D, Z, theta = rng.uniform(size=(3, 2)), rng.uniform(size=(2, 2)), rng.uniform(size=2)
-        better = design.optimise_batch(kernel, Z, D, theta, LAM)
-        before = design.batch_value(kernel, np.vstack([Z, D]), theta, LAM)
-        assert design.batch_value(kernel, np.vstack([better, D]), theta, LAM) >= before - 1e-9
 
 
 @settings(deadline=None)

@@ -159,33 +159,6 @@ def test_each_trial_publishes_the_estimate_of_its_moment(maximize: bool) -> None
         assert value == pytest.approx(expected, abs=2e-4)
 
 
-def test_estimates_are_drawn_from_releases_alone() -> None:
-    """Same releases from other losses: what is published does not differ by a bit."""
-    published = []
-    for shift in (0.0, 0.05):
-        losses, _ = quadratic(40, 2, 0)
-        session = open_session(config(clipping_norm=1e-9), cube(2), noise=Cancelling(shift))
-
-        def shifted(x: np.ndarray, shift: float = shift, losses: Any = losses) -> np.ndarray:
-            return losses(x) * 0 + 0.3 + shift
-
-        published.append((run_session(session, shifted), told_of(session)))
-    assert published[0] == published[1]
-
-
-class Cancelling(InsecureNoise):
-    """Its draws take a shift of the exact value back, so that the releases are the same."""
-
-    def __init__(self, shift: float) -> None:
-        super().__init__(0)
-        self._shift = shift
-
-    def add_gaussian(self, x: Any, scale: float) -> np.ndarray:
-        if len(x) > 1:  # gradients
-            return super().add_gaussian(np.zeros_like(x), scale)
-        return np.round(super().add_gaussian(np.round(x - self._shift, 9), scale), 6)
-
-
 def test_without_privacy_the_value_is_exact_and_has_no_draw_beside_it() -> None:
     losses, _ = quadratic(40, 1, 0)
     session = open_session(config(mu=math.inf), cube(1))

@@ -231,34 +231,6 @@ def test_the_table_that_is_shipped_is_that_of_the_measurements() -> None:
     assert measured.TABLE.read_text() == written
 
 
-def test_every_method_that_is_named_is_as_good_as_the_best_in_the_runs() -> None:
-    runs = json.loads((measured.RESULTS / "map.json").read_text())["runs"]
-    for d, levels in as_good().items():
-        parts = measured.parts_of(d)
-        for level, named in levels.items():
-            key = next(f"{n},{mu:g}" for n, mu in measured.CELLS if round(n * mu) == level)
-            excess = {
-                arm: np.mean([_paired(runs, part, arm, key) for part in parts])
-                for arm in measured.SHIPPED
-                if arm != "means-gp" or all(_has(runs, part, arm, key) for part in parts)
-            }
-            best = min(x for arm, x in excess.items() if arm != "means-gp")
-            assert excess[named[0]] == pytest.approx(best, abs=1e-6)
-            assert max(excess[arm] for arm in named) <= best + 0.001 + 1e-6
-
-
-def _has(runs: list[dict[str, Any]], part: str, arm: str, key: str) -> bool:
-    return any(run["part"] == part and key in run["excess"].get(arm, {}) for run in runs)
-
-
-def _paired(runs: list[dict[str, Any]], part: str, arm: str, key: str) -> float:
-    """Mean excess; of an arm with fewer seeds, what it has over DP-GIBO on those."""
-    of = [run["excess"] for run in runs if run["part"] == part]
-    first = np.mean([excess["dp-gibo"][key] for excess in of])
-    differences = [e[arm][key] - e["dp-gibo"][key] for e in of if key in e.get(arm, {})]
-    return float(first + np.mean(differences))
-
-
 def test_a_plan_names_the_method_of_its_cell_in_words_and_in_json() -> None:
     for d, levels in as_good().items():
         for level, named in levels.items():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
@@ -117,11 +117,13 @@ def gap(kernel: Kernel, Z: np.ndarray, y: np.ndarray, new: np.ndarray, lam: floa
 
 @each_kernel
 @each_noise
-@pytest.mark.parametrize("n", [1, 4, 9])
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("refresh", [2000, 3])
 def test_features_are_exact_while_points_are_few_and_apart(
-    kernel: Kernel, n: int, lam: float
+    monkeypatch: pytest.MonkeyPatch, refresh: int, kernel: Kernel, n: int, lam: float
 ) -> None:
     """Every point becomes a pivot, and the features reproduce the covariance."""
+    monkeypatch.setattr(reward_posterior, "_REFRESH", refresh)
     grid = np.stack(np.meshgrid([0.0, 0.5, 1.0], [0.0, 0.5, 1.0]), -1).reshape(-1, 2)[:n]
     new = np.random.default_rng(3).uniform(size=(20, 2))
     rows = np.random.default_rng(4).integers(n, size=5 * n)
@@ -158,19 +160,6 @@ def test_features_err_by_no_more_than_their_tolerance_allows(kernel: Kernel, lam
     if lam >= 1:  # what it comes to in practice is far less
         assert mean.max() < 0.02
         assert variance.max() < 0.01
-
-
-@each_kernel
-def test_features_recomputed_often_equal_features_never_recomputed(
-    monkeypatch: pytest.MonkeyPatch, kernel: Kernel
-) -> None:
-    rng = np.random.default_rng(8)
-    Z, y, new = rng.uniform(size=(80, 1)), rng.standard_normal(80), rng.uniform(size=(9, 1))
-    never = told(FeaturePosterior(kernel.k, 0.5), Z, y).predict(new)
-    monkeypatch.setattr(reward_posterior, "_REFRESH", 3)
-    often = told(FeaturePosterior(kernel.k, 0.5), Z, y).predict(new)
-    for one, two in zip(never, often, strict=True):
-        assert_allclose(one, two, atol=1e-8)
 
 
 @pytest.mark.parametrize("pending", [[[0.5, 0.5]], [[0.2, 0.9], [0.2, 0.9], [0.8, 0.1]]], ids=str)
@@ -227,50 +216,6 @@ def test_growing_features_stop_at_their_largest_rank() -> None:
     Z = np.linspace(0, 1, 12)[:, None]
     assert [features.grow(z) for z in Z] == [True] * 5 + [False] * 7
     assert features.features(Z).shape == (12, 5)
-
-
-# Properties ---------------------------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    seed=st.integers(0, 10**6),
-    lam=st.sampled_from([1e-3, 0.1, 1.0, 30.0]),
-    arms=st.lists(st.integers(0, 5), min_size=1, max_size=25),
-    rank=st.integers(1, 6),
-)
-@example(seed=0, lam=1e-3, arms=[0] * 25, rank=1)
-def test_an_evaluation_never_widens_an_arm(
-    seed: int, lam: float, arms: list[int], rank: int
-) -> None:
-    posterior = ArmsPosterior(covariance(6, seed, rank), lam)
-    everything = numbers(np.arange(6))
-    for i, arm in enumerate(arms):
-        before = posterior.predict(everything)[1] ** 2
-        posterior.tell(np.array([float(arm)]), float(i))
-        after = posterior.predict(everything)[1] ** 2
-        assert np.all(after <= before + 1e-12)
-        assert np.all(after >= 0)
-        assert after[arm] <= before[arm] * lam / (before[arm] + lam) + 1e-9
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    seed=st.integers(0, 10**6),
-    lam=st.sampled_from([0.05, 1.0, 30.0]),
-    n=st.integers(1, 20),
-    kernel=st.sampled_from(list(KERNELS.values())),
-)
-def test_an_evaluation_never_widens_a_point(seed: int, lam: float, n: int, kernel: Kernel) -> None:
-    rng = np.random.default_rng(seed)
-    posterior, new = FeaturePosterior(kernel.k, lam), rng.uniform(size=(15, 2))
-    for z in rng.uniform(size=(n, 2)):
-        before, pivots = posterior.predict(new)[1] ** 2, features_of(posterior).m
-        posterior.tell(z, float(rng.standard_normal()))
-        after = posterior.predict(new)[1] ** 2
-        assert np.all(after >= 0)
-        grew = features_of(posterior).m > pivots  # which may lay open what the tolerance hid
-        assert np.all(after <= before + (TOLERANCE if grew else 1e-9))
 
 
 # Mixtures -----------------------------------------------------------------------------------

@@ -94,15 +94,6 @@ def test_it_scores_points_that_hosts_evaluate_and_few_of_them(space: Space, n: i
 
 
 @each_space
-def test_it_beats_its_candidates_and_what_it_is_told(space: Space) -> None:
-    for seed in range(8):
-        score, near = Peak(space, 50 + seed), space.uniform(9, rng_of(seed + 100))
-        found = score(maximiser(space, score, near, rng_of(seed))[None])[0]
-        assert found >= score(space.uniform(512, rng_of(seed))).max() - 1e-12
-        assert found >= score(near).max() - 1e-12
-
-
-@each_space
 def test_one_peak_is_found(space: Space) -> None:
     """Within two hundredths of the cube's side, wherever it lies."""
     for seed in range(12):

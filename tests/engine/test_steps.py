@@ -7,8 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES, scheduled
@@ -111,28 +109,3 @@ def test_rule_leaves_its_arguments_alone(name: str) -> None:
 @pytest.mark.parametrize("name", STEP_RULES)
 def test_a_zero_gradient_moves_nowhere_and_stays_finite(name: str) -> None:
     assert np.array_equal(run(name, np.zeros((3, 2))), np.zeros((3, 2)))
-
-
-@settings(deadline=None)
-@given(
-    name=st.sampled_from(["adagrad", "adagrad-norm", "adam"]),
-    g=st.lists(st.floats(0.01, 100) | st.floats(-100, -0.01), min_size=1, max_size=5),
-    scale=st.floats(0.1, 10),
-)
-def test_adaptive_rules_do_not_care_for_the_scale_of_gradients(
-    name: str, g: list[float], scale: float
-) -> None:
-    gradients = np.outer([1.0, -0.5, 0.25], g)
-    assert_allclose(run(name, gradients), run(name, scale * gradients), rtol=1e-6)
-
-
-@settings(deadline=None)
-@given(
-    g=st.lists(st.floats(-100, 100), min_size=1, max_size=6).filter(
-        lambda v: np.hypot.reduce(v) > 0.1
-    )
-)
-def test_the_first_adaptive_step_has_the_length_of_the_step_size(g: list[float]) -> None:
-    first = run("adagrad-norm", np.array([g]))[0]
-    assert np.linalg.norm(first) == pytest.approx(ETA * math.sqrt(len(g)), rel=1e-6)
-    assert np.all(np.abs(run("adagrad", np.array([g]))[0]) <= ETA * (1 + 1e-9))

@@ -1,4 +1,4 @@
-"""Which method was measured to be as good as any for so many parameters and such a budget.
+"""Names the methods that were measured to be as good as any for d parameters and a budget.
 
 What the methods have in common is the budget n mu: the noise of both is a function of it and of
 the trials alone. The table is that of :mod:`benchmarks.map`. Everything here is public.
@@ -34,7 +34,7 @@ def as_good() -> dict[int, dict[int, tuple[str, ...]]]:
 
 
 def advise(d: int, n_records: int, mu: float) -> dict[str, Any]:
-    """What was as good as the best, at the measured numbers that are nearest by ratio.
+    """Names the methods that were as good as the best, at the nearest measured numbers by ratio.
 
     Args:
         d: Numeric parameters.

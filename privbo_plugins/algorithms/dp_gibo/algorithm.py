@@ -69,13 +69,13 @@ from privbo_plugins.spaces import Space
 Array = NDArray[np.float64]
 
 _START_MARGIN = 2.0
-"""How clearly another start must beat the first, in units of the noise's expected best."""
+"""Lead of another start over the first, in units of the noise's expected best, to be taken."""
 
 _NORM_QUANTILE = 0.8
 """Fraction of records that an adaptive norm aims to leave unclipped."""
 
 _NORM_RATE = 1.5
-"""How fast an adaptive norm follows, in log units per unit of fraction."""
+"""Speed of an adaptive norm, in log units per unit of fraction."""
 
 
 @dataclass
@@ -195,7 +195,7 @@ class DPGIBO:
 
     @property
     def room(self) -> int:
-        """How many evaluations the plan has in the current step."""
+        """Number of evaluations that the plan has in the current step."""
         role = self.phase[0]
         if role == START:
             return self._K + self._searched
@@ -208,7 +208,7 @@ class DPGIBO:
     def propose_beside(
         self, slot: int, out: Sequence[Array], failed: Sequence[Array] = ()
     ) -> Proposal:
-        """The same while other points are being evaluated, or could not be."""
+        """Proposes as :meth:`propose` while other points are pending or have failed."""
         role, step = self.phase
         if role == START:
             told = self.state.values
@@ -353,7 +353,7 @@ class DPGIBO:
         )
 
     def _reserve(self, role: str, step: int) -> bool | None:
-        """False: the plan pays; True: the reserve for extra values pays; None: nobody does."""
+        """Says if the reserve pays for a value (True) or the plan (False); None if neither can."""
         state, plan = self.state, self._known_plan()
         if role == FINAL:
             return False if state.final is None else None
@@ -384,7 +384,7 @@ class DPGIBO:
         return self._searched > 0 and self._known_plan().n_steps == 0
 
     def carried_value(self, role: str, step: int) -> float:
-        """What a trial without a release of its own publishes: a mean of earlier releases."""
+        """Value of a trial without a release of its own: a mean of earlier releases."""
         if role == FINAL and self.state.final is not None:
             return self.state.final
         values = self.state.step_values.get(str(step))

@@ -83,7 +83,7 @@ def cover(slot: int, space: Space) -> tuple[int, ...]:
 
 
 def place(slot: int, space: Space) -> int:
-    """Which of the evenly spread points a start point's numbers are.
+    """Gives the number of the evenly spread point from which a start point takes its numbers.
 
     With few numeric parameters each start point has its own. With many, hardly any point is near
     a good one, and choices are compared at the same numbers, the middle first.

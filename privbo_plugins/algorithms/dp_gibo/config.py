@@ -30,7 +30,7 @@ NORM_SHARE = 0.05
 _ENDLESS = 10**9
 
 LENGTHSCALE = 0.35
-"""Where the plan chooses none."""
+"""Length-scale of a plan that chooses none."""
 
 PUBLISHED: dict[str, Any] = {
     "n_steps": 25,

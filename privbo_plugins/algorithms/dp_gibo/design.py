@@ -1,4 +1,4 @@
-"""Where to evaluate: designs that tell most about the gradient at one point.
+"""Designs: points whose losses tell most about the gradient at one point.
 
 Notation:
 

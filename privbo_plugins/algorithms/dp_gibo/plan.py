@@ -103,7 +103,7 @@ _TELLING = 0.5
 """Largest noise of a value, in widths of the range, from which values together tell a plateau."""
 
 _FOR_EITHER = {"mu", "n_trials", "extra_values", "loss_bound", "training_mu"}
-"""Settings that say nothing of descent; whoever gives another one gets descent."""
+"""Settings that say nothing of descent; any other setting that is given plans descent."""
 
 _NOT_COMPARED = (
     "not measured with choices (docs/dp-gibo.md has DP-GIBO beside TPE without privacy)"
@@ -115,7 +115,7 @@ _DROWNING = 0.5
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do and what each release costs.
+    """Steps, points and releases of a run, and the cost of each release.
 
     Attributes:
         n_records: n.
@@ -159,18 +159,18 @@ class Plan:
 
     @property
     def n_trials(self) -> int:
-        """Planned trials, K + S + T b + 1; without released values nobody evaluates the last."""
+        """Planned trials, K + S + T b + 1; without released values the last is not evaluated."""
         evaluated = self.n_starts + self.n_searched + self.n_steps * self.batch_size
         return evaluated + (self.n_values > 0)
 
     @property
     def training_total(self) -> float:
-        """What the planned trainings cost the training records, if none is tried again."""
+        """Cost of the planned trainings for the training records, if none is tried again."""
         return (self.training_mu or 0.0) * math.sqrt(self.n_trials)
 
     @property
     def training_most(self) -> float:
-        """What trainings may cost the training records at most, failed attempts included."""
+        """Most that trainings can cost the training records, failed attempts included."""
         return (self.training_mu or 0.0) * math.sqrt(ATTEMPTS * self.n_trials)
 
     @property
@@ -185,7 +185,7 @@ class Plan:
 
     @property
     def advice(self) -> dict[str, Any]:
-        """Which method was as good as any for such d and n mu (:func:`advise`); JSON-ready."""
+        """Methods that were as good as any for such d and n mu (:func:`advise`); JSON-ready."""
         if self.n_combinations > 1:
             return {"as_good": [], "text": _NOT_COMPARED}
         return advise(self.d, self.n_records, self.mu)
@@ -325,7 +325,7 @@ def plans_designs(config: GIBOConfig) -> bool:
 
 
 def leaving_margin(config: GIBOConfig, d: int) -> float:
-    """How much better than the middle a start point must be, beside noise, in units of values.
+    """Lead over the middle, beside noise and in units of values, that a start point needs.
 
     With many parameters an evenly spread point lies near a corner of some of them, where descent
     found worse low regions although the point itself was a little better.
@@ -503,7 +503,7 @@ def _default_step_size(config: GIBOConfig, d: int, T: int) -> float:
 
 
 def words(config: GIBOConfig, plan: Plan | None) -> Words:
-    """What the guarantee of a run says: the released statistics, and their noise once planned."""
+    """Describes the released statistics, and their noise once planned, for the guarantee."""
     statistics = "means of per-record gradients clipped in L2 norm, on means of clipped values"
     if plan is not None and plan.n_searched and not plan.n_steps:
         return Words(

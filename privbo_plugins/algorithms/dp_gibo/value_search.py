@@ -42,10 +42,10 @@ _NEAR = 80
 """Candidates around the best points, for each of the distances."""
 
 _DISTANCES = (0.3, 0.1, 0.03)
-"""How far these lie from a best point, in length-scales."""
+"""Distances of these from a best point, in length-scales."""
 
 _OTHER = 0.2
-"""How often a candidate near a best point has another choice, for each categorical parameter."""
+"""Chance that a candidate near a best point takes another choice, a categorical parameter."""
 
 _BEST = 5
 """Evaluated points that candidates lie around."""
@@ -54,17 +54,17 @@ _HOPE = 1.0
 """Standard deviations by which the next point may be better than expected."""
 
 _HOPE_OF_CHOICES = 2.0
-"""The same where there are choices: a wrong one is not a near one."""
+"""Standard deviations where there are choices: a wrong choice is not a near one."""
 
 _CAUTION = 0.5
 """Standard deviations that a recommended point pays for: the least mean is a lucky one."""
 
 _MUCH = 2.0
-"""How much better than the end of descent another point must be, in its standard deviations."""
+"""Lead of another point over the end of descent, in its standard deviations, to be taken."""
 
 
 class ValueSearch:
-    """Which point to evaluate next, and which is best, given released values.
+    """Chooses the next point and the best one from released values.
 
     Args:
         space: The search space.
@@ -88,7 +88,7 @@ class ValueSearch:
             slot: Whose point; another slot draws other candidates.
             told: (point, value) of all releases so far, at least one.
             out: Points that are being evaluated: they count as told what is expected there.
-            failed: Points that nobody could evaluate: they count as told the worst value so far.
+            failed: Points whose evaluation failed: they count as told the worst value so far.
         """
         smoother = self._model.smoother(told)
         X = np.array([x for x, _ in told])
@@ -123,7 +123,7 @@ class ValueSearch:
         self, smoother: Smoother, told: Sequence[Told], out: Sequence[Array],
         failed: Sequence[Array],
     ) -> list[Told]:  # fmt: skip
-        """(point, value) that stand in for values which nobody has released."""
+        """Returns (point, value) for pending and failed points, in place of releases."""
         expected = self._model.values(smoother, np.array(out)) if len(out) else ()
         worst = self._sign * max(self._sign * value for _, value in told)
         return [*zip(out, expected, strict=True), *((x, worst) for x in failed)]

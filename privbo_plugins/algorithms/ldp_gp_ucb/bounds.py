@@ -59,7 +59,7 @@ def lower_rate(
     alpha: float = 1.0,
     nu: float = 2.5,
 ) -> float:
-    """What no LDP algorithm's regret can beat, up to a constant (Theorem 1).
+    """Lower bound on the regret of any LDP algorithm, up to a constant (Theorem 1).
 
     Args:
         kernel: "rbf" (the paper's SE) or "matern".

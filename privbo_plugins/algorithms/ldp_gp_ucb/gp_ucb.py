@@ -88,7 +88,7 @@ class GPUCB(ModelUCB):
 
 
 def _wider(config: UCBConfig, t: int) -> float:
-    """How many times its last width beta has at evaluation t of a planned number."""
+    """Width beta at evaluation t of a planned number, in units of its last width."""
     if config.n_trials is None or config.noise is None:
         return 1.0
     return 1.0 + (_WIDER - 1.0) * max(1.0 - t / (_WHILE * config.n_trials), 0.0)

@@ -45,8 +45,7 @@ class MoMAGPUCB(NystromUCB):
         super()._begin()
         self.k = self.config.k
         self.n = 0
-        self._open: dict[Group, list[float]] = {}
-        self._first: dict[Group, Array] = {}
+        self._open: dict[Group, tuple[Array, list[float]]] = {}  # point and rewards
         self._S: list[Array] = []
 
     @property
@@ -76,10 +75,9 @@ class MoMAGPUCB(NystromUCB):
             return Evaluation(self._maximiser(key, ()), self.n)
         if may_wait and self._held(group, out) >= self.k:
             return None
-        evaluated = (evaluation.x for evaluation in out if _group(evaluation) == group)
-        return Evaluation(
-            self._first[group] if group in self._first else next(evaluated), group[0]
-        )
+        points = [self._open[group][0]] if group in self._open else []
+        points += [evaluation.x for evaluation in out if _group(evaluation) == group]
+        return Evaluation(points[0], group[0])
 
     def _current(self, out: Sequence[Evaluation]) -> Group | None:
         """The open epoch; several workers may have started it at different points."""
@@ -89,16 +87,14 @@ class MoMAGPUCB(NystromUCB):
 
     def _held(self, group: Group, out: Sequence[Evaluation]) -> int:
         """Rewards that an epoch has or is waiting for."""
-        return len(self._open.get(group, ())) + sum(
-            _group(evaluation) == group for evaluation in out
-        )
+        told = len(self._open[group][1]) if group in self._open else 0
+        return told + sum(_group(evaluation) == group for evaluation in out)
 
     def _learn(self, evaluation: Evaluation, z: Array, reward: float) -> None:
         """Line 6; an epoch is taken in when its k rewards are there."""
         if evaluation.epoch is None or evaluation.epoch < self.n:
             return
-        rewards = self._open.setdefault(_group(evaluation), [])
-        self._first.setdefault(_group(evaluation), evaluation.x)
+        _, rewards = self._open.setdefault(_group(evaluation), (evaluation.x, []))
         rewards.append(reward)
         if len(rewards) < self.k:
             return
@@ -107,7 +103,6 @@ class MoMAGPUCB(NystromUCB):
             self._S.append(np.zeros(self.k))
         self._S[number] = self._S[number] + rewards
         self._open.clear()
-        self._first.clear()
         self.n += 1
         self._follow()
 

@@ -1,4 +1,4 @@
-"""What ATA and MoMA share: a Nyström embedding that follows the data (Algorithm 4)."""
+"""The base of ATA and MoMA: a Nyström embedding that follows the data (Algorithm 4)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Distinct:
 
     @property
     def counts(self) -> Array:
-        """How often each point was evaluated, shape (n,)."""
+        """Number of evaluations of each point, shape (n,)."""
         return np.array(self._counts, dtype=float)
 
 

@@ -1,4 +1,4 @@
-"""What the four algorithms share: evaluations in, upper confidence bounds out."""
+"""The base of the four algorithms: evaluations in, upper confidence bounds out."""
 
 from __future__ import annotations
 

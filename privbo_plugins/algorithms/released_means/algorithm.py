@@ -95,7 +95,7 @@ class ReleasedMeans:
 
     @property
     def room(self) -> int:
-        """How many evaluations the plan has."""
+        """Number of evaluations that the plan has."""
         return 1 if self.finished else self.config.n_trials
 
     def propose(self, slot: int) -> Proposal:
@@ -128,23 +128,23 @@ class ReleasedMeans:
         X: Sequence[Array],  # noqa: ARG002
         held: Collection[str] | None = None,  # noqa: ARG002
     ) -> list[Query]:
-        """None: nothing is released of several trials."""
+        """Returns none: no release reads several trials."""
         return []
 
     def ready(self, n_done: int) -> bool:  # noqa: ARG002
-        """Never: there are no steps."""
+        """Returns False: there are no steps."""
         return False
 
     def wants_losses(self, role: str, step: int) -> bool:  # noqa: ARG002
-        """No: a vector is forgotten with its release."""
+        """Returns False: a vector is forgotten with its release."""
         return False
 
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:  # noqa: ARG002
-        """Nothing."""
+        """Returns none."""
         return []
 
     def carried_value(self, role: str, step: int) -> float:  # noqa: ARG002
-        """What a trial beyond the budget publishes: the mean of all released values."""
+        """Value of a trial beyond the budget: the mean of all released values."""
         return float(np.mean(self.state.values)) if self.state.values else 0.0
 
     # Learning from releases -----------------------------------------------------------------
@@ -182,7 +182,7 @@ class ReleasedMeans:
 
     @property
     def path(self) -> list[list[float]]:
-        """What was recommended after 1, 2, 4, 8, ... releases and after the last."""
+        """Recommendations after 1, 2, 4, 8, ... releases and after the last."""
         m = len(self.state.values)
         counts = sorted({2**i for i in range(m.bit_length())} | {m} - {0})
         return [self._recommended_after(count) for count in counts]

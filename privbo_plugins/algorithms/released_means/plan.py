@@ -34,7 +34,7 @@ _DROWNING = 0.1
 
 @dataclass(frozen=True)
 class MeansPlan:
-    """What a run will release and what that costs.
+    """Releases of a run and their cost.
 
     Attributes:
         n_records: n.
@@ -56,7 +56,7 @@ class MeansPlan:
 
     @property
     def training_most(self) -> float:
-        """What trainings may cost the training records at most, failed attempts included."""
+        """Most that trainings can cost the training records, failed attempts included."""
         return (self.training_mu or 0.0) * math.sqrt(ATTEMPTS * self.n_trials)
 
     @property
@@ -120,7 +120,7 @@ def make_plan(config: MeansConfig, space: Space, n_records: int) -> MeansPlan:  
 
 
 def words(config: MeansConfig, plan: MeansPlan | None) -> Words:
-    """What the guarantee of a run says: the released statistics, and their noise once planned."""
+    """Describes the released statistics, and their noise once planned, for the guarantee."""
     parameters: dict[str, Any] = {"N": config.n_trials, "value_range": config.value_range}
     if plan is not None:
         parameters["value_noise"] = plan.value_noise
