@@ -513,7 +513,7 @@ def test_oversampling_and_replays(T: int, accuracy: float) -> None:
     rho = (1 + accuracy) / (1 - accuracy)
     assert theorem.q == pytest.approx(6 * rho * math.log(4 * T / 0.2) / accuracy**2)
     assert theorem.k == math.ceil(24 * (1 + math.log(4 * T / 0.2)))
-    assert replace(theorem, replays=7).k == 7
+    assert UCBConfig(low=-1, high=1, constants="theorem", replays=7, **given_).k == 7
     published = UCBConfig(low=-1, high=1, constants="theorem", n_trials=1000)
     assert published.k == 279  # the number in the reference settings
 

@@ -97,6 +97,12 @@ def test_what_is_planned_costs_the_budget_and_no_more_trials_than_25_simplices(
     assert math.sqrt(d) * plan.step_size * plan.n_steps / 2 <= 2.0 * (1 + 1e-12)
 
 
+def test_values_leave_an_adaptive_norm_its_share() -> None:
+    with pytest.raises(ValueError, match=r"value_share must stay below 0.95 .* got 0.95"):
+        GIBOConfig(mu=1.0, clipping_norm="adaptive", value_share=0.95)
+    assert GIBOConfig(mu=1.0, value_share=0.95).value_share == 0.95
+
+
 GIVEN: list[dict[str, Any]] = [
     {"n_steps": 7}, {"n_steps": 40}, {"batch_size": 5}, {"batch_size": 12}, {"clipping_norm": 0.7},
     {"clipping_norm": 30.0}, {"lengthscale": 0.9}, {"step_size": 0.02},

@@ -379,10 +379,6 @@ class DPGIBO:
             return self.carried_value(role, step) if release is None else release.values[0]
         return self._estimator.at(x, self.state.values, own)
 
-    @property
-    def _searches_only(self) -> bool:
-        return self._searched > 0 and self._known_plan().n_steps == 0
-
     def carried_value(self, role: str, step: int) -> float:
         """Value of a trial without a release of its own: a mean of earlier releases."""
         if role == FINAL and self.state.final is not None:
@@ -420,7 +416,8 @@ class DPGIBO:
         W = self._weights(points[:, self._numeric], self._points_of(old), c)  # paper, line 7
         columns = (*trials, *(trial for trial, _ in old))
         B = self.state.B
-        meta = {"step": t, "fixed": fixed, "points": self._to_remember(trials, points)}
+        remembered = zip(trials, points.tolist(), strict=True) if self.config.memory else ()
+        meta = {"step": t, "fixed": fixed, "points": list(remembered)}
         gradient = Query(
             kind="gradient",
             key=str(t),
@@ -474,11 +471,6 @@ class DPGIBO:
                     Y = Y - Y.mean(axis=1, keepdims=True)
                 yield sign * (Y @ W)
 
-    def _to_remember(self, trials: Sequence[str], X: Array) -> list[tuple[str, list[float]]]:
-        if self.config.memory == 0:
-            return []
-        return [(trial, x.tolist()) for trial, x in zip(trials, X, strict=True)]
-
     # Learning from releases -----------------------------------------------------------------
 
     def observe(self, release: Release) -> None:
@@ -518,7 +510,8 @@ class DPGIBO:
             path = self.state.path
             self._begin(self._best_start())
             self.state.path = [*path, *self.state.path]
-        elif self._searches_only and m.bit_count() == 1:  # a search by values has no other path
+        elif self._searched and self._known_plan().n_steps == 0 and m.bit_count() == 1:
+            # a search by values has no other path
             self.state.path.append(self._best_start())
 
     def _best_start(self) -> list[float]:

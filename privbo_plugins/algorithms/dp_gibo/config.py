@@ -204,8 +204,12 @@ class GIBOConfig(EpsilonSettings):
                     f"{self.clipping_norm}."
                 )
         value_range(self.loss_bound)
-        most = 1.0 - NORM_SHARE if self.adaptive else 1.0
-        _within("value_share", self.value_share, most)
+        _within("value_share", self.value_share, 1.0)
+        if self.adaptive and self.value_share + NORM_SHARE >= 1:
+            raise ValueError(
+                f"value_share must stay below {1 - NORM_SHARE:g} where clipping_norm is adaptive, "
+                f"which costs the rest; got {self.value_share}."
+            )
         if self.value_share == 0 and self.n_starts not in (None, 0):
             raise ValueError(
                 f"n_starts={self.n_starts} needs released values to choose from: value_share > 0."
