@@ -168,5 +168,3 @@ def test_large_variances_enter_always_and_none_never(s2: float) -> None:
         rng = np.random.default_rng(seed)
         mask = sampled(5.0, np.array([s2, 0.0, s2]), np.array([1.0, 9.0, 2.0]), rng)
         assert mask.tolist() == [True, False, True]
-
-

@@ -155,5 +155,3 @@ def test_draws_have_the_posteriors_law(n: int, s2: float) -> None:
     covariance = white.T @ white / R
     assert np.abs(covariance - np.eye(M)).max() < 5 * math.sqrt(2 / R)
     assert kstest((white**2).sum(1), chi2(M).cdf).pvalue > 1e-4
-
-
