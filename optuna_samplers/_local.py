@@ -13,7 +13,7 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
@@ -589,9 +589,7 @@ def _without_ledger(mechanism: LocalMechanism, stored: StoredEvaluations) -> Loc
         reasons=stored.reasons,
         notes=[*stored.notes, *([_NO_LEDGER] if named else [])],
     )
-    if not (named and stored.n):
-        return claim
-    return replace(claim, most_evaluations=math.inf, epsilon_most=math.inf, composed=())
+    return claim.at_most() if stored.n else claim
 
 
 def contradict(stored: StoredEvaluations, evaluations: Mapping[str, float]) -> bool:

@@ -308,7 +308,7 @@ def added(
         mu_spent=math.sqrt(math.fsum(claim.mu_spent**2 for _, claim in own)),
         n_releases=sum(claim.n_releases for _, claim in own),
         parameters={f"mu of {name}": claim.mu for name, claim in own},
-        not_covered=tuple(dict.fromkeys(limit for _, claim in own for limit in claim.limits)),
+        not_covered=tuple(dict.fromkeys(limit for _, claim in own for limit in claim.not_covered)),
         reasons=tuple(reasons),
         notes=(*notes, "several runs on the same records, of which the squares of mu are added"),
         trainings=tuple(training for _, claim in own for training in claim.trainings),

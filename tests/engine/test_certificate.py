@@ -193,7 +193,7 @@ def test_a_sentence_comes_first_then_a_table_then_what_is_not_covered(kind: str)
     assert chance in told.splitlines()[0]
     order = [told.index(part) for part in ("| Who is protected", "Not covered:", "To know:")]
     assert order == sorted(order)
-    assert told.count("\n- ") == len(claim.limits) + 1
+    assert told.count("\n- ") == len(claim.not_covered) + 1
     page = claim._repr_html_()
     assert page.index(chance) < page.index("<table>") < page.index("Not covered")
     assert claim._repr_markdown_() == told

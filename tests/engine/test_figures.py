@@ -270,7 +270,7 @@ def test_a_guarantee_of_users_tells_what_their_evaluations_compose_to_at_any_del
     session.release("joe", 0.25, "Joe", -1.0)
     guarantee = session.guarantee(101, users_named=True)
     assert (guarantee.epsilon, guarantee.delta_most) == (pytest.approx(10.0), 0.0)
-    assert round(guarantee.epsilon(1e-6), 2) == 4.77
+    assert round(guarantee.epsilon_at(1e-6), 2) == 4.77
     exact = 0.5 + binomial_delta(0.1, 100, 0.0) / 2
     assert exact <= guarantee.best_guess <= exact + 1e-8
     assert "composed" not in guarantee.to_dict()
@@ -350,7 +350,7 @@ def test_k_rows_of_one_person_have_sqrt_k_times_the_mu() -> None:
     moved = np.zeros((3, 2))
     moved[:2, 0] = table.certificate.sensitivity  # two rows, each as far as one may go
     assert np.linalg.norm(moved) / sd == pytest.approx(math.sqrt(2) * mu, rel=1e-5)
-    assert any("sqrt(k) times the table's mu" in limit for limit in table.guarantee().limits)
+    assert any("sqrt(k) times the table's mu" in limit for limit in table.guarantee().not_covered)
 
 
 # What was asked for, and what is shown of it ----------------------------------------------------
@@ -391,7 +391,7 @@ def test_whoever_was_allowed_an_epsilon_reads_no_larger_one(
     epsilon, delta = asked
     config = KINDS[kind](epsilon=epsilon, delta=delta)
     claim = claim_of(config)
-    assert claim.epsilon == claim.epsilon(delta) == epsilon
+    assert claim.epsilon == claim.epsilon_at(delta) == epsilon
     first = claim.figures()["epsilons"][0]
     assert first == {"delta": delta, "epsilon": epsilon}
     assert shown(str(claim))

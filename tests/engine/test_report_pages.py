@@ -53,7 +53,9 @@ def records(n: int, d: int, name: str) -> Report:
     rng = np.random.default_rng(0)
     names = [f"{name} {j}" for j in range(d)]
     path = rng.random((max(n // 4, 1), d))
-    told = Guarantee(True, "Gaussian", "replace-one", "records", 900, 1.0, 0.9, n, {name: name})
+    told = Guarantee(
+        True, "Gaussian", "replace-one", "records", 900, 1.0, 0.9, n, parameters={name: name}
+    )
     history = History(
         values=[
             ("start" if i < n // 4 else "step", i, float(v)) for i, v in enumerate(rng.random(n))
@@ -91,7 +93,9 @@ def shared_work(n: int, d: int, name: str) -> Report:
 
 def rows(n: int, d: int, name: str) -> Report:
     rng = np.random.default_rng(0)
-    told = OutsourcedGuarantee(True, "gaussian", 2.0, 1e-5, 0.5, 5000, {"d": d}, n_answers=n)
+    told = OutsourcedGuarantee(
+        True, "gaussian", 2.0, 1e-5, 0.5, 5000, parameters={"d": d}, n_answers=n
+    )
     history = RowHistory(
         list(range(n)), rng.random(n).tolist(), True, 0.2, rng.random(n).tolist(), [0.1] * n
     )
@@ -100,7 +104,7 @@ def rows(n: int, d: int, name: str) -> Report:
 
 
 def federation(n: int, d: int, name: str) -> Report:
-    told = FederationGuarantee(True, 29, 3.9, 0.02, 3.9, n, n, {name: d})
+    told = FederationGuarantee(True, 29, 3.9, 0.02, 3.9, n, n, parameters={name: d})
     rounds = [Round(t, 1.0 / t + 0.1, 0.1) for t in range(1, n + 1)]
     spent = [(t, math.sqrt(t)) for t in range(1, n + 1)]
     return federation_report(name, told, FederationHistory(rounds, n, spent))

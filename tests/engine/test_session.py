@@ -309,7 +309,7 @@ def test_plain_floats_never_mix_with_private_runs() -> None:
     with pytest.raises(PrivacyError, match="started with plain floats"):
         plain.tell("b", {"x00": 0.5}, cube(1), losses(np.array([0.5])))
     assert not plain.guarantee().protected
-    assert plain.guarantee().epsilon(1e-5) == math.inf
+    assert plain.guarantee().epsilon_at(1e-5) == math.inf
 
 
 def test_a_ledger_that_is_already_full_refuses_before_anything_is_drawn() -> None:

@@ -317,7 +317,7 @@ def test_plain_floats_are_searched_but_not_protected() -> None:
     assert abs(sampler.recommend(study)["x"] - RECORDS.mean()) < 0.15
     guarantee = sampler.guarantee(study)
     assert not guarantee.protected
-    assert guarantee.epsilon(1e-5) == math.inf
+    assert guarantee.epsilon_at(1e-5) == math.inf
     assert "NOT PROTECTED" in str(guarantee)
     assert "NOT PROTECTED" in study.user_attrs["privbo:guarantee"]
 
