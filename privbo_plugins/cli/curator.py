@@ -284,8 +284,8 @@ def _rounds(seconds: float | None) -> Iterator[None]:
 def _answer_once(given: argparse.Namespace) -> int:
     """Answers the rows asked for whose outcome is known; how many were told in all."""
     from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request
+    from privbo_plugins.sessions.answer_file import AnswerFile
     from privbo_plugins.sessions.rows import Curator
-    from privbo_plugins.sessions.told import AnswerFile
 
     y = read_outcomes(given.data, given.outcome)
     curator = Curator.resume(

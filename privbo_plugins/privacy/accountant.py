@@ -191,11 +191,6 @@ def _number(name: str, given: object) -> float:
     return float(given)
 
 
-def gdp_compose(mus: Iterable[float]) -> float:
-    """sqrt(Σ mu²)."""
-    return math.sqrt(math.fsum(mu * mu for mu in mus))
-
-
 def gdp_from_pure(epsilon: float) -> float:
     """The mu for which every epsilon-DP mechanism is mu-GDP.
 

@@ -11,11 +11,8 @@ from __future__ import annotations
 import abc
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any, ClassVar, NamedTuple, Self
 
 from privbo_plugins.privacy.accountant import (
@@ -29,23 +26,10 @@ from privbo_plugins.privacy.accountant import (
 )
 from privbo_plugins.privacy.figures import as_it_is, not_above, not_below, two_decimals
 from privbo_plugins.privacy.statement import Statement, guess, percent
+from privbo_plugins.privacy.words import WORDS, Words, texts_of
 
-_READ = tomllib.loads((files("privbo_plugins.privacy") / "words.toml").read_text(encoding="utf-8"))
-_SHARED = {name: text for name, text in _READ.items() if isinstance(text, str)}
-
-NOT_COVERED_COPIES: str = _READ["copies"]
+NOT_COVERED_COPIES: str = WORDS["copies"]
 """A limit of every guarantee."""
-
-
-@lru_cache
-def texts_of(*kinds: str) -> Mapping[str, Any]:
-    """The words of a kind of guarantee; of several tables, the later ones' go before."""
-    texts, limits = dict(_SHARED), dict[str, str]()
-    for kind in kinds:
-        texts |= _READ[kind]
-        limits |= _READ[kind].get("not_covered", {})
-    return texts | {"not_covered": (*limits.values(), NOT_COVERED_COPIES)}
-
 
 NOT_COVERED_TUNER, NOT_COVERED_LOCAL, NOT_COVERED_FEDERATION, NOT_COVERED_OUTSOURCED = (
     texts_of(kind)["not_covered"] for kind in ("records", "rewards", "federation", "rows")
@@ -54,21 +38,6 @@ NOT_COVERED_TUNER, NOT_COVERED_LOCAL, NOT_COVERED_FEDERATION, NOT_COVERED_OUTSOU
 
 NOT_COVERED_AGGREGATE: tuple[str, ...] = texts_of("federation", "aggregate")["not_covered"]
 """Limits where the server sees the agents' noisy sum alone."""
-
-
-class _Words(dict[str, Any]):
-    """Figures by name, and the texts that are made of them once they are asked for."""
-
-    def __init__(self, texts: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self._texts = texts
-
-    def __missing__(self, name: str) -> str:
-        return self.filled(self._texts[name])
-
-    def filled(self, text: str) -> str:
-        """A text with everything that it names."""
-        return text.format_map(self)
 
 
 def _told(name: str) -> Any:
@@ -225,8 +194,8 @@ class PrivacyGuarantee(abc.ABC):
 
     # For people -----------------------------------------------------------------------------
 
-    def _words(self, *, lasting: bool = False) -> _Words:
-        return _Words(self._texts, self._values(lasting=lasting))
+    def _words(self, *, lasting: bool = False) -> Words:
+        return Words(self._texts, self._values(lasting=lasting))
 
     def statement(self) -> Statement:
         """One sentence, a table and lists."""
@@ -459,7 +428,7 @@ class Guarantee(PrivacyGuarantee):
         if not self.trainings:
             return super()._notes(lasting=lasting)
         counted = [(mu, most if lasting else n) for mu, n, most in self.trainings]
-        words = _Words(self._texts, {"upto": "at most " if lasting else ""})
+        words = Words(self._texts, {"upto": "at most " if lasting else ""})
         each = []
         for mu, n in counted:
             words |= {"n": as_it_is(n), "mu": not_below(mu, 4)}
@@ -651,7 +620,7 @@ class FederationGuarantee(PrivacyGuarantee):
         }
 
 
-NOT_COVERED_BEYOND, NOT_COVERED_ANSWERS, NOT_COVERED_REFUSAL = _READ["rows"][
+NOT_COVERED_BEYOND, NOT_COVERED_ANSWERS, NOT_COVERED_REFUSAL = WORDS["rows"][
     "not_covered_where"
 ].values()
 """Limits of some tables alone."""

@@ -544,41 +544,6 @@ def _range(bound: float | None, value_range: tuple[float, float] | None) -> tupl
         ) from None
 
 
-def reward_privacy(
-    epsilon: float,
-    *,
-    bound: float | None = None,
-    value_range: tuple[float, float] | None = None,
-    mechanism: str = DEFAULT_MECHANISM,
-    delta: float | None = None,
-) -> tuple[LocalMechanism | None, dict[str, Any]]:
-    """A mechanism, and what an algorithm may know of it; no mechanism for ``math.inf``.
-
-    Args:
-        epsilon: As for :func:`make_mechanism`; infinity leaves rewards as they are, and then the
-            range is optional.
-        bound: As there.
-        value_range: As there.
-        mechanism: As there.
-        delta: As there.
-
-    Returns:
-        The mechanism or None, and ``low``, ``high`` and ``noise`` of an algorithm's settings.
-
-    Raises:
-        ValueError: For every argument outside its range.
-    """
-    if epsilon != math.inf:
-        made = make_mechanism(
-            epsilon, bound=bound, value_range=value_range, mechanism=mechanism, delta=delta
-        )
-        return made, {"low": made.low, "high": made.high, "noise": made.noise}
-    if bound is None and value_range is None:
-        return None, {"low": None, "high": None, "noise": None}
-    known = make_mechanism(1.0, bound=bound, value_range=value_range)
-    return None, {"low": known.low, "high": known.high, "noise": None}
-
-
 @settings
 class RewardPrivacy:
     """How one reward is privatised, in words that users say it in.
@@ -614,13 +579,19 @@ class RewardPrivacy:
         Raises:
             ValueError: For every setting outside its range.
         """
-        return reward_privacy(
-            self.epsilon,
-            bound=self.bound,
-            value_range=self.value_range,
-            mechanism=self.mechanism,
-            delta=self.delta,
-        )
+        how: dict[str, Any] = {
+            "bound": self.bound,
+            "value_range": self.value_range,
+            "mechanism": self.mechanism,
+            "delta": self.delta,
+        }
+        if self.epsilon != math.inf:
+            made = make_mechanism(self.epsilon, **how)
+            return made, {"low": made.low, "high": made.high, "noise": made.noise}
+        if self.bound is None and self.value_range is None:
+            return None, {"low": None, "high": None, "noise": None}
+        known = make_mechanism(1.0, bound=self.bound, value_range=self.value_range)
+        return None, {"low": known.low, "high": known.high, "noise": None}
 
 
 @settings

@@ -52,18 +52,9 @@ class Statement:
     rows: Rows
     lists: Lists
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "sentence": self.sentence,
-            "protected": self.protected,
-            "rows": [list(row) for row in self.rows],
-            "lists": [[heading, list(points)] for heading, points in self.lists],
-        }
-
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Statement:
-        """What :meth:`to_dict` has made."""
+        """What a certificate holds: the fields, as JSON has them."""
         rows = [(str(what), str(text)) for what, text in told["rows"]]
         lists = [(str(heading), [str(p) for p in points]) for heading, points in told["lists"]]
         return cls(str(told["sentence"]), told["protected"] is True, rows, lists)

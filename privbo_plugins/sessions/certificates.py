@@ -15,7 +15,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -104,7 +104,8 @@ class PrivacyCertificate:
         for _ in range(_LOOKS):
             with vault.transaction("") as tx:
                 head = Head(*tx.last_link())
-            own = _as_now(vault, runs)
+            known = {run.run_id: run for run in runs_of(vault, runs[0].url)}
+            own = [known[run.run_id] for run in runs]  # anew: each remembers what it was asked
             facts = _facts(vault, own, label, head)
             with vault.transaction("") as tx:
                 if not _since(tx, head.n, own):
@@ -130,10 +131,10 @@ class PrivacyCertificate:
                 f"This is no certificate: its format must be {FORMAT!r}, and each field must be "
                 "there once."
             )
-        if not _same_shape(found, _required()):
+        if not _has_form(found):
             raise ValueError(
                 "This certificate has fields that none has, or lacks some: it must hold "
-                f"{', '.join(sorted(_required()))}. Give the file as it was written."
+                f"{', '.join(sorted(_FORM))}. Give the file as it was written."
             )
         return cls(found)
 
@@ -201,37 +202,33 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _required() -> Sequence[str]:
-    return list(schema()["required"])
+_FORM: Mapping[str, Any] = {
+    "format": str, "version": str, "issued": str, "vault": str, "data_label": str | None,
+    "covers": str, "runs": list, "guarantee": dict, "figures": dict, "statement": dict,
+    "not_known": list, "ledger": dict, "check": str,
+}  # fmt: skip
+"""The fields of a certificate, and what each of them is."""
 
 
-def _same_shape(found: Mapping[str, Any], names: Sequence[str]) -> bool:
+def _has_form(found: Mapping[str, Any]) -> bool:
     """Whether the parts are there that are read; what they say is compared with the vault."""
     try:
         Statement.from_dict(found["statement"])
-        return set(found) == set(names) and all(_parts_fit(found))
+        lines, head = found["ledger"]["lines"], found["ledger"]["head"]
+        texts = [head, *(run["run"] for run in found["runs"]), *found["not_known"]]
+        return (
+            found.keys() == _FORM.keys()
+            and all(isinstance(found[name], kind) for name, kind in _FORM.items())
+            and all(isinstance(text, str) for text in texts)
+            and all(isinstance(run, dict) for run in found["runs"])
+            and type(lines) is int
+            and 0 <= lines < 2**63
+        )
     except (KeyError, TypeError, ValueError):
         return False
 
 
-def _parts_fit(found: Mapping[str, Any]) -> Iterator[bool]:
-    lines, runs = found["ledger"]["lines"], found["runs"]
-    texts = [found[name] for name in ("version", "issued", "vault", "check")]
-    texts += [found["ledger"]["head"], found["data_label"] or "", *found["not_known"]]
-    texts += [run["run"] for run in runs]
-    yield all(isinstance(text, str) for text in texts)
-    yield isinstance(found["not_known"], list) and isinstance(runs, list)
-    yield all(isinstance(part, dict) for part in (found["guarantee"], found["figures"], *runs))
-    yield type(lines) is int and 0 <= lines < 2**63
-
-
 # What is claimed --------------------------------------------------------------------------------
-
-
-def _as_now(vault: Vault, runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """The same runs, read anew: each remembers what it was asked before."""
-    known = {run.run_id: run for run in runs_of(vault, runs[0].url)}
-    return [known[run.run_id] for run in runs]
 
 
 def _facts(
@@ -248,7 +245,7 @@ def _facts(
         "runs": [_of_run(run) for run in runs],
         "guarantee": total.to_dict(),
         "figures": total.figures(),
-        "statement": total.statement().to_dict(),
+        "statement": asdict(total.statement()),
         "not_known": list(dict.fromkeys(f for run in runs for f in run.not_known)),
         "ledger": {"lines": head.n, "head": head.digest},
         "check": _HOW,
@@ -289,7 +286,12 @@ def added(
     if len(own) < len(claims):
         told = ", ".join(f"{name} ({kind})" for name, kind, _ in claims)
         raise ValueError(_NO_SUM.format(label, told))
-    reasons = [f"{name}: {why}" for name, claim in own for why in _reasons(claim)]
+    reasons = [
+        f"{name}: {why}"
+        for name, claim in own
+        if not claim.protected
+        for why in claim.reasons or ("nothing is claimed",)
+    ]
     sizes = {claim.n_records for _, claim in own}
     notes = [f"{name}: {note}" for name, claim in own for note in claim.notes]
     if len(sizes) > 1:
@@ -298,29 +300,25 @@ def added(
             f"runs under this label are on {told} records: what is claimed is for a record that "
             "is in all of them"
         )
+    mechanism, neighbours, population = (
+        "; ".join(dict.fromkeys(texts))
+        for texts in zip(*((c.mechanism, c.neighbours, c.population) for _, c in own), strict=True)
+    )
     return Guarantee(
         protected=not reasons,
-        mechanism=_each(own, lambda claim: claim.mechanism),
-        neighbours=_each(own, lambda claim: claim.neighbours),
-        population=_each(own, lambda claim: claim.population),
+        mechanism=mechanism,
+        neighbours=neighbours,
+        population=population,
         n_records=sizes.pop() if len(sizes) == 1 else None,
         mu=math.sqrt(math.fsum(claim.mu**2 for _, claim in own)),
         mu_spent=math.sqrt(math.fsum(claim.mu_spent**2 for _, claim in own)),
         n_releases=sum(claim.n_releases for _, claim in own),
         parameters={f"mu of {name}": claim.mu for name, claim in own},
-        not_covered=tuple(dict.fromkeys(limit for _, claim in own for limit in claim.not_covered)),
+        not_covered=tuple(dict.fromkeys(limit for _, c in own for limit in c.not_covered)),
         reasons=tuple(reasons),
         notes=(*notes, "several runs on the same records, of which the squares of mu are added"),
         trainings=tuple(training for _, claim in own for training in claim.trainings),
     )
-
-
-def _reasons(claim: Guarantee) -> Sequence[str]:
-    return () if claim.protected else claim.reasons or ("nothing is claimed",)
-
-
-def _each(own: Sequence[tuple[str, Guarantee]], read: Any) -> str:
-    return "; ".join(dict.fromkeys(read(claim) for _, claim in own))
 
 
 # Labels -----------------------------------------------------------------------------------------
@@ -409,39 +407,30 @@ def verified(certificate: PrivacyCertificate, vault: Vault, url: str) -> list[Li
         names = _short(", ".join(missing)) or "no run at all"
         return [*lines, Line("runs", False, f"the vault does not hold {names}")]
     own = [runs[run["run"]] for run in told["runs"]]
-    lines += [*_issued(certificate, vault, own), *_chain(certificate, vault, own)]
+    lines += [_issued(certificate, vault, own), *_chain(certificate, vault, own)]
+    label = str(told["data_label"])
     try:
-        now = _again(certificate, vault, url, own)
+        if told["covers"] == _ONE:
+            now = PrivacyCertificate.of(vault, own)
+        else:  # of all runs that have the label now
+            now = PrivacyCertificate.of(vault, labelled(vault, url, label), label)
     except (ValueError, VaultError) as error:
         return [*lines, Line("claim", False, f"cannot be made again: {error}")]
     return [*lines, *_claims(told, now.facts)]
 
 
-def _again(
-    certificate: PrivacyCertificate, vault: Vault, url: str, own: Sequence[StoredRun]
-) -> PrivacyCertificate:
-    """The same certificate, made now; under a label of all runs that have it now."""
-    label = certificate.facts["data_label"]
-    if certificate.facts["covers"] == _ONE:
-        return PrivacyCertificate.of(vault, own)
-    return PrivacyCertificate.of(vault, labelled(vault, url, str(label)), str(label))
-
-
-def _issued(
-    certificate: PrivacyCertificate, vault: Vault, own: Sequence[StoredRun]
-) -> Iterator[Line]:
-    digest, when = certificate.digest, certificate.facts["issued"]
-    known = False
+def _issued(certificate: PrivacyCertificate, vault: Vault, own: Sequence[StoredRun]) -> Line:
+    when = f"dated {_short(certificate.facts['issued'])}"
     for run in own:
         with vault.transaction(run.run_id) as tx:
-            known = known or tx.has_mark(ISSUED, digest)
-    found = f"the vault has issued this very certificate, dated {_short(when)}"
-    if not known:
-        found = (
-            f"the vault has never issued it as it stands (dated {_short(when)}): something in it "
-            "was changed, or another vault or a copy has issued it"
-        )
-    yield Line("issued", known, found)
+            if tx.has_mark(ISSUED, certificate.digest):
+                found = f"the vault has issued this very certificate, {when}"
+                return Line("issued", True, found)
+    found = (
+        f"the vault has never issued it as it stands ({when}): something in it was changed, or "
+        "another vault or a copy has issued it"
+    )
+    return Line("issued", False, found)
 
 
 def _chain(
@@ -452,19 +441,20 @@ def _chain(
         known = head.n == 0 or tx.link_at(head.n) == head.digest
         since = _since(tx, head.n, own) if known else 0
     if not known:
-        yield Line(
-            "ledger", False,
+        found = (
             f"line {head.n} of the vault's chain is not {_short(head.digest)}: the head was "
-            "changed, or the vault was restored from an older backup or is another copy",
-        )  # fmt: skip
+            "changed, or the vault was restored from an older backup or is another copy"
+        )
+        yield Line("ledger", False, found)
         return
-    told = f"line {head.n} of the chain is the certificate's head"
-    yield Line("ledger", True, told)
+    yield Line("ledger", True, f"line {head.n} of the chain is the certificate's head")
+    found = "nothing has been released since"
     if since:
-        told = f"the ledger has gone on since: {since} more release{'s' * (since > 1)}"
-        yield Line("up to date", False, f"{told}; ask for a new certificate")
-    else:
-        yield Line("up to date", True, "nothing has been released since")
+        found = (
+            f"the ledger has gone on since: {since} more release{'s' * (since > 1)}; ask for a "
+            "new certificate"
+        )
+    yield Line("up to date", not since, found)
 
 
 def _since(tx: Transaction, n: int, own: Sequence[StoredRun]) -> int:
@@ -479,33 +469,23 @@ _WORDS = ("mechanism", "neighbours", "population", "not_covered")
 
 
 def _claims(told: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Line]:
-    yield _compared("data label", told["data_label"], now["data_label"])
-    yield _compared("covers", told["covers"], now["covers"])
-    names = [[run["run"] for run in facts["runs"]] for facts in (told, now)]
-    yield _compared("runs", *names)
     same = told["version"] == now["version"]
+    versions = f"made by {_short(told['version'])}, checked by {now['version']}"
     yield Line(
-        "version", True,
-        f"made by {_short(told['version'])}, checked by {now['version']}"
-        + ("" if same else ": words are not compared, figures are"),
-    )  # fmt: skip
-    for before, after in zip(told["runs"], now["runs"], strict=False):
-        yield from _parts(f"{_short(before['run'])}: ", before, after, same)
-    for part in ("guarantee", "figures"):
-        yield from _parts("", told[part], now[part], same)
-    if same:
-        yield _compared("statement", told["statement"], now["statement"])
-        yield _compared("not known", told["not_known"], now["not_known"])
-        yield _compared("check", told["check"], now["check"])
-
-
-def _parts(
-    where: str, told: Mapping[str, Any], now: Mapping[str, Any], same: bool
-) -> Iterator[Line]:
-    for name in dict.fromkeys([*told, *now]):
-        before, after = told.get(name), now.get(name)
-        if same or name not in _WORDS:
-            yield _compared(f"{where}{name}", before, after)
+        "version", True, versions if same else f"{versions}: words are not compared, figures are"
+    )
+    yield _compared("runs", *([run["run"] for run in facts["runs"]] for facts in (told, now)))
+    for name in ("data_label", "covers", *(("statement", "not_known", "check") if same else ())):
+        yield _compared(name.replace("_", " "), told[name], now[name])
+    parts = [
+        (f"{_short(before['run'])}: ", before, after)
+        for before, after in zip(told["runs"], now["runs"], strict=False)
+    ]
+    parts += [("", told[part], now[part]) for part in ("guarantee", "figures")]
+    for where, before, after in parts:
+        for name in dict.fromkeys([*before, *after]):
+            if same or name not in _WORDS:
+                yield _compared(f"{where}{name}", before.get(name), after.get(name))
 
 
 def _compared(what: str, told: Any, now: Any) -> Line:

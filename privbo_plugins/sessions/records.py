@@ -52,7 +52,7 @@ from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_bu
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.returned import as_losses, index_of
-from privbo_plugins.sessions.range_ends import end_of, said_of
+from privbo_plugins.sessions.clipping_warning import end_of, said_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.standing import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet

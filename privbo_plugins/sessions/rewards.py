@@ -32,7 +32,7 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.redaction import retelling
-from privbo_plugins.sessions.asked import Asked, asked_with, compare, fix
+from privbo_plugins.sessions.run_settings import Asked, asked_with, compare, fix
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.release import REWARDS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import (

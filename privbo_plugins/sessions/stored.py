@@ -18,6 +18,7 @@ from privbo_plugins.federation.published import published
 from privbo_plugins.page import Report, Section, Table
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.local import stored_mechanism
+from privbo_plugins.privacy.words import WORDS
 from privbo_plugins.reports import (
     federation_report,
     records_report,
@@ -26,55 +27,21 @@ from privbo_plugins.reports import (
     row_history,
     rows_report,
 )
-from privbo_plugins.sessions.asked import algorithm_of
 from privbo_plugins.sessions.broadcasts import broadcasts_of, claimed_of
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardLedger
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
+from privbo_plugins.sessions.run_settings import algorithm_of
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import NEVER_COMPARED, Run
 from privbo_plugins.store.vault import Vault
 
-_COPIES = (
-    "whether it was restored from an older backup, or is a copy of the vault in use: whoever "
-    "shows its releases remembers how far they had come, and compares"
-)
-
-_SHOWN = (
-    "what the study or experiment shows beside the releases (plain values, reports, attributes, "
-    "other parameters or constants): only {} compares it, so ask that before you publish the study"
-)
-
 LABEL = "data label"
 """Kind of marks: on whose records a run is."""
 
-_HOSTS = "sampler.guarantee(study) or search.guarantee(results)"
-
 NOT_KNOWN: Mapping[str, tuple[str, ...]] = {
-    "records": (
-        _SHOWN.format(_HOSTS),
-        "how many trials failed or were pruned outside of it",
-        _COPIES,
-    ),
-    "rewards": (
-        _SHOWN.format(f"{_HOSTS} (or the wrapped objective's own)"),
-        "how many trials failed, and whether one shows a release that another vault has paid for",
-        "which parameters a reward was asked for: it keeps a digest of them alone",
-        _COPIES,
-    ),
-    "federation": (
-        "whether the server ran rounds on its own clock (hold=True), so the weaker neighbouring "
-        "relation is printed; server.guarantee() knows",
-        "what an agent shows of its own trials; on Ray Tune, what results hold beside tags, which "
-        "search.guarantee(results) compares",
-        _COPIES,
-    ),
-    "rows": (
-        "whether the modeler's study shows anything but answers",
-        "which direction is wanted, and what the modeler recommends",
-        _COPIES,
-    ),
-    "agent": (),
+    kind: tuple(text.format_map(WORDS) for text in texts)
+    for kind, texts in WORDS["not_known"].items()
 }
 """What a vault alone cannot know, by kind of run."""
 

@@ -20,8 +20,8 @@ from privbo_plugins.cli import main
 from privbo_plugins.cli.federation import _invite
 from privbo_plugins.errors import VaultError
 from privbo_plugins.federation import FederatedServer
+from privbo_plugins.sessions.answer_file import AnswerFile
 from privbo_plugins.sessions.rows import Curator
-from privbo_plugins.sessions.told import AnswerFile
 from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import open_vault
 from privbo_plugins.store.witness import FileWitness

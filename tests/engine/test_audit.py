@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import beta, norm
 
 from privbo_plugins.algorithms import registry
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig, algorithm, make_plan
@@ -39,6 +38,7 @@ from privbo_plugins.store.vault import Transaction, open_vault
 from tests.inside import algorithm_in, noise_of, weights_of_a_step
 from tests.sixth import SixthConfig
 
+from .auditing import audited_mu
 from .helpers import answer, cube, run_session, start
 
 pytestmark = pytest.mark.filterwarnings("ignore::privbo_plugins.errors.UtilityWarning")
@@ -52,31 +52,7 @@ POWER = {RUNS: 0.4, SOAK_RUNS: 0.7}
 each_size = pytest.mark.parametrize(
     "runs", [RUNS, pytest.param(SOAK_RUNS, marks=pytest.mark.soak)]
 )
-CONFIDENCE = 0.9999
 N = 20
-
-
-def upper(errors: np.ndarray | int, runs: int) -> Any:
-    """Clopper-Pearson upper bound on a rate; both rates together hold with CONFIDENCE."""
-    return beta.ppf(1 - (1 - CONFIDENCE) / 2, np.asarray(errors) + 1, runs - np.asarray(errors))
-
-
-def bound_at(threshold: Any, null: np.ndarray, other: np.ndarray) -> Any:
-    positives = (null[:, None] > threshold).sum(0)
-    negatives = (other[:, None] <= threshold).sum(0)
-    rates = (upper(errors, len(null)) for errors in (positives, negatives))
-    false_positive, false_negative = (np.nan_to_num(rate, nan=1.0) for rate in rates)
-    return norm.isf(false_positive) - norm.ppf(false_negative)
-
-
-def audited_mu(null: list[float], other: list[float]) -> float:
-    """Lower bound on mu from scores that tend to be larger on the other data set."""
-    a, b = np.asarray(null), np.asarray(other)
-    half = len(a) // 2
-    candidates = np.quantile(np.concatenate([a[:half], b[:half]]), np.linspace(0.2, 0.8, 61))
-    bounds = bound_at(candidates[None, :], a[:half], b[:half])
-    chosen = candidates[int(np.argmax(bounds))]
-    return float(bound_at(np.array([[chosen]]), a[half:], b[half:])[0])
 
 
 @each_size

@@ -33,7 +33,7 @@ from privbo_plugins.privacy.guarantee import (
     OutsourcedGuarantee,
     PrivacyGuarantee,
 )
-from privbo_plugins.privacy.statement import Statement, guess, percent
+from privbo_plugins.privacy.statement import guess, percent
 from privbo_plugins.privacy.subsampling import pld_epsilon
 from privbo_plugins.sessions import certificates
 from privbo_plugins.sessions.certificates import (
@@ -126,12 +126,6 @@ def _parameters(epsilon: float, delta: float) -> Any:
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
     return DifferentialPrivacyParameters(epsilon, delta)
-
-
-@pytest.mark.parametrize("chance", [0.5, 0.50000001, 0.69146246, 0.9999999, 1.0])
-def test_a_chance_is_never_printed_smaller_than_it_is(chance: float) -> None:
-    assert float(percent(chance).removesuffix(" %")) >= 100 * chance
-    assert float(percent(chance).removesuffix(" %")) <= 100 * chance + 0.011
 
 
 def test_epsilons_of_a_certificate_are_those_of_the_accountants() -> None:
@@ -232,12 +226,6 @@ def test_no_text_from_outside_becomes_markup_or_a_link(kind: str) -> None:
     assert all(line.replace("\\|", "").count("|") == 3 for line in rows)
 
 
-def test_a_statement_goes_through_json(kind: str) -> None:
-    told = CLAIMS[kind]().statement()
-    again = Statement.from_dict(json.loads(json.dumps(told.to_dict())))
-    assert again.to_markdown() == told.to_markdown()
-
-
 # Certificates of a vault ------------------------------------------------------------------------
 
 
@@ -266,15 +254,9 @@ def test_a_certificate_of_every_system_has_the_form_of_the_schema_and_verifies(
     for part in (told["ledger"]["head"], told["issued"], told["version"], told["runs"][0]["run"]):
         assert part.replace("_", "\\_") in people.read_text()
     assert PrivacyCertificate.from_json(path.read_text()).to_json() == path.read_text()
-
-
-def test_a_second_certificate_does_not_spoil_the_first(url: str) -> None:
-    records(url)
-    vault = open_vault(url)
-    run = run_named(vault, url, "digits")
-    first, second = issue(vault, [run]), issue(vault, [run])
-    for made in (first, second):
-        assert all(line.agrees for line in verified(made, vault, url))
+    lines = json.loads(printed(capsys, "verify", str(path), "--vault", url, "--json"))
+    assert lines["agrees"] is True
+    assert {"what": "protected", "agrees": True, "found": "true"} in lines["lines"]
 
 
 def _set(told: dict[str, Any], path: str, value: Any) -> None:
@@ -424,17 +406,6 @@ def test_a_release_while_a_certificate_is_made_is_in_all_of_it_or_in_none(
         PrivacyCertificate.of(vault, [run])
 
 
-def test_another_vault_is_found(url: str, tmp_path: Path) -> None:
-    records(url)
-    vault = open_vault(url)
-    made = issue(vault, runs_of(vault, url))
-    other = f"sqlite:///{tmp_path}/other.db"
-    records(other)
-    lines = {line.what: line for line in verified(made, open_vault(other), other)}
-    assert not lines["vault"].agrees
-    assert not lines["ledger"].agrees
-
-
 @pytest.mark.parametrize("place", ["first", "last", "inside"])
 def test_a_field_that_is_there_twice_is_refused(
     place: str, labelled_run: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -471,17 +442,6 @@ def test_what_is_no_certificate_is_refused(
     assert "fields that none has" in refused(capsys, "verify", str(path), "--vault", url)
     out = str(tmp_path / "c.pdf")
     assert "c.pdf" in refused(capsys, "certificate", "--vault", url, "--out", out)
-
-
-def test_a_check_for_programs_says_line_by_line_what_agrees(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    records(url)
-    path = str(tmp_path / "c.json")
-    printed(capsys, "certificate", "--vault", url, "--out", path)
-    told = json.loads(printed(capsys, "verify", path, "--vault", url, "--json"))
-    assert told["agrees"] is True
-    assert {"what": "mu", "agrees": True, "found": "1.0"} in told["lines"]
 
 
 def test_a_hostile_name_of_a_run_is_escaped_in_the_page_for_people(url: str) -> None:
@@ -567,20 +527,6 @@ def test_trainings_of_runs_on_the_same_records_compose(url: str) -> None:
     assert [training[:2] for training in made.facts["guarantee"]["trainings"]] == [
         [1.0, 1], [0.5, 3], [1.0, 1],
     ]  # fmt: skip
-
-
-def test_a_run_that_was_given_the_label_later_is_found(url: str) -> None:
-    records(url)
-    vault = open_vault(url)
-    for name in ("second", "third"):
-        Session.open(vault, f"optuna/{name}", SHORT, maximize=False)
-    for name in ("digits", "second"):
-        give_label(run_named(vault, url, name), "wards2026")
-    made = issue(vault, labelled(vault, url, "wards2026"), "wards2026")
-    assert all(line.agrees for line in verified(made, vault, url))
-    give_label(run_named(vault, url, "third"), "wards2026")
-    differing = {line.what for line in verified(made, vault, url) if not line.agrees}
-    assert {"runs", "mu"} <= differing
 
 
 def test_a_certificate_of_a_label_with_one_run_notices_the_second(url: str) -> None:

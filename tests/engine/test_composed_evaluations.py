@@ -23,7 +23,7 @@ from privbo_plugins.privacy.accountant import Cost, evaluations_delta, evaluatio
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import SecureNoise
-from privbo_plugins.sessions.rewards import RewardSession, local_guarantee
+from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import Vault, open_vault
 from tests.inside import pseudonym
 
@@ -225,13 +225,6 @@ def test_a_pure_run_after_gaussian_ones_claims_no_delta_of_zero() -> None:
     assert "at delta = 0.01" in str(guarantee)
 
 
-def test_pure_evaluations_in_several_runs_add_up_without_a_delta() -> None:
-    vault = open_vault()
-    evaluated(vault, "one", make_mechanism(0.5, bound=1.0), 3)
-    guarantee = claimed(evaluated(vault, "two", make_mechanism(0.25, bound=1.0), 2))
-    assert (guarantee.epsilon, guarantee.delta_most, guarantee.most_evaluations) == (2.0, 0.0, 5)
-
-
 def test_the_claimed_delta_covers_every_user_of_the_run() -> None:
     """Joe paid more epsilon without any delta; Jane's evaluations need one."""
     vault = open_vault()
@@ -312,12 +305,3 @@ def test_evaluations_of_a_mechanism_that_this_version_does_not_know_leak_what_th
     guarantee = claimed(curator)
     assert guarantee.delta_most == pytest.approx(0.03)
     assert guarantee.epsilon == pytest.approx(1.1, abs=0.01)
-
-
-def test_one_run_alone_is_claimed_as_before() -> None:
-    curator = evaluated(open_vault(), "run", gaussian(1.0, 1e-6), 1)
-    assert claimed(curator).epsilon == pytest.approx(1.0, abs=1e-8)
-    alone = local_guarantee(gaussian(1.0, 1e-6), 4, 4, users_named=True)
-    four = claimed(evaluated(open_vault(), "run", gaussian(1.0, 1e-6), 4))
-    assert four.epsilon == pytest.approx(alone.epsilon, rel=1e-9)
-    assert four.delta_most == alone.delta_most == 1e-6

@@ -22,11 +22,11 @@ from privbo_plugins.algorithms.duets import Agent, DUETSConfig, FinitePoints, Up
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource
 
+from .auditing import audited_epsilon
 from .test_local_audit import (
     HalfScale,
     LaplaceWithoutClip,
     PiecewiseWithoutClip,
-    audited_epsilon,
     both_sides,
 )
 

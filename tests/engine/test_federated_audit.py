@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig, RoundSum, Temperature
 from privbo_plugins.algorithms.dp_fts_de import server as server_module
@@ -33,6 +32,8 @@ from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
 from privbo_plugins.privacy.mechanisms import FRACTION_BITS
 from privbo_plugins.privacy.noise import InsecureNoise, choose
 from privbo_plugins.privacy.subsampling import pld_epsilon
+
+from . import auditing
 
 pytestmark = [  # all of them together
     pytest.mark.slow,
@@ -43,7 +44,6 @@ RUNS = {1.0: 21_000, 0.35: 51_000}
 """Runs of a round in each of the two worlds, for correct code; the smaller claim needs more."""
 
 MUTANT_RUNS = 4000
-CONFIDENCE = 0.9999
 DELTA = 0.05
 Z = 1.0
 CANARY = 1
@@ -54,37 +54,10 @@ UNIFORM = Temperature(0.0, 0, 1)
 # The audit --------------------------------------------------------------------------------------
 
 
-def at_most(hits: Any, runs: int) -> Any:
-    """Clopper-Pearson upper bound on a rate; both rates together hold with CONFIDENCE."""
-    hits = np.asarray(hits)
-    return np.nan_to_num(beta.ppf(1 - (1 - CONFIDENCE) / 2, hits + 1, runs - hits), nan=1.0)
-
-
-def at_least(hits: Any, runs: int) -> Any:
-    return 1.0 - at_most(runs - np.asarray(hits), runs)
-
-
-def epsilons(a: np.ndarray, b: np.ndarray, thresholds: np.ndarray, delta: float) -> np.ndarray:
-    """Lower bounds, shape (4, thresholds): both worlds first, both sides of a threshold."""
-    bounds = []
-    for one, two in ((a, b), (b, a)):
-        above = [(scores[:, None] > thresholds).sum(0) for scores in (one, two)]
-        below = [len(scores) - hits for scores, hits in zip((one, two), above, strict=True)]
-        for first, second in (above, below):
-            likely = np.maximum(at_least(first, len(one)) - delta, 1e-300)
-            bounds.append(np.log(likely / at_most(second, len(two))))
-    return np.array(bounds)
-
-
 def audited_epsilon(a: np.ndarray, b: np.ndarray, delta: float = DELTA) -> float:
-    """The event is chosen on the first halves and bounded on the second."""
-    half = len(a) // 2
-    both = np.unique(np.concatenate([a[:half], b[:half]]))
-    thresholds = np.quantile(both, np.linspace(0.005, 0.995, 100), method="lower")
-    bounds = epsilons(a[:half], b[:half], thresholds, delta)
-    kind, place = np.unravel_index(int(np.argmax(bounds)), bounds.shape)
-    chosen = thresholds[place : place + 1]
-    return max(0.0, float(epsilons(a[half:], b[half:], chosen, delta)[kind, 0]))
+    """At the claimed delta, with thresholds farther out."""
+    far = np.linspace(0.005, 0.995, 100)
+    return max(0.0, auditing.audited_epsilon(a, b, delta=delta, quantiles=far))
 
 
 @pytest.mark.parametrize(("q", "z"), [(1.0, 1.0), (1.0, 0.7), (0.35, 1.0)])

@@ -447,11 +447,16 @@ FIGURE = st.floats(1e-12, 1e6) | st.decimals("0.001", "99", places=4).map(float)
 
 
 @given(FIGURE, st.integers(1, 8))
+@example(1.00049, 4)
+@example(math.nextafter(1.13, 2), 3)
+@example(math.nextafter(0.29, 1), 2)
 def test_no_figure_in_words_is_below_the_value(value: float, digits: int) -> None:
     exact = Decimal(repr(value))
     assert Decimal(two_decimals(value)) >= exact
     assert Decimal(not_below(value, digits)) >= exact
     assert Decimal(not_above(value, digits)) <= exact
+    apart = Decimal(not_below(value, digits)) - Decimal(not_above(value, digits))
+    assert apart <= Decimal(10) ** (1 - digits) * exact * Decimal("1.000001")
     assert Decimal(percent(value).removesuffix(" %")) >= Decimal(repr(100 * value))
     assert Decimal(two_decimals(value)) <= exact * Decimal("1.1") + Decimal("1e-12") or (
         Decimal(two_decimals(value)) - exact < Decimal("0.01")

@@ -18,6 +18,7 @@ engine, and every one of them must be found out.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -25,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import beta, norm
 
 from privbo_plugins.privacy.local import (
     LOCAL_MECHANISMS,
@@ -41,6 +41,9 @@ from privbo_plugins.privacy.noise import InsecureNoise, NoiseSource, SecureNoise
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import open_vault
 
+from . import auditing
+from .auditing import CONFIDENCE, audited_epsilon
+
 pytestmark = pytest.mark.slow  # all of them together
 
 RUNS, SOAK_RUNS = 4000, 12_000
@@ -54,7 +57,6 @@ each_size = pytest.mark.parametrize(
 )
 MUTANT_RUNS = 12_000
 SECURE_RUNS = 2000
-CONFIDENCE = 0.9999
 SECURE_CONFIDENCE = 1 - 1e-7
 DELTA = 1e-6
 PURE = ("laplace", "duchi", "piecewise", "hybrid")
@@ -64,54 +66,7 @@ PAIRS = ((-1.0, 1.0), (-1e308, 1e308), (math.nan, 1.0), (math.inf, 7.0), (0.0, 1
 Draw = Callable[[float], float]
 
 
-def at_most(hits: Any, runs: int, confidence: float) -> Any:
-    """Clopper-Pearson upper bound on a rate; both rates together hold with the confidence."""
-    hits = np.asarray(hits)
-    bound = beta.ppf(1 - (1 - confidence) / 2, hits + 1, runs - hits)
-    return np.nan_to_num(bound, nan=1.0)
-
-
-def at_least(hits: Any, runs: int, confidence: float) -> Any:
-    return 1.0 - at_most(runs - np.asarray(hits), runs, confidence)
-
-
-def epsilons(a: np.ndarray, b: np.ndarray, thresholds: np.ndarray, confidence: float) -> Any:
-    """Lower bounds on epsilon, shape (4, thresholds): both directions, both orders."""
-    bounds = []
-    for one, two in ((a, b), (b, a)):
-        above = [(scores[:, None] > thresholds).sum(0) for scores in (one, two)]
-        below = [len(scores) - hits for scores, hits in zip((one, two), above, strict=True)]
-        for p, q in (above, below):
-            likely, unlikely = at_least(p, len(one), confidence), at_most(q, len(two), confidence)
-            with np.errstate(divide="ignore"):
-                bounds.append(np.log(likely / unlikely))
-    return np.array(bounds)
-
-
-def audited_epsilon(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> float:
-    """The event is chosen on the first halves and bounded on the second."""
-    half = len(a) // 2
-    both = np.unique(np.concatenate([a[:half], b[:half]]))
-    thresholds = np.quantile(both, np.linspace(0.01, 0.99, 81), method="lower")
-    bounds = epsilons(a[:half], b[:half], thresholds, confidence)
-    kind, place = np.unravel_index(int(np.argmax(bounds)), bounds.shape)
-    chosen = thresholds[place : place + 1]
-    return float(epsilons(a[half:], b[half:], chosen, confidence)[kind, 0])
-
-
-def audited_mu(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> float:
-    """Lower bound on mu from the rates of false positives and false negatives."""
-
-    def bound_at(thresholds: np.ndarray, low: np.ndarray, high: np.ndarray) -> Any:
-        positives = at_most((low[:, None] > thresholds).sum(0), len(low), confidence)
-        negatives = at_most((high[:, None] <= thresholds).sum(0), len(high), confidence)
-        return norm.isf(positives) - norm.ppf(negatives)
-
-    half = len(a) // 2
-    mixed = np.concatenate([a[:half], b[:half]])
-    thresholds = np.quantile(mixed, np.linspace(0.05, 0.95, 61))
-    place = int(np.argmax(bound_at(thresholds, a[:half], b[:half])))
-    return float(bound_at(thresholds[place : place + 1], a[half:], b[half:])[0])
+audited_mu = functools.partial(auditing.audited_mu, tail=0.05)
 
 
 def both_sides(draw: Draw, pair: tuple[float, float], runs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -250,12 +205,6 @@ def test_the_audit_flags_secure_noise_of_half_the_scale() -> None:
     assert audit(mechanism_of("laplace", 2.0), HalfScaleSecure(), runs=4000) > 2.0
 
 
-def test_the_audit_flags_gaussian_noise_of_half_the_scale() -> None:
-    mechanism = gaussian()
-    scores = both_sides(releases(mechanism, HalfScale(0)), (-1.0, 1.0), 4000)
-    assert audited_mu(*scores) > mechanism.mu
-
-
 @pytest.mark.parametrize("name", ["duchi", "piecewise", "hybrid"])
 def test_the_audit_flags_a_coin_that_lies_too_rarely(name: str) -> None:
     assert audit(mechanism_of(name, 1.0), Braver(0)) > 1.0
@@ -265,11 +214,6 @@ def test_the_audit_flags_a_coin_that_lies_too_rarely(name: str) -> None:
 def test_the_audit_flags_seeded_noise(name: str) -> None:
     mechanism = mechanism_of(name, 1.0)
     assert audited_epsilon(*both_sides(seeded(mechanism), (-1.0, 1.0), 1000)) > 1.0
-
-
-def test_the_audit_flags_seeded_gaussian_noise() -> None:
-    mechanism = gaussian()
-    assert audited_mu(*both_sides(seeded(mechanism), (-1.0, 1.0), 1000)) > mechanism.mu
 
 
 # Broken mechanisms --------------------------------------------------------------------------
@@ -378,12 +322,6 @@ def test_the_audit_flags_forgotten_clipping(
     assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0), pair=pair, runs=4000) > 1.0
 
 
-def test_the_audit_flags_forgotten_clipping_before_gaussian_noise() -> None:
-    mechanism = GaussianWithoutClip(5.0, -1.0, 1.0, delta=DELTA)
-    scores = both_sides(releases(mechanism, InsecureNoise(0)), (-3.0, 3.0), 4000)
-    assert audited_mu(*scores) > gaussian().mu
-
-
 @pytest.mark.parametrize(
     "mutant",
     [
@@ -398,10 +336,24 @@ def test_the_audit_flags_a_broken_mechanism(mutant: type[LocalMechanism]) -> Non
     assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0)) > 1.0
 
 
-def test_the_audit_flags_gaussian_noise_for_half_the_range() -> None:
-    mechanism = GaussianOfHalfTheRange(5.0, -1.0, 1.0, delta=DELTA)
-    scores = both_sides(releases(mechanism, InsecureNoise(0)), (-1.0, 1.0), 4000)
-    assert audited_mu(*scores) > gaussian().mu
+GAUSSIAN_MUTANTS: dict[str, tuple[Draw, tuple[float, float]]] = {
+    "half the scale": (releases(gaussian(), HalfScale(0)), (-1.0, 1.0)),
+    "seeded": (seeded(gaussian()), (-1.0, 1.0)),
+    "no clipping": (
+        releases(GaussianWithoutClip(5.0, -1.0, 1.0, delta=DELTA), InsecureNoise(0)),
+        (-3.0, 3.0),
+    ),
+    "half the range": (
+        releases(GaussianOfHalfTheRange(5.0, -1.0, 1.0, delta=DELTA), InsecureNoise(0)),
+        (-1.0, 1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", GAUSSIAN_MUTANTS)
+def test_the_audit_flags_broken_gaussian_noise(mutant: str) -> None:
+    draw, pair = GAUSSIAN_MUTANTS[mutant]
+    assert audited_mu(*both_sides(draw, pair, 4000)) > gaussian().mu
 
 
 def atoms(mechanism: Any, noise: NoiseSource) -> Draw:
@@ -419,19 +371,6 @@ def test_the_audit_flags_a_choice_of_the_mechanism_by_the_reward() -> None:
 
 
 # Drawing more than once ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", PURE)
-@pytest.mark.parametrize("combine", [min, np.mean], ids=["best", "mean"])
-def test_the_audit_flags_five_draws_of_which_one_is_published(
-    name: str, combine: Callable[[list[float]], float]
-) -> None:
-    mechanism, noise = mechanism_of(name, 1.0), InsecureNoise(0)
-
-    def draw(y: float) -> float:
-        return float(combine([mechanism.randomize(y, noise, -1.0) for _ in range(5)]))
-
-    assert audited_epsilon(*both_sides(draw, (-1.0, 1.0), 4000)) > 1.0
 
 
 class Forgetful(RewardSession):

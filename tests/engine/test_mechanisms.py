@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import random
 import re
 import subprocess
 import sys
@@ -72,7 +71,10 @@ def exact_norm(row: np.ndarray) -> float:
 @given(G=rows(), B=norms)
 @example(G=np.array([[1e300, 1e300], [1e308, -1e308], [3.0, 4.0]]), B=1.0)
 def test_clipped_rows_are_short_enough_and_keep_their_direction(G: np.ndarray, B: float) -> None:
-    for row, clipped in zip(G, clip_rows(G, B), strict=True):
+    before = G.copy()
+    rows_clipped = clip_rows(G, B)
+    assert np.array_equal(G, before, equal_nan=True)
+    for row, clipped in zip(G, rows_clipped, strict=True):
         assert exact_norm(clipped) <= B
         if not np.isfinite(row).all():
             assert np.all(clipped == 0)
@@ -82,14 +84,6 @@ def test_clipped_rows_are_short_enough_and_keep_their_direction(G: np.ndarray, B
             unit = row / np.abs(row).max()
             unit /= exact_norm(unit)
             assert_allclose(clipped, B * unit, rtol=1e-9, atol=1e-12 * B)
-
-
-@given(G=rows())
-@settings(deadline=None)
-def test_clipping_leaves_its_argument_alone(G: np.ndarray) -> None:
-    before = G.copy()
-    clip_rows(G, 1.0)
-    assert np.array_equal(G, before, equal_nan=True)
 
 
 def test_an_infinite_norm_clips_nothing_but_what_is_not_finite() -> None:
@@ -256,13 +250,6 @@ def test_order_and_blocks_do_not_matter_to_the_last_bit(
         assert whole.tobytes() == split.tobytes()
 
 
-def test_many_records_in_odd_blocks_to_the_last_bit() -> None:
-    G = np.random.default_rng(0).normal(size=(50_001, 7))
-    for statistic in statistics(G).values():
-        split = statistic(np.array_split(G[::-1], 77))
-        assert statistic([G]).tobytes() == split.tobytes()
-
-
 def test_means_agree_with_a_high_precision_sum() -> None:
     G = np.random.default_rng(1).normal(size=(1000, 3))
     clipped = G / np.maximum(np.linalg.norm(G, axis=1, keepdims=True), 1.0)
@@ -327,16 +314,6 @@ def test_coordinates_of_secure_noise_are_independent() -> None:
     assert abs(r) < stats.norm.isf(0.5e-9) / math.sqrt(10_000)
 
 
-def test_secure_noise_never_repeats_whatever_is_seeded() -> None:
-    noise, drawn = SecureNoise(), []
-    for _ in range(50):
-        np.random.seed(0)  # noqa: NPY002 - the legacy seed must not reach the noise
-        random.seed(0)
-        drawn.append(noise.add_gaussian(np.zeros(2), 1.0).tobytes())
-        drawn.append(SecureNoise().add_gaussian(np.zeros(2), 1.0).tobytes())
-    assert len(set(drawn)) == 100
-
-
 FORKS = r"""
 import os, sys
 import numpy as np
@@ -365,16 +342,19 @@ def test_forked_processes_draw_other_noise_than_their_parent() -> None:
         assert len({parts[part] for parts in drawn}) == 4
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_secure_noise_refuses_what_is_not_finite(value: float) -> None:
-    with pytest.raises(ValueError, match="clip before noise"):
-        SecureNoise().add_gaussian(np.array([0.0, value]), 1.0)
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
-def test_secure_noise_refuses_senseless_scales(scale: float) -> None:
-    with pytest.raises(ValueError, match="noise scale"):
-        SecureNoise().add_gaussian(np.zeros(2), scale)
+@pytest.mark.parametrize("draw", [
+    lambda value, scale: SecureNoise().add_gaussian(np.array([0.0, value]), scale),
+    lambda value, scale: SecureNoise().add_laplace(value, scale),
+], ids=["gaussian", "laplace"])  # fmt: skip
+def test_secure_noise_refuses_what_is_not_finite_and_senseless_scales(
+    draw: Callable[[float, float], object],
+) -> None:
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match="clip before noise"):
+            draw(value, 1.0)
+    for scale in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="noise scale"):
+            draw(0.0, scale)
 
 
 def test_secure_noise_pickles_without_any_state() -> None:
@@ -429,11 +409,3 @@ def test_only_the_class_itself_is_secure_noise() -> None:
 
     assert isinstance(Pretender(), SecureNoise)
     assert not any(is_secure(x) for x in (Silent(), Pretender(), InsecureNoise(0), None))
-
-
-def test_insecure_noise_is_reproducible_and_says_so() -> None:
-    value = np.arange(4.0)
-    one, two = (InsecureNoise(7).add_gaussian(value, 2.0) for _ in range(2))
-    assert np.array_equal(one, two)
-    assert np.array_equal(one, value + 2.0 * np.random.default_rng(7).standard_normal(4))
-    assert not np.array_equal(one, InsecureNoise(8).add_gaussian(value, 2.0))

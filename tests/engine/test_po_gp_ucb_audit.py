@@ -25,7 +25,7 @@ from privbo_plugins.sessions import rows as curator_module
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.store.vault import open_vault
 
-from .test_audit import audited_mu
+from .auditing import audited_mu
 
 RUNS = 20_000
 MUTANT_RUNS = 8000

@@ -192,7 +192,8 @@ _RECORDS = (
         old="return np.array(drawn, dtype=float)",
         new="return np.asarray(value + scale * np.random.standard_normal(value.shape))",
         tests=(
-            f"{_TESTS}/test_mechanisms.py::test_secure_noise_never_repeats_whatever_is_seeded",
+            f"{_TESTS}/test_local_mechanisms.py"
+            "::test_secure_noise_of_rewards_never_repeats_whatever_is_seeded",
         ),
     ),
     Mutant(
@@ -740,7 +741,7 @@ _ROWS = (
     Mutant(
         name="an_answer_file_remembers_no_vault",
         breaks="A vault that knows less than the file of its answers draws nothing.",
-        file=f"{_ENGINE}/sessions/told.py",
+        file=f"{_ENGINE}/sessions/answer_file.py",
         old="            run.shown_by(_AnswerWitness(self, run))",
         new="            _AnswerWitness(self, run)",
         tests=(
@@ -821,18 +822,18 @@ _TOLD = (
         old="        compare(tx, self._asked)\n",
         new="",
         tests=(
-            f"{_TESTS}/test_asked.py"
+            f"{_TESTS}/test_run_settings.py"
             "::test_who_joined_before_the_space_was_known_draws_nothing_after[memory]",
         ),
     ),
     Mutant(
         name="an_algorithm_of_unknown_evaluations",
         breaks="A vault names an algorithm only if all rewards of the run were asked for by it.",
-        file=f"{_ENGINE}/sessions/asked.py",
+        file=f"{_ENGINE}/sessions/run_settings.py",
         old="late = new if new and tx.evaluations() else []",
         new="late = list[str]()",
         tests=(
-            f"{_TESTS}/test_asked.py"
+            f"{_TESTS}/test_run_settings.py"
             "::test_a_run_whose_first_evaluations_nobody_knows_says_so"
             "_and_takes_one_space_from_then_on[memory]",
         ),
@@ -855,8 +856,8 @@ _CERTIFIED = (
         name="certificate_that_was_never_issued",
         breaks="A certificate in which anything was changed is none that the vault has issued.",
         file=f"{_ENGINE}/sessions/certificates.py",
-        old="known = known or tx.has_mark(ISSUED, digest)",
-        new="known = True",
+        old="if tx.has_mark(ISSUED, certificate.digest):",
+        new="if True:",
         tests=(f"{_TESTS}/test_certificate.py::test_a_changed_field_is_found[issued]",),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Released values that lie at an end of the range to which losses are clipped.
+"""Warns where released values lie at an end of the range to which losses are clipped.
 
 Where losses lie beyond the range, or are no numbers, their clipped mean is the end itself at every
 point, and nothing can be learnt of values. What is looked at are releases, so it costs nothing.

@@ -1,4 +1,4 @@
-"""What the rewards of a run are asked for with: an algorithm's settings and a search space.
+"""Fixes the settings with which a run asks for rewards: its algorithm and its search space.
 
 A ledger needs neither to keep its promise, and a sampler of anybody's own tells it neither. Where
 a host tells them, they are stored with the run, and nobody goes on with others: two spaces in one

@@ -1,4 +1,4 @@
-"""A file of answers as the witness of the vault that they come from.
+"""Detects a rollback of the vault from the file of answers that a curator has written.
 
 A vault that was restored from an older backup, or copied, looks intact and would draw again what
 was already answered. The file that the modeler reads holds the answers. So it also remembers how
