@@ -15,7 +15,7 @@ _EXACT = Context(prec=400, rounding=ROUND_CEILING)
 """Digits enough for every float's integral part."""
 
 _GIVEN = 8
-"""A number of no more digits is one that somebody gave: it is printed as it is."""
+"""A number of no more digits was given by a person, and is printed as it is."""
 
 
 def not_below(value: float, digits: int) -> str:
@@ -39,7 +39,7 @@ def _rounded(value: float, context: Context) -> str:
 
 
 def together(mus: Sequence[float]) -> tuple[str, ...]:
-    """What several runs of one object amount to, as notes; none for a single run.
+    """Composes the runs of one object, as notes; none for a single run.
 
     Args:
         mus: What each run may spend.

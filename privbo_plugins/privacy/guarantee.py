@@ -1,4 +1,4 @@
-"""What may be claimed for a run: the figures, and the words that tell them.
+"""Makes the claim for a run: its figures, and the words that tell them.
 
 There is one class of guarantee, :class:`PrivacyGuarantee`, and four kinds of figures: of a run on
 per-record losses, of users' rewards, of a federation's rounds, and of a released table with its
@@ -41,7 +41,7 @@ NOT_COVERED_AGGREGATE: tuple[str, ...] = texts_of("federation", "aggregate")["no
 
 
 def _told(name: str) -> Any:
-    """A property: a text of ``words.toml``."""
+    """Makes a property of a text of ``words.toml``."""
     return property(lambda guarantee: guarantee._words()[name])
 
 
@@ -83,6 +83,9 @@ class PrivacyGuarantee(abc.ABC):
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon",)
     """Fields that are infinite where nothing is claimed."""
 
+    _SIZE: ClassVar[str] = ""
+    """The field that says how many are protected."""
+
     def __post_init__(self) -> None:
         for name in () if self.protected else self._FIGURES:
             object.__setattr__(self, name, math.inf)
@@ -104,7 +107,7 @@ class PrivacyGuarantee(abc.ABC):
 
     @abc.abstractmethod
     def _spending(self) -> Spending:
-        """What was spent."""
+        """What was spent, out of what."""
 
     @property
     @abc.abstractmethod
@@ -118,7 +121,7 @@ class PrivacyGuarantee(abc.ABC):
     @property
     def _size(self) -> int | None:
         """How many are protected; None if that is not public."""
-        return None
+        return getattr(self, self._SIZE) if self._SIZE else None
 
     def _notes(self, *, lasting: bool) -> Sequence[str]:
         """Notes, those on figures included; ``lasting`` for those that stay true."""
@@ -147,7 +150,7 @@ class PrivacyGuarantee(abc.ABC):
 
     @property
     def best_guess(self) -> float:
-        """The most that an attacker can be right with who guesses which of two worlds it is.
+        """The best chance to guess right which of two worlds it is, whatever the attacker does.
 
         Both are equally likely to begin with, so a coin is right with one half; 1 where nothing
         is claimed. The two worlds are ``neighbours``: the attacker knows everything else.
@@ -350,6 +353,7 @@ class Guarantee(PrivacyGuarantee):
     trainings: tuple[tuple[float, float, float], ...] = field(default=(), kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("mu",)
+    _SIZE: ClassVar[str] = "n_records"
     _texts = texts_of("records")
 
     @property
@@ -403,10 +407,6 @@ class Guarantee(PrivacyGuarantee):
         used_up = self.mu < self.mu_spent <= self.mu * (1 + 1e-9)
         spent = self.mu if used_up else self.mu_spent
         return Spending("mu", spent, self.mu, self.n_releases, None)
-
-    @property
-    def _size(self) -> int | None:
-        return self.n_records
 
     def _values(self, *, lasting: bool) -> Mapping[str, Any]:  # noqa: ARG002
         return {
@@ -545,7 +545,7 @@ class FederationGuarantee(PrivacyGuarantee):
         epsilon_spent: Of the rounds released so far, at ``delta``.
         n_rounds: Rounds that may be released.
         n_released: Rounds released so far.
-        held: Whether rounds run on the server's clock, whoever sends.
+        held: Whether rounds run on the server's clock, whichever agents send.
 
     Example:
         >>> g = FederationGuarantee(True, 29, 3.997, 0.0246, 1.0, 3, 1)
@@ -563,6 +563,7 @@ class FederationGuarantee(PrivacyGuarantee):
     held: bool = field(default=False, kw_only=True)
 
     _FIGURES: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_spent")
+    _SIZE: ClassVar[str] = "n_agents"
     mechanism, neighbours, population = map(_told, ("mechanism", "neighbours", "population"))
 
     @property
@@ -602,10 +603,6 @@ class FederationGuarantee(PrivacyGuarantee):
 
     def _spending(self) -> Spending:
         return Spending("epsilon", self.epsilon_spent, self.epsilon, self.n_released, self.delta)
-
-    @property
-    def _size(self) -> int:
-        return self.n_agents
 
     def _values(self, *, lasting: bool) -> Mapping[str, Any]:  # noqa: ARG002
         return {
@@ -657,6 +654,7 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     n_answers: int = field(default=0, kw_only=True)
     composed: tuple[Counted, ...] = field(default=(), repr=False, kw_only=True)
 
+    _SIZE: ClassVar[str] = "n_rows"
     neighbours, population = map(_told, ("neighbours", "population"))
 
     def __post_init__(self) -> None:
@@ -687,10 +685,6 @@ class OutsourcedGuarantee(PrivacyGuarantee):
 
     def _spending(self) -> Spending:
         return Spending("epsilon", self.epsilon, self.epsilon, self.n_answers, self.delta)
-
-    @property
-    def _size(self) -> int:
-        return self.n_rows
 
     def _values(self, *, lasting: bool) -> Mapping[str, Any]:  # noqa: ARG002
         near = {"how_far": self._texts["any_row"], "near": ""}

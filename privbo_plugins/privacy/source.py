@@ -1,4 +1,4 @@
-"""What a source of noise offers: whoever is handed one can use it, and nobody here makes one."""
+"""Declares what a source of noise offers. Sources are made in ``noise.py`` alone."""
 
 from __future__ import annotations
 

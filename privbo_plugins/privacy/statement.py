@@ -1,4 +1,4 @@
-"""A claim as people read it: one sentence, a table, and lists; as Markdown and as HTML.
+"""Shows a claim to people: one sentence, a table, and lists; as Markdown and as HTML.
 
 Every text may come from outside (a study's name, a label), so all of them are escaped here.
 """
@@ -24,7 +24,7 @@ Lists = Sequence[tuple[str, Sequence[str]]]
 
 @dataclass(frozen=True)
 class Statement:
-    r"""What may be claimed, for people.
+    r"""Holds a claim as people read it.
 
     Attributes:
         sentence: The claim in one sentence, or that there is none.
@@ -33,9 +33,9 @@ class Statement:
         lists: (heading, points): what is not covered, and why nothing is claimed, if so.
 
     Example:
-        >>> told = Statement("Nobody can tell.", True, [("who", "a | b")], [("Not", ["c"])])
+        >>> told = Statement("It is private.", True, [("who", "a | b")], [("Not", ["c"])])
         >>> print(told.to_markdown())
-        **Nobody can tell.**
+        **It is private.**
         <BLANKLINE>
         | | |
         |---|---|

@@ -1,4 +1,4 @@
-"""The words of guarantees, as ``words.toml`` has them, and figures put into them."""
+"""Reads the words of guarantees from ``words.toml``, and puts figures into them."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class Words(dict[str, Any]):
         return self.filled(self._texts[name])
 
     def filled(self, text: str) -> str:
-        """A text with everything that it names."""
+        """Puts in everything that a text names."""
         return text.format_map(self)

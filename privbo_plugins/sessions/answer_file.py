@@ -65,7 +65,7 @@ class AnswerFile:
         return read_answers(self._path, self._table)
 
     def _check(self, path: Path, told: Mapping[int, float]) -> None:
-        """That the vault holds every answer that stands in a file.
+        """Checks that the vault holds every answer in a file.
 
         Raises:
             VaultError: If one is missing, or another one.
@@ -140,7 +140,7 @@ class _AnswerWitness:
     """
 
     def __init__(self, file: AnswerFile, run: Run) -> None:
-        # not all of a run's name: whoever does not know it cannot try out what was released
+        # Not the whole identity: with it, anybody could try out which values were released.
         self._file, self._name = file, run.run_id[:8]
 
     def head(self) -> Head:

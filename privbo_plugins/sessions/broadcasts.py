@@ -1,4 +1,4 @@
-"""What a federation's ledger holds: broadcasts, and what may be claimed for them."""
+"""Reads a federation's broadcasts from its ledger, and makes the claim for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broadcasts_of(run: Run) -> list[Broadcast]:
 
 
 def claimed_of(run: Run, config: FederationConfig, *, held: bool) -> FederationGuarantee:
-    """What a federation's ledger allows to claim for its broadcasts.
+    """Makes the claim that a federation's ledger allows for its broadcasts.
 
     Args:
         run: The ledger's.
@@ -62,7 +62,7 @@ def claim(
     *,
     held: bool,
 ) -> FederationGuarantee:
-    """What the settings of a federation allow to claim.
+    """Makes the claim that the settings of a federation allow.
 
     Args:
         config: The settings.
@@ -102,6 +102,6 @@ def from_payload(t: int, payload: Mapping[str, Any]) -> Broadcast:
 
 
 def _frozen(numbers: Any) -> Array:
-    """An array that nobody can write into: all agents of this process hold the same."""
+    """Makes an array read-only, because all agents of this process share it."""
     array = np.array(numbers, dtype=float)
     return np.frombuffer(array.tobytes()).reshape(array.shape)

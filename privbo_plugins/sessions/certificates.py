@@ -46,7 +46,7 @@ _LOOKS = 5
 """How often a certificate is made anew because a worker has released meanwhile."""
 
 _SHORT = 8
-"""How much of an identity is told: whoever knows no more can try out nothing."""
+"""Characters of an identity that are public: too few to try out which records were released."""
 
 _HOW = (
     "privbo verify CERTIFICATE --vault URL compares every line with the ledger, with --study "
@@ -61,7 +61,7 @@ _NO_SUM = (
 
 
 class Line(NamedTuple):
-    """What a check has found of one part of a certificate."""
+    """Says what a check has found of one part of a certificate."""
 
     what: str
     agrees: bool
@@ -70,7 +70,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivacyCertificate:
-    """What a certificate says.
+    """Says what may be claimed for runs of a vault, in a form that others can check.
 
     Attributes:
         facts: As :data:`SCHEMA` has them.
@@ -88,7 +88,7 @@ class PrivacyCertificate:
     def of(
         cls, vault: Vault, runs: Sequence[StoredRun], label: str | None = None
     ) -> PrivacyCertificate:
-        """What a vault says of some runs now; nothing is written.
+        """Makes the certificate of some runs as the vault is now, and writes nothing.
 
         Args:
             vault: The vault.
@@ -140,7 +140,7 @@ class PrivacyCertificate:
 
     @property
     def digest(self) -> str:
-        """What the vault that issues it notes of it."""
+        """The hash that the vault notes when it issues this certificate."""
         return hashed(json.dumps(self.facts, sort_keys=True))
 
     @property
@@ -149,7 +149,7 @@ class PrivacyCertificate:
         return self.facts["guarantee"]["protected"] is True
 
     def statement(self) -> Statement:
-        """The claim, and what makes it one that can be checked."""
+        """The claim, and how to check it."""
         facts = self.facts
         told = Statement.from_dict(facts["statement"])
         names = "; ".join(run["run"] for run in facts["runs"])
@@ -181,7 +181,7 @@ class PrivacyCertificate:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of certificates, and under ``$defs`` of each system's guarantee."""
+    """Reads the JSON schema of certificates; ``$defs`` has that of each system's guarantee."""
     text = (files("privbo_plugins") / SCHEMA).read_text(encoding="utf-8")
     return dict(json.loads(text))
 
@@ -211,7 +211,7 @@ _FORM: Mapping[str, Any] = {
 
 
 def _has_form(found: Mapping[str, Any]) -> bool:
-    """Whether the parts are there that are read; what they say is compared with the vault."""
+    """Checks that all parts that are read exist; the vault decides about their contents."""
     try:
         Statement.from_dict(found["statement"])
         lines, head = found["ledger"]["lines"], found["ledger"]["head"]
@@ -268,10 +268,10 @@ def _of_run(run: StoredRun) -> dict[str, Any]:
 def added(
     claims: Sequence[tuple[str, str, PrivacyGuarantee]], label: str | None
 ) -> PrivacyGuarantee:
-    """What holds for all runs together on the same records.
+    """Composes the guarantees of several runs on the same records.
 
-    Squares of mu add up: exactly for zero-concentrated DP, whoever saw which release when. If
-    nothing can be claimed for one of them, nothing can be for all.
+    Squares of mu add up, exactly for zero-concentrated DP. If nothing can be claimed for one run,
+    nothing is claimed for all.
 
     Args:
         claims: (name, kind, guarantee) of each.
@@ -325,7 +325,7 @@ def added(
 
 
 def label_of(run: StoredRun) -> str | None:
-    """The label of a run's data; None if nobody has given one."""
+    """Reads the label of a run's data; None if it has none."""
     with run.vault.transaction(run.run_id) as tx:
         return next(iter(tx.marks(LABEL)), None)
 
@@ -379,7 +379,7 @@ def give_label(run: StoredRun, label: str) -> None:
 
 
 def issue(vault: Vault, runs: Sequence[StoredRun], label: str | None = None) -> PrivacyCertificate:
-    """A certificate that its vault will know again; as :meth:`Certificate.of`, and noted."""
+    """Makes a certificate, and notes it in the vault, so that the vault knows it again."""
     made = PrivacyCertificate.of(vault, runs, label)
     with vault.transaction(runs[0].run_id) as tx:
         tx.mark(ISSUED, made.digest)
@@ -387,7 +387,7 @@ def issue(vault: Vault, runs: Sequence[StoredRun], label: str | None = None) -> 
 
 
 def verified(certificate: PrivacyCertificate, vault: Vault, url: str) -> list[Line]:
-    """A certificate line by line against the vault as it is now.
+    """Compares a certificate with the vault as it is now, line by line.
 
     Args:
         certificate: What is to be checked.
@@ -465,7 +465,7 @@ def _since(tx: Transaction, n: int, own: Sequence[StoredRun]) -> int:
 
 
 _WORDS = ("mechanism", "neighbours", "population", "not_covered")
-"""What another version may word in another way without another claim."""
+"""Fields that another version may word differently without changing the claim."""
 
 
 def _claims(told: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Line]:
@@ -495,7 +495,7 @@ def _compared(what: str, told: Any, now: Any) -> Line:
 
 
 def _equal(told: Any, now: Any) -> bool:
-    """Whether two parts say the same, figures but for the last digits of another machine's."""
+    """Compares two parts; figures may differ in the last digits, as on another machine."""
     if type(told) is not type(now):
         return False
     if isinstance(told, float):

@@ -22,7 +22,7 @@ _CLOSE = 2.0
 def end_of(
     values: Sequence[float], noise: float, value_range: tuple[float, float], *, maximize: bool
 ) -> float | None:
-    """The end of the range at which all points seem to lie.
+    """Finds the end of the range at which all points seem to lie.
 
     The end that is wanted counts only if it is not a natural one: errors near 0 and scores near 1
     are what people look for.
@@ -54,7 +54,7 @@ def end_of(
 
 
 def said_of(end: float, values: int, value_range: tuple[float, float]) -> str:
-    """What to tell of values at an end, and what to do.
+    """Writes the warning: what was found, and what to do.
 
     Args:
         end: As of :func:`end_of`.

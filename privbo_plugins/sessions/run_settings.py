@@ -1,8 +1,8 @@
 """Fixes the settings with which a run asks for rewards: its algorithm and its search space.
 
-A ledger needs neither to keep its promise, and a sampler of anybody's own tells it neither. Where
-a host tells them, they are stored with the run, and nobody goes on with others: two spaces in one
-run would have an algorithm learn from rewards of points that it never asked for.
+A ledger needs neither for its guarantee, and a sampler of the user's own gives neither. Where a host
+gives them, they are stored with the run, and a host with others is refused: with two spaces in one
+run, an algorithm would learn from rewards of points that it never asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONFIG, _SPACE, _LATE = "config", "space", "late"
 _WORDS = {_CONFIG: "algorithm", _SPACE: "search space"}
 
 Asked = Mapping[str, Any]
-"""Settings and space as they are stored; what nobody told is left out."""
+"""Settings and space as they are stored, without those that no host gave."""
 
 
 def asked_with(config: Mapping[str, Any] | None, space: Space | None) -> Asked:
@@ -42,7 +42,7 @@ def asked_with(config: Mapping[str, Any] | None, space: Space | None) -> Asked:
 def fix(run: Run, given: Asked) -> None:
     """Compares what a run was begun with, and stores what it does not know yet.
 
-    If evaluations were charged before, of which nobody knows what they were asked for with, the
+    If evaluations were charged before, it is not known what they were asked for with, and the
     run's guarantee says so from then on.
 
     Raises:
@@ -66,7 +66,7 @@ def fix(run: Run, given: Asked) -> None:
 
 
 def compare(tx: Transaction, given: Asked) -> None:
-    """That whoever asks for rewards does it with what the run has stored.
+    """Checks that a host asks for rewards with the settings that the run has stored.
 
     Raises:
         SpaceChangedError: If the run has another space.

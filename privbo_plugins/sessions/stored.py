@@ -1,7 +1,7 @@
-"""The runs of a vault, as far as the vault alone can tell what may be claimed for them.
+"""Reads the runs of a vault, and claims for them what the vault alone can tell.
 
-Nothing is started, drawn or charged. What a study, an experiment or a modeler shows beside the
-releases, no vault can know: each kind of run says so in plain words.
+Nothing is started, drawn or charged. A vault does not know what a study, an experiment or a modeler
+shows beside the releases: each kind of run says so (:data:`NOT_KNOWN`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NOT_KNOWN: Mapping[str, tuple[str, ...]] = {
 """What a vault alone cannot know, by kind of run."""
 
 _RAY = ("ray/", "ray-ldp/")
-"""What names of runs begin with whose trials say that they begin, and are compared."""
+"""Prefixes of runs whose trials say that they begin, and are compared."""
 
 _NO_CLAIM = (
     "{!r} holds one agent's own trials: they are that agent's secret, nothing of them is released "
@@ -59,7 +59,7 @@ _NO_MODEL = "A vault knows no model: the modeler's sampler.recommend(study) does
 
 
 class _Told(NamedTuple):
-    """What a kind of run says of itself."""
+    """The claim of a run, and its report."""
 
     guarantee: PrivacyGuarantee
     report: Callable[[str], Report]
@@ -138,7 +138,7 @@ class StoredRun:
 
     @property
     def guarantee(self) -> PrivacyGuarantee:
-        """What may be claimed for it, as far as the vault knows.
+        """The claim for it, as far as the vault knows.
 
         Raises:
             ValueError: If it is an agent's own, or of an algorithm that is not registered here.
@@ -189,7 +189,7 @@ class StoredRun:
 
     @cached_property
     def session(self) -> Session:
-        """What a run of kind "records" is; nothing may be asked or told of it."""
+        """The session of a run of kind "records", for reading only."""
         own = self.settings
         config = entry(own["algorithm"]).load_config().from_dict(own["config"])
         session = Session(self._run, config, seed=own["seed"], maximize=own["maximize"])

@@ -115,11 +115,6 @@ def test_many_pure_evaluations_cost_what_the_binomial_says(
     assert least * (1 - 1e-9) <= found <= min(k * epsilon, least * (1 + 1e-6) + 1e-8)
 
 
-def test_a_hundred_evaluations_of_a_tenth_cost_less_than_half_of_their_sum() -> None:
-    assert round(evaluations_epsilon({Cost(0.1): 100}, 1e-6), 2) == 4.77
-    assert evaluations_epsilon({Cost(0.1): 100}, 0.0) == pytest.approx(10.0, rel=1e-15)
-
-
 def test_two_responses_in_exact_fractions() -> None:
     """Odds of 3 to 1: both honest 9/16 against 1/16; at epsilon ln 3, delta 9/16 - 3/16."""
     event = PureEvent(math.log(3))
@@ -225,14 +220,6 @@ def elsewhere(vault: Vault, epsilon: float, delta: float | None) -> None:
         epsilon, bound=1.0, mechanism="gaussian" if delta else "duchi", delta=delta
     )
     RewardSession(mechanism, vault, "elsewhere").release("0", 0.25, "Jane", -1.0)
-
-
-def test_an_evaluation_with_a_large_delta_elsewhere_does_not_enlarge_a_budget() -> None:
-    """It made 289 of 30, because all was judged at the largest delta that Jane had anywhere."""
-    assert allowed(open_vault(), 3.0, 0.0) == 30
-    vault = open_vault()
-    elsewhere(vault, 0.1, 0.1)
-    assert allowed(vault, 3.0, 0.0) == 0
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01])

@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from privbo_plugins.privacy import local
-from privbo_plugins.privacy.accountant import evaluations_epsilon
 from privbo_plugins.privacy.local import (
     DEFAULT_MECHANISM,
     LOCAL_MECHANISMS,
@@ -674,23 +673,6 @@ def test_parameters_are_public_and_complete(name: str) -> None:
         "low": 0.0,
         "high": 1.9,
     }
-
-
-# Composition --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-@pytest.mark.parametrize("evaluations", [1, 2, 9, 100])
-def test_gaussian_evaluations_add_up_as_squares(epsilon: float, evaluations: int) -> None:
-    """So many evaluations are one whose noise is smaller by the square root of their number."""
-    mechanism = mechanism_of("gaussian", epsilon, 0.0, 1.9)
-    sigma = mechanism.sigma / math.sqrt(evaluations)
-    expected = optimize.brentq(
-        lambda eps: balle_wang_delta(sigma, eps, 1.9) - DELTA, 1e-3, 2000, xtol=1e-12
-    )
-    found = evaluations_epsilon({mechanism.evaluation: evaluations}, DELTA)
-    assert expected <= found <= expected * (1 + 1e-5)
-    assert evaluations_epsilon({mechanism.evaluation: 0}, DELTA) == 0.0
 
 
 # What is refused ----------------------------------------------------------------------------

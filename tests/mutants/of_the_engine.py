@@ -494,7 +494,7 @@ _REWARDS = (
         file=f"{_ENGINE}/privacy/figures.py",
         old="_rounded(value, Context(prec=digits, rounding=ROUND_CEILING))",
         new="_rounded(value, Context(prec=digits, rounding=ROUND_FLOOR))",
-        tests=(f"{_TESTS}/test_rewards.py::test_no_claim_of_an_evaluation_is_rounded_down",),
+        tests=("tests/contracts/test_guarantee.py::test_no_figure_of_an_epsilon_is_printed_smaller",),
     ),
 )
 
