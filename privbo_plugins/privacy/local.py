@@ -103,6 +103,9 @@ class LocalMechanism(abc.ABC):
                 f"{self.epsilon}."
             )
         _check_range(self.low, self.high)
+        self._check_delta()
+
+    def _check_delta(self) -> None:
         if self.delta:
             raise ValueError(
                 f"{self.name} gives pure epsilon-LDP; delta={self.delta} has no use. Leave it out."
@@ -380,7 +383,6 @@ class Hybrid(_Bounded):
         return self.alpha * parts[0] + (1.0 - self.alpha) * parts[1]
 
 
-@dataclass(frozen=True)
 class Gaussian(LocalMechanism):
     """``clip(y) + N(0, sigma²)`` with the analytic Gaussian mechanism's sigma: (eps, delta)-LDP.
 
@@ -394,16 +396,14 @@ class Gaussian(LocalMechanism):
         ValueError: Also if delta lies outside (0, 1).
     """
 
-    delta: float = field(default=0.0, kw_only=True)
-    name: ClassVar[str] = "gaussian"
+    name = "gaussian"
 
-    def __post_init__(self) -> None:
+    def _check_delta(self) -> None:
         if not 0 < self.delta < 1:
             raise ValueError(
                 f"The Gaussian mechanism needs delta in (0, 1), got {self.delta}. Give delta=, "
                 "for example 1e-6; the other mechanisms need none."
             )
-        LocalMechanism.__post_init__(Laplace(self.epsilon, self.low, self.high))
         check_share(self.mu)
 
     @cached_property

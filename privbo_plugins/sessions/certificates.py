@@ -46,7 +46,7 @@ _LOOKS = 5
 """How often a certificate is made anew because a worker has released meanwhile."""
 
 _SHORT = 8
-"""Characters of an identity that are public: too few to try out which records were released."""
+"""Characters of an identity that are public: too few to try out which values were released."""
 
 _HOW = (
     "privbo verify CERTIFICATE --vault URL compares every line with the ledger, with --study "

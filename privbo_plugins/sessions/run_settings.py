@@ -1,8 +1,8 @@
 """Fixes the settings with which a run asks for rewards: its algorithm and its search space.
 
-A ledger needs neither for its guarantee, and a sampler of the user's own gives neither. Where a host
-gives them, they are stored with the run, and a host with others is refused: with two spaces in one
-run, an algorithm would learn from rewards of points that it never asked for.
+A ledger needs neither for its guarantee, and a sampler of the user's own gives neither. Where a
+host gives them, they are stored with the run, and a host with others is refused: with two spaces
+in one run, an algorithm would learn from rewards of points that it never asked for.
 """
 
 from __future__ import annotations

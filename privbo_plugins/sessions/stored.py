@@ -1,7 +1,7 @@
 """Reads the runs of a vault, and claims for them what the vault alone can tell.
 
-Nothing is started, drawn or charged. A vault does not know what a study, an experiment or a modeler
-shows beside the releases: each kind of run says so (:data:`NOT_KNOWN`).
+Nothing is started, drawn or charged. A vault does not know what a study, an experiment or a
+modeler shows beside the releases: each kind of run says so (:data:`NOT_KNOWN`).
 """
 
 from __future__ import annotations
