@@ -57,12 +57,12 @@ class AnswerFile:
         """Writes all answers that the vault holds, if the file lacks one; how many they are."""
         told = self._curator.answers()
         self._check(self._path, told)
-        if not self._path.exists() or self._ahead() or self._told() != told:
-            self._store(told, self._ahead())
+        seen, ahead = self.seen(), self._ahead()
+        if not self._path.exists() or ahead or read_answers(self._path, self._table) != told:
+            for name, head in ahead.items():
+                seen[name] = replace(seen.get(name, Seen()), n=head.n, digest=head.digest)
+            self._store(told, seen)
         return len(told)
-
-    def _told(self) -> dict[int, float]:
-        return read_answers(self._path, self._table)
 
     def _check(self, path: Path, told: Mapping[int, float]) -> None:
         """Checks that the vault holds every answer in a file.
@@ -86,10 +86,7 @@ class AnswerFile:
                     further = max(known, found, key=lambda seen: seen.n)
                     self._inherited[name] = replace(further, places=places)
 
-    def _store(self, told: Mapping[int, float], heads: Mapping[str, Head]) -> None:
-        seen = self.seen()
-        for name, head in heads.items():
-            seen[name] = replace(seen.get(name, Seen()), n=head.n, digest=head.digest)
+    def _store(self, told: Mapping[int, float], seen: Mapping[str, Seen]) -> None:
         guarantee = self._curator.guarantee().to_dict()
         write_answers(self._path, self._table, told, guarantee, seen)
 
@@ -120,8 +117,7 @@ class AnswerFile:
         seen = self.seen()
         known = seen.get(name, Seen())
         seen[name] = replace(known, places=(*known.places, place))
-        guarantee = self._curator.guarantee().to_dict()
-        write_answers(self._path, self._table, self._told(), guarantee, seen)
+        self._store(read_answers(self._path, self._table), seen)
 
     def _ahead(self) -> dict[str, Head]:
         """Heads that are further than the file's."""
