@@ -101,9 +101,9 @@ class PrivacyGuarantee(abc.ABC):
         """Total variation between two neighbours of a protected run: delta at epsilon 0."""
 
     @property
-    @abc.abstractmethod
     def deltas(self) -> tuple[float, ...]:
         """Deltas at which epsilon is told; the first one is the claim's."""
+        return (self._spending().delta or 0.0,)
 
     @abc.abstractmethod
     def _spending(self) -> Spending:
@@ -481,11 +481,6 @@ class LocalGuarantee(PrivacyGuarantee):
         """Of the user who was asked most often, at ``delta_most``."""
         return self.epsilon_most
 
-    @property
-    def deltas(self) -> tuple[float, ...]:
-        """The claim's alone."""
-        return (self.delta_most,)
-
     def _epsilon_at(self, delta: float) -> float:
         return _claimed(self.composed, self.epsilon_most, self.delta_most, delta)
 
@@ -670,11 +665,6 @@ class OutsourcedGuarantee(PrivacyGuarantee):
     @property
     def _texts(self) -> Mapping[str, Any]:
         return texts_of("rows", "answers") if self.outcomes else texts_of("rows")
-
-    @property
-    def deltas(self) -> tuple[float, ...]:
-        """The claim's alone."""
-        return (self.delta,)
 
     def _epsilon_at(self, delta: float) -> float:
         return _claimed(self.composed, self.epsilon, self.delta, delta)
