@@ -143,11 +143,6 @@ class PrivacyCertificate:
         """The hash that the vault notes when it issues this certificate."""
         return hashed(json.dumps(self.facts, sort_keys=True))
 
-    @property
-    def protected(self) -> bool:
-        """Whether anything is claimed."""
-        return self.facts["guarantee"]["protected"] is True
-
     def statement(self) -> Statement:
         """The claim, and how to check it."""
         facts = self.facts
@@ -485,7 +480,7 @@ def _claims(told: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Line]:
     for where, before, after in parts:
         for name in dict.fromkeys([*before, *after]):
             if same or name not in _WORDS:
-                yield _compared(f"{where}{name}", before.get(name), after.get(name))
+                yield _compared(_short(f"{where}{name}"), before.get(name), after.get(name))
 
 
 def _compared(what: str, told: Any, now: Any) -> Line:
