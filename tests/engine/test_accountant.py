@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import dp_accounting
 import mpmath
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +17,6 @@ from scipy.stats import norm
 from privbo_plugins.errors import BudgetExceededError
 from privbo_plugins.privacy.accountant import (
     GaussianEvent,
-    PoissonGaussianEvent,
     PureEvent,
     compose_epsilon,
     gdp_delta,
@@ -130,30 +127,6 @@ def test_pure_privacy_with_a_huge_epsilon_is_still_converted(epsilon: float) -> 
     """The tail of the normal has mu²/8 close to epsilon."""
     mu = gdp_from_pure(epsilon)
     assert mu**2 / 8 == pytest.approx(epsilon, rel=0.15)
-
-
-def test_mixed_events_against_dp_accounting() -> None:
-    events = [GaussianEvent(0.5), GaussianEvent(0.7), PureEvent(0.3), PureEvent(0.2)]
-    theirs = PLDAccountant()
-    theirs.compose(dp_accounting.GaussianDpEvent(1 / 0.5))
-    theirs.compose(dp_accounting.GaussianDpEvent(1 / 0.7))
-    theirs.compose(dp_accounting.LaplaceDpEvent(1 / 0.3))
-    theirs.compose(dp_accounting.LaplaceDpEvent(1 / 0.2))
-    for delta in (1e-3, 1e-6):
-        ours = compose_epsilon(events, delta)
-        assert ours >= theirs.get_epsilon(delta) - 1e-3  # Laplace is one pure mechanism of many
-        assert ours <= gdp_epsilon(math.hypot(0.5, 0.7), delta) + 0.5 + 1e-3
-
-
-@pytest.mark.slow
-def test_subsampled_gaussians_against_dp_accounting() -> None:
-    """The federated setting q = .35, z = 1, T = 60, delta = 1/29: about 9.82."""
-    theirs = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    step = dp_accounting.PoissonSampledDpEvent(0.35, dp_accounting.GaussianDpEvent(1.0))
-    theirs.compose(step, 60)
-    ours = compose_epsilon([PoissonGaussianEvent(1.0, 0.35)] * 60, 1 / 29)
-    assert ours == pytest.approx(theirs.get_epsilon(1 / 29), rel=5e-3)
-    assert ours == pytest.approx(9.82, abs=0.05)
 
 
 def test_composing_nothing_or_at_no_delta_is_refused() -> None:

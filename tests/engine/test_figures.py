@@ -115,14 +115,6 @@ def test_many_pure_evaluations_cost_what_the_binomial_says(
     assert least * (1 - 1e-9) <= found <= min(k * epsilon, least * (1 + 1e-6) + 1e-8)
 
 
-def test_two_responses_in_exact_fractions() -> None:
-    """Odds of 3 to 1: both honest 9/16 against 1/16; at epsilon ln 3, delta 9/16 - 3/16."""
-    event = PureEvent(math.log(3))
-    exact = Fraction(9, 16) - 3 * Fraction(1, 16)
-    assert compose_delta([event] * 2, math.log(3)) == pytest.approx(float(exact), rel=1e-8)
-    assert compose_delta([event] * 2, 0.0) == pytest.approx(float(Fraction(1, 2)), rel=1e-8)
-
-
 @pytest.mark.parametrize("mu", [0.2, 1.5])
 @pytest.mark.parametrize("epsilons", [[0.5], [1.3] * 3, [0.1] * 4 + [2.0]])
 def test_responses_beside_a_gaussian_release_by_integrals(

@@ -494,7 +494,9 @@ _REWARDS = (
         file=f"{_ENGINE}/privacy/figures.py",
         old="_rounded(value, Context(prec=digits, rounding=ROUND_CEILING))",
         new="_rounded(value, Context(prec=digits, rounding=ROUND_FLOOR))",
-        tests=("tests/contracts/test_guarantee.py::test_no_figure_of_an_epsilon_is_printed_smaller",),
+        tests=(
+            "tests/contracts/test_guarantee.py::test_no_figure_of_an_epsilon_is_printed_smaller",
+        ),
     ),
 )
 
