@@ -24,7 +24,6 @@ from sklearn.svm import SVC
 
 from optuna_samplers import DUETSSampler
 from privbo_plugins.errors import PrivacyWarning
-from privbo_plugins.plots import plot_active_set, plot_communication
 
 AGENTS, EPSILON = 8, 4.0
 
@@ -93,12 +92,7 @@ def in_the_open(trials: int, out: Path) -> None:
     print(f"Telling everybody of every trial would have been {everything} numbers.")
     print(f"Lowest cross-validated error {study.best_value:.3f} at {_shown(study.best_params)};")
     print(f"the model of all trials expects the best at {_shown(found)}.")
-    pictures = [
-        plot(told).to_html(full_html=False) for plot in (plot_communication, plot_active_set)
-    ]
-    path = out / "demo-distributed.html"
-    path.write_text("".join(pictures), encoding="utf-8")
-    print(f"Pictures of both: {path}")
+    print(f"Pictures of both: {sampler.report(study, out / 'demo-distributed.html')}")
 
 
 def in_private(trials: int) -> None:

@@ -115,9 +115,9 @@ class MeansObjective(PrivateObjective):
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
         return self._sampler.summary(study)
 
-    def report(self, study: Study, path: str | Path, *, interactive: bool = False) -> Path:
+    def report(self, study: Study, path: str | Path) -> Path:
         """Writes an HTML page, as samplers do."""
-        return self._sampler.report(study, path, interactive=interactive)
+        return self._sampler.report(study, path)
 
     def publish(self, study: Study, trial: FrozenTrial | None = None) -> None:
         """Shows in optuna-dashboard what the study's numbers are worth, as samplers do."""

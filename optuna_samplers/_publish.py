@@ -9,11 +9,11 @@ edited, or has written, is theirs and stays as it is.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from optuna.study import Study
@@ -86,29 +86,14 @@ def publish(
         board.write_note(other, "")
     if trial is not None:
         board.write_note(trial._trial_id, MARK)
-    with suppress(ImportError):  # plotly draws them, and is not needed for the rest
-        show_pictures(study, _pictures(report))
+    show_pictures(study, (s.content for s in report.sections if isinstance(s.content, Picture)))
 
 
 def show_pictures(study: Study, pictures: Iterable[Picture]) -> None:
-    """Writes pictures, each where it has changed.
-
-    Raises:
-        ImportError: If plotly is not installed.
-    """
+    """Writes pictures, each where it has changed."""
     board = _Board(study)
     for picture in pictures:
-        board.write_picture(_id_of(picture), picture)
-
-
-def _pictures(report: Report) -> Iterator[Picture]:
-    return (s.content for s in report.sections if isinstance(s.content, Picture))
-
-
-def _id_of(picture: Picture) -> str:
-    """``privbo-budget-spent``: what comes before a bracket in a headline."""
-    words = re.findall("[a-z0-9]+", picture.title.partition("(")[0].lower())
-    return "-".join(("privbo", *words))
+        board.write_picture(picture)
 
 
 def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | None:
@@ -199,13 +184,16 @@ class _Board:
         ids = (match[1] for match in found if match)
         return {int(i) for i in ids if _is_ours(self._read(f"{_NOTE}{i}:note_str:"))}
 
-    def write_picture(self, name: str, picture: Picture) -> None:
-        """Writes a picture, if it has changed."""
+    def write_picture(self, picture: Picture) -> None:
+        """Writes a picture, if it has changed, as ``privbo-`` and its headline's first words."""
         head, bracket, rest = picture.title.partition(" (")
-        title = f"{head}<br><sub>({rest}</sub>" if bracket else head  # a plot there is narrow
-        text = picture.to_plotly().update_layout(title=title).to_json()
-        if self._read(f"{_PLOT}{name}:") != text:
-            self._write(f"{_PLOT}{name}:", text)
+        figure = picture.to_dict()
+        if bracket:  # a plot there is narrow
+            figure["layout"]["title"]["text"] = f"{head}<br><sub>({rest}</sub>"
+        stem = f"{_PLOT}{'-'.join(('privbo', *head.lower().split()))}:"
+        text = json.dumps(figure, allow_nan=False)
+        if self._read(stem) != text:
+            self._write(stem, text)
 
     def _read(self, stem: str) -> str:
         parts: list[str] = []

@@ -202,7 +202,7 @@ class StudySampler(BaseSampler, Generic[S]):
     def _page(self, study: Study) -> Report:
         """What a report of a study says."""
 
-    def report(self, study: Study, path: str | Path, *, interactive: bool = False) -> Path:
+    def report(self, study: Study, path: str | Path) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
 
         Of a federation it tells rounds and budget; an agent's own trials are the agent's secret.
@@ -210,8 +210,6 @@ class StudySampler(BaseSampler, Generic[S]):
         Args:
             study: The study.
             path: Where to write.
-            interactive: Whether pictures can be zoomed into: the page then brings plotly along,
-                4.8 MB, and prints less well.
 
         Returns:
             The path written.
@@ -222,7 +220,7 @@ class StudySampler(BaseSampler, Generic[S]):
         """
         study = whole(study)
         page, standing = self._page(study), self._standing(study)
-        return dataclasses.replace(page, interactive=interactive, standing=standing).write(path)
+        return dataclasses.replace(page, standing=standing).write(path)
 
     @abc.abstractmethod
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:
@@ -238,7 +236,7 @@ class StudySampler(BaseSampler, Generic[S]):
         The study gets a note (what the values are, recommendation, guarantee) and the report's
         pictures; the recommended trial, if one was run there, gets a note that says so. What has
         not changed is not written, and a note that somebody else wrote or edited is left alone.
-        optuna-dashboard need not be installed here; without plotly there are no pictures.
+        optuna-dashboard need not be installed here, nor plotly.
 
         As a callback it goes with the study: ``study.optimize(objective,
         callbacks=[sampler.publish])``. It then takes some 5 % of the time at most, and its own

@@ -192,7 +192,6 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         :meth:`publish` does that and more.
 
         Raises:
-            ImportError: If plotly is not installed.
             ValueError: If the search space is not known yet.
         """
         summary = self.summary(study)

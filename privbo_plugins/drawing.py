@@ -1,8 +1,8 @@
-"""One picture, drawn in two ways: as a small SVG that prints, or by plotly, to be zoomed into.
+"""Describes a picture once, as data: axes, how it is read, and series of points.
 
-A picture is data: what its axes mean, how it is read, and series of points. Both drawers show the
-same. The SVG (matplotlib, of the ``viz`` extra) holds no text from outside but numbers: names of
-series stand beside it in HTML, where they are escaped.
+A page holds it as a small SVG, drawn by matplotlib (the ``viz`` extra). ``to_dict`` is the same
+picture as plotly's JSON, as optuna-dashboard takes it; plotly itself is not needed for that. The
+SVG holds numbers and the engine's own words; names of series stand beside it in HTML.
 """
 
 from __future__ import annotations
@@ -11,20 +11,16 @@ import html
 import io
 import math
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from privbo_plugins.privacy.statement import as_html, legible
+from privbo_plugins.privacy.statement import legible
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-_MISSING = "Pictures and reports need plotly and matplotlib: pip install 'privbo-plugins[viz]'."
-
-POINTS, LINE, BOTH, BAND = "points", "line", "both", "band"
+POINTS, LINE, BOTH, DOTTED, BAND = "markers", "lines", "lines+markers", "dotted", "band"
 """How a series looks; of a band y is the upper edge and ``low`` the lower."""
 
 COLOURS = ("#3b82c4", "#d9822b", "#2f9e6e", "#d0473f", "#8b6fc4", "#8c7a5b")
@@ -35,11 +31,18 @@ GREY = "#7f7f7f"
 _MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"))
 """Of a series' points and of its name, so that colours are not all that tells them apart."""
 
-_MOST = 600
-"""Points that an SVG shows; of more, every k-th is drawn."""
+_MOST = 500
+"""Points that a page shows; of more, one in k is drawn."""
 
 _INK = "#010203"
 """Becomes the page's own text colour, light or dark."""
+
+_LOOK: dict[Any, Any] = {
+    "svg.fonttype": "none", "text.parse_math": False, "font.size": 11, "text.color": _INK,
+    "axes.labelcolor": _INK, "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
+    "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "grid.color": GREY, "grid.alpha": 0.25, "grid.linewidth": 0.6,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,11 @@ class Series:
         name: What they are; empty where nothing needs to tell them apart.
         x: Horizontal places.
         y: Vertical places; NaN where there is none.
-        look: :data:`POINTS`, :data:`LINE`, :data:`BOTH` or :data:`BAND`.
+        look: :data:`POINTS`, :data:`LINE`, :data:`BOTH`, :data:`DOTTED` or :data:`BAND`.
         error: Half the length of a bar through each point; 0 for none.
         low: Lower edge of a band.
-        texts: What is said of each point: in plotly on hovering, in a page in the table.
-        written: Whether the texts stand in the picture as well; they must be the engine's own.
-        dotted: Whether its line is.
-        colour: None for the next one.
-        large: Whether its points are.
+        texts: What is said of each point, in the table beside the picture and on hovering.
+        colour: Its colour; empty for the next one.
     """
 
     name: str
@@ -67,10 +67,7 @@ class Series:
     error: float = 0.0
     low: Sequence[float] = ()
     texts: Sequence[str] = ()
-    written: bool = False
-    dotted: bool = False
-    colour: str | None = None
-    large: bool = False
+    colour: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,6 @@ class Picture:
         x_label: What lies along.
         y_label: What lies up.
         series: What is drawn.
-        level: A height with its name, drawn as a dashed line; None for none.
         log: Whether heights are logarithmic.
         from_zero: Whether they begin at zero.
     """
@@ -93,125 +89,84 @@ class Picture:
     x_label: str
     y_label: str
     series: Sequence[Series]
-    level: tuple[float, str] | None = None
     log: bool = False
     from_zero: bool = False
 
-    def to_plotly(self) -> Figure:
-        """A figure to zoom into.
+    def to_dict(self) -> dict[str, Any]:
+        """Describes the figure in plotly's JSON: ``plotly.graph_objects.Figure(...)`` takes it."""
+        up: dict[str, Any] = {"title": {"text": self.y_label}}
+        up |= {"type": "log"} if self.log else {}
+        up |= {"rangemode": "tozero"} if self.from_zero else {}
+        layout = {
+            "title": {"text": self.title}, "xaxis": {"title": {"text": self.x_label}}, "yaxis": up,
+        }  # fmt: skip
+        traces = [
+            trace for series, colour, *_ in self._styled() for trace in _traces(series, colour)
+        ]
+        return {"data": traces, "layout": layout}
 
-        Raises:
-            ImportError: If plotly is not installed.
-        """
-        try:
-            import plotly.graph_objects as go
-        except ImportError:
-            raise ImportError(_MISSING) from None
-        figure = go.Figure()
+    def thinned(self) -> Picture:
+        """Leaves out points of a long picture evenly; its reading then says so."""
+        step = math.ceil(sum(len(series.x) for series in self.series) / _MOST)
+        if step <= 1:
+            return self
+        reading = f"{self.reading} One point in {step} is drawn, and the last."
+        return replace(self, series=[_every(s, step) for s in self.series], reading=reading)
+
+    def legend(self) -> list[tuple[str, str, str]]:
+        """Lists (name, colour, sign) of the named series, where there are several."""
+        named = [
+            (series.name, colour, {LINE: "—", DOTTED: "┄"}.get(series.look, sign))
+            for series, colour, _, sign in self._styled()
+            if series.name
+        ]
+        return named if len(named) > 1 else []
+
+    def points(self) -> Iterator[tuple[str, float, float, str]]:
+        """Yields (series, x, y, text) of all points, for a table beside the picture."""
         for series in self.series:
-            for trace in _traces(series):
-                figure.add_scatter(**trace)
-        if self.level is not None:
-            figure.add_hline(y=self.level[0], line_dash="dash", annotation_text=self.level[1])
-        up = {"title": self.y_label, "type": "log" if self.log else None}
-        return figure.update_layout(
-            title=self.title,
-            xaxis_title=self.x_label,
-            yaxis=up | ({"rangemode": "tozero"} if self.from_zero else {}),
-        )
+            if series.look != BAND:
+                texts = series.texts or [""] * len(series.x)
+                yield from zip(
+                    [series.name] * len(series.x), series.x, series.y, texts, strict=True
+                )
 
-    def to_html(self) -> str:
-        """A figure element: headline, reading, SVG, names of series, and the points as a table.
+    def to_svg(self) -> str:
+        """Draws an SVG for the inside of a page.
 
         Raises:
             ImportError: If matplotlib is not installed.
         """
-        thin = self._thinned()
-        several = sum(bool(series.name) for series in thin.series) > 1
-        names = [
-            f"<li><span style='color:{colour}'>{sign}</span> {as_html(series.name)}</li>"
-            for series, colour, _, sign in _styled(thin.series)
-            if series.name and several
-        ]
-        legend = f"<ul class='legend'>{''.join(names)}</ul>" if names else ""
-        return (
-            f"<figure><figcaption><strong>{as_html(self.title)}</strong> "
-            f"{as_html(thin.reading)}</figcaption>{thin._svg()}{legend}{thin._table()}</figure>"
-        )
-
-    def _thinned(self) -> Picture:
-        points = [len(series.x) for series in self.series]
-        step = math.ceil(sum(points) / _MOST) if points else 1
-        if step <= 1:
-            return self
-        reading = f"{self.reading} Every {step}th point is drawn, and the last."
-        return replace(self, series=[_every(s, step) for s in self.series], reading=reading)
-
-    def _svg(self) -> str:
         try:
             import matplotlib
-            from matplotlib.backends.backend_svg import FigureCanvasSVG
-            from matplotlib.figure import Figure as Canvas
+            from matplotlib.figure import Figure
         except ImportError:
-            raise ImportError(_MISSING) from None
-        settings: dict[Any, Any] = {
-            "svg.fonttype": "none", "svg.hashsalt": self.title, "text.parse_math": False,
-            "font.size": 11, "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK,
-            "xtick.color": _INK, "ytick.color": _INK, "axes.unicode_minus": True,
-        }  # fmt: skip
-        with matplotlib.rc_context(settings), np.errstate(all="ignore"):
-            canvas = Canvas(figsize=(6.4, 3.4), layout="constrained")
-            FigureCanvasSVG(canvas)
-            self._draw(canvas.add_subplot())
-            written = io.StringIO()
-            canvas.savefig(written, format="svg", transparent=True, metadata={"Date": None})
-        return _small(written.getvalue(), self.title)
+            raise ImportError(
+                "Pictures and reports need matplotlib: pip install 'privbo-plugins[viz]'."
+            ) from None
+        written = io.StringIO()
+        with (
+            matplotlib.rc_context({**_LOOK, "svg.hashsalt": self.title}),
+            np.errstate(all="ignore"),
+        ):
+            figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+            axes = figure.add_subplot(xlabel=self.x_label, ylabel=self.y_label)
+            for series, colour, marker, _ in self._styled():
+                _draw(axes, series, colour, marker)
+            if self.log:
+                axes.set_yscale("log")
+                low, high = axes.get_ylim()
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else "")
+            if self.from_zero:
+                axes.set_ylim(bottom=0)
+            figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
+        return _inlined(written.getvalue(), self.title)
 
-    def _draw(self, axes: Any) -> None:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color=GREY, alpha=0.25, linewidth=0.6)
-        for style in _styled(self.series):
-            _draw(axes, *style)
-        if self.level is not None:
-            axes.axhline(self.level[0], color=_INK, linestyle="--", linewidth=1)
-            place = (1, self.level[0])
-            axes.annotate(
-                self.level[1], place, xycoords=("axes fraction", "data"), ha="right", va="bottom"
-            )
-        if self.log:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _place: f"{value:g}")
-            axes.yaxis.set_minor_formatter(lambda value, _place: f"{value:g}" * _is_few(axes))
-        if self.from_zero:
-            axes.set_ylim(bottom=0)
-        axes.set_xlabel(self.x_label)
-        axes.set_ylabel(self.y_label)
-
-    def _table(self) -> str:
-        """The points in numbers, for whoever cannot see them or wants to copy them."""
-        drawn = [series for series in self.series if series.look != BAND]
-        rows = "".join(
-            f"<tr><td>{as_html(series.name)}</td><td>{x!r}</td><td>{y!r}</td>"
-            f"<td>{as_html(text)}</td></tr>"
-            for series in drawn
-            for x, y, text in zip(
-                series.x, series.y, series.texts or [""] * len(series.x), strict=True
-            )
-        )
-        head = "".join(
-            f"<th scope='col'>{as_html(name)}</th>"
-            for name in ("", self.x_label, self.y_label, "")
-        )
-        return (
-            "<details><summary>The same in numbers</summary><div class='wide'><table><thead><tr>"
-            f"{head}</tr></thead><tbody>{rows}</tbody></table></div></details>"
-        )
-
-
-def _is_few(axes: Any) -> bool:
-    """Whether a logarithmic axis is so short that its numbers between powers of ten have room."""
-    low, high = axes.get_ylim()
-    return bool(high < 10 * low)
+    def _styled(self) -> Iterator[tuple[Series, str, str, str]]:
+        """Yields each series with its colour, its marker, and the sign of its name."""
+        for i, series in enumerate(self.series):
+            yield series, series.colour or COLOURS[i % len(COLOURS)], *_MARKERS[i % len(_MARKERS)]
 
 
 def _every(series: Series, step: int) -> Series:
@@ -224,88 +179,54 @@ def _every(series: Series, step: int) -> Series:
     return replace(series, **cut)
 
 
-def _styled(series: Sequence[Series]) -> Iterator[tuple[Series, str, str, str]]:
-    """Each series with its colour, its marker, and the sign of its name."""
-    for i, one in enumerate(series):
-        marker, sign = _MARKERS[i % len(_MARKERS)]
-        colour = one.colour or COLOURS[i % len(COLOURS)]
-        yield one, colour, marker, "—" if one.look == LINE else sign
-
-
-def _draw(axes: Any, series: Series, colour: str, marker: str, _sign: str) -> None:
+def _draw(axes: Any, series: Series, colour: str, marker: str) -> None:
     x, y = np.array(series.x, dtype=float), np.array(series.y, dtype=float)
     y[~np.isfinite(y)] = np.nan
     if series.look == BAND:
         axes.fill_between(x, np.array(series.low, dtype=float), y, color=colour, alpha=0.2, lw=0)
         return
+    style = {LINE: "-", BOTH: "-", DOTTED: ":", POINTS: ""}[series.look]
+    marker = marker if "markers" in series.look else ""
+    axes.errorbar(
+        x, y, series.error or None, color=colour, linestyle=style, linewidth=1.6,
+        marker=marker, markersize=3.5, markeredgewidth=0, elinewidth=0.6,
+    )  # fmt: skip
+
+
+def _inlined(svg: str, title: str) -> str:
+    """Strips head, metadata and digits, gives ids a prefix of their own, takes the page's ink."""
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
+    own = f"p{zlib.crc32(title.encode())}-"
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{own}", svg)
+    head = f'<svg role="img" aria-label="{html.escape(title)}" viewBox='
+    svg = re.sub(r'^.*?<svg [^>]*viewBox=("[^"]*")[^>]*>', rf"{head}\1>", svg, flags=re.DOTALL)
+    return svg.replace("xlink:href", "href").replace(_INK, "currentColor")
+
+
+def _traces(series: Series, colour: str) -> Iterator[dict[str, Any]]:
+    """Yields a series as plotly has it, which takes texts for HTML, links included."""
+    x, y, low = (
+        [v if math.isfinite(v) else None for v in map(float, values)]
+        for values in (series.x, series.y, series.low)
+    )
+    if series.look == BAND:
+        edge = {"type": "scatter", "x": x, "mode": "lines", "line": {"width": 0, "color": colour},
+                "showlegend": False, "hoverinfo": "skip"}  # fmt: skip
+        yield {**edge, "y": y}
+        yield {**edge, "y": low, "fill": "tonexty"}
+        return
+    trace: dict[str, Any] = {
+        "type": "scatter", "x": x, "y": y, "name": _plain(series.name),
+        "mode": LINE if series.look == DOTTED else series.look,
+        "line": {"color": colour, "dash": "dot" if series.look == DOTTED else "solid"},
+    }  # fmt: skip
     if series.error:
-        gap = np.full(len(x), np.nan)
-        ends = np.stack([y - series.error, y + series.error, gap], axis=1).ravel()
-        axes.plot(np.repeat(x, 3), ends, color=colour, linewidth=0.6, alpha=0.7)
-    if series.look in (LINE, BOTH):
-        axes.plot(x, y, color=colour, linestyle=":" if series.dotted else "-", linewidth=1.6)
-    if series.look in (POINTS, BOTH):
-        size = 8 if series.large else 3.5
-        axes.plot(x, y, color=colour, linestyle="", marker=marker, markersize=size, mew=0)
-    for place, text in zip(zip(x, y, strict=True), series.texts, strict=False):
-        if series.written and text:
-            axes.annotate(text, place, xytext=(4, 4), textcoords="offset points", size=9)
-
-
-def _small(svg: str, title: str) -> str:
-    """An SVG for the inside of a page: no head, no metadata, fewer digits, names of its own."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1">', svg, count=1)
-    svg = re.sub(r"<[^>]+>", _fewer_digits, svg)
-    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)  # of older versions
-    svg = re.sub(r"font-family: [^;\"]*;?", "", svg)
-    svg = svg.replace("xlink:href", "href").replace(_INK, "currentColor")
-    own = f"p{abs(hash_of(title))}-"
-    svg = re.sub(r'\bid="', f'id="{own}', svg)
-    svg = svg.replace('href="#', f'href="#{own}').replace("url(#", f"url(#{own}")
-    head = f"<svg role='img' aria-label='{html.escape(title, quote=True)}' "
-    return re.sub(r"\n\s*", "\n", svg.replace("<svg ", head, 1))
-
-
-def _fewer_digits(tag: re.Match[str]) -> str:
-    """A tag's places to a hundredth of a point; the numbers of axes stand between tags."""
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0])
-
-
-def hash_of(text: str) -> int:
-    """A number that is the same in every process."""
-    import zlib
-
-    return zlib.crc32(text.encode())
+        trace["error_y"] = {"type": "constant", "value": series.error, "thickness": 0.6}
+    if series.texts:
+        trace |= {"text": list(map(_plain, series.texts)), "hoverinfo": "text+x"}
+    yield trace
 
 
 def _plain(text: str) -> str:
     return html.escape(legible(text), quote=False)
-
-
-def _traces(series: Series) -> Iterator[dict[str, Any]]:
-    """What plotly adds for a series; plotly takes texts for HTML, links included."""
-    x, y = list(series.x), list(series.y)
-    if series.look == BAND:
-        edge = {"mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
-        yield {"x": x, "y": y, **edge}
-        yield {"x": x, "y": list(series.low), "fill": "tonexty", **edge}
-        return
-    mode = {POINTS: "markers", LINE: "lines", BOTH: "lines+markers"}[series.look]
-    trace: dict[str, Any] = {"x": x, "y": y, "mode": mode, "name": _plain(series.name)}
-    marker = {"size": 10 if series.large else 6, "color": series.colour}
-    trace["marker"] = {name: value for name, value in marker.items() if value is not None}
-    if series.dotted:
-        trace["line"] = {"dash": "dot"}
-    if series.error:
-        trace["error_y"] = {"type": "constant", "value": series.error, "thickness": 0.6}
-    if series.texts:
-        trace["text"] = list(map(_plain, series.texts))
-        trace |= (
-            {"mode": f"{mode}+text", "textposition": "top right"}
-            if series.written
-            else {"hoverinfo": "text+x"}
-        )
-    yield trace

@@ -1,26 +1,33 @@
 """Pictures of a run for people; they show releases and public facts only.
 
-``picture_of_...`` says what is seen; ``plot_...`` gives it to plotly (the ``viz`` extra), which is
-imported on first use. What each system's report is made of says :mod:`privbo_plugins.reports`.
+Each ``picture_of_...`` describes one; :mod:`privbo_plugins.drawing` draws it.
+:mod:`privbo_plugins.reports` says what each system's report is made of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import FINAL, OUTSIDE, START, STEP
-from privbo_plugins.drawing import BAND, BOTH, COLOURS, GREY, LINE, POINTS, Picture, Series
+from privbo_plugins.drawing import (
+    BAND,
+    BOTH,
+    COLOURS,
+    DOTTED,
+    GREY,
+    LINE,
+    POINTS,
+    Picture,
+    Series,
+)
 from privbo_plugins.page import Report as Report
 from privbo_plugins.page import Section as Section
 from privbo_plugins.page import Table as Table
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 Array = NDArray[np.float64]
 
@@ -139,9 +146,7 @@ def picture_of_values(history: History) -> Picture:
         points = [(i, v) for i, (r, _, v) in enumerate(history.values) if r == role]
         if points:
             x, y = zip(*points, strict=True)
-            series.append(
-                Series(role, x, y, POINTS, history.value_noise, colour=colour, large=role == FINAL)
-            )
+            series.append(Series(role, x, y, POINTS, history.value_noise, colour=colour))
     return Picture(
         "Released values (clipped mean plus noise; bars: one standard deviation)",
         "Each point is one release. Two in three exact means lie within the bar, so values differ "
@@ -179,14 +184,17 @@ def _coordinates(
 
 def picture_of_budget(history: History) -> Picture:
     """Cumulative mu by release, against the declared budget."""
-    spent = list(history.spent)
-    level = (history.budget, "declared mu") if np.isfinite(history.budget) else None
+    releases = list(range(1, len(history.spent) + 1))
+    series = [Series("spent", releases, list(history.spent), LINE)]
+    if releases and np.isfinite(history.budget):
+        series.append(
+            Series("declared mu", [1, releases[-1]], [history.budget] * 2, DOTTED, colour=GREY)
+        )
     return Picture(
         "Budget spent",
         "The line is what so many releases have cost (the root of their summed squares); it "
-        "cannot cross the dashed one.",
-        "release", "mu spent",
-        [Series("spent", list(range(1, len(spent) + 1)), spent, LINE)], level=level,
+        "cannot cross the dotted one.",
+        "release", "mu spent", series,
     )  # fmt: skip
 
 
@@ -224,7 +232,6 @@ def picture_of_active_set(summary: Mapping[str, Any]) -> Picture:
         [0, *(epoch["epoch"] for epoch in epochs)],
         [1.0, *(epoch["share"] for epoch in epochs)],
         texts=["", *(f"{epoch['components']} component(s)" for epoch in epochs)],
-        written=True,
     )
     return Picture(
         "Active set",
@@ -299,8 +306,8 @@ def picture_of_spent(history: FederationHistory) -> Picture:
     """Epsilon by round: of those released, and of those that may still be."""
     released = len(history.rounds)
     parts = (
-        ("released", False, [(t, e) for t, e in history.spent if t <= released]),
-        ("still to come", True, [(t, e) for t, e in history.spent if t >= released]),
+        ("released", BOTH, [(t, e) for t, e in history.spent if t <= released]),
+        ("still to come", DOTTED, [(t, e) for t, e in history.spent if t >= released]),
     )
     return Picture(
         "Budget by round",
@@ -308,36 +315,8 @@ def picture_of_spent(history: FederationHistory) -> Picture:
         "this federation can cost.",
         "rounds released", "epsilon",
         [
-            Series(name, [t for t, _ in part], [e for _, e in part], dotted=dotted)
-            for name, dotted, part in parts
-            if len(part) > dotted  # of what is to come the first is released already
+            Series(name, [t for t, _ in part], [e for _, e in part], look)
+            for name, look, part in parts
+            if len(part) > (look == DOTTED)  # the first to come is released already
         ],
     )  # fmt: skip
-
-
-# Pictures to zoom into ----------------------------------------------------------------------
-
-
-def plot_values(history: History) -> Figure:
-    """:func:`picture_of_values` by plotly."""
-    return picture_of_values(history).to_plotly()
-
-
-def plot_path(history: History) -> Figure:
-    """:func:`picture_of_path` by plotly; hovering shows the value."""
-    return picture_of_path(history).to_plotly()
-
-
-def plot_communication(summary: Mapping[str, Any]) -> Figure:
-    """:func:`picture_of_communication` by plotly."""
-    return picture_of_communication(summary).to_plotly()
-
-
-def plot_active_set(summary: Mapping[str, Any]) -> Figure:
-    """:func:`picture_of_active_set` by plotly."""
-    return picture_of_active_set(summary).to_plotly()
-
-
-def plot_releases(history: RewardHistory) -> Figure:
-    """:func:`picture_of_releases` by plotly."""
-    return picture_of_releases(history).to_plotly()

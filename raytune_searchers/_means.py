@@ -378,11 +378,9 @@ class PrivateTrainable:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
         return self._search.summary()
 
-    def report(
-        self, path: str | Path, results: Iterable[Any] = (), *, interactive: bool = False
-    ) -> Path:
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
         """Writes an HTML page, as searchers do."""
-        return self._search.report(path, results, interactive=interactive)
+        return self._search.report(path, results)
 
     def purge(self) -> None:
         """Deletes what the vault holds of raw losses; nothing is left behind by a release."""

@@ -326,9 +326,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
     def _page(self, results: Iterable[Any]) -> Report:
         """What a report says."""
 
-    def report(
-        self, path: str | Path, results: Iterable[Any] = (), *, interactive: bool = False
-    ) -> Path:
+    def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
         """Writes an HTML page: guarantee, recommendation, what has been released, in pictures.
 
         Of a federation it tells rounds and budget, and nothing of any agent's own trials.
@@ -336,8 +334,6 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         Args:
             path: Where to write.
             results: As for :meth:`guarantee`.
-            interactive: Whether pictures can be zoomed into: the page then brings plotly along,
-                4.8 MB, and prints less well.
 
         Returns:
             The path written.
@@ -346,7 +342,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
             ImportError: If the ``viz`` extra is not installed.
         """
         page, standing = self._page(results), self._standing()
-        return dataclasses.replace(page, interactive=interactive, standing=standing).write(path)
+        return dataclasses.replace(page, standing=standing).write(path)
 
     def _config_at(self, x: Array, param_space: Mapping[str, Any] | None) -> dict[str, Any]:
         """A config as a trial gets it, constants included."""

@@ -125,7 +125,7 @@ def test_it_runs_on_optuna(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     run = ran("optuna", tmp_path, monkeypatch)
     sampler, study = run["sampler"], run["study"]
     check_noise([(trial.params["x"], trial.value) for trial in study.trials])
@@ -156,7 +156,7 @@ def test_it_runs_on_ray_tune(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tune = pytest.importorskip("ray.tune", reason="Ray is not installed (the ray extra)")
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     from tests.raytune_searchers.hosts import LocalRay
 
     monkeypatch.setattr(tune, "Tuner", Tuner)

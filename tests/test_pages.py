@@ -32,7 +32,7 @@ NEEDS = {
     "ray": "ray",
     "from sklearn": "sklearn",
     "import pandas": "pandas",
-    "report(": "plotly",
+    "report(": "matplotlib",
 }
 """What a page's code needs beside the engine, by what stands in it."""
 

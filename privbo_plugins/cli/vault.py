@@ -6,7 +6,6 @@ Opening a vault here starts nothing, draws nothing and charges nothing.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,8 +74,7 @@ def report(given: argparse.Namespace) -> None:
     if given.out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"A report is an .html file, got --out {given.out.name!r}.")
     run = run_named(opened(given.vault), given.vault, given.run)
-    page = replace(run.report(), interactive=given.interactive)
-    print(f"The report of {legible(run.name)} is in {page.write(given.out)}.")
+    print(f"The report of {legible(run.name)} is in {run.report().write(given.out)}.")
 
 
 def opened(url: str) -> Vault:
@@ -159,6 +157,3 @@ def add_to(commands: Any) -> None:
     add_vault(made, DATABASE)
     made.add_argument("--run", help="name of the run; needed where the vault holds several")
     made.add_argument("--out", type=Path, required=True, help="where to write, .html")
-    made.add_argument(
-        "--interactive", action="store_true", help="pictures to zoom into: a page of 4.8 MB"
-    )

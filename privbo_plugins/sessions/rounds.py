@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -630,13 +630,11 @@ class FederatedServer:
         """
         return published(self.config, self.broadcasts())
 
-    def report(self, path: str | Path, *, interactive: bool = False) -> Path:
+    def report(self, path: str | Path) -> Path:
         """Writes an HTML page: guarantee, rounds and budget.
 
         Args:
             path: Where to write.
-            interactive: Whether pictures can be zoomed into: the page then brings plotly along,
-                4.8 MB, and prints less well.
 
         Returns:
             The path written.
@@ -646,7 +644,7 @@ class FederatedServer:
             ImportError: If the ``viz`` extra is not installed.
         """
         page = federation_report("Federation report", self.guarantee(), self.history())
-        return replace(page, interactive=interactive).write(path)
+        return page.write(path)
 
 
 def _share_source(config: FederationConfig, noise: NoiseSource | None) -> ShareSource | None:

@@ -16,7 +16,7 @@ from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.spaces import Float, Space
 from tests.systems import ON_STUDIES, PRIVATE_ANSWERS, Rows, Secrets, objective_of
 
-pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
 
 
 def of_study(system: str, n_trials: int, url: str, **settings: Any) -> Any:

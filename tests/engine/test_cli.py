@@ -415,7 +415,7 @@ def test_the_guarantee_for_programs_is_the_same(
 def test_looking_into_a_vault_changes_nothing_in_it(
     stored: tuple[str, str, str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     _, name, _ = stored
 
     def contents() -> list[str]:
@@ -432,7 +432,7 @@ def test_looking_into_a_vault_changes_nothing_in_it(
 def test_a_report_holds_the_claim_and_what_is_not_known(
     stored: tuple[str, str, str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     kind, name, claim = stored
     printed(capsys, "report", "--vault", url, "--run", name, "--out", str(tmp_path / "r.html"))
     page = (tmp_path / "r.html").read_text()
@@ -442,18 +442,6 @@ def test_a_report_holds_the_claim_and_what_is_not_known(
     assert "head of the ledger" in page
     if kind == "records":
         assert "<td>x</td>" in page
-
-
-def test_pictures_to_zoom_into_are_asked_for(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
-    records(url)
-    command = ["report", "--vault", url, "--out", str(tmp_path / "r.html")]
-    printed(capsys, *command, "--interactive")
-    assert (tmp_path / "r.html").read_text().count("Plotly.newPlot(") == 3
-    printed(capsys, *command)
-    assert "Plotly" not in (tmp_path / "r.html").read_text()
 
 
 def test_all_runs_of_a_vault_are_listed_with_their_claims(

@@ -182,7 +182,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_the_vault_alone_names_the_algorithm_that_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     url, page = f"sqlite:///{tmp_path}/v.db", tmp_path / "r.html"
     session = opened(open_vault(url), config={**UCB, "algorithm": "moma-gp-ucb"}, space=MIXED)
     session.release("0", 0.5, "Jane", 0.0)

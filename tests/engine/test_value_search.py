@@ -18,7 +18,7 @@ from privbo_plugins.algorithms.dp_gibo.value_search import ValueSearch
 from privbo_plugins.algorithms.protocols import FINAL, START
 from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.kernels import Matern52
-from privbo_plugins.plots import plot_path, plot_values
+from privbo_plugins.plots import picture_of_path, picture_of_values
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.spaces import Float, Int, Space
 
@@ -278,8 +278,8 @@ def test_a_session_runs_a_search_whose_charges_are_the_budget_and_whose_path_is_
     history = session.history()
     assert history.path.shape == (8, 2)  # after 1, 2, 4, ..., 64 and all values
     assert np.array_equal(history.path[-1], session.recommended_point())
-    assert len(plot_path(history).data) == 2
-    assert sum(len(trace.x) for trace in plot_values(history).data) == 92
+    assert len(picture_of_path(history).series) == 2
+    assert sum(len(series.x) for series in picture_of_values(history).series) == 92
     assert not session.held_losses()
 
 

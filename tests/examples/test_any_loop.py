@@ -475,7 +475,7 @@ def test_the_vault_alone_tells_what_each_loop_claims(
 def test_a_report_of_each_loop_is_made_from_the_vault_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     loops = both(tmp_path)
     url = kept_in(tmp_path)["vault"]
     for loop, name, algorithm in zip(

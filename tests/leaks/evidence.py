@@ -184,7 +184,7 @@ class Evidence:
             warnings.simplefilter("ignore")
             page = write(self.folder.parent / "report.html").read_bytes()
         assert page.startswith(b"<!doctype html>")
-        self.add("report", name, own_part(page))
+        self.add("report", name, page)
 
     def add_dashboard(self, study: optuna.Study, publisher: Any, home: str = "") -> None:
         """What the study shows in optuna-dashboard, as stored and as served."""
@@ -297,10 +297,3 @@ class Evidence:
         """Where the bits of a NaN are."""
         payload = struct.pack("<d", PAYLOAD)
         return [n for n, b in self.blobs[sink].items() if payload in b or payload[::-1] in b]
-
-
-def own_part(page: bytes) -> bytes:
-    """A report without the library that each brings along, which is full of short numbers."""
-    from plotly.offline import get_plotlyjs
-
-    return page.replace(get_plotlyjs().encode(), b"")

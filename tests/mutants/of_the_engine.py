@@ -898,11 +898,11 @@ _CERTIFIED = (
         ),
     ),
     Mutant(
-        name="names_of_series_not_escaped",
+        name="texts_of_a_page_not_escaped",
         breaks="No text from outside becomes markup of a report.",
-        file=f"{_ENGINE}/drawing.py",
-        old="</span> {as_html(series.name)}</li>",
-        new="</span> {series.name}</li>",
+        file=f"{_ENGINE}/page.py",
+        old="Markup(as_html(str(value)))",
+        new="Markup(str(value))",
         tests=(f"{_TESTS}/test_report_pages.py::test_hostile_texts_stay_texts[DP-GIBO]",),
     ),
 )

@@ -290,7 +290,7 @@ def test_it_pickles_without_its_vault() -> None:
 
 
 def test_report_and_summary_speak_of_the_study(tmp_path: Path) -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed (the viz extra)")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the viz extra)")
     private, study = private_of(plane), study_of("tpe")
     study.optimize(private)
     page = private.report(study, tmp_path / "r.html").read_text()

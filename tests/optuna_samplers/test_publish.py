@@ -47,6 +47,7 @@ def test_the_dashboard_reads_what_is_written_without_it(monkeypatch: pytest.Monk
     study, sampler = begun()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "optuna_dashboard", None)
+        patch.setitem(sys.modules, "plotly", None)
         sampler.publish(study)
     text = note_of(study)
     assert text.startswith("**What the values are.** Each is an estimate")
@@ -202,14 +203,6 @@ def test_under_any_sampler_the_best_value_is_called_lucky() -> None:
     study.optimize(private, callbacks=[private.publish])
     assert "*luckiest* draw" in note_of(study)
     assert "Spent at most: mu = 1, whatever the run releases" in note_of(study)
-
-
-def test_without_plotly_there_is_a_note_and_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    study, sampler = begun()
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    sampler.publish(study)
-    assert "### Guarantee" in note_of(study)
-    assert not [name for name in attrs_of(study) if "plot_data" in name]
 
 
 # Every system -----------------------------------------------------------------------------------
