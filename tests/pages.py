@@ -29,7 +29,7 @@ from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -147,15 +147,28 @@ def parse(block: Block) -> None:
 def check_command(words: list[str]) -> None:
     """That a command exists and takes these words, without running it."""
     if words[0] == "privbo":
-        from privbo_plugins.cli import parser
-
-        with redirect_stdout(io.StringIO()):
-            parser().parse_args(words[1:])
+        parsed(words[1:])
     elif words[0] == "make":
         make = ["make", "--dry-run", "--directory", str(ROOT), *words[1:]]
         subprocess.run(make, check=True, capture_output=True)
     elif words[:2] == ["python", "-m"]:
         check_module(words[2], words[3:])
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """Parameters of a command of ``privbo`` as it would be called."""
+    import click
+
+    from privbo_plugins.cli import privbo
+
+    command: click.Command = privbo
+    while isinstance(command, click.Group) and words and words[0] in command.commands:
+        command, words = command.commands[words[0]], words[1:]
+    try:
+        with redirect_stdout(io.StringIO()):
+            return command.make_context("privbo", list(words)).params
+    except click.exceptions.Exit:  # --help, --version
+        return {}
 
 
 def check_module(name: str, words: list[str]) -> None:

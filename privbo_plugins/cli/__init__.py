@@ -15,43 +15,49 @@ says. Nothing heavy is imported before a command needs it.
 
 Exit codes: 0 if it was done, 2 if it was refused (with the rule, the value and the way out on
 standard error), 3 if a certificate differs from what it is compared with, 1 if it failed inside
-(what failed may quote data, so only its kind is told), 130 if it was interrupted, 141 if the
-program that read its output has ended.
+(only the kind of the failure is printed: its text may quote data), 130 if it was interrupted, 141
+if the program that read its output has ended.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 
+import click
+
 from privbo_plugins.cli import certificate, curator, federation, plan, vault
-from privbo_plugins.cli.outcome import UNHEARD, carried_out
-from privbo_plugins.cli.settings_file import with_file
+from privbo_plugins.cli.outcome import UNHEARD, Group, carried_out
 
 
-def parser() -> argparse.ArgumentParser:
-    """What may be typed."""
-    made = argparse.ArgumentParser(
-        prog="privbo",
-        description="Private hyperparameter tuning: plans, guarantees, certificates, reports, and "
-        "the command lines of a curator and of a federation's server.",
-    )
-    commands = made.add_subparsers(dest="command", required=True, metavar="command")
-    plan.add_to(commands)
-    vault.add_to(commands)
-    certificate.add_to(commands)
-    curator.add_to(commands)
-    federation.add_to(commands)
-    return made
+@click.group(cls=Group, context_settings={"show_default": True})
+@click.version_option(package_name="privbo-plugins", prog_name="privbo")
+def privbo() -> None:
+    """Private hyperparameter tuning: plans, guarantees, certificates, reports, and the command
+    lines of a curator and of a federation's server.
+    """  # noqa: D205
+
+
+for command in (
+    plan.plan,
+    vault.guarantee,
+    vault.report,
+    certificate.certificate,
+    certificate.verify,
+    certificate.label,
+    curator.curator,
+    federation.federation,
+):
+    privbo.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
         try:
-            return _main(arguments)
+            return carried_out(lambda: _run(typed))
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # as after `| head`; what is still buffered goes nowhere
@@ -59,14 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNHEARD
 
 
-def _main(arguments: Sequence[str] | None) -> int:
-    made, typed = parser(), sys.argv[1:] if arguments is None else arguments
+def _run(typed: list[str]) -> int | None:
     try:
-        whole = with_file(typed, ["federation", "serve"])
-    except ValueError as error:
-        made.error(str(error))
-    given, unknown = made.parse_known_args(whole)
-    if unknown:  # by name alone: what was meant for an option may be a password
-        names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        made.error(f"unrecognized arguments: {' '.join(names) or len(unknown)}")
-    return carried_out(given.act, given)
+        with privbo.make_context("privbo", typed) as context:
+            code: int | None = privbo.invoke(context)
+            return code
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code

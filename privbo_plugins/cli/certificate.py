@@ -5,92 +5,116 @@ A certificate is noted in the vault that issues it, so that it is known again as
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from privbo_plugins.cli.outcome import DIFFERS, add_json, add_vault, print_json
-from privbo_plugins.cli.vault import DATABASE, add_label, opened
+import click
+
+from privbo_plugins.cli.outcome import DIFFERS, Command, as_json, print_json, vault_at
+from privbo_plugins.cli.vault import opened
 
 if TYPE_CHECKING:
     from privbo_plugins.sessions.certificates import Line, PrivacyCertificate
-    from privbo_plugins.sessions.stored import StoredRun
     from privbo_plugins.store.vault import Vault
 
 _LARGEST = 2**24
 """Bytes that a certificate may have."""
 
 
-def certificate(given: argparse.Namespace) -> None:
-    """Writes what may be claimed for a run, or for all runs on the same data."""
+@click.command(cls=Command)
+@vault_at()
+@click.option("--run", help="name of the run; needed where the vault holds several")
+@click.option(
+    "--data-label", metavar="LABEL", help="or all runs on the data of this label together"
+)
+@click.option(
+    "--out", type=Path, multiple=True, required=True, metavar="PATH ...",
+    help="where to write: .json to be checked, .md for people",
+)  # fmt: skip
+def certificate(vault: str, run: str | None, data_label: str | None, out: list[Path]) -> None:
+    """Write what may be claimed, as a file that can be checked against the vault.
+
+    The vault notes that it has issued it; nothing is drawn.
+    """
     from privbo_plugins.files import write_text
-    from privbo_plugins.sessions.certificates import issue
-
-    writers = [(path, _writer(path)) for path in given.out]
-    vault = opened(given.vault)
-    made = issue(vault, _runs(vault, given), given.data_label)
-    for path, write in writers:
-        write_text(path, write(made), private=False)
-    print(made.statement().sentence)
-    print(f"\nThe certificate is in {', '.join(map(str, given.out))}.")
-
-
-def _writer(path: Path) -> Callable[[PrivacyCertificate], str]:
-    writers: dict[str, Callable[[PrivacyCertificate], str]] = {
-        ".json": lambda made: made.to_json(),
-        ".md": lambda made: made.to_markdown(),
-    }
-    if path.suffix.lower() not in writers:
-        raise ValueError(
-            f"A certificate is a .json file, which can be checked, or an .md file for people, got "
-            f"--out {path.name!r}."
-        )
-    return writers[path.suffix.lower()]
-
-
-def _runs(vault: Vault, given: argparse.Namespace) -> list[StoredRun]:
-    from privbo_plugins.sessions.certificates import labelled
+    from privbo_plugins.sessions.certificates import issue, labelled
     from privbo_plugins.sessions.stored import run_named
 
-    if given.data_label is None:
-        return [run_named(vault, given.vault, given.run)]
-    if given.run is not None:
+    for path in out:
+        if path.suffix.lower() not in (".json", ".md"):
+            raise ValueError(
+                "A certificate is a .json file, which can be checked, or an .md file for people, "
+                f"got --out {path.name!r}."
+            )
+    held = opened(vault)
+    if data_label is None:
+        runs = [run_named(held, vault, run)]
+    elif run is None:
+        runs = labelled(held, vault, data_label)
+    else:
         raise ValueError("--data-label takes all runs on the same data: leave --run out.")
-    return labelled(vault, given.vault, given.data_label)
+    made = issue(held, runs, data_label)
+    for path in out:
+        text = made.to_json() if path.suffix.lower() == ".json" else made.to_markdown()
+        write_text(path, text, private=False)
+    print(made.statement().sentence)
+    print(f"\nThe certificate is in {', '.join(map(str, out))}.")
 
 
-def label(given: argparse.Namespace) -> None:
-    """Notes on which data runs are."""
+@click.command(cls=Command)
+@vault_at()
+@click.option("--run", multiple=True, required=True, metavar="NAME ...", help="names of runs")
+@click.option(
+    "--data-label", metavar="LABEL", required=True,
+    help="public name of the records, kept for good: wards2026",
+)  # fmt: skip
+def label(vault: str, run: list[str], data_label: str) -> None:
+    """Note in the vault on which data runs are, so that their losses are added up."""
     from privbo_plugins.privacy.statement import legible
     from privbo_plugins.sessions.certificates import give_label
     from privbo_plugins.sessions.stored import run_named
 
-    vault = opened(given.vault)
-    runs = [run_named(vault, given.vault, name) for name in given.run]
-    for run in runs:
-        give_label(run, given.data_label)
-    print(f"{', '.join(legible(run.name) for run in runs)}: on the data of {given.data_label!r}.")
+    held = opened(vault)
+    runs = [run_named(held, vault, name) for name in run]
+    for one in runs:
+        give_label(one, data_label)
+    print(f"{', '.join(legible(one.name) for one in runs)}: on the data of {data_label!r}.")
 
 
-def verify(given: argparse.Namespace) -> int:
-    """Compares a certificate with the ledger, and with a study."""
+@click.command(cls=Command)
+@click.argument("path", metavar="CERTIFICATE.json", type=Path)
+@vault_at()
+@click.option("--study", metavar="URL", help="storage of the Optuna study")
+@click.option("--study-name", metavar="NAME", help="its name")
+@as_json
+def verify(
+    path: Path, vault: str, study: str | None, study_name: str | None, as_json: bool
+) -> int:
+    """Compare a certificate with the ledger, and with the study, line by line.
+
+    Exit code 0 only if all agrees, else 3.
+    """
     from privbo_plugins.sessions.certificates import as_facts, verified
 
-    if (given.study is None) != (given.study_name is None):
+    if (study is None) != (study_name is None):
         raise ValueError("--study and --study-name go together: a storage, and a study in it.")
-    found = _read(given.certificate)
-    vault = opened(given.vault)
-    lines = verified(found, vault, given.vault)
-    if given.study is not None:
-        lines += _of_study(found, vault, given)
-    agrees = all(line.agrees for line in lines)
-    if given.json:
-        print_json({"agrees": agrees, "lines": as_facts(lines)})
-    else:
-        _tell(lines, agrees)
-    return 0 if agrees else DIFFERS
+    found = _read(path)
+    held = opened(vault)
+    lines = verified(found, held, vault)
+    if study is not None and study_name is not None:
+        lines += _of_study(found, held, vault, study, study_name)
+    differing = sum(not line.agrees for line in lines)
+    if as_json:
+        print_json({"agrees": not differing, "lines": as_facts(lines)})
+        return DIFFERS if differing else 0
+    for line in lines:
+        print(f"{'agrees ' if line.agrees else 'DIFFERS'}  {line.what}: {line.found}")
+    if not differing:
+        print(f"\nAll {len(lines)} lines agree.")
+        return 0
+    print(f"\n{differing} of {len(lines)} lines differ: do not rely on this certificate.")
+    return DIFFERS
 
 
 def _read(path: Path) -> PrivacyCertificate:
@@ -104,8 +128,10 @@ def _read(path: Path) -> PrivacyCertificate:
         raise ValueError(f"{path.name} is no UTF-8 text, and so no certificate.") from None
 
 
-def _of_study(found: PrivacyCertificate, vault: Vault, given: argparse.Namespace) -> list[Line]:
-    """What an adapter says of a study; which one is installed is asked here alone."""
+def _of_study(
+    found: PrivacyCertificate, vault: Vault, url: str, study: str, study_name: str
+) -> list[Line]:
+    """Asks the adapter for Optuna, if it is installed."""
     from privbo_plugins.sessions.certificates import Line
     from privbo_plugins.sessions.stored import run_named
 
@@ -122,62 +148,5 @@ def _of_study(found: PrivacyCertificate, vault: Vault, given: argparse.Namespace
             "This certificate is of several runs; --study compares one. Check it without --study, "
             "and each run's own certificate with its study."
         )
-    run = run_named(vault, given.vault, names[0])
-    told = adapter.compare_study(given.study, given.study_name, run)
+    told = adapter.compare_study(study, study_name, run_named(vault, url, names[0]))
     return [Line(f"study: {what}", agrees, text) for what, agrees, text in told]
-
-
-def _tell(lines: list[Line], agrees: bool) -> None:
-    for line in lines:
-        print(f"{'agrees ' if line.agrees else 'DIFFERS'}  {line.what}: {line.found}")
-    differing = sum(not line.agrees for line in lines)
-    print(
-        f"\nAll {len(lines)} lines agree."
-        if agrees
-        else f"\n{differing} of {len(lines)} lines differ: do not rely on this certificate."
-    )
-
-
-# The command line -------------------------------------------------------------------------------
-
-
-def add_to(commands: Any) -> None:
-    """Adds the three commands to a command line."""
-    _add_certificate(commands)
-    _add_verify(commands)
-    text = "on which data runs are, so that their losses are added up"
-    made = commands.add_parser("label", help=text, description=f"Notes in the vault {text}.")
-    made.set_defaults(act=label)
-    add_vault(made, DATABASE)
-    made.add_argument("--run", nargs="+", required=True, help="names of runs")
-    add_label(made, "public name of the records, kept for good: wards2026", required=True)
-
-
-def _add_certificate(commands: Any) -> None:
-    text = "what may be claimed, as a file that can be checked against the vault"
-    made = commands.add_parser(
-        "certificate",
-        help=text,
-        description=f"Writes {text}. The vault notes that it has issued it; nothing is drawn.",
-    )
-    made.set_defaults(act=certificate)
-    add_vault(made, DATABASE)
-    made.add_argument("--run", help="name of the run; needed where the vault holds several")
-    add_label(made, "or all runs on the data of this label together")
-    made.add_argument(
-        "--out", type=Path, nargs="+", required=True,
-        help="where to write: .json to be checked, .md for people",
-    )  # fmt: skip
-
-
-def _add_verify(commands: Any) -> None:
-    text = "whether a certificate agrees with the ledger, and with the study, line by line"
-    made = commands.add_parser(
-        "verify", help=text, description=f"Says {text}. Exit code 0 only if all agrees, else 3."
-    )
-    made.set_defaults(act=verify)
-    made.add_argument("certificate", type=Path, help="the .json file")
-    add_vault(made, DATABASE)
-    made.add_argument("--study", metavar="URL", help="storage of the Optuna study")
-    made.add_argument("--study-name", metavar="NAME", help="its name")
-    add_json(made)

@@ -13,7 +13,6 @@ in the vault (answers that were told, and the ledger); no text of this program q
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
 import sys
@@ -23,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privbo_plugins.cli.outcome import add_json, add_vault, of_setting, print_json, said
+import click
+
+from privbo_plugins.cli.outcome import Group, as_json, of_setting, print_json, said, vault_at
 from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
 
@@ -82,10 +83,10 @@ def _number(text: str) -> float:
 
 
 def column(text: str) -> Column:
-    """``name:low:high`` or ``name=choice,choice``.
+    """Reads ``name:low:high`` or ``name=choice,choice``.
 
     Raises:
-        argparse.ArgumentTypeError: If it is neither.
+        click.BadParameter: If it is neither.
 
     Example:
         >>> column("age:18:98").bounds
@@ -100,7 +101,7 @@ def column(text: str) -> Column:
         name, low, high = text.rsplit(":", 2)
         return Column(name, float(low), float(high))
     except ValueError:
-        raise argparse.ArgumentTypeError(
+        raise click.BadParameter(
             f"{text!r} must be name:low:high with public bounds, or name=choice,choice."
         ) from None
 
@@ -178,58 +179,98 @@ def read_outcomes(path: Path, name: str) -> Array:
 # Commands ---------------------------------------------------------------------------------------
 
 
-def release(given: argparse.Namespace) -> None:
-    """Releases a table once; a second call writes the same file again."""
+def _vault_options(*, required: bool) -> Callable[[Any], Any]:
+    vault = vault_at(
+        "database of the ledger and of the answers, such as sqlite:///curator.db; keep it where "
+        "only you can read it, and never throw it away: without it, nothing stops a second "
+        "release",
+        required=required,
+    )
+    run = click.option("--run", **of_setting(CuratorSettings, "run_name"))
+    return lambda command: vault(run(command))
+
+
+def _taken(name: str, **more: Any) -> Callable[[Any], Any]:
+    """Makes the option of a curator's setting."""
+    return click.option(f"--{name.replace('_', '-')}", **of_setting(CuratorSettings, name) | more)
+
+
+@click.group(
+    cls=Group,
+    epilog="A row's number counts from 0 in the order of the data file. The order is public: "
+    "shuffle the file first if it tells something.",
+)
+def curator() -> None:
+    """Release a table with differential privacy, and answer a modeler's requests."""
+
+
+@curator.command()
+@click.argument("data", type=Path)
+@click.option(
+    "--columns", multiple=True, required=True, type=column, metavar="NAME:LOW:HIGH ...",
+    help="columns to release with their public bounds (never taken from the data), or "
+    "NAME=CHOICE,CHOICE for texts; all other columns stay out",
+)  # fmt: skip
+@_taken("epsilon", type=float)
+@_taken("delta", type=float)
+@click.option("--out", type=Path, required=True, help=".npz or .parquet")
+@_vault_options(required=True)
+@_taken(
+    "neighbor_distance", type=float, metavar="NU",
+    help="protect a row against changes of up to NU only, where 1 is one column's whole range; "
+    "without it a row is protected whatever it holds",
+)  # fmt: skip
+@_taken("mechanism", type=click.Choice(MECHANISMS))
+@_taken("on_excess", type=click.Choice(ON_EXCESS))
+@_taken("r", type=int, help="columns of the released table, at most as many")
+@_taken("outcome_epsilon", type=float)
+@_taken("outcome_range", type=float, nargs=2, metavar="LOW HIGH")
+@_taken("outcome_delta", type=float)
+@_taken("outcome_mechanism")
+def release(
+    data: Path, columns: Sequence[Column], out: Path, vault: str, run: str, **settings: Any
+) -> None:
+    """Release a table, once; a second call writes the same file again.
+
+    DATA is a CSV file whose first line names the columns.
+    """
     from tqdm import tqdm
 
     from privbo_plugins.sessions.rows import Curator
 
-    columns: list[Column] = given.columns
-    _check_target(given)
-    X = read_table(given.data, columns)
+    _check_target(out, vault, columns, settings["neighbor_distance"])
+    X = read_table(data, columns)
     curator = Curator(
         X,
-        epsilon=given.epsilon,
-        delta=given.delta,
-        neighbor_distance=given.neighbor_distance,
-        mechanism=given.mechanism,
         bounds=[bounds for c in columns for bounds in c.bounds],
         columns=[name for c in columns for name in c.names],
-        on_excess=given.on_excess,
-        r=given.r,
-        outcome_epsilon=given.outcome_epsilon,
-        outcome_range=None if given.outcome_range is None else tuple(given.outcome_range),
-        outcome_mechanism=given.outcome_mechanism,
-        outcome_delta=given.outcome_delta,
-        vault=given.vault,
-        run_name=given.run,
+        vault=vault,
+        run_name=run,
+        **settings,
     )
-    _check_released(given.out, curator)
+    _check_released(out, curator)
     with tqdm(total=len(X), desc="noise", unit=" rows", file=sys.stderr, delay=1) as bar:
         table = curator.release(lambda done, _of: bar.update(done - bar.n))
-    table.save(given.out)
-    print(
-        f"{table.n} rows with {table.r} columns are in {given.out}. Give the modeler this file.\n"
-    )
+    table.save(out)
+    print(f"{table.n} rows with {table.r} columns are in {out}. Give the modeler this file.\n")
     print(curator.guarantee())
 
 
-def _check_target(given: argparse.Namespace) -> None:
-    """Before anything is drawn and paid for: a file, a lasting vault, columns that stay hidden.
+def _check_target(out: Path, vault: str, columns: Sequence[Column], nu: float | None) -> None:
+    """Checks before the first draw: a file, a lasting vault, columns that stay hidden.
 
     Raises:
         ValueError: If one of them is not there.
     """
     from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 
-    checked_ending(given.out)
-    if "://" not in given.vault and not given.vault.startswith("env:"):
+    checked_ending(out)
+    if "://" not in vault and not vault.startswith("env:"):
         raise ValueError(
             "--vault must be a database such as sqlite:///curator.db: a ledger in memory forgets "
             "that the table was released."
         )
-    nu = given.neighbor_distance
-    chosen = [c.name for c in given.columns if c.choices]
+    chosen = [c.name for c in columns if c.choices]
     if chosen and nu is not None and nu < math.sqrt(2):
         raise ValueError(
             f"Column {chosen[0]!r} holds choices, and two choices lie 1.42 apart: within "
@@ -239,7 +280,7 @@ def _check_target(given: argparse.Namespace) -> None:
 
 
 def _check_released(path: Path, curator: Curator) -> None:
-    """That a table's file which is there already holds what the vault has released.
+    """Checks that a table's file which is there already holds the release of this vault.
 
     Raises:
         ValueError: If it is something else than a released table.
@@ -259,54 +300,75 @@ def _check_released(path: Path, curator: Curator) -> None:
         )
 
 
-def answer(given: argparse.Namespace) -> None:
-    """Answers what a modeler asks for, once or until stopped."""
+@curator.command()
+@click.argument("data", type=Path)
+@click.option(
+    "--outcome", required=True,
+    help="its column with outcomes: empty where not known yet, inf where there is none. The "
+    "first answer ties the release to it; unless outcomes are randomised, it must be none of "
+    "the released columns",
+)  # fmt: skip
+@click.option("--request", type=Path, required=True, help="the modeler's file")
+@click.option(
+    "--out", type=Path, required=True,
+    help="answers, a JSON file; it also remembers the vault, which is refused if it was restored "
+    "from an older backup or copied since",
+)  # fmt: skip
+@_vault_options(required=True)
+@click.option("--minimize", is_flag=True, help="small outcomes are wanted")
+@click.option("--watch", type=float, metavar="SECONDS", help="look again every so often")
+@click.option("--until", type=int, metavar="N", help="answer N rows at most, then stop")
+def answer(watch: float | None, until: int | None, out: Path, **given: Any) -> None:
+    """Answer the outcomes that a modeler asks for, once or until stopped.
+
+    DATA is the CSV file with the same rows in the same order.
+    """
     told = 0
-    for _ in _rounds(given.watch):
+    while True:
         try:
-            told = _answer_once(given)
+            told = _answer_once(until=until, out=out, **given)
         except ValueError as error:  # a file that somebody is just saving, say
-            if given.watch is None:
+            if watch is None:
                 raise
             print(f"Not answered in this round: {said(error)}", file=sys.stderr)
-        if given.until is not None and told >= given.until:
+        if watch is None or (until is not None and told >= until):
             break
-    print(f"{told} outcomes have been told so far; they are in {given.out}.")
+        time.sleep(watch)
+    print(f"{told} outcomes have been told so far; they are in {out}.")
 
 
-def _rounds(seconds: float | None) -> Iterator[None]:
-    yield
-    while seconds is not None:
-        time.sleep(seconds)
-        yield
-
-
-def _answer_once(given: argparse.Namespace) -> int:
-    """Answers the rows asked for whose outcome is known; how many were told in all."""
+def _answer_once(
+    *, data: Path, outcome: str, request: Path, out: Path, vault: str, run: str, minimize: bool,
+    until: int | None,
+) -> int:  # fmt: skip
+    """Answers the requested rows whose outcome is known; returns the number of all answers."""
     from privbo_plugins.algorithms.po_gp_ucb.exchange import read_request
     from privbo_plugins.sessions.answer_file import AnswerFile
     from privbo_plugins.sessions.rows import Curator
 
-    y = read_outcomes(given.data, given.outcome)
+    y = read_outcomes(data, outcome)
     curator = Curator.resume(
-        vault=given.vault,
-        run_name=given.run,
+        vault=vault,
+        run_name=run,
         outcomes=y,
-        outcome_column=given.outcome,
-        maximize=not given.minimize,
+        outcome_column=outcome,
+        maximize=not minimize,
     )
     released = curator.certificate
     if released is None:
         raise ValueError("The vault holds no released table: release it first.")
-    rows = read_request(given.request, released.digest, curator.n)
-    answers, told = AnswerFile(given.out, curator), curator.answers()
+    rows = read_request(request, released.digest, curator.n)
+    answers, told = AnswerFile(out, curator), curator.answers()
     new = [row for row in rows if row not in told]
     known = [row for row in new if _is_known(y[row], released.outcomes is not None)]
-    room = len(known) if given.until is None else max(given.until - len(told), 0)
-    for row in known[:room]:
+    answered = known if until is None else known[: max(until - len(told), 0)]
+    for row in answered:
         curator.evaluate(row)
     n_told = answers.write()
-    _tell_progress(len(known[:room]), [row for row in new if row not in known])
+    waiting = ", ".join(str(row) for row in new if row not in known)
+    if answered or waiting:
+        left = f" Without an outcome yet: rows {waiting}." if waiting else ""
+        print(f"{len(answered)} rows answered.{left}", file=sys.stderr)
     return n_told
 
 
@@ -315,119 +377,20 @@ def _is_known(y: float, randomised: bool) -> bool:
     return not math.isnan(y) and (randomised or math.isfinite(y))
 
 
-def _tell_progress(answered: int, waiting: list[int]) -> None:
-    if answered or waiting:
-        left = f" Without an outcome yet: rows {', '.join(map(str, waiting))}." if waiting else ""
-        print(f"{answered} rows answered.{left}", file=sys.stderr)
-
-
-def report(given: argparse.Namespace) -> None:
-    """Prints what may be claimed: of a file alone, or with the vault of everything told."""
+@curator.command()
+@click.option("--table", type=Path, required=True, help="the released file")
+@_vault_options(required=False)
+@as_json
+def report(table: Path, vault: str | None, run: str, as_json: bool) -> None:
+    """Print what may be claimed: of a file alone, or with the vault of all answers."""
     from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
     from privbo_plugins.sessions.rows import Curator
 
-    table = ReleasedTable.load(given.table)
-    guarantee = table.guarantee()
-    if given.vault is not None:
-        curator = Curator.resume(vault=given.vault, run_name=given.run)
-        if curator.certificate != table.certificate:
-            raise ValueError(
-                f"{given.table.name} is not what this vault has released as {given.run!r}."
-            )
+    found = ReleasedTable.load(table)
+    guarantee = found.guarantee()
+    if vault is not None:
+        curator = Curator.resume(vault=vault, run_name=run)
+        if curator.certificate != found.certificate:
+            raise ValueError(f"{table.name} is not what this vault has released as {run!r}.")
         guarantee = curator.guarantee()
-    print_json(guarantee.to_dict()) if given.json else print(guarantee)
-
-
-# The command line -------------------------------------------------------------------------------
-
-
-def add_to(commands: Any) -> None:
-    """Adds ``curator`` to a command line."""
-    made = commands.add_parser(
-        "curator",
-        help="release a table with differential privacy, and answer a modeler's requests",
-        description="Release a table with differential privacy, and answer a modeler's requests.",
-        epilog="A row's number counts from 0 in the order of the data file. The order is public: "
-        "shuffle the file first if it tells something.",
-    )
-    own = made.add_subparsers(dest="curator", required=True)
-    _release_options(own.add_parser("release", help="release a table, once"))
-    _answer_options(own.add_parser("answer", help="answer which outcome rows have"))
-    _report_options(own.add_parser("report", help="print what may be claimed"))
-
-
-def _vault_options(command: argparse.ArgumentParser, *, required: bool) -> None:
-    add_vault(
-        command,
-        "database of the ledger and of what was told, such as sqlite:///curator.db; keep it "
-        "where only you can read it, and never throw it away: without it, nothing stops a second "
-        "release",
-        required=required,
-    )
-    command.add_argument("--run", **of_setting(CuratorSettings, "run_name"))
-
-
-def _release_options(command: argparse.ArgumentParser) -> None:
-    command.set_defaults(act=release)
-    command.add_argument("data", type=Path, help="CSV file, its first line names the columns")
-    command.add_argument(
-        "--columns", nargs="+", required=True, type=column, metavar="NAME:LOW:HIGH",
-        help="columns to release with their public bounds (never taken from the data), or "
-        "NAME=CHOICE,CHOICE for texts; all other columns stay out",
-    )  # fmt: skip
-    command.add_argument("--epsilon", type=float, **of_setting(CuratorSettings, "epsilon"))
-    command.add_argument("--delta", type=float, **of_setting(CuratorSettings, "delta"))
-    command.add_argument("--out", type=Path, required=True, help=".npz or .parquet")
-    _vault_options(command, required=True)
-    command.add_argument(
-        "--neighbor-distance", type=float, metavar="NU",
-        help="protect a row against changes of up to NU only, where 1 is one column's whole "
-        "range; without it a row is protected whatever it holds",
-    )  # fmt: skip
-    command.add_argument(
-        "--mechanism", choices=MECHANISMS, **of_setting(CuratorSettings, "mechanism")
-    )
-    command.add_argument(
-        "--on-excess", choices=ON_EXCESS, **of_setting(CuratorSettings, "on_excess")
-    )
-    command.add_argument("--r", type=int, help="columns of the released table, at most as many")
-    ends = {"nargs": 2, "metavar": ("LOW", "HIGH")}
-    numbers: dict[str, dict[str, Any]] = {"epsilon": {}, "range": ends, "delta": {}}
-    for name, how in numbers.items():
-        shared = of_setting(CuratorSettings, f"outcome_{name}")
-        command.add_argument(f"--outcome-{name}", type=float, **how, **shared)
-    command.add_argument("--outcome-mechanism", **of_setting(CuratorSettings, "outcome_mechanism"))
-
-
-def _answer_options(command: argparse.ArgumentParser) -> None:
-    command.set_defaults(act=answer)
-    command.add_argument("data", type=Path, help="CSV file with the same rows in the same order")
-    command.add_argument(
-        "--outcome",
-        required=True,
-        help="its column with outcomes: empty where not known yet, inf where there is none. The "
-        "first answer ties the release to it; unless outcomes are randomised, it must be none of "
-        "the released columns",
-    )
-    command.add_argument("--request", type=Path, required=True, help="the modeler's file")
-    command.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="answers, a JSON file; it also "
-        "remembers the vault, which is refused if it was restored from an older backup or copied "
-        "since",
-    )
-    _vault_options(command, required=True)
-    command.add_argument("--minimize", action="store_true", help="small outcomes are wanted")
-    command.add_argument(
-        "--watch", type=float, metavar="SECONDS", help="look again every so often"
-    )
-    command.add_argument("--until", type=int, metavar="N", help="answer N rows at most, then stop")
-
-
-def _report_options(command: argparse.ArgumentParser) -> None:
-    command.set_defaults(act=report)
-    command.add_argument("--table", type=Path, required=True, help="the released file")
-    _vault_options(command, required=False)
-    add_json(command)
+    print_json(guarantee.to_dict()) if as_json else print(guarantee)

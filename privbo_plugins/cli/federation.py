@@ -14,18 +14,24 @@ their noisy sum alone. What it prints are rounds and the guarantee.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from privbo_plugins.cli import health
-from privbo_plugins.cli.outcome import add_vault, check_lasting, of_setting
-from privbo_plugins.cli.plan import add_federation_options, add_space, federation_config, space_of
+from privbo_plugins.cli.outcome import Group, check_lasting, of_setting, vault_at
+from privbo_plugins.cli.plan import (
+    federation_config,
+    federation_options,
+    space_of,
+    space_option,
+)
 from privbo_plugins.errors import FederationError
 from privbo_plugins.sessions.settings import FederatedServerSettings, RoundSettings
 
@@ -37,39 +43,146 @@ _PAUSE = 0.2
 """Seconds between looks at what has been released."""
 
 
-def serve(given: argparse.Namespace) -> None:
-    """Serves until it is interrupted, which is its ordinary end."""
+def address(text: str) -> tuple[str, int]:
+    """Reads ``host:port``.
+
+    Raises:
+        click.BadParameter: If it is none.
+
+    Example:
+        >>> address("127.0.0.1:7000"), address("[::1]:0")
+        (('127.0.0.1', 7000), ('::1', 0))
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} must be host:port, with port 0 for any.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _from_file(ctx: click.Context, _option: click.Parameter, path: Path | None) -> None:
+    """Takes options from a TOML file, whose keys are their names; typed ones win.
+
+    Raises:
+        click.UsageError: If the file cannot be read, is no TOML, or holds something else.
+    """
+    if path is None:
+        return
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise click.UsageError(f"The settings {path} cannot be read: {error.strerror}.") from None
+    except ValueError:  # its text quotes a line, in which a password may stand
+        raise click.UsageError(f"The settings {path} are no TOML in UTF-8.") from None
+    options = {name: one for one in ctx.command.params for name in one.opts}
+    taken = {}
+    for name, value in given.items():
+        option = options.get(f"--{name.replace('_', '-')}")
+        if option is None or option.name is None:
+            raise click.NoSuchOption(f"--{name}", ctx=ctx)
+        words = value if isinstance(value, list) and option.multiple else [value]
+        flag = isinstance(option, click.Option) and option.is_flag
+        if not all(
+            isinstance(one, str | int | float) and isinstance(one, bool) == flag for one in words
+        ):
+            raise click.UsageError(
+                f"The setting {name} in the file must be a text, a number, true, false, or a list "
+                "of texts or numbers, as its option takes it; a table is none of them."
+            )
+        taken[option.name] = value
+    ctx.default_map = taken
+
+
+@click.group(cls=Group)
+def federation() -> None:
+    """Run the server of a federation."""
+
+
+@federation.command()
+@click.argument(
+    "settings_file", metavar="[SETTINGS.toml]", type=Path, required=False, is_eager=True,
+    expose_value=False, callback=_from_file,
+)  # fmt: skip
+@federation_options
+@vault_at("database of ledger and broadcasts, such as sqlite:///server.db")
+@click.option("--run", **of_setting(FederatedServerSettings, "run_name"))
+@click.option(
+    "--listen", type=address, metavar="HOST:PORT",
+    help="where agents reach the server, over TLS; a free port of 127.0.0.1 if it is not given",
+)  # fmt: skip
+@click.option("--socket", metavar="PATH", help="or the path of a Unix socket")
+@click.option(
+    "--reached", type=address, metavar="HOST:PORT",
+    help="by which agents reach it, if that is another address",
+)  # fmt: skip
+@click.option(
+    "--secret", type=Path, required=True,
+    help="file from which invitations are derived; created for you alone if there is none",
+)  # fmt: skip
+@click.option(
+    "--cert", type=Path, metavar="PEM",
+    help="the institution's certificate for this server; else one that follows from --secret",
+)  # fmt: skip
+@click.option("--key", type=Path, metavar="PEM", help="its private key")
+@click.option(
+    "--client-ca", type=Path, metavar="PEM",
+    help="authorities of whom agents need a certificate besides their invitation",
+)  # fmt: skip
+@click.option("--invitations", type=Path, required=True, help="folder for one file an agent")
+@click.option(
+    "--health", "health_at", type=address, metavar="HOST:PORT",
+    help="where GET /health is answered with public facts; not encrypted",
+)  # fmt: skip
+@click.option("--deadline", type=float, metavar="SECONDS", **of_setting(RoundSettings, "deadline"))
+@click.option("--hold", is_flag=True, **of_setting(RoundSettings, "hold"))
+@space_option
+def serve(
+    *, vault: str, run: str, listen: Address | None, socket: str | None, reached: Address | None,
+    secret: Path, cert: Path | None, key: Path | None, client_ca: Path | None, invitations: Path,
+    health_at: tuple[str, int] | None, deadline: float | None, hold: bool, space: Any,
+    settings: Any, **options: Any,
+) -> None:  # fmt: skip
+    """Mix the vectors of agents in other processes, and broadcast the sum with noise.
+
+    It serves until it is interrupted, which is its ordinary end.
+    """
     from privbo_plugins.federation import FederatedServer
 
-    check_lasting(given.vault)
+    if listen and socket:
+        raise click.UsageError("Give either --listen or --socket.")
+    check_lasting(vault)
     raise_file_limit()
-    _check_folder(given.invitations)
+    _check_folder(invitations)
     server = FederatedServer(
-        federation_config(given),
-        space=space_of(given.space),
-        deadline=given.deadline,
-        hold=given.hold,
-        vault=given.vault,
-        run_name=given.run,
+        federation_config(settings, options),
+        space=space_of(space),
+        deadline=deadline,
+        hold=hold,
+        vault=vault,
+        run_name=run,
     )
     try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
         where = server.listen(
-            given.socket or given.listen, secret=given.secret, cert=given.cert, key=given.key,
-            client_ca=given.client_ca,
-        )  # fmt: skip
-        _invite(server, given.invitations, given.reached)
-        certificate = _fingerprint(server, given.reached)
+            socket or listen or ("127.0.0.1", 0),
+            secret=secret,
+            cert=cert,
+            key=key,
+            client_ca=client_ca,
+        )
+        _invite(server, invitations, reached)
         print(
             f"Listening on {_written(where)}. The server's certificate is SHA-256 "
-            f"{certificate}. The invitations are in {given.invitations}, one file an agent: each "
-            "is that agent's secret. Ctrl-C ends the server.",
+            f"{_fingerprint(server, reached)}. The invitations are in {invitations}, one file an "
+            "agent: each is that agent's secret. Ctrl-C ends the server.",
             flush=True,
         )
-        work = _Work(server)
-        with _interrupted_by_sigterm(), health.told(given.health, work.state) as asked:
+        facts = {"able": True, "rounds_released": 0, "rounds_left": server.n_left, "trouble": ""}
+        with health.told(health_at, facts.copy) as asked:
             if asked is not None:
                 print(f"Its health: http://{_written(asked)}{health.PATH}", flush=True)
-            work.go_on()
+            while True:
+                _look(server, facts)
+                time.sleep(_PAUSE)
     except KeyboardInterrupt:
         print(f"\n{server.guarantee()}")
     finally:
@@ -93,52 +206,19 @@ def _fingerprint(server: FederatedServer, reached: Address | None) -> str:
     return fingerprint(invitation_from(server.invitation(0, address=reached)).certificate)
 
 
-class _Work:
-    """Rounds as they are released, and whether they can be."""
-
-    def __init__(self, server: FederatedServer) -> None:
-        self._server, self._released, self._trouble = server, 0, ""
-
-    def go_on(self) -> None:
-        """Says when a round is released, or cannot be."""
-        while True:
-            self._look()
-            time.sleep(_PAUSE)
-
-    def _look(self) -> None:
-        try:
-            released, trouble = self._server.poll(), self._server.given_up
-        except FederationError as error:
-            released, trouble = self._released, str(error)
-        if trouble not in ("", self._trouble):
-            print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
-        self._trouble = trouble
-        if released > self._released:
-            self._released = released
-            print(f"{released} rounds released, {self._server.n_left} to come.", flush=True)
-
-    def state(self) -> dict[str, Any]:
-        """Public facts."""
-        return {
-            "able": not self._trouble,
-            "rounds_released": self._released,
-            "rounds_left": self._server.n_left,
-            "trouble": self._trouble,
-        }
-
-
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """What a supervisor sends ends the server as Ctrl-C does."""
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+def _look(server: FederatedServer, facts: dict[str, Any]) -> None:
+    """Prints that rounds were released, or cannot be; keeps the public facts of it."""
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        released, trouble = server.poll(), server.given_up
+    except FederationError as error:
+        released, trouble = facts["rounds_released"], str(error)
+    if trouble not in ("", facts["trouble"]):
+        print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
+    if released > facts["rounds_released"]:
+        print(f"{released} rounds released, {server.n_left} to come.", flush=True)
+    facts.update(
+        able=not trouble, rounds_released=released, rounds_left=server.n_left, trouble=trouble
+    )
 
 
 def _check_folder(folder: Path) -> None:
@@ -165,70 +245,5 @@ def _invite(server: FederatedServer, folder: Path, reached: Address | None) -> N
         write_text(folder / f"agent-{agent}.invitation", text, private=True)
 
 
-def address(text: str) -> tuple[str, int]:
-    """``host:port``.
-
-    Raises:
-        argparse.ArgumentTypeError: If it is none.
-
-    Example:
-        >>> address("127.0.0.1:7000"), address("[::1]:0")
-        (('127.0.0.1', 7000), ('::1', 0))
-    """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} must be host:port, with port 0 for any.")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 def _written(where: Address) -> str:
     return where if isinstance(where, str) else f"{where[0]}:{where[1]}"
-
-
-def add_to(commands: Any) -> None:
-    """Adds ``federation`` to a command line."""
-    text = "the server of a federation"
-    made = commands.add_parser("federation", help=text, description=f"Runs {text}.")
-    command = made.add_subparsers(dest="federation", required=True).add_parser(
-        "serve", help="mix what agents in other processes send, and broadcast it with noise",
-        usage="%(prog)s [SETTINGS.toml] [options]",
-    )  # fmt: skip
-    command.set_defaults(act=serve)
-    add_federation_options(command)
-    add_vault(command, "database of ledger and broadcasts, such as sqlite:///server.db")
-    command.add_argument("--run", **of_setting(FederatedServerSettings, "run_name"))
-    place = command.add_mutually_exclusive_group()
-    place.add_argument(
-        "--listen", type=address, default=("127.0.0.1", 0), metavar="HOST:PORT",
-        help="where agents reach the server, over TLS",
-    )  # fmt: skip
-    place.add_argument("--socket", metavar="PATH", help="or the path of a Unix socket")
-    command.add_argument(
-        "--reached", type=address, metavar="HOST:PORT",
-        help="by which agents reach it, if that is another address",
-    )  # fmt: skip
-    command.add_argument(
-        "--secret", type=Path, required=True,
-        help="file from which invitations are derived; created for you alone if there is none",
-    )  # fmt: skip
-    command.add_argument(
-        "--cert", type=Path, metavar="PEM",
-        help="the institution's certificate for this server; else one that follows from --secret",
-    )  # fmt: skip
-    command.add_argument("--key", type=Path, metavar="PEM", help="its private key")
-    command.add_argument(
-        "--client-ca", type=Path, metavar="PEM",
-        help="authorities of whom agents need a certificate besides their invitation",
-    )  # fmt: skip
-    command.add_argument(
-        "--invitations", type=Path, required=True, help="folder for one file an agent"
-    )
-    command.add_argument(
-        "--health", type=address, metavar="HOST:PORT",
-        help="where GET /health is answered with public facts; not encrypted",
-    )  # fmt: skip
-    command.add_argument(
-        "--deadline", type=float, metavar="SECONDS", **of_setting(RoundSettings, "deadline")
-    )
-    command.add_argument("--hold", action="store_true", **of_setting(RoundSettings, "hold"))
-    add_space(command, required=True)

@@ -1,14 +1,15 @@
-"""How a command ends: what is printed of warnings and errors, and with which exit code."""
+"""Shared parts of the commands: how one ends, with which exit code, and options in common."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING
 from typing import Any
+
+import click
 
 from privbo_plugins.errors import (
     FederationError,
@@ -27,38 +28,82 @@ FAILED, REFUSED, DIFFERS, INTERRUPTED, UNHEARD = 1, 2, 3, 130, 141
 _OWN_TEXTS = (ObjectiveFailedError, FederationError)
 """Errors of the engine that :func:`~privbo_plugins.redaction.own_error` does not know."""
 
-Act = Callable[[argparse.Namespace], int | None]
-"""A command; it may say with which exit code it ends."""
+DATABASE = "database of the ledger, such as sqlite:///private.db, or env:NAME for its URL"
+
+AT_LEAST_ONE = click.IntRange(min=1)
 
 
-def carried_out(act: Act, given: argparse.Namespace) -> int:
+class _Named(click.Command):
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Shows the first sentence whole in a list of commands."""
+        return super().get_short_help_str(max(limit, 200))
+
+
+class Command(_Named):
+    """A command whose repeatable options take several words: ``--space x:0:1 y:0:1``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses; refuses words too many without quoting them: one may be a password."""
+        ctx.allow_extra_args = True
+        super().parse_args(ctx, list(self._repeated(args)))
+        if ctx.args:
+            ctx.fail(f"{len(ctx.args)} words belong to no option and no argument.")
+        return []
+
+    def _repeated(self, args: list[str]) -> Iterator[str]:
+        """Writes the option before each of its words."""
+        several = {
+            name
+            for one in self.params
+            if isinstance(one, click.Option) and one.multiple
+            for name in one.opts
+        }
+        option = ""
+        for word, after in zip(args, [*args[1:], "-"], strict=True):
+            if word in several and not after.startswith("-"):
+                option = word
+            elif option and not word.startswith("-"):
+                yield from (option, word)
+            else:
+                option = ""
+                yield word
+
+
+class Group(_Named, click.Group):
+    """Commands that belong together."""
+
+    command_class = Command
+    group_class = type
+
+
+def carried_out(act: Callable[[], int | None]) -> int:
     """Carries a command out; its exit code.
 
     The engine's warnings are printed in the end, each once; those of other libraries are not,
-    because whether one is given may depend on data. Of an error that is none of the engine's only
-    the kind is told: its text and its traceback may quote data.
+    because whether one is given may depend on data. Of an error from outside the engine only
+    the kind is printed: its text and its traceback may quote data.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         for kind in (PrivacyWarning, UtilityWarning):
             warnings.simplefilter("always", kind)
         try:
-            return _carried_out(act, given)
+            return _carried_out(act)
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):
                 print(f"WARNING: {text}", file=sys.stderr)
 
 
-def _carried_out(act: Act, given: argparse.Namespace) -> int:
+def _carried_out(act: Callable[[], int | None]) -> int:
     try:
-        return act(given) or 0
+        return act() or 0
     except KeyboardInterrupt:
         return INTERRUPTED
     except (ValueError, PrivacyError, VaultError, *_OWN_TEXTS) as error:
         return _ended(f"Refused: {said(error)}", REFUSED)
     except ImportError as error:
         return _ended(f"Refused: {error}", REFUSED)
-    except BrokenPipeError:  # nobody reads on: cli.main ends quietly
+    except BrokenPipeError:  # the reader has ended: cli.main ends quietly
         raise
     except OSError as error:
         name = f": {error.filename}" if error.filename else ""
@@ -85,34 +130,29 @@ def print_json(facts: Any) -> None:
     print(json.dumps(facts, indent=1))
 
 
-def add_json(command: argparse.ArgumentParser) -> None:
-    """Adds ``--json``."""
-    command.add_argument("--json", action="store_true", help="for programs")
+as_json = click.option("--json", "as_json", is_flag=True, help="for programs")
 
 
-def add_vault(command: argparse.ArgumentParser, text: str, *, required: bool = True) -> None:
-    """Adds ``--vault``."""
-    command.add_argument("--vault", required=required, metavar="URL", help=text)
+def vault_at(text: str = DATABASE, *, required: bool = True) -> Callable[[Any], Any]:
+    """Makes the option ``--vault``."""
+    return click.option("--vault", required=required, metavar="URL", help=text)
 
 
-def of_setting(declared: type, name: str, more: str = "") -> dict[str, Any]:
-    """What an option shares with a setting that it gives: its meaning, and its default.
+def of_setting(declared: type, name: str) -> dict[str, Any]:
+    """An option's help and default, from the setting that it gives.
 
     Args:
         declared: The class of the settings.
         name: Of the setting.
-        more: What else is to be said of the option.
     """
     meaning, default = declaration(declared, name)
-    text = f"{meaning} {more}".strip().rstrip(".").replace("``", "").replace("%", "%%")
+    text = meaning.strip().rstrip(".").replace("``", "")
     shown = text[:1].lower() + text[1:]
-    if default is MISSING:
-        return {"help": shown, "required": True}
-    return {"help": shown, "default": default}
+    return {"help": shown} | ({"required": True} if default is MISSING else {"default": default})
 
 
 def check_lasting(url: str) -> None:
-    """That a vault outlives this process.
+    """Checks that a vault outlives this process.
 
     Raises:
         ValueError: If it is none on disk.

@@ -12,7 +12,6 @@ import pytest
 
 import optuna_samplers
 from optuna_samplers import FederatedServer
-from privbo_plugins import cli
 from privbo_plugins.algorithms import po_gp_ucb
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
@@ -35,6 +34,7 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 import raytune_searchers
 from tests import verbs
 from tests.inside import settings_of
+from tests.pages import parsed
 
 OF_TUNE = {
     "metric", "mode", "points_to_evaluate", "max_concurrent", "run_name", "tags",
@@ -185,7 +185,7 @@ def test_what_means_the_same_is_said_once_for_all_who_take_it() -> None:
 
 
 def test_options_of_the_command_line_have_the_defaults_of_the_settings() -> None:
-    release = cli.parser().parse_args(
+    release = parsed(
         "curator release x.csv --columns a:0:1 --epsilon 1 --delta 1e-6 --out t.npz "
         "--vault sqlite:///v.db".split()
     )
@@ -194,15 +194,15 @@ def test_options_of_the_command_line_have_the_defaults_of_the_settings() -> None
         "mechanism", "on_excess", "r", "neighbor_distance", "outcome_epsilon", "outcome_range",
         "outcome_mechanism", "outcome_delta",
     }  # fmt: skip
-    assert {name: getattr(release, name) for name in names} == {n: taken[n] for n in names}
-    assert release.run == taken["run_name"]
-    serve = cli.parser().parse_args(
+    assert {name: release[name] for name in names} == {n: taken[n] for n in names}
+    assert release["run"] == taken["run_name"]
+    serve = parsed(
         "federation serve --agents 2 --vault sqlite:///v.db --secret s --invitations i "
         "--space x:0:1".split()
     )
     of_server = defaults(FederatedServer)
-    assert (serve.deadline, serve.hold) == (of_server["deadline"], of_server["hold"])
-    assert serve.run == of_server["run_name"]
+    assert (serve["deadline"], serve["hold"]) == (of_server["deadline"], of_server["hold"])
+    assert serve["run"] == of_server["run_name"]
 
 
 def test_settings_of_a_curator_show_neither_rows_nor_outcomes() -> None:

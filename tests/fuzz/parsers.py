@@ -7,7 +7,6 @@ usable.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import click
 import numpy as np
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
@@ -827,7 +827,7 @@ def plan_options(_scene: Scene) -> tuple[Draw, Read]:
 
     def read(text: str) -> None:
         for parse in (dimension, setting, address):
-            with suppress(argparse.ArgumentTypeError):
+            with suppress(click.BadParameter):
                 parse(text)
         name, found = dimension(text)
         assert found.decode(0.5) is not None or name == ""
@@ -860,6 +860,6 @@ PARSERS = [
     Parser("requests and answers", (ValueError,), 6, exchanged),
     Parser("witnesses", (VaultError,), 3, witnesses),
     Parser("data files", (ValueError,), 6, data_files),
-    Parser("column options", (argparse.ArgumentTypeError,), 6, column_options),
-    Parser("plan options", (argparse.ArgumentTypeError,), 6, plan_options),
+    Parser("column options", (click.BadParameter,), 6, column_options),
+    Parser("plan options", (click.BadParameter,), 6, plan_options),
 ]
