@@ -117,14 +117,9 @@ def row_history(
     """
     rows = [row for row, _ in answers]
     means, deviations = (np.empty(0),) * 2 if model is None or not rows else model.posterior(rows)
-    return RowHistory(
-        rows,
-        [answer for _, answer in answers],
-        maximize,
-        math.sqrt(answer_variance),
-        means.tolist(),
-        deviations.tolist(),
-    )
+    told = [answer for _, answer in answers]
+    noise = math.sqrt(answer_variance)
+    return RowHistory(rows, told, maximize, noise, means.tolist(), deviations.tolist())
 
 
 # The systems ------------------------------------------------------------------------------------
@@ -246,11 +241,11 @@ def _worth_of_rewards(
     if not told:
         text = "Nobody was asked for this very setting: it follows from releases at others."
         return [Section(WORTH, text)] if history.values else []
-    reach = 1.96 * history.noise / math.sqrt(len(told))
+    releases = f"{len(told)} release{'s' * (len(told) != 1)}"
     return _worth(
         float(np.mean(told)),
-        reach,
-        f"The mean of {_counted(len(told), 'release')} at this setting, known as far as the "
+        _reach(history, len(told)),
+        f"The mean of {releases} at this setting, known as far as the "
         "privacy noise alone lets it be; that it was chosen for doing well makes it look better "
         "than it is.",
     )
@@ -274,15 +269,14 @@ def _worth_of_row(
 
 
 def _worth(estimate: float, reach: float, how: str) -> list[Section]:
-    rows = [
-        ("estimate", f"{estimate:.4g}"),
-        ("95 % interval", f"{estimate - reach:.4g} to {estimate + reach:.4g}"),
-    ]
+    interval = f"{estimate - reach:.4g} to {estimate + reach:.4g}"
+    rows = [("estimate", f"{estimate:.4g}"), ("95 % interval", interval)]
     return [Section(WORTH, Table((), rows)), Section("", how)]
 
 
-def _counted(n: int, what: str) -> str:
-    return f"{n} {what}{'s' * (n != 1)}"
+def _reach(history: RewardHistory, n: int) -> float:
+    """How far the mean of n releases is known, with 95 % confidence."""
+    return 1.96 * history.noise / math.sqrt(n)
 
 
 def _published(pictures: Iterable[Any]) -> list[Section]:
@@ -292,11 +286,9 @@ def _published(pictures: Iterable[Any]) -> list[Section]:
 def _releases(history: RewardHistory) -> list[Section]:
     if not history.values:
         return [Section(_PUBLISHED, "No privatised reward has been released, so none is shown.")]
-    known = any(point is not None for point in history.points)
-    pictures = [
-        picture_of_releases(history),
-        *([picture_of_evaluations(history)] if known else []),
-    ]
+    pictures = [picture_of_releases(history)]
+    if any(point is not None for point in history.points):
+        pictures.append(picture_of_evaluations(history))
     return [*_published(pictures), *_by_setting(history)]
 
 
@@ -310,12 +302,7 @@ def _by_setting(history: RewardHistory) -> list[Section]:
     if not often or len(often[0][1]) < 2:
         return []
     rows = [
-        (
-            setting,
-            len(values),
-            f"{np.mean(values):.4g}",
-            f"±{1.96 * history.noise / math.sqrt(len(values)):.2g}",
-        )
+        (setting, len(values), f"{np.mean(values):.4g}", f"±{_reach(history, len(values)):.2g}")
         for setting, values in often
     ]
     head = ("setting", "releases", "their mean", "known to (95 %)")
@@ -326,16 +313,10 @@ def _epochs(summary: Mapping[str, Any]) -> list[Section]:
     head = ("epoch", "draws of an agent", "inducing points", "space left", "components",
             "numbers sent, per agent")  # fmt: skip
     rows = [
-        (
-            epoch["epoch"],
-            epoch["length"],
-            epoch["inducing"],
-            f"{epoch['share']:.3g}",
-            epoch["components"],
-            f"{epoch['per_agent']:g}",
-        )
-        for epoch in summary["epochs"]
-    ]
+        (e["epoch"], e["length"], e["inducing"], f"{e['share']:.3g}", e["components"],
+         f"{e['per_agent']:g}")
+        for e in summary["epochs"]
+    ]  # fmt: skip
     agents = f"{summary['agents']} agents; epoch {summary['epoch']} is open."
     return [
         Section("What agents have sent", picture_of_communication(summary)),
@@ -352,21 +333,14 @@ def _best_rows(history: RowHistory) -> Section:
     places: dict[int, int] = {}
     for i in sorted(range(len(by)), key=lambda i: sign * by[i]):
         places.setdefault(history.rows[i], i)
-    listed = list(places.items())[:_LISTED]
-    if not history.means:
-        rows = [(row, f"{history.answers[i]:.4g}") for row, i in listed]
-        return Section("Best rows", Table(("row", "answer as told"), rows))
-    told = [
-        (
-            row,
-            f"{history.answers[i]:.4g}",
-            f"{history.means[i]:.4g}",
-            f"±{history.deviations[i]:.2g}",
+    head, rows = ["row", "answer as told"], []
+    head += ["what the model makes of it", "standard deviation"] if history.means else []
+    for row, i in list(places.items())[:_LISTED]:
+        mean = (
+            [f"{history.means[i]:.4g}", f"±{history.deviations[i]:.2g}"] if history.means else []
         )
-        for row, i in listed
-    ]
-    head = ("row", "answer as told", "what the model makes of it", "standard deviation")
-    return Section("Best rows", Table(head, told))
+        rows.append([row, f"{history.answers[i]:.4g}", *mean])
+    return Section("Best rows", Table(head, rows))
 
 
 def _certified(certificate: Mapping[str, Any] | None) -> Section:
@@ -377,14 +351,14 @@ def _certified(certificate: Mapping[str, Any] | None) -> Section:
 
 
 def _rounds(history: FederationHistory) -> list[Section]:
-    spent = dict(history.spent)
+    spent = {t: two_decimals(epsilon) for t, epsilon in history.spent}
     rows = [
-        (done.number, f"{done.size:.3g}", f"{done.noise:.3g}",
-         two_decimals(spent[done.number]) if done.number in spent else "")
+        (done.number, f"{done.size:.3g}", f"{done.noise:.3g}", spent.get(done.number, ""))
         for done in history.rounds[-_ROUNDS:]
-    ]  # fmt: skip
+    ]
     head = ("round", "size of one number", "noise in it", "epsilon after it")
-    left = len(history.rounds) - len(rows)
-    before = [Section("", f"The latest {_ROUNDS}; {left} before them are not listed.")]
-    listed = Section("Rounds", Table(head, rows))
-    return [listed, *(before if left else ())]
+    sections, left = [Section("Rounds", Table(head, rows))], len(history.rounds) - len(rows)
+    if left:
+        text = f"The latest {_ROUNDS}; {left} before them are not listed."
+        sections.append(Section("", text))
+    return sections

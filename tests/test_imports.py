@@ -26,6 +26,8 @@ HEAVY = (
     "plotly",
     "matplotlib",
     "sklearn",
+    "jinja2",
+    "click",
 )
 """What no host imports by itself, and nobody needs before a study runs."""
 

@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privbo_plugins.cli.outcome import Group, as_json, of_setting, print_json, said, vault_at
+from privbo_plugins.cli.outcome import (
+    Group,
+    as_json,
+    check_lasting,
+    of_setting,
+    print_json,
+    said,
+    vault_at,
+)
 from privbo_plugins.errors import VaultError
 from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
 
@@ -135,7 +143,11 @@ def _read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> lis
             raise ValueError(f"{path.name} has no column {', '.join(map(repr, missing))}.")
         places = [(header.index(name), name) for name in read]
         return [
-            [entry for place, name in places for entry in read[name](_cell(line, place))]
+            [
+                entry
+                for place, name in places
+                for entry in read[name](line[place] if place < len(line) else "")
+            ]
             for line in _told_apart(lines, blank_is_missing=len(header) == 1)
         ]
 
@@ -143,10 +155,6 @@ def _read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> lis
 _NOT_READ = "\N{REPLACEMENT CHARACTER}"
 _LONGEST = 2**31 - 1
 """Characters of an entry: a long one is no number, and no reason to refuse a file."""
-
-
-def _cell(line: list[str], place: int) -> str:
-    return line[place] if place < len(line) else ""
 
 
 def _told_apart(lines: Iterator[list[str]], blank_is_missing: bool) -> Iterator[list[str]]:
@@ -265,11 +273,7 @@ def _check_target(out: Path, vault: str, columns: Sequence[Column], nu: float | 
     from privbo_plugins.algorithms.po_gp_ucb.table import checked_ending
 
     checked_ending(out)
-    if "://" not in vault and not vault.startswith("env:"):
-        raise ValueError(
-            "--vault must be a database such as sqlite:///curator.db: a ledger in memory forgets "
-            "that the table was released."
-        )
+    check_lasting(vault)
     chosen = [c.name for c in columns if c.choices]
     if chosen and nu is not None and nu < math.sqrt(2):
         raise ValueError(
