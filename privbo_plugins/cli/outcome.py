@@ -59,7 +59,7 @@ class Command(_Named):
             for name in one.opts
         }
         option = ""
-        for word, after in zip(args, [*args[1:], "-"], strict=True):
+        for word, after in zip(args, [*args[1:], "-"], strict=False):
             if word in several and not after.startswith("-"):
                 option = word
             elif option and not word.startswith("-"):

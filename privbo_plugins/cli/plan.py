@@ -220,6 +220,7 @@ def dp_gibo(
 @click.option(
     "--mechanism", type=click.Choice(("laplace", "duchi", "piecewise", "hybrid", "gaussian")),
     default="duchi",
+    help="what randomises a reward",
 )  # fmt: skip
 @click.option("--delta", type=float, help="for gaussian only")
 @as_json

@@ -142,6 +142,23 @@ def test_words_too_many_are_refused_and_not_quoted(capsys: pytest.CaptureFixture
     assert "either --range LOW HIGH or --bound" in capsys.readouterr().err
 
 
+def test_every_command_has_help_and_names_a_missing_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, command in every_command().items():
+        said = printed(capsys, *words.split(), "--help")
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        assert all(one.opts[0] in said and one.help for one in options)
+        assert main(words.split()) == 2
+        assert "Error: Missing " in capsys.readouterr().err
+
+
+def test_options_of_several_words_may_also_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    once = printed(capsys, *RECORDS, "--space", "x:0:1", "y:0:1")
+    assert printed(capsys, *RECORDS, "--space", "x:0:1", "--space", "y:0:1") == once
+    assert printed(capsys, *RECORDS, "--space=x:0:1", "--space=y:0:1") == once
+
+
 def test_the_version_is_the_packages_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "--version") == f"privbo, version {version('privbo-plugins')}\n"
 
