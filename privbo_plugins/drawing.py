@@ -127,9 +127,8 @@ class Picture:
         for series in self.series:
             if series.look != BAND:
                 texts = series.texts or [""] * len(series.x)
-                yield from zip(
-                    [series.name] * len(series.x), series.x, series.y, texts, strict=True
-                )
+                for x, y, text in zip(series.x, series.y, texts, strict=True):
+                    yield series.name, x, y, text
 
     def to_svg(self) -> str:
         """Draws an SVG for the inside of a page.
@@ -144,11 +143,8 @@ class Picture:
             raise ImportError(
                 "Pictures and reports need matplotlib: pip install 'privbo-plugins[viz]'."
             ) from None
-        written = io.StringIO()
-        with (
-            matplotlib.rc_context({**_LOOK, "svg.hashsalt": self.title}),
-            np.errstate(all="ignore"),
-        ):
+        look, written = {**_LOOK, "svg.hashsalt": self.title}, io.StringIO()
+        with matplotlib.rc_context(look), np.errstate(all="ignore"):
             figure = Figure(figsize=(6.4, 3.4), layout="constrained")
             axes = figure.add_subplot(xlabel=self.x_label, ylabel=self.y_label)
             for series, colour, marker, _ in self._styled():
@@ -195,13 +191,14 @@ def _draw(axes: Any, series: Series, colour: str, marker: str) -> None:
 
 def _inlined(svg: str, title: str) -> str:
     """Strips head, metadata and digits, gives ids a prefix of their own, takes the page's ink."""
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
+    head, _, body = svg.partition("<svg ")[2].partition(">")
+    view = head.partition('viewBox="')[2].partition('"')[0]
+    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
+    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), body)
     own = f"p{zlib.crc32(title.encode())}-"
-    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{own}", svg)
-    head = f'<svg role="img" aria-label="{html.escape(title)}" viewBox='
-    svg = re.sub(r'^.*?<svg [^>]*viewBox=("[^"]*")[^>]*>', rf"{head}\1>", svg, flags=re.DOTALL)
-    return svg.replace("xlink:href", "href").replace(_INK, "currentColor")
+    body = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{own}", body)
+    body = body.replace("xlink:href", "href").replace(_INK, "currentColor")
+    return f'<svg role="img" aria-label="{html.escape(title)}" viewBox="{view}">{body}'
 
 
 def _traces(series: Series, colour: str) -> Iterator[dict[str, Any]]:

@@ -26,8 +26,6 @@ from privbo_plugins.drawing import (
     Series,
 )
 from privbo_plugins.page import Report as Report
-from privbo_plugins.page import Section as Section
-from privbo_plugins.page import Table as Table
 
 Array = NDArray[np.float64]
 
