@@ -1,9 +1,9 @@
-"""What a study shows by itself in optuna-dashboard: a note, a mark on a trial, our pictures.
+"""Shows a study in optuna-dashboard: a note, a mark on a trial, the report's pictures.
 
-All of it is made of the report, so of releases and public facts. optuna-dashboard keeps notes and
+All of it comes from the report, so of releases and public facts. optuna-dashboard keeps notes and
 pictures in the study's system attributes, as texts in parts; they are written here, because a
-worker seldom has it installed. A note of ours ends with a digest of itself: one that somebody has
-edited, or has written, is theirs and stays as it is.
+worker seldom has it installed. A note of ours ends with a digest of itself; a note without one,
+or with another, was edited by a user and stays as it is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ clock = time.monotonic
 
 
 class Pace:
-    """When a callback writes again: what is shown never costs much beside the trials."""
+    """Decides when a callback writes again, so that it costs little beside the trials."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -54,7 +54,7 @@ class Pace:
         self.warned = False
 
     def due(self) -> bool:
-        """Whether enough time has passed, and no other thread is writing."""
+        """Tells whether enough time has passed, and no other thread is writing."""
         return not self._lock.locked() and clock() >= self._next
 
     def timed(self, write: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ def publish(
     Args:
         study: The whole study.
         report: Of the study.
-        values: What the values of its trials are, in a sentence or two.
+        values: Meaning of its trials' values, in a sentence or two.
         recommended: The recommended parameters; None where there are none.
     """
     board = _Board(study)
@@ -97,7 +97,7 @@ def show_pictures(study: Study, pictures: Iterable[Picture]) -> None:
 
 
 def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | None:
-    """The last completed trial at the recommended parameters; often there is none."""
+    """Finds the last completed trial at the recommended parameters; often there is none."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return next((t for t in reversed(trials) if t.params == dict(recommended)), None)
 
@@ -137,7 +137,7 @@ def _table(recommended: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _worth(report: Report) -> Iterator[str]:
-    """Rows for estimate and interval, where the report knows them."""
+    """Yields rows for estimate and interval, where the report knows them."""
     table = next((s.content for s in report.sections if s.heading == WORTH), None)
     if isinstance(table, Table):
         yield from (f"| *{what}* | {text} |" for what, text in table.rows)
@@ -148,7 +148,7 @@ def _short(text: str) -> str:
 
 
 def _claim(report: Report) -> Iterator[str]:
-    """Three lines that stay true: the claim, what it costs at most, where the rest is."""
+    """Yields three lines that stay true: the claim, its largest cost, the place of the rest."""
     guarantee = report.guarantee
     sentence, at_most = guarantee.lasting_lines()
     reasons = "; ".join(guarantee.reasons)[:300] or "No release stands behind what is shown."
@@ -161,14 +161,14 @@ def _claim(report: Report) -> Iterator[str]:
 
 
 class _Board:
-    """What optuna-dashboard keeps of one study."""
+    """Reads and writes optuna-dashboard's attributes of one study."""
 
     def __init__(self, study: Study) -> None:
         self._storage, self._id = study._storage, study._study_id
         self._known: dict[str, Any] = self._storage.get_study_system_attrs(self._id)
 
     def write_note(self, trial_id: int | None, text: str) -> None:
-        """Writes a note on the study or a trial, unless it stands there or is somebody else's."""
+        """Writes a note on the study or a trial, unless a user has edited the one there."""
         stem = _NOTE if trial_id is None else f"{_NOTE}{trial_id}:"
         version = self._known.get(f"{stem}note_ver", 0)
         there = self._read(f"{stem}note_str:")
@@ -179,7 +179,7 @@ class _Board:
         self._write(f"{stem}note_str:", body)
 
     def marked(self) -> set[int]:
-        """Ids of trials that have a note of ours."""
+        """Finds ids of trials that have a note of ours."""
         found = (re.fullmatch(r"dashboard:(\d+):note_str:0", name) for name in self._known)
         ids = (match[1] for match in found if match)
         return {int(i) for i in ids if _is_ours(self._read(f"{_NOTE}{i}:note_str:"))}
@@ -202,7 +202,7 @@ class _Board:
         return "".join(parts)
 
     def _write(self, stem: str, text: str) -> None:
-        """The text in parts; those that a longer one has left behind are emptied."""
+        """Writes the text in parts; empties those that a longer one has left behind."""
         n = max(1, -(-len(text) // _PART))
         while f"{stem}{n}" in self._known:
             n += 1
@@ -225,6 +225,6 @@ def _signed(text: str) -> str:
 
 
 def _is_ours(body: str) -> bool:
-    """Whether nobody has changed a note since it was written here; no note is nobody's."""
+    """Tells whether a note is as it was written here; an empty one is."""
     found = _SIGNED.search(body)
     return not body or (found is not None and found[1] == _digest(body[: found.start()]))

@@ -138,7 +138,7 @@ class FederationHistory:
 
 
 def picture_of_values(history: History) -> Picture:
-    """Released values in order, with the noise's standard deviation as error bars."""
+    """Shows released values in order, with the noise's standard deviation as error bars."""
     series = []
     for role, colour in _ROLES.items():
         points = [(i, v) for i, (r, _, v) in enumerate(history.values) if r == role]
@@ -154,7 +154,7 @@ def picture_of_values(history: History) -> Picture:
 
 
 def picture_of_path(history: History) -> Picture:
-    """Each parameter's place by step, in unit-cube units."""
+    """Shows each parameter's place by step, in unit-cube units."""
     return Picture(
         "Path of the recommendation",
         "Each line is a parameter, from the lower end of its range (0) to the upper (1). Where "
@@ -167,7 +167,7 @@ def picture_of_path(history: History) -> Picture:
 def _coordinates(
     names: Sequence[str], path: Array, values: Sequence[Mapping[str, Any] | None], look: str
 ) -> list[Series]:
-    """A series a parameter over points of shape (t, D); texts say the value."""
+    """Makes a series a parameter of points of shape (t, D); texts say the value."""
     return [
         Series(
             name,
@@ -181,7 +181,7 @@ def _coordinates(
 
 
 def picture_of_budget(history: History) -> Picture:
-    """Cumulative mu by release, against the declared budget."""
+    """Shows cumulative mu by release, against the declared budget."""
     releases = list(range(1, len(history.spent) + 1))
     series = [Series("spent", releases, list(history.spent), LINE)]
     if releases and np.isfinite(history.budget):
@@ -197,7 +197,7 @@ def picture_of_budget(history: History) -> Picture:
 
 
 def picture_of_communication(summary: Mapping[str, Any]) -> Picture:
-    """Real numbers that agents and server have sent after each epoch of DUETS.
+    """Shows the real numbers that agents and server have sent after each epoch of DUETS.
 
     Args:
         summary: Of :meth:`privbo_plugins.algorithms.duets.DUETS.summary`, or what a study's user
@@ -219,7 +219,7 @@ def picture_of_communication(summary: Mapping[str, Any]) -> Picture:
 
 
 def picture_of_active_set(summary: Mapping[str, Any]) -> Picture:
-    """What each epoch of DUETS has left of the search space, and in how many components.
+    """Shows the share of the search space that each epoch of DUETS has left.
 
     Args:
         summary: As for :func:`picture_of_communication`.
@@ -240,7 +240,7 @@ def picture_of_active_set(summary: Mapping[str, Any]) -> Picture:
 
 
 def picture_of_releases(history: RewardHistory) -> Picture:
-    """Released rewards in order, and the mean of all so far with its 95 % band."""
+    """Shows released rewards in order, and the mean of all so far with its 95 % band."""
     count = np.arange(1, len(history.values) + 1)
     mean = np.cumsum(history.values) / count
     reach = 1.96 * history.noise / np.sqrt(count)
@@ -260,7 +260,7 @@ def picture_of_releases(history: RewardHistory) -> Picture:
 
 
 def picture_of_evaluations(history: RewardHistory) -> Picture:
-    """Where each released reward was asked for, in unit-cube units."""
+    """Shows where each released reward was asked for, in unit-cube units."""
     return Picture(
         "Settings that users were asked",
         "Each point is where a parameter was in one evaluation, from the lower end of its range "
@@ -271,7 +271,7 @@ def picture_of_evaluations(history: RewardHistory) -> Picture:
 
 
 def picture_of_answers(history: RowHistory) -> Picture:
-    """Answers in order, and the best of them so far."""
+    """Shows answers in order, and the best of them so far."""
     x, best = list(range(1, len(history.answers) + 1)), None
     rows = [f"row {row}" for row in history.rows]
     told = Series("answer", x, list(history.answers), POINTS, history.noise, texts=rows)
@@ -288,7 +288,7 @@ def picture_of_answers(history: RowHistory) -> Picture:
 
 
 def picture_of_rounds(history: FederationHistory) -> Picture:
-    """Size of what each round has broadcast beside the noise that is in it."""
+    """Shows the size of each round's broadcast beside the noise that is in it."""
     named = (("broadcast, noise included", "size"), ("noise alone", "noise"))
     x = [done.number for done in history.rounds]
     return Picture(
@@ -301,7 +301,7 @@ def picture_of_rounds(history: FederationHistory) -> Picture:
 
 
 def picture_of_spent(history: FederationHistory) -> Picture:
-    """Epsilon by round: of those released, and of those that may still be."""
+    """Shows epsilon by round: of those released, and of those that may still be."""
     released = len(history.rounds)
     parts = (
         ("released", BOTH, [(t, e) for t, e in history.spent if t <= released]),

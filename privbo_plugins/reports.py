@@ -1,4 +1,4 @@
-"""What the report of each system is made of: guarantee first, then what has been published.
+"""Composes the report of each system: guarantee first, then everything that was published.
 
 Hosts gather what their studies and experiments show and call one of these functions; what is no
 release and no public fact does not get here.
@@ -63,7 +63,7 @@ _NO_PART = (
 
 
 class RowModel(Protocol):
-    """What a modeler knows of rows."""
+    """A modeler's model of rows."""
 
     def posterior(self, rows: Sequence[int]) -> tuple[Array, Array]:
         """Mean and standard deviation at rows."""
@@ -78,7 +78,7 @@ def reward_history(
     released: Iterable[tuple[Array | None, float]],
     mechanism: LocalMechanism | None,
 ) -> RewardHistory:
-    """Released rewards and where they were asked for.
+    """Collects released rewards and where they were asked for.
 
     Args:
         space: The search space; None before it is known.
@@ -107,7 +107,7 @@ def row_history(
     answer_variance: float,
     model: RowModel | None = None,
 ) -> RowHistory:
-    """A curator's answers, and what a model makes of their rows.
+    """Collects a curator's answers, and a model's view of their rows.
 
     Args:
         answers: (row, answer), in order.
@@ -131,7 +131,7 @@ def records_report(
     history: History,
     recommendation: Mapping[str, Any] | str | None,
 ) -> Report:
-    """Of a run on per-record losses."""
+    """Reports a run on per-record losses."""
     pictures = (picture_of_values(history), picture_of_path(history), picture_of_budget(history))
     worth = _worth_of_records(history) if guarantee.protected else []
     sections = [*_recommended(recommendation), *worth, *_published(pictures)]
@@ -145,7 +145,7 @@ def reward_report(
     recommendation: Mapping[str, Any] | str | None,
     summary: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Of a run on one privatised reward a trial.
+    """Reports a run on one privatised reward a trial.
 
     Args:
         title: Headline.
@@ -167,7 +167,7 @@ def rows_report(
     certificate: Mapping[str, Any] | None,
     recommendation: Mapping[str, Any] | str | None,
 ) -> Report:
-    """Of a released table and the answers to a modeler.
+    """Reports a released table and the answers to a modeler.
 
     Args:
         title: Headline.
@@ -186,7 +186,7 @@ def rows_report(
 def federation_report(
     title: str, guarantee: PrivacyGuarantee, history: FederationHistory
 ) -> Report:
-    """Of what a federation has broadcast; the same for its server, its agents and others."""
+    """Reports the broadcasts of a federation; the same for its server, its agents and others."""
     sections = [Section(_PUBLISHED, _NOTHING_YET)]
     if history.rounds:
         sections = [Section(_PUBLISHED, picture_of_rounds(history))]
@@ -208,7 +208,7 @@ def _recommended(recommendation: Mapping[str, Any] | str | None) -> list[Section
 
 
 def _worth_of_records(history: History) -> list[Section]:
-    """The exact mean at the recommended point, as far as released values tell."""
+    """Estimates the exact mean at the recommended point from released values."""
     if history.places is None or history.aim is None or not len(history.places):
         return []
     from privbo_plugins.models.smoothing import Smoother
@@ -229,7 +229,7 @@ def _worth_of_records(history: History) -> list[Section]:
 def _worth_of_rewards(
     history: RewardHistory, recommendation: Mapping[str, Any] | str | None
 ) -> list[Section]:
-    """The mean of the releases that were asked at the recommended setting."""
+    """Takes the mean of the releases that were asked at the recommended setting."""
     if not isinstance(recommendation, Mapping):
         return []
     wanted = {name: recommendation.get(name) for name in history.names}
@@ -254,7 +254,7 @@ def _worth_of_rewards(
 def _worth_of_row(
     history: RowHistory, recommendation: Mapping[str, Any] | str | None
 ) -> list[Section]:
-    """What the model makes of the recommended row."""
+    """Shows the model's view of the recommended row."""
     if not isinstance(recommendation, Mapping) or not history.means:
         return []
     row = next(iter(recommendation.values()))
@@ -275,7 +275,7 @@ def _worth(estimate: float, reach: float, how: str) -> list[Section]:
 
 
 def _reach(history: RewardHistory, n: int) -> float:
-    """How far the mean of n releases is known, with 95 % confidence."""
+    """Computes how far the mean of n releases is known, with 95 % confidence."""
     return 1.96 * history.noise / math.sqrt(n)
 
 
@@ -293,7 +293,7 @@ def _releases(history: RewardHistory) -> list[Section]:
 
 
 def _by_setting(history: RewardHistory) -> list[Section]:
-    """Settings that were asked more than once, and what is known of each."""
+    """Lists settings that were asked more than once, and how far each mean is known."""
     asked: defaultdict[str, list[float]] = defaultdict(list)
     for point, value in zip(history.points, history.values, strict=True):
         if point is not None:
@@ -327,7 +327,7 @@ def _epochs(summary: Mapping[str, Any]) -> list[Section]:
 
 
 def _best_rows(history: RowHistory) -> Section:
-    """The answered rows with the best posterior means, or answers where there is no model."""
+    """Lists answered rows with the best posterior means, or answers where there is no model."""
     by = history.means or history.answers
     sign = -1.0 if history.maximize else 1.0
     places: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""The curator's command line: release a table, answer requests, report what was promised.
+"""The curator's command line: release a table, answer requests, print the guarantee.
 
     privbo curator release people.csv --columns age:18:98 bmi:10:60 \
         --epsilon 2 --delta 1e-6 --neighbor-distance 0.2 --vault sqlite:///curator.db \
@@ -8,7 +8,7 @@
     privbo curator report --table table.npz
 
 For people who look after data and do not program. Everything private stays in the data file, and
-in the vault (answers that were told, and the ledger); no text of this program quotes an entry.
+in the vault (given answers, and the ledger); no text of this program quotes an entry.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Column:
         return [(self.low, self.high)] * len(self.names)
 
     def read(self, text: str) -> list[float]:
-        """Convert an entry; one that is neither a number nor a choice is missing, NaN."""
+        """Converts an entry; one that is neither a number nor a choice is missing, NaN."""
         if self.choices:
             known = text.strip() in self.choices
             return [
@@ -86,7 +86,7 @@ class Column:
 def _number(text: str) -> float:
     try:
         return float(text)
-    except ValueError:  # how many entries are missing, or which, is nobody else's to see
+    except ValueError:  # a missing entry is private: it decides nothing else
         return math.nan
 
 
@@ -115,7 +115,7 @@ def column(text: str) -> Column:
 
 
 def read_rows(path: Path, read: dict[str, Callable[[str], list[float]]]) -> list[list[float]]:
-    """Entries of some columns of a CSV file, one list a row.
+    """Reads some columns of a CSV file, one list a row.
 
     Args:
         path: The file; its first line names the columns.
@@ -158,7 +158,7 @@ _LONGEST = 2**31 - 1
 
 
 def _told_apart(lines: Iterator[list[str]], blank_is_missing: bool) -> Iterator[list[str]]:
-    """Lines of a file; blank ones may end it, and are entries if they can be."""
+    """Yields lines of a file; blank ones may end it, and are entries if they can be."""
     blank = 0
     for number, line in enumerate(lines, start=2):
         if not line and not blank_is_missing:
@@ -170,14 +170,14 @@ def _told_apart(lines: Iterator[list[str]], blank_is_missing: bool) -> Iterator[
 
 
 def read_table(path: Path, columns: Sequence[Column]) -> Array:
-    """The columns' entries, shape (n, d)."""
+    """Reads the columns' entries, shape (n, d)."""
     import numpy as np
 
     return np.array(read_rows(path, {c.name: c.read for c in columns}), dtype=float)
 
 
 def read_outcomes(path: Path, name: str) -> Array:
-    """One outcome a row, shape (n,); NaN where it is not known yet."""
+    """Reads one outcome a row, shape (n,); NaN where it is not known yet."""
     import numpy as np
 
     rows = read_rows(path, {name: lambda text: [_number(text)]})

@@ -8,8 +8,8 @@ or the same from a file, ``privbo federation serve settings.toml``, whose keys a
 
 Each agent gets its own file of ``invitations`` and gives its text to
 :func:`privbo_plugins.federation.connect`. Connections are encrypted (TLS). The server sees every
-agent's vectors: whoever runs this is trusted by all of them, unless ``--trust aggregate`` shows it
-their noisy sum alone. What it prints are rounds and the guarantee.
+agent's vectors: all agents trust its operator, unless ``--trust aggregate`` shows it their noisy
+sum alone. It prints rounds and the guarantee.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def serve(
 
 
 def raise_file_limit() -> None:
-    """As many open files as the system allows: every agent's connection is one."""
+    """Allows as many open files as the system does: every agent's connection is one."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -222,7 +222,7 @@ def _look(server: FederatedServer, facts: dict[str, Any]) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """That invitations have a place of their own.
+    """Makes a folder for invitations, which no other user can write into.
 
     Raises:
         PrivacyError: If other users can write into it.

@@ -1,4 +1,4 @@
-"""Whether a server does its work, for whoever watches it: public facts, as JSON over HTTP."""
+"""Tells monitoring whether a server does its work: public facts, as JSON over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def told(address: tuple[str, int] | None, state: Callable[[], dict[str, Any]]) -
     """Answers ``GET /health`` meanwhile: 200 if ``state()["able"]``, else 503.
 
     Args:
-        address: Host and port (0 for any that is free); None to answer nobody.
+        address: Host and port (0 for any that is free); None for no server.
         state: Public facts.
 
     Yields:
@@ -50,7 +50,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up early is no fact of the federation."""
+        """Ignores connections that are closed early: they are no fact of the federation."""
 
 
 class _Server6(_Server):
@@ -59,7 +59,7 @@ class _Server6(_Server):
 
 def _handler(state: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # seconds for a request: nobody is waited for
+        timeout = 10  # seconds for a request
 
         def do_GET(self) -> None:
             if self.path != PATH:
@@ -74,7 +74,7 @@ def _handler(state: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Who asks is no fact of the federation."""
+            """Logs no request: the asker is no fact of the federation."""
 
         def version_string(self) -> str:
             return "privbo"

@@ -77,7 +77,7 @@ class Group(_Named, click.Group):
 
 
 def carried_out(act: Callable[[], int | None]) -> int:
-    """Carries a command out; its exit code.
+    """Carries a command out; returns its exit code.
 
     The engine's warnings are printed in the end, each once; those of other libraries are not,
     because whether one is given may depend on data. Of an error from outside the engine only
@@ -116,7 +116,7 @@ def _carried_out(act: Callable[[], int | None]) -> int:
 
 
 def said(error: Exception) -> str:
-    """The text of an engine's error; those of other libraries may quote an entry."""
+    """Returns an engine error's text; of others only the kind, as a text may quote an entry."""
     return str(error) if type(error) in _OWN_TEXTS else own_error(error)[1]
 
 
@@ -139,7 +139,7 @@ def vault_at(text: str = DATABASE, *, required: bool = True) -> Callable[[Any], 
 
 
 def of_setting(declared: type, name: str) -> dict[str, Any]:
-    """An option's help and default, from the setting that it gives.
+    """Makes an option's help and default from the setting that it gives.
 
     Args:
         declared: The class of the settings.

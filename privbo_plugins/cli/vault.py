@@ -1,4 +1,4 @@
-"""``privbo guarantee`` and ``privbo report``: what a vault alone can say of its runs.
+"""``privbo guarantee`` and ``privbo report``: claims and pages from a vault alone.
 
 Opening a vault here starts nothing, draws nothing and charges nothing.
 """
@@ -92,7 +92,7 @@ def _list(runs: list[StoredRun], as_json: bool) -> None:
 
 
 def _facts(run: StoredRun) -> dict[str, Any]:
-    """One line of the list; a run that cannot be read here does not hide the others."""
+    """Makes one line of the list; a run that cannot be read here does not hide the others."""
     facts: dict[str, Any] = {
         "run": run.name, "kind": "", "algorithm": run.algorithm, "releases": 0,
         "protected": None, "claim": "",
