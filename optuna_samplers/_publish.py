@@ -13,14 +13,15 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from privbo_plugins.drawing import Picture
-from privbo_plugins.page import Report, Table
+from privbo_plugins.page import Report, Table, template
 from privbo_plugins.privacy.statement import as_markdown
 from privbo_plugins.reports import WORTH
 
@@ -81,7 +82,7 @@ def publish(
     """
     board = _Board(study)
     trial = None if recommended is None else _trial_at(study, recommended)
-    board.write_note(None, "\n\n".join(_note(report, values, recommended, trial)))
+    board.write_note(None, _note(report, values, recommended, trial))
     for other in board.marked() - ({trial._trial_id} if trial is not None else set()):
         board.write_note(other, "")
     if trial is not None:
@@ -102,59 +103,32 @@ def _trial_at(study: Study, recommended: Mapping[str, Any]) -> FrozenTrial | Non
     return next((t for t in reversed(trials) if t.params == dict(recommended)), None)
 
 
-# What a note says -------------------------------------------------------------------------------
-
-
 def _note(
     report: Report,
     values: str,
     recommended: Mapping[str, Any] | None,
     trial: FrozenTrial | None,
-) -> Iterator[str]:
-    yield f"**What the values are.** {values}"
-    yield "### Recommendation"
-    if recommended is None:
-        yield "There is none yet."
-    else:
-        yield "\n".join([*_table(recommended), *_worth(report)])
-        more = len(recommended) - _ROWS
-        if more > 0:
-            yield f"{more} more parameters: see the report."
-        yield "No trial was run there." if trial is None else _run_there(trial)
-    yield "### Guarantee"
-    yield "\n".join(_claim(report))
-
-
-def _run_there(trial: FrozenTrial) -> str:
-    return f"Trial {trial.number} was run there; its value stays as it was when the trial ended."
-
-
-def _table(recommended: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("| parameter | value |", "| --- | --- |")
-    for name, value in list(recommended.items())[:_ROWS]:
-        text = f"{value:.4g}" if isinstance(value, float) else str(value)
-        yield f"| {as_markdown(_short(name))} | {as_markdown(_short(text))} |"
-
-
-def _worth(report: Report) -> Iterator[str]:
-    """Yields rows for estimate and interval, where the report knows them."""
-    table = next((s.content for s in report.sections if s.heading == WORTH), None)
-    if isinstance(table, Table):
-        yield from (f"| *{what}* | {text} |" for what, text in table.rows)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def _claim(report: Report) -> Iterator[str]:
-    """Yields three lines that stay true: the claim, its largest cost, the place of the rest."""
+) -> str:
+    """Writes the study's note (``note.md``), in which no text from outside is markup."""
     guarantee = report.guarantee
     sentence, at_most = guarantee.lasting_lines()
     reasons = "; ".join(guarantee.reasons)[:300] or "No release stands behind what is shown."
-    yield f"- {as_markdown(sentence)}"
-    yield f"- {as_markdown(at_most if guarantee.protected else reasons)}"
-    yield "- In full, with what is *not* covered: the user attribute `privbo:guarantee`."
+    worth = next((s.content for s in report.sections if s.heading == WORTH), None)
+    note = template(Path(__file__).with_name("note.md"), as_markdown, short=_short)
+    return note.render(
+        values=values,
+        recommended=recommended,
+        listed=list((recommended or {}).items())[:_ROWS],
+        worth=worth.rows if isinstance(worth, Table) else (),
+        trial=trial,
+        sentence=sentence,
+        cost=at_most if guarantee.protected else reasons,
+    )
+
+
+def _short(entry: Any) -> str:
+    text = f"{entry:.4g}" if isinstance(entry, float) else str(entry)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 # How optuna-dashboard stores it -----------------------------------------------------------------

@@ -7,7 +7,7 @@ lets a browser do neither. Every text is escaped. :mod:`privbo_plugins.reports` 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,7 +89,8 @@ class Report:
             ImportError: If it has pictures and the ``viz`` extra is not installed.
         """
         sections = [*self.sections, *_closing(self.guarantee, self.standing)]
-        return _template().render(report=self, sections=sections)
+        page = template(Path(__file__).with_suffix(".html"), as_html, cell=_cell)
+        return page.render(report=self, sections=sections)
 
     def write(self, path: str | Path) -> Path:
         """Writes the page; returns the path."""
@@ -99,25 +100,35 @@ class Report:
 
 
 @cache
-def _template() -> Template:
-    """Compiles the page; a text becomes markup only where the template marks it as safe."""
+def template(path: Path, escape: Callable[[str], str], **filters: Callable[..., Any]) -> Template:
+    """Compiles a template; a text becomes markup only where the template marks it as safe.
+
+    Args:
+        path: Its file.
+        escape: Makes a text one in which nothing is markup.
+        filters: Functions that the template calls, by name.
+    """
     import jinja2
     from markupsafe import Markup
 
     def escaped(value: Any) -> Any:
-        return value if isinstance(value, Markup) else Markup(as_html(str(value)))
-
-    def cell(entry: Any, digits: int | None) -> str:
-        text = entry if isinstance(entry, str) else repr(entry)
-        if isinstance(entry, float) and digits is not None:
-            return Markup('<data value="{}">{}</data>').format(text, f"{entry:.{digits}g}")
-        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+        return value if isinstance(value, Markup) else Markup(escape(str(value)))
 
     made = jinja2.Environment(
         autoescape=True, finalize=escaped, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    made.filters["cell"] = cell
-    return made.from_string(Path(__file__).with_suffix(".html").read_text(encoding="utf-8"))
+    made.filters |= filters
+    return made.from_string(path.read_text(encoding="utf-8"))
+
+
+def _cell(entry: Any, digits: int | None) -> str:
+    """Writes an entry of a table."""
+    from markupsafe import Markup
+
+    text = entry if isinstance(entry, str) else repr(entry)
+    if isinstance(entry, float) and digits is not None:
+        return Markup('<data value="{}">{}</data>').format(text, f"{entry:.{digits}g}")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def _closing(guarantee: PrivacyGuarantee, standing: Mapping[str, Any] | None) -> Iterator[Section]:

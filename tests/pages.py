@@ -164,6 +164,8 @@ def parsed(words: list[str]) -> dict[str, Any]:
     command: click.Command = privbo
     while isinstance(command, click.Group) and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
+    if isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        raise ValueError(f"There is no command {words[0]!r}.")
     try:
         with redirect_stdout(io.StringIO()):
             return command.make_context("privbo", list(words)).params

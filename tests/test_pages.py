@@ -207,10 +207,8 @@ def test_every_command_in_a_sentence_exists(name: str) -> None:
         if words[0] != "privbo":
             pages.check_command(words)
             continue
-        named = list(itertools.takewhile(lambda word: word[0].islower(), words))
-        with pytest.raises(SystemExit) as ended:  # its help: a sentence leaves out what it needs
-            pages.check_command([*named, "--help"])
-        assert ended.value.code == 0, f"{name}: {command}"
+        named = itertools.takewhile(lambda word: word[0].islower() and "." not in word, words)
+        pages.check_command([*named, "--help"])  # a sentence leaves out what it needs
 
 
 SYSTEMS = "dp-gibo local-rewards federated outsourced duets any-sampler sklearn"

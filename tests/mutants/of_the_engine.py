@@ -901,7 +901,7 @@ _CERTIFIED = (
         name="texts_of_a_page_not_escaped",
         breaks="No text from outside becomes markup of a report.",
         file=f"{_ENGINE}/page.py",
-        old="Markup(as_html(str(value)))",
+        old="Markup(escape(str(value)))",
         new="Markup(str(value))",
         tests=(f"{_TESTS}/test_report_pages.py::test_hostile_texts_stay_texts[DP-GIBO]",),
     ),
