@@ -362,8 +362,7 @@ _WINDOW = (
 
 @pytest.mark.slow
 @pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_a_page_fits_its_window_and_follows_the_scheme(
     make: Any, width: int, scheme: str, tmp_path: Path
 ) -> None:

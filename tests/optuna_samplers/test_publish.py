@@ -254,3 +254,24 @@ def test_every_system_says_what_its_values_are_and_shows_its_pictures(
     assert set(marked(study)) <= set(at)
     assert len(marked(study)) == bool(at)
     subject.close()
+
+
+def test_names_and_values_from_outside_are_no_markup_in_a_note() -> None:
+    """A table's bars, HTML and links, in a name and in a choice; long ones are cut."""
+    name, choice = "x | <img src=x>", "[here](http://x.example)" + "y" * 99
+    sampler = DPGIBOSampler(mu=1.0, n_trials=20, seed=0)
+    study = optuna.create_study(sampler=sampler)
+
+    def objective(trial: Any) -> Any:
+        return (trial.suggest_float(name, 0, 1) - RECORDS) ** 2 + len(
+            trial.suggest_categorical("kind", [choice])
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        study.optimize(sampler.private(objective), n_trials=4)
+    sampler.publish(study)
+    text = note_of(study)
+    assert r"| x \| &lt;img src=x&gt; |" in text
+    assert r"\[here\](http:\//x.example)" in text
+    assert "y" * 40 not in text
