@@ -79,8 +79,8 @@ def _from_file(ctx: click.Context, _option: click.Parameter, path: Path | None) 
         option = options.get(f"--{name.replace('_', '-')}")
         if option is None or option.name is None:
             raise click.NoSuchOption(f"--{name}", ctx=ctx)
-        words = value if isinstance(value, list) and option.multiple else [value]
-        flag = isinstance(option, click.Option) and option.is_flag
+        several, flag = option.multiple, isinstance(option, click.Option) and option.is_flag
+        words = value if several and isinstance(value, list) else [value]
         if not all(
             isinstance(one, str | int | float) and isinstance(one, bool) == flag for one in words
         ):
@@ -88,7 +88,8 @@ def _from_file(ctx: click.Context, _option: click.Parameter, path: Path | None) 
                 f"The setting {name} in the file must be a text, a number, true, false, or a list "
                 "of texts or numbers, as its option takes it; a table is none of them."
             )
-        taken[option.name] = value
+        typed = [one if flag else str(one) for one in words]
+        taken[option.name] = typed if several else typed[0]
     ctx.default_map = taken
 
 

@@ -698,7 +698,7 @@ def test_a_server_is_set_up_by_a_file_and_tells_how_it_is(tmp_path: Path) -> Non
         agents = 2
         epsilon = 4.0
         rounds = 7
-        space = ["x:0:1"]
+        space = "x:0:1"
         vault = "sqlite:///{tmp_path}/server.db"
         secret = "{tmp_path}/key"
         invitations = "{tmp_path}/in"
@@ -807,6 +807,8 @@ def eventually_fails(url: str) -> None:
         ("password = 'hunter2'", "No such option '--password'"),
         ("hold = 'hunter2'", "The setting hold in the file must be"),
         ("agents = 0", "x>=1"),
+        ("listen = 7000", "'7000' must be host:port"),
+        ("trust = 'nobody'", "'server', 'aggregate'"),
     ],
 )
 def test_a_file_of_settings_with_a_slip_is_refused(
