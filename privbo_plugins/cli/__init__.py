@@ -34,9 +34,10 @@ from privbo_plugins.cli.outcome import UNHEARD, Group, carried_out
 @click.group(cls=Group, context_settings={"show_default": True})
 @click.version_option(package_name="privbo-plugins", prog_name="privbo")
 def privbo() -> None:
-    """Private hyperparameter tuning: plans, guarantees, certificates, reports, and the command
-    lines of a curator and of a federation's server.
-    """  # noqa: D205
+    """Private hyperparameter tuning: plans, guarantees, certificates and reports of runs.
+
+    Curators release tables with it, and federations run their server.
+    """
 
 
 for command in (
