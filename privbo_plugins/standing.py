@@ -1,6 +1,6 @@
-"""Where a run stands, for programs: the same few public facts of every system, JSON-ready.
+"""Tells programs where a run stands: the same few public facts of every system, JSON-ready.
 
-Hosts count what their studies and experiments show; everything about privacy is the guarantee's.
+Hosts count trials, rounds and answers; every figure of privacy is the guarantee's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRIALS, ROUNDS, ANSWERS = "trials", "rounds", "answers"
 
 
 def used_up(done: int, planned: int | None) -> bool:
-    """Whether a plan is used up; one that says no number never is."""
+    """Tells whether a plan is used up; one without a number never is."""
     return planned is not None and done >= planned
 
 
@@ -35,7 +35,7 @@ def standing(
     budget: float | None = None,
     recommendation: bool | None = None,
 ) -> dict[str, Any]:
-    """Where a run stands.
+    """Collects where a run stands.
 
     Args:
         guarantee: What may be claimed now.
@@ -78,7 +78,7 @@ def of_records(
     finished: bool,
     recommendation: bool,
 ) -> dict[str, Any]:
-    """Of a run on per-record losses.
+    """Collects where a run on per-record losses stands.
 
     Args:
         guarantee: What may be claimed now.
@@ -89,12 +89,7 @@ def of_records(
     """
     planned = None if plan is None else plan.n_trials
     return standing(
-        guarantee,
-        TRIALS,
-        done,
-        planned,
-        finished=finished,
-        recommendation=recommendation,
+        guarantee, TRIALS, done, planned, finished=finished, recommendation=recommendation
     )
 
 
@@ -106,7 +101,7 @@ def of_rewards(
     finished: bool,
     user_budget: float | None,
 ) -> dict[str, Any]:
-    """Of a run on one reward a trial.
+    """Collects where a run on one reward a trial stands.
 
     Args:
         guarantee: What may be claimed now.
@@ -128,12 +123,12 @@ def of_rewards(
 
 
 def planned_trials(config: object) -> int | None:
-    """Trials that settings expect; None where they do not say, as those of others may not."""
+    """Returns the trials that settings expect; None where they do not say."""
     return getattr(config, "planned_trials", None)
 
 
 def of_rows(guarantee: OutsourcedGuarantee, answered: int) -> dict[str, Any]:
-    """Of a modeler's run: no plan says how many rows it asks for.
+    """Collects where a modeler's run stands; no plan says how many rows it asks for.
 
     Args:
         guarantee: What may be claimed now.
@@ -143,10 +138,10 @@ def of_rows(guarantee: OutsourcedGuarantee, answered: int) -> dict[str, Any]:
 
 
 def of_rounds(guarantee: FederationGuarantee) -> dict[str, Any]:
-    """Of a federation; what an agent would recommend is that agent's secret."""
+    """Collects where a federation stands; an agent's recommendation is that agent's secret."""
     return standing(guarantee, ROUNDS, guarantee.n_released, guarantee.n_rounds)
 
 
 def rounds_used_up(guarantee: FederationGuarantee) -> bool:
-    """Whether a federation has released all its rounds."""
+    """Tells whether a federation has released all its rounds."""
     return used_up(guarantee.n_released, guarantee.n_rounds)
