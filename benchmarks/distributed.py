@@ -152,8 +152,7 @@ def run_baseline(world: World, kind: str, beta: float, seed: int) -> Communicati
 
 def ours(lengthscale: float, **more: Any) -> DUETSConfig:
     """The default with T_1 = 2 as published, playing the best point last, as regret asks for."""
-    settings: Row = {"n_agents": N, "horizon": T, "noise_ratio": NOISE**2, "final": "best"}
-    settings |= {"first_epoch": 2} | more
+    settings: Row = {"n_agents": N, "horizon": T, "final": "best", "first_epoch": 2} | more
     return DUETSConfig(lengthscale=lengthscale, **settings)
 
 

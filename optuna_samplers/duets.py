@@ -106,8 +106,9 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     ``study.tell(number, state=TrialState.FAIL)``.
 
     Source: Pavlovic, Salgia and Zhao, *Order-Optimal Regret in Distributed Kernel Bandits using
-    Uniform Sampling with Shared Randomness*. ``DUETSConfig.paper`` lists the published settings;
-    the defaults keep its order of regret with smaller constants.
+    Uniform Sampling with Shared Randomness*. As published it is
+    ``DUETSSampler.paper(N, n_trials=N * T)``; the default keeps its order of regret with smaller
+    constants.
 
     All workers, and every resumed run, need the same settings and the same ``seed`` (or none);
     a worker with others is refused at its first draw. A copy of a study keeps its coins.

@@ -56,9 +56,7 @@ class DUETSSearch(Published, RewardSearch):
 
     Source: Pavlovic, Salgia and Zhao, *Order-Optimal Regret in Distributed Kernel Bandits using
     Uniform Sampling with Shared Randomness*. As published it is
-    ``DUETSSearch(N, n_trials=N * T, epochs="paper", trimming="paper", inducing="sampled",
-    coins="private", draws="independent", final="uniform", fit=False, constants="theorem",
-    first_epoch=2)``.
+    ``DUETSSearch.paper(N, n_trials=N * T)``.
 
     With a finite ``epsilon`` every reward is privatised in the worker that evaluates it: wrap the
     trainable with ``search.private``.

@@ -35,7 +35,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.duets.communication import Communication
+from privbo_plugins.algorithms.duets.messages import Communication
 from privbo_plugins.models.kernels import Kernel
 from privbo_plugins.models.nystrom import NystromEmbedding
 

@@ -322,7 +322,7 @@ def test_a_class_without_a_place_for_its_settings_is_refused_where_it_is_defined
         ("LDPTGPUCB", (1.0,), {"constants": "theorem"}),
         ("LDPATAGPUCB", (1.0,), {"constants": "theorem", "dictionary": "paper"}),
         ("LDPMoMAGPUCB", (1.0,), {"constants": "theorem", "dictionary": "paper"}),
-        ("DUETS", (4,), {"epochs": "paper", "trimming": "paper", "coins": "private"}),
+        ("DUETS", (4,), {"variant": "paper"}),
         ("POGPUCB", ([[0.0], [1.0]],), {"correction": "none", "beta_scale": 1.0}),
     ],
 )
@@ -340,7 +340,7 @@ def test_paper_makes_both_hosts_classes_as_published(
         settled = vars(settings_of(made))
         assert {key: settled[key] for key in expected} == expected
         first, value = next(iter(expected.items()))
-        changed = {"n_steps": 7, "constants": "order", "epochs": "doubling",
+        changed = {"n_steps": 7, "constants": "order", "variant": "default",
                    "correction": "kernel"}[first]  # fmt: skip
         other = cls.paper(*args, **needed, **{first: changed})
         assert vars(settings_of(other))[first] == changed

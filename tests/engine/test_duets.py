@@ -116,13 +116,6 @@ def test_with_few_inducing_points_it_is_equations_5_and_6(kernel: Kernel) -> Non
     np.testing.assert_allclose(sigma**2, 1.0 - np.diag(z @ Z.T @ Z @ A @ z.T), atol=1e-8)
 
 
-def test_projections_of_agents_add_up_to_that_of_all() -> None:
-    D, Y, _ = data(24)
-    inducing = Inducing(RBF(0.3), D[:5])
-    parts = [inducing.z(D[n::3]).T @ Y[n::3] for n in range(3)]
-    np.testing.assert_allclose(sum(parts), inducing.z(D).T @ Y, rtol=1e-12)
-
-
 @KERNELS
 @pytest.mark.parametrize("lam", [1e-2, 1.0])
 def test_variances_are_the_dense_ones(kernel: Kernel, lam: float) -> None:
@@ -177,17 +170,6 @@ def test_the_fit_has_the_largest_marginal_likelihood(
     likelihoods = [best(lam)[0] for lam in lams]
     assert scale.lam == lams[int(np.argmax(likelihoods))]
     assert scale.s**2 == pytest.approx(best(scale.lam)[1], rel=1e-3)
-
-
-def test_the_fit_finds_signal_and_noise() -> None:
-    """400 evaluations, seeded: a factor of two is beyond five standard deviations."""
-    rng = np.random.default_rng(0)
-    D = rng.random((400, 1))
-    f = multivariate_normal.rvs(cov=RBF(0.05).k(D, D) + 1e-9 * np.eye(400), random_state=rng)
-    Y = 7.0 + 3.0 * f + 0.9 * rng.standard_normal(400)
-    scale = posterior_of(RBF(0.05), D, Y, None, None).scale
-    assert 2.0 < scale.s < 4.5
-    assert 0.45 < scale.s * math.sqrt(scale.lam) < 1.8
 
 
 @pytest.mark.parametrize("c", [0.0, 0.7, -1e6])
@@ -255,30 +237,6 @@ def test_many_agents_begin_with_one_evaluation_each_unless_told_otherwise(
     assert DUETSConfig(n_agents).to_dict() == explicit.to_dict(), "one run, however it was said"
 
 
-def plays(duets: DUETS, n: int) -> list[tuple[Any, ...]]:
-    """Slots and points of the next n evaluations, each told."""
-    found = []
-    for key in range(n):
-        evaluation = duets.ask(key)
-        assert evaluation is not None
-        found.append((evaluation.epoch, evaluation.agent, evaluation.draw, *evaluation.x))
-        duets.tell(evaluation, -float(evaluation.x[0] ** 2))
-    return found
-
-
-def test_a_state_tells_the_length_that_its_run_began_with() -> None:
-    config = DUETSConfig(8, discretisation=64)
-    now, again = DUETS(config, LINE, seed=5), DUETS(config, LINE, seed=5)
-    plays(now, 5)
-    state = json.loads(json.dumps(now.state_dict()))
-    assert state["first_epoch"] == 1
-    again.load_state_dict(state)
-    assert plays(again, 20) == plays(now, 20)
-    for wrong in (0, 1.5, "2", 4, None):
-        with pytest.raises(ValueError, match="derived in another way"):
-            DUETS(config, LINE, seed=5).load_state_dict({**state, "first_epoch": wrong})
-
-
 @pytest.mark.parametrize("config", [DUETSConfig(horizon=21), DUETSConfig.paper(2, 21)], ids=str)
 def test_the_last_epoch_is_known_to_be_the_last(config: DUETSConfig) -> None:
     evaluated = 0
@@ -296,9 +254,8 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
     # R² = lam, so that R sqrt(2 / lam ln(2 / delta')) has no lam.
     width = 2.0 + math.sqrt(2 * math.log(2 / delta))
     assert config.width(2) == config.width(40) == pytest.approx(width)
-    narrow = replace(config, constants="order", beta_scale=3.0)
+    narrow = replace(config, variant="default", beta_scale=3.0)
     assert narrow.width(2) == pytest.approx(0.3 * width)
-    assert DUETSConfig().constants == "order"
     assert DUETSConfig(beta=0.7, beta_scale=2.0).width(5) == pytest.approx(1.4)
     assert DUETSConfig().width(8) < DUETSConfig().width(10**6)
     assert math.isfinite(DUETSConfig(n_agents=1, horizon=1).width(1))
@@ -314,10 +271,9 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
           for value in (0.0, -1.0, math.nan, math.inf, "1", True)),
         *({name: None} for name in ("n_agents", "p0", "beta_scale", "B", "noise_ratio")),
         *({"failure_probability": value} for value in (0.0, 1.0, -0.1, math.nan)),
-        *({name: "other"} for name in ("kernel", "epochs", "trimming", "inducing", "coins",
-                                       "final", "constants")),
-        {"fit": 1}, {"fit": "yes"}, {"epochs": "paper"},
-        {"coins": "private"}, {"coins": "private", "trimming": "pointwise"},
+        *({name: "other"} for name in ("kernel", "variant", "final")),
+        {"variant": "paper"}, {"p0": 2.0}, {"noise_ratio": 0.1},
+        {"final": "best", "variant": "paper", "horizon": 9},
         {"low": 0.0}, {"low": 1.0, "high": 1.0}, {"low": 2.0, "high": 1.0},
         {"low": -math.inf, "high": 1.0}, {"low": 0.0, "high": math.nan},
         {"low": None, "high": 1.0},
@@ -346,9 +302,7 @@ def test_the_scale_of_unfitted_rewards_comes_from_their_range() -> None:
         ({"low": -1.0, "high": 5.0}, Scale(0.04, 3.0, 2.0)),
         ({"low": -2.0, "high": 2.0, "noise": noise}, Scale(noise.total_variance / 4, 2.0, 0.0)),
     ):
-        config = DUETSConfig(fit=False, **more)
-        duets = DUETS(config, LINE)
-        scale = duets.public_state.fixed_scale()
+        scale = DUETS(DUETSConfig.paper(2, 9, **more), LINE).public_state.fixed_scale()
         assert (scale.lam, scale.s, scale.c) == pytest.approx(
             (expected.lam, expected.s, expected.c)
         )
@@ -484,15 +438,6 @@ def test_draws_are_uniform(toss: Callable[[int, int], Coins]) -> None:
         assert chisquare(pairs).pvalue > 1e-4
 
 
-def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
-    coins = Coins.tossed(0, 2)
-    longest = coins.draws(1, 3, 50, 1000)
-    for n in (1, 7, 49):
-        assert np.array_equal(coins.draws(1, 3, n, 1000), longest[:n])
-    assert coins.draw(1, 3, 41, 1000) == longest[41]
-    assert np.array_equal(Coins.tossed(0, 9).draws(1, 3, 50, 1000), longest)
-
-
 @pytest.mark.parametrize("toss", [Coins.tossed, Coins.shared], ids=["private", "shared"])
 def test_keys_agents_and_epochs_have_coins_of_their_own(
     toss: Callable[[int, int], Coins],
@@ -506,12 +451,6 @@ def test_keys_agents_and_epochs_have_coins_of_their_own(
     assert coins.inducing(1).random() != coins.refinement(1).random()
     assert coins.inducing(1).random() != coins.inducing(2).random()
     assert coins.inducing(2).random() == coins.known_to(0).inducing(2).random()
-
-
-def test_a_key_may_have_any_number_of_bits() -> None:
-    keys = [2**128 - 1, 2**128 - 2, 2**127 - 1, 2**64 - 1, 2**200]
-    assert len({tuple(Coins.tossed(key, 3).own.values()) for key in keys}) == len(keys)
-    assert len({Coins.tossed(key, 3).public for key in keys}) == len(keys)
 
 
 # What a host sees -------------------------------------------------------------------------------
@@ -563,28 +502,6 @@ def test_asking_hands_out_every_draw_of_an_epoch_once(config: DUETSConfig) -> No
     assert again is not None
     assert (again.epoch, again.agent, again.draw) == (out[3].epoch, out[3].agent, out[3].draw)
     assert np.array_equal(again.x, out[3].x)
-
-
-@BOTH
-@each_space
-def test_asking_changes_nothing(config: DUETSConfig, space: Space) -> None:
-    asking, silent = DUETS(config, space), DUETS(config, space)
-    for key in range(9):
-        before = json.dumps([asking.state_dict(), asking.server.state_dict()])
-        one = asking.ask(key)
-        assert one is not None
-        for pending in ([], [one], draws_of(asking)):
-            pair = [asking.ask(key + 50, pending) for _ in range(2)]
-            assert all(p is not None for p in pair)
-            assert np.array_equal(pair[0].x, pair[1].x)  # type: ignore[union-attr]
-        if key:
-            asking.recommendation()
-        asking.summary()
-        assert json.dumps([asking.state_dict(), asking.server.state_dict()]) == before
-        asking.tell(one, bump(one.x))
-        silent.tell(one, bump(one.x))
-    assert asking.public_state.active.digest == silent.public_state.active.digest
-    assert np.array_equal(asking.recommendation(), silent.recommendation())
 
 
 @settings(deadline=None, max_examples=25)
@@ -695,10 +612,11 @@ def test_without_a_horizon_no_epoch_is_the_last() -> None:
 
 @pytest.mark.parametrize("final", ["top", "best", "uniform"])
 def test_the_last_epoch_evaluates_what_was_asked_for(final: str) -> None:
-    settings = DUETSConfig(
-        n_agents=2, horizon=10, discretisation=256, final=final, draws="independent"
-    )
-    duets = DUETS(settings, LINE)
+    if final == "uniform":
+        config = DUETSConfig.paper(2, 10, discretisation=256)
+    else:
+        config = DUETSConfig(n_agents=2, horizon=10, discretisation=256, final=final)
+    duets = DUETS(config, LINE)
     evaluation(duets, 2 * (2 + 4))
     assert duets.public_state.last
     assert duets.public_state.posterior is not None
@@ -743,29 +661,12 @@ def test_minimising_is_maximising_the_negative(config: DUETSConfig) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("evaluations", [0, 1, 6, 11, 40, 45])
-def test_a_transcript_travels_in_json_and_goes_on_identically(
-    config: DUETSConfig, evaluations: int
-) -> None:
-    one, two = DUETS(config, SPACES["mixed"]), DUETS(config, SPACES["mixed"])
-    evaluation(one, evaluations)
-    two.load_state_dict(json.loads(json.dumps(one.state_dict(), allow_nan=False)))
-    assert two.state_dict() == one.state_dict()
-    assert two.summary() == one.summary()
-    assert evaluation(one, 8, first=evaluations) == evaluation(two, 8, first=evaluations)
-    assert two.public_state.heard == one.public_state.heard
-    assert np.array_equal(one.recommendation(), two.recommendation())
-
-
-@pytest.mark.parametrize("trimming", ["pointwise", "paper"])
-def test_a_huge_width_keeps_everything(trimming: str) -> None:
-    config = DUETSConfig(n_agents=2, horizon=20, discretisation=64, beta=1e6, trimming=trimming)
-    duets = DUETS(config, LINE)
+def test_a_huge_width_keeps_everything(config: DUETSConfig) -> None:
+    duets = DUETS(replace(config, beta=1e6), LINE)
     whole = duets.public_state.active.digest
-    evaluation(duets, 40)
-    assert [epoch.share for epoch in duets.history] == [1.0] * len(duets.history)
+    evaluation(duets, 42)
+    assert [epoch.share for epoch in duets.history] == [1.0, 1.0]
     assert duets.public_state.active.digest == whole
-    assert len(duets.history) == 3
 
 
 @BOTH
@@ -795,17 +696,6 @@ def test_equal_rewards_trim_nothing() -> None:
         assert duets.public_state.active.share == 1.0
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_reward_that_is_no_number_is_refused(value: float) -> None:
-    duets = DUETS(SMALL, LINE)
-    with pytest.raises(ValueError, match="reward must be finite"):
-        duets.tell(draws_of(duets)[0], value)
-    assert duets.evaluations == []
-    with pytest.raises(ValueError, match="reward must be finite"):
-        duets.agents[0].tell(0, value)
-    assert duets.agents[0].missing() == [0, 1]
-
-
 def test_a_finite_domain_need_not_be_snapped() -> None:
     """Hosts evaluate at snapped points; they count as the draws that they are."""
     space = Space({"x": Int(0, 10)})
@@ -828,9 +718,8 @@ def test_a_finite_domain_is_a_finite_matrix(bad: np.ndarray) -> None:
 # Privatised rewards -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", ["laplace", "duchi", "hybrid"])
-def test_the_fit_takes_the_privatising_noise_as_known(mechanism: str) -> None:
-    local = make_mechanism(1.0, bound=1.0, mechanism=mechanism)
+def test_the_fit_takes_the_privatising_noise_as_known() -> None:
+    local = make_mechanism(1.0, bound=1.0, mechanism="hybrid")
     config = DUETSConfig(
         n_agents=4, horizon=20, discretisation=64, low=-1.0, high=1.0, noise=local.noise
     )
@@ -929,16 +818,3 @@ def test_a_transcript_with_draws_given_up_travels(steps: list[Any], paper: bool)
     assert again.history == duets.history
     assert again.communication == duets.communication
     assert len(duets.evaluations) + len(duets.lost) <= len(steps)
-
-
-def test_agents_apart_agree_on_their_cells() -> None:
-    config = DUETSConfig(n_agents=3, first_epoch=2, discretisation=64)
-    server, agents = make_agents(config, SpaceDomain(LINE), 9)
-    for agent in agents:
-        assert np.array_equal(agent.points, server.public_state.points(agent.number))
-    private = replace(config, coins="private", trimming="paper")
-    server, agents = make_agents(private, SpaceDomain(LINE), 9)
-    for agent in agents:
-        assert np.array_equal(agent.points, server.public_state.points(agent.number))
-    with pytest.raises(KeyError):
-        agents[0].public_state.points(1)

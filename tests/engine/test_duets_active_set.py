@@ -17,7 +17,8 @@ from scipy.stats import chisquare
 
 from privbo_plugins.algorithms.duets import DUETSConfig, FinitePoints, SpaceDomain, make_agents
 from privbo_plugins.algorithms.duets.active_set import ActiveSet, Test
-from privbo_plugins.algorithms.duets.posterior import Scale, posterior_of
+from privbo_plugins.algorithms.duets.config import WIDTH
+from privbo_plugins.algorithms.duets.posterior import posterior_of
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
@@ -441,20 +442,17 @@ def test_equation_9_by_brute_force(key: int) -> None:
 @pytest.mark.parametrize("key", range(6))
 def test_point_by_point_keeps_a_part_of_what_equation_9_keeps(key: int) -> None:
     """For the same evaluations and width: mu + b s >= max(mu - b s) >= max mu - b max s."""
-    more = {"beta": 0.4, "noise_ratio": 0.05, "lengthscale": 0.15, "first_epoch": 4, "fit": False}
-    f, kept = norm_one(key, RBF(0.15)), []
-    for trimming in ("pointwise", "paper"):
-        config = DUETSConfig(n_agents=5, horizon=60, trimming=trimming, **more)  # type: ignore[arg-type]
-        server, evaluations = one_epoch(config, f, key, 0.2)
-        posterior = posterior_of(
-            RBF(0.15), LINE[evaluations[:, 0].astype(int)], evaluations[:, 1], Scale(0.05), None
-        )
-        kept.append(np.isin(LINE[:, 0], server.public_state.active.U[:, 0]))
+    config = DUETSConfig(n_agents=5, horizon=60, beta=0.4, lengthscale=0.15, first_epoch=4)
+    server, evaluations = one_epoch(config, norm_one(key, RBF(0.15)), key, 0.2)
+    D = LINE[evaluations[:, 0].astype(int)]
+    posterior = posterior_of(RBF(0.15), D, evaluations[:, 1], None, None)
     mu, sigma = posterior.predict(LINE)
-    expected = mu + 0.4 * sigma >= (mu - 0.4 * sigma).max()
-    assert np.array_equal(kept[0], expected)
-    assert not (kept[0] & ~kept[1]).any()
-    assert kept[0].sum() < kept[1].sum()
+    kept = mu + 0.4 * sigma >= (mu - 0.4 * sigma).max()
+    assert np.array_equal(np.isin(LINE[:, 0], server.public_state.active.U[:, 0]), kept)
+    _, agents = make_agents(config, FinitePoints(LINE), key)  # before any trim
+    wider = agents[0].public_state.test(posterior, float(sigma.max())).passes(LINE)
+    assert not (kept & ~wider).any()
+    assert kept.sum() < wider.sum()
 
 
 def failures(config: DUETSConfig, runs: int) -> tuple[int, float]:
@@ -480,21 +478,23 @@ def failures(config: DUETSConfig, runs: int) -> tuple[int, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trimming", ["pointwise", "paper"])
-def test_the_best_point_stays_with_the_theorems_width(trimming: str) -> None:
+@pytest.mark.parametrize("variant", ["default", "paper"])
+def test_the_best_point_stays_with_the_theorems_width(variant: str) -> None:
     """Norm B = 1 and noise of variance lam, as the theorem has it; at most delta may fail.
 
     Seeded; a rate of delta would fail with probability .03, and the theorem's union bound makes
     it far smaller. With a hundredth of the width the best point is lost.
     """
-    config = DUETSConfig(
-        n_agents=6, horizon=400, first_epoch=8, constants="theorem", fit=False, B=1.0,
-        noise_ratio=0.04, failure_probability=0.1, lengthscale=0.15, trimming=trimming,
-        discretisation=120,
-    )  # fmt: skip
+    more: dict[str, Any] = {
+        "first_epoch": 8, "B": 1.0, "failure_probability": 0.1, "lengthscale": 0.15,
+        "discretisation": 120,
+    }  # fmt: skip
+    config = DUETSConfig.paper(6, 60, noise_ratio=0.04, **more)
+    if variant == "default":
+        config = DUETSConfig(n_agents=6, horizon=400, beta_scale=1.0 / WIDTH, **more)
     lost, share = failures(config, 30)
     assert lost <= 6
-    if trimming == "pointwise":
+    if variant == "default":
         assert share < 0.9
-    narrow = failures(replace(config, beta_scale=0.01), 10)
+    narrow = failures(replace(config, beta_scale=0.01 * config.beta_scale), 10)
     assert narrow[0] >= 3

@@ -126,7 +126,7 @@ def agreed(study: optuna.Study, *samplers: DUETSSampler, **settings: Any) -> dic
 
 
 def test_workers_agree_on_how_private_coins_are_derived() -> None:
-    more: dict[str, Any] = {"coins": "private", "trimming": "paper"}
+    more: dict[str, Any] = {"variant": "paper", "n_trials": 20, "first_epoch": 2}
     sampler = make(**more)
     study = make_study(sampler)
     study.optimize(peak, n_trials=9)
@@ -695,17 +695,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, "seed must be an integer >= 0"),
     ({"seed": "a"}, "seed must be an integer >= 0"),
     ({"first_epoch": 0}, "first_epoch must be"),
-    ({"epochs": "tripling"}, "epochs must be one of doubling, paper"),
-    ({"epochs": "paper"}, "give n_trials="),
-    ({"trimming": "none"}, "trimming must be one of"),
-    ({"coins": "private"}, 'use coins="shared"'),
-    ({"inducing": "all"}, "inducing must be one of"),
+    ({"variant": "other"}, "variant must be one of default, paper"),
+    ({"variant": "paper"}, "give n_trials="),
     ({"final": "none"}, "final must be one of"),
-    ({"fit": "yes"}, "fit must be True or False"),
     ({"p0": 0}, "p0 must be"),
     ({"beta": -1.0}, "beta must be"),
     ({"beta_scale": math.nan}, "beta_scale must be"),
-    ({"constants": "mine"}, "constants must be one of"),
     ({"failure_probability": 1.0}, "must lie in"),
     ({"B": 0}, "B must be"),
     ({"noise_ratio": -0.1}, "noise_ratio must be"),
@@ -727,11 +722,7 @@ def test_bad_settings_are_refused_at_once(settings: dict[str, Any], text: str) -
 
 
 def test_the_published_settings_are_on_offer() -> None:
-    paper: dict[str, Any] = {
-        "epochs": "paper", "trimming": "paper", "inducing": "sampled", "coins": "private",
-        "final": "uniform", "fit": False, "n_trials": 20, "draws": "independent",
-        "constants": "theorem", "first_epoch": 2,
-    }  # fmt: skip
+    paper: dict[str, Any] = {"variant": "paper", "n_trials": 20}
     sampler = make(**paper)
     assert sampler._duets == DUETSConfig.paper(2, 10, discretisation=64)
     study = make_study(sampler)

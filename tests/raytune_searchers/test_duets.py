@@ -622,17 +622,15 @@ def test_without_privacy_it_says_so_once() -> None:
         ({"n_agents": 2.0, "n_trials": 5}, "n_agents"),
         ({"n_trials": 0}, "n_trials.*got 0"),
         ({"n_trials": 2.5}, "n_trials"),
-        ({"epochs": "paper"}, "n_trials="),
-        ({"epochs": "fast"}, "doubling, paper"),
+        ({"variant": "paper"}, "n_trials="),
+        ({"variant": "other"}, "default, paper"),
         ({"failure_probability": 0.0}, "failure_probability.*got 0"),
         ({"failure_probability": None}, "failure_probability"),
         ({"seed": -1}, "seed.*got -1"),
         ({"discretisation": 15}, "discretisation"),
-        ({"coins": "private"}, "trimming"),
         ({"epsilon": 1.0}, "bound"),
         ({"epsilon": 0.0, "bound": 1.0}, "epsilon"),
         ({"epsilon": 1.0, "bound": 1.0, "mechanism": "none"}, "mechanism"),
-        ({"fit": None}, "fit"),
         ({"mode": "most"}, "mode"),
         ({"max_concurrent": 0}, "max_concurrent"),
     ],
@@ -643,10 +641,7 @@ def test_arguments_out_of_range_are_refused(settings: dict[str, Any], text: str)
 
 
 def test_published_settings_are_the_published_algorithms() -> None:
-    search = search_of(
-        5, n_trials=50, epochs="paper", trimming="paper", inducing="sampled", coins="private",
-        draws="independent", final="uniform", fit=False, constants="theorem", first_epoch=2,
-    )  # fmt: skip
+    search = search_of(5, n_trials=50, variant="paper")
     assert search._config == DUETSConfig.paper(5, 10, discretisation=POINTS)
     run(search, 50)
     assert search._duets().public_state.finished

@@ -8,10 +8,9 @@ Uniform Sampling with Shared Randomness*. :class:`Server` and :class:`Agent` are
 from privbo_plugins.algorithms.duets.agent import Agent
 from privbo_plugins.algorithms.duets.algorithm import DUETS, Epoch, make_agents
 from privbo_plugins.algorithms.duets.coins import Coins
-from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain, FinitePoints, SpaceDomain
-from privbo_plugins.algorithms.duets.messages import Broadcast, InducingSet, Upload
+from privbo_plugins.algorithms.duets.messages import Broadcast, Communication, InducingSet, Upload
 from privbo_plugins.algorithms.duets.server import Server
 
 __all__ = [

@@ -123,22 +123,15 @@ class Agent:
             )
         j = self.public_state.j
         Y = np.array([self._rewards[j, t] for t in range(self.public_state.T_j)])
-        self._inducing[j] = self._inducing_of(message)
+        self._inducing[j] = self.public_state.inducing_of(message)
         Z = self._inducing[j].z(self.public_state.domain.inputs(self.points))
         v = Z.T @ Y  # eq. 7
-        sums = [float(Y.sum()), float(Y @ Y)] if self.public_state.config.fit else []
+        sums = [] if self.public_state.config.published else [float(Y.sum()), float(Y @ Y)]
         projection = (*numbers(v), *sums)
         replayable = message is None  # then everybody has Z, and can project for this agent
         if replayable and len(Y) < len(projection):
             return Upload(j, self.number, REWARDS, numbers(Y))
         return Upload(j, self.number, PROJECTION, projection)
-
-    def _inducing_of(self, message: InducingSet | None) -> Inducing:
-        if message is None:
-            return self.public_state.spanning_inducing()
-        return Inducing(
-            self.public_state.kernel, self.public_state.domain.inputs(np.array(message.points))
-        )
 
     def hear(self, broadcast: Broadcast, message: InducingSet | None = None) -> None:
         """Takes the server's broadcast; see :meth:`PublicState.hear`.
@@ -152,8 +145,8 @@ class Agent:
         """
         inducing = self._inducing.get(broadcast.epoch)
         if inducing is None and message is not None:
-            inducing = self._inducing_of(message)
-        private = self.public_state.config.coins == "private"
+            inducing = self.public_state.inducing_of(message)
+        private = self.public_state.config.published
         if private and inducing is None and broadcast.epoch == self.public_state.j:
             raise ValueError(
                 f"Coins are private, and agent {self.number} has no inducing set of epoch "
@@ -175,8 +168,7 @@ class Agent:
         Raises:
             ValueError: If something is missing, or is nothing that an agent holds.
         """
-        check_holds(state, ("heard", "epoch", "rewards"), "An agent's state")
-        self.public_state.check_derivation(state)
+        check_holds(state, ("heard", "rewards"), "An agent's state")
         check_lists(state, ("heard", "rewards"), "An agent's state")
         for heard in state["heard"]:
             self.hear(Broadcast.from_dict(heard))

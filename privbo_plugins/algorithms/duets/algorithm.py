@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets.agent import Agent, bounded
 from privbo_plugins.algorithms.duets.coins import Coins
-from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain, SpaceDomain
+from privbo_plugins.algorithms.duets.messages import Communication
 from privbo_plugins.algorithms.duets.posterior import posterior_of
 from privbo_plugins.algorithms.duets.public_state import PublicState
 from privbo_plugins.algorithms.duets.server import Server
@@ -70,8 +70,9 @@ def make_agents(
     Args:
         config: Settings.
         domain: Where they look.
-        key: Number behind all coins, >= 0. With ``coins="private"`` it must be random and of at
-            least 128 bits, e.g. ``secrets.randbits(128)``: an agent could try all small ones.
+        key: Number behind all coins, >= 0. With ``variant="paper"``, whose coins are private, it
+            must be random and of at least 128 bits, e.g. ``secrets.randbits(128)``: an agent could
+            try all small ones.
         together: Whether the server and the agents share one public state, as they may within
             one process; otherwise each derives its own from the server's broadcasts.
 
@@ -81,7 +82,7 @@ def make_agents(
     Raises:
         ValueError: If private coins are asked for that agents apart could tell from their own.
     """
-    toss = Coins.tossed if config.coins == "private" else Coins.shared
+    toss = Coins.tossed if config.published else Coins.shared
     coins = toss(key, config.n_agents)
     whole = PublicState(config, domain, coins)
     agents = []
@@ -89,7 +90,7 @@ def make_agents(
         if together:
             agents.append(Agent(n, whole))
         else:
-            known = coins if config.coins == "shared" else coins.known_to(n)
+            known = coins.known_to(n) if config.published else coins
             agents.append(Agent(n, whole.apart(known)))
     return Server(whole), agents
 
@@ -296,17 +297,10 @@ class DUETS:
 
     def _record(self, epoch: int, length: int, inducing: int) -> Epoch:
         sent, active = self.communication, self.public_state.active
-        components = len(active.components())
         return Epoch(
-            epoch,
-            length,
-            inducing,
-            active.share,
-            components,
-            sent.up,
-            sent.down,
-            sent.per_agent,
-        )
+            epoch, length, inducing, active.share, len(active.components()),
+            sent.up, sent.down, sent.per_agent,
+        )  # fmt: skip
 
     # What is known --------------------------------------------------------------------------
 
@@ -320,7 +314,7 @@ class DUETS:
             raise ValueError("There is nothing to recommend yet: no reward has been told.")
         X = np.array([self.space.snap(evaluation.x) for evaluation, _ in self.evaluations])
         Y = np.array([self._reward(value) for _, value in self.evaluations])
-        scale = None if self.config.fit else self.public_state.fixed_scale()
+        scale = self.public_state.fixed_scale() if self.config.published else None
         D = self.domain.inputs(X)
         posterior = posterior_of(self.public_state.kernel, D, Y, scale, self.public_state.noise)
         candidates = np.vstack(
@@ -346,19 +340,12 @@ class DUETS:
         return {
             "plays": [_row(evaluation, value) for evaluation, value in self.evaluations],
             "lost": [[after, *_row(evaluation, value)] for after, evaluation, value in self.lost],
-            **self.public_state.derivation(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replays :meth:`state_dict` on a new object, which goes on with the same coins.
-
-        Raises:
-            ValueError: If its draws were derived in another way.
-        """
+        """Replays :meth:`state_dict` on a new object, which goes on with the same coins."""
         lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
         told = [_unrow(row) for row in state["plays"]]
-        if told or lost:
-            self.public_state.check_derivation(state)
         for i, (evaluation, value) in enumerate([*told, (None, 0.0)]):
             for _, gone, worst in (entry for entry in lost if entry[0] == i):
                 self.give_up(gone, worst)

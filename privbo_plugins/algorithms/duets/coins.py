@@ -9,8 +9,7 @@ All coins come from one key, in one of two ways:
   to each of its draws. Whoever knows some of them, and any draws, cannot work out another. The key
   must be random and long, e.g. ``secrets.randbits(128)``: a small one is found by trying all.
 * *Shared* coins by numpy's SeedSequence, which is no secret: it can be inverted word by word, so
-  that one agent's number gives all others'. They stay as they are, because studies hold points
-  that were drawn with them.
+  that one agent's number gives all others'.
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
-
-SECRET = "secret"
-"""What states say whose private coins cannot be worked out from each other."""
 
 _POINTS, _INDUCING, _REFINEMENT, _CELLS = 1, 2, 3, 4
 

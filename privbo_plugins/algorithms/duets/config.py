@@ -34,9 +34,9 @@ What the theory leaves free, and how the default uses it:
 * *Who knows the coins.* If agents know each other's coins as well, the inducing set and the
   deviations are computed everywhere and sent by nobody. An agent that holds fewer rewards than
   there are inducing points sends the rewards.
-* *The width's constants*, B, R and lam: ``fit`` takes the signal's and the noise's size from the
+* *The width's constants*, B, R and lam: the signal's and the noise's size are taken from the
   rewards (by marginal likelihood, for which an agent sends two further numbers). That is a rule
-  of thumb: the theorem knows them beforehand. So is ``constants="order"``, a tenth of its width.
+  of thumb: the theorem knows them beforehand. So is a tenth of its width.
 """
 
 from __future__ import annotations
@@ -53,37 +53,25 @@ from privbo_plugins.privacy.reward_noise import RewardNoise
 from privbo_plugins.settings import part, setting, settings
 
 WIDTH = 0.1
-"""What constants="order" multiplies the theorem's width by: see the benchmark's figure."""
+"""What the default multiplies the theorem's width by: see the benchmark's figure."""
 
 MANY_AGENTS = 8
 """From so many agents on one draw each is start enough: see the benchmark's figure."""
 
 _OF_FEW_AGENTS = 2
-"""T_1 of fewer agents, where none is given."""
+"""T_1 of fewer agents, and as published, where none is given."""
 
-PUBLISHED: dict[str, Any] = {
-    "first_epoch": 2,
-    "epochs": "paper",
-    "trimming": "paper",
-    "inducing": "sampled",
-    "coins": "private",
-    "draws": "independent",
-    "final": "uniform",
-    "fit": False,
-    "constants": "theorem",
-}
+PUBLISHED: dict[str, Any] = {"variant": "paper"}
 """Settings of the algorithm as published, with the width of the theorem."""
 
 _CHOICES = {
+    "variant": ("default", "paper"),
     "kernel": ("rbf", "matern52"),
-    "epochs": ("doubling", "paper"),
-    "trimming": ("pointwise", "paper"),
-    "inducing": ("spanning", "sampled"),
-    "coins": ("shared", "private"),
-    "draws": ("stratified", "independent"),
-    "final": ("top", "best", "uniform"),
-    "constants": ("order", "theorem"),
+    "final": ("top", "best"),
 }
+
+_ONLY = {"p0": "paper", "noise_ratio": "paper", "final": "default"}
+"""Settings of one variant."""
 
 
 @settings
@@ -95,57 +83,43 @@ class DUETSChoices:
         default=8,
         kw_only=False,
     )
+    variant: str = setting(
+        '"default", or "paper" for the algorithm as published: lengths of epochs that need '
+        "``n_trials``, equation (9) for every point, independent draws, a last epoch like every "
+        "other, the theorem's width, nothing fitted, inducing points drawn and sent, and coins "
+        "that the server and the agent alone can replay. The workers of one study or search "
+        "hide nothing from each other: each can know every coin.",
+        default="default",
+    )
     first_epoch: int | None = setting(
         "Evaluations of an agent in the first epoch, >= 1; None for 1 from eight agents on, and "
-        "for 2 of fewer. A run that has begun keeps what it began with.",
+        "for 2 of fewer and as published.",
         default=None,
     )
-    epochs: str = setting(
-        '"doubling", or "paper" for lengths that need ``n_trials``.',
-        default="doubling",
-    )
-    trimming: str = setting(
-        '"pointwise" drops points whose upper bound is below the best lower bound; "paper" '
-        "takes the largest deviation for every point.",
-        default="pointwise",
-    )
-    inducing: str = setting(
-        '"spanning" takes evaluated points until they span the others; "sampled" draws them by '
-        "coin, as published.",
-        default="spanning",
-    )
-    coins: str = setting(
-        '"shared": every agent can replay them; "private": the server and the agent can, '
-        "and more numbers are counted as sent. The workers of one study or search hide "
-        "nothing from each other: each can know every coin.",
-        default="shared",
-    )
-    draws: str = setting(
-        '"stratified" spreads the draws of an epoch over cells of equal size, or '
-        '"independent" as published.',
-        default="stratified",
-    )
     final: str = setting(
-        'What the last epoch evaluates: "top" the most promising points, each once, "best" the '
-        'most promising one, or "uniform" as every other.',
+        'What the last epoch of the default evaluates: "top" the most promising points, each '
+        'once, or "best" the most promising one, which has the least regret.',
         default="top",
     )
-    fit: bool = setting("Whether signal and noise are estimated from the rewards.", default=True)
-    p0: float = setting('Oversampling of "sampled", > 0.', default=10.0)
+    p0: float = setting(
+        'Oversampling of the inducing points that "paper" draws, > 0.', default=10.0
+    )
     beta: float | None = setting(
         "Width of the confidence intervals in posterior standard deviations; None for the "
         "theorem's.",
         default=None,
     )
-    beta_scale: float = setting("Multiplies the width: smaller trims sooner.", default=1.0)
-    constants: str = setting('"order", or "theorem" for the width as proven.', default="order")
+    beta_scale: float = setting(
+        "Multiplies the width, of which the default takes a tenth: smaller trims sooner.",
+        default=1.0,
+    )
     failure_probability: float = setting(
         "Failure probability delta of the theorem, in (0, 1).",
         default=0.1,
     )
     B: float = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
     noise_ratio: float = setting(
-        "lambda, noise variance over signal variance, where they are not fitted.",
+        'lambda, noise variance over signal variance, which "paper" knows beforehand.',
         default=0.04,
     )
     kernel: str = setting('"rbf" or "matern52", on the unit cube.', default="rbf")
@@ -180,10 +154,10 @@ class DUETSSettings(DUETSChoices):
         Raises:
             ValueError: For every setting outside its range.
         """
-        if self.epochs == "paper" and self.n_trials is None:
+        if self.variant == "paper" and self.n_trials is None:
             raise ValueError(
-                'epochs="paper" is floor(sqrt(T T_{j-1})) with T = n_trials / n_agents: give '
-                'n_trials=, or use epochs="doubling".'
+                'The epochs of variant="paper" have the lengths floor(sqrt(T T_{j-1})) with '
+                'T = n_trials / n_agents: give n_trials=, or use variant="default".'
             )
         return part(self, DUETSConfig, horizon=self._horizon(), **scale)
 
@@ -239,8 +213,6 @@ class DUETSConfig(DUETSChoices):
                 raise ValueError(
                     f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}."
                 )
-        if not isinstance(self.fit, bool | np.bool_):
-            raise ValueError(f"fit must be True or False, got {self.fit!r}.")
         self._check_combinations()
 
     def _check_combinations(self) -> None:
@@ -248,13 +220,18 @@ class DUETSConfig(DUETSChoices):
         known = None not in ends
         if (None in ends and ends != (None, None)) or (known and not _in_order(*ends)):
             raise ValueError(f"The reward range needs finite low < high, or neither, got {ends}.")
-        if self.epochs == "paper" and self.horizon is None:
-            raise ValueError('epochs="paper" is floor(sqrt(T T_{j-1})): give horizon=, T.')
-        if self.trimming == "pointwise" and self.coins == "private":
+        if self.published and self.horizon is None:
             raise ValueError(
-                'trimming="pointwise" needs every agent to know the deviations, and so all coins: '
-                'use coins="shared", or trimming="paper".'
+                'The epochs of variant="paper" have the lengths floor(sqrt(T T_{j-1})): give '
+                "horizon=, T."
             )
+        defaults = {field.name: field.default for field in fields(self)}
+        for name, variant in _ONLY.items():
+            if self.variant != variant and getattr(self, name) != defaults[name]:
+                raise ValueError(
+                    f"{name}= does nothing with variant={self.variant!r}: it belongs to "
+                    f"{variant!r}."
+                )
 
     @classmethod
     def paper(cls, n_agents: int, horizon: int, **changes: Any) -> Self:
@@ -266,11 +243,16 @@ class DUETSConfig(DUETSChoices):
         return cls(n_agents=n_agents, horizon=horizon, **(PUBLISHED | changes))
 
     @property
+    def published(self) -> bool:
+        """Whether the algorithm runs as published."""
+        return self.variant == "paper"
+
+    @property
     def T_1(self) -> int:
         """Evaluations of an agent in the first epoch: as given, or for so many agents."""
         if self.first_epoch is not None:
             return int(self.first_epoch)
-        return 1 if self.n_agents >= MANY_AGENTS else _OF_FEW_AGENTS
+        return 1 if self.n_agents >= MANY_AGENTS and not self.published else _OF_FEW_AGENTS
 
     @property
     def planned_trials(self) -> int | None:
@@ -279,7 +261,7 @@ class DUETSConfig(DUETSChoices):
 
     def length(self, previous: int, evaluated: int) -> int:
         """T_j, from T_{j-1} (0 before the first) and the evaluations of an agent so far."""
-        if self.epochs == "paper" and previous:
+        if self.published and previous:
             planned = math.isqrt(int(self.horizon or 0) * previous)
         else:
             planned = 2 * previous or self.T_1
@@ -298,7 +280,7 @@ class DUETSConfig(DUETSChoices):
         epochs = math.log(max(math.log(max(self.n_agents, 2)) * math.log(T), 1.0)) + 4
         failure = self.failure_probability / (2 * self.discretisation * epochs)
         theorem = self.B + math.sqrt(2 * math.log(2 / failure))
-        return self.beta_scale * theorem * (1.0 if self.constants == "theorem" else WIDTH)
+        return self.beta_scale * theorem * (1.0 if self.published else WIDTH)
 
     def make_kernel(self, dimensions: int) -> Kernel:
         """The kernel with its default length-scale of 0.2 sqrt(D)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -93,14 +93,7 @@ class Broadcast:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {
-            "epoch": self.epoch,
-            "v_bar": list(self.v_bar),
-            "sigma_max": self.sigma_max,
-            "scale": list(self.scale),
-            "agents": list(self.agents),
-            "digest": self.digest,
-        }
+        return {n: list(x) if isinstance(x, tuple) else x for n, x in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Broadcast:
@@ -117,6 +110,52 @@ class Broadcast:
             raise ValueError("The epoch of a broadcast is an integer.")
         said: dict[str, Any] = {n: tuple(state[n]) if n in lists else state[n] for n in names}
         return cls(**said)
+
+
+@dataclass
+class Communication:
+    """Real numbers sent so far, both ways.
+
+    A broadcast of m numbers counts m however many agents listen; an upload of m numbers counts m
+    for the agent that sends it. Integers and the public settings that every agent starts with are
+    not counted: they are no real numbers and do not grow with the horizon.
+
+    Attributes:
+        n_agents: N.
+        up: Numbers that all agents together have sent to the server.
+        down: Numbers that the server has broadcast, each counted once.
+
+    Example:
+        >>> sent = Communication(n_agents=10)
+        >>> sent.up += 10 * 7  # every agent uploads seven numbers
+        >>> sent.down += 8
+        >>> sent.per_agent
+        15.0
+    """
+
+    n_agents: int
+    up: int = 0
+    down: int = 0
+
+    @property
+    def per_agent(self) -> float:
+        """C = C_up + C_down: uploads averaged over agents plus broadcasts (eq. 2)."""
+        return self.up / self.n_agents + self.down
+
+    def to_dict(self) -> dict[str, float]:
+        """JSON-ready."""
+        return {"up": self.up, "down": self.down, "per_agent": self.per_agent}
+
+    def load(self, state: Mapping[str, float]) -> None:
+        """Takes the counts of :meth:`to_dict`.
+
+        Raises:
+            ValueError: If they are none.
+        """
+        counts = state["up"], state["down"]
+        if not all(is_whole(count) and count >= 0 for count in counts):
+            raise ValueError("The communication of a state is counted in integers >= 0.")
+        self.up, self.down = map(int, counts)
 
 
 def is_whole(value: Any) -> bool:

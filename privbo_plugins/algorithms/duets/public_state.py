@@ -10,7 +10,6 @@ import copy
 import hashlib
 import itertools
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -18,10 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.duets.active_set import ActiveSet, Test
-from privbo_plugins.algorithms.duets.coins import SECRET, Coins, dealt_cells
+from privbo_plugins.algorithms.duets.coins import Coins, dealt_cells
 from privbo_plugins.algorithms.duets.config import DUETSConfig
 from privbo_plugins.algorithms.duets.domain import Domain
-from privbo_plugins.algorithms.duets.messages import Broadcast, are_real, is_real, is_whole
+from privbo_plugins.algorithms.duets.messages import (
+    Broadcast,
+    InducingSet,
+    are_real,
+    is_real,
+    is_whole,
+)
 from privbo_plugins.algorithms.duets.posterior import (
     Inducing,
     Scale,
@@ -90,13 +95,13 @@ class PublicState:
         Raises:
             KeyError: If the agent's coin is not known here.
         """
-        if self.last and self.config.final != "uniform" and self.posterior is not None:
+        if self.config.published:
+            size = len(self.active.U)
+            return np.asarray(self.active.U[self.coins.draws(agent, self.j, self.T_j, size)])
+        if self.last and self.posterior is not None:
             ranks = np.arange(self.T_j) * self.config.n_agents + agent
             top = self.ranked[:1] if self.config.final == "best" else self.ranked
             return np.asarray(top[ranks % len(top)])
-        if self.config.draws == "independent":
-            size = len(self.active.U)
-            return np.asarray(self.active.U[self.coins.draws(agent, self.j, self.T_j, size)])
         cells = self.cells[agent * self.T_j : (agent + 1) * self.T_j]
         drawn = [self.coins.draw(agent, self.j, t, len(cell)) for t, cell in enumerate(cells)]
         return np.asarray(self.active.U[[c[i] for c, i in zip(cells, drawn, strict=True)]])
@@ -131,6 +136,12 @@ class PublicState:
             D = self.inputs_of(tuple(range(self.config.n_agents)))
             self._spanning = self.j, Inducing(self.kernel, spanning(self.kernel, D))
         return self._spanning[1]
+
+    def inducing_of(self, message: InducingSet | None) -> Inducing:
+        """z_S with the S_j that the server has sent, or with the one that everybody computes."""
+        if message is None:
+            return self.spanning_inducing()
+        return Inducing(self.kernel, self.domain.inputs(np.array(message.points)))
 
     # Broadcasts -----------------------------------------------------------------------------
 
@@ -170,13 +181,13 @@ class PublicState:
             )
 
     def _check(self, broadcast: Broadcast, inducing: Inducing) -> None:
-        size = 0 if not self.config.fit else 3 if self.level is None else 2
+        size = 0 if self.config.published else 3 if self.level is None else 2
         scale, sigma_max, last = broadcast.scale, broadcast.sigma_max, self.config.n_agents - 1
         rules = {
             f"v_bar holds {inducing.m} finite numbers": are_real(broadcast.v_bar, inducing.m),
-            "sigma_max is a finite number >= 0 where trimming is 'paper', else None": (
+            "sigma_max is a finite number >= 0 where variant is 'paper', else None": (
                 is_real(sigma_max) and (sigma_max or 0.0) >= 0.0
-                if self.config.trimming == "paper"
+                if self.config.published
                 else sigma_max is None
             ),
             f"its scale holds {size} finite numbers, and the first two are > 0": (
@@ -198,13 +209,11 @@ class PublicState:
 
     def _take(self, broadcast: Broadcast, inducing: Inducing) -> None:
         """All that follows from a broadcast; nothing changes before all of it is known."""
-        scale, level = self.fixed_scale(), self.level
-        if self.config.fit:
+        scale, level, G = self.fixed_scale(), self.level, None
+        if not self.config.published:
             lam, s, *sent = broadcast.scale
             level = sent[0] if sent else level
             scale = Scale(lam, s, level or 0.0)
-        G = None
-        if self.config.coins == "shared":
             Z = inducing.z(self.inputs_of(tuple(broadcast.agents)))
             G = Z.T @ Z
         v_bar = np.array(broadcast.v_bar, dtype=float)
@@ -269,24 +278,4 @@ class PublicState:
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-ready; everything else follows from settings and coins."""
-        heard = [broadcast.to_dict() for broadcast in self.heard]
-        return {"heard": heard, "epoch": self.j, **self.derivation()}
-
-    def derivation(self) -> dict[str, Any]:
-        """What a state says of how its draws were derived: coins, and the first epoch's length."""
-        coins = {"coins": SECRET} if self.coins.secret else {}
-        return {"first_epoch": self.config.T_1, **coins}
-
-    def check_derivation(self, state: Mapping[str, Any]) -> None:
-        """Refuses a state whose draws were derived in another way.
-
-        Raises:
-            ValueError: If its coins are of another kind, or its first epoch has another length.
-        """
-        own = self.derivation()
-        if {name: state.get(name) for name in ("coins", "first_epoch")} != {"coins": None, **own}:
-            raise ValueError(
-                "The draws behind this state were derived in another way: its first epoch has "
-                "another length, or its coins are of another kind. Use the settings that it was "
-                "made with."
-            )
+        return {"heard": [broadcast.to_dict() for broadcast in self.heard]}

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.duets.communication import Communication
 from privbo_plugins.algorithms.duets.messages import (
     LARGEST,
     PROJECTION,
     REWARDS,
     Broadcast,
+    Communication,
     InducingSet,
     Upload,
     check_holds,
@@ -29,7 +29,6 @@ from privbo_plugins.algorithms.duets.posterior import (
     fitted,
     sampled,
     solved,
-    spanning,
     variance,
 )
 from privbo_plugins.algorithms.duets.public_state import PublicState
@@ -57,7 +56,7 @@ class Server:
 
     def inducing_set(self) -> InducingSet | None:
         """S_j to send to all agents; None where they compute it. Asked again, it is the same."""
-        if self.public_state.config.coins == "shared" or self.public_state.last:
+        if not self.public_state.config.published or self.public_state.last:
             return None
         if self._announced is None or self._announced.epoch != self.public_state.j:
             points = self._choose()
@@ -66,13 +65,10 @@ class Server:
         return self._announced
 
     def _choose(self) -> Array:
-        """S_j as points (m, D): by coin with p_j = p0 sigma_max², or a spanning set."""
+        """S_j as points (m, D): by coin with p_j = p0 sigma_max²."""
         config = self.public_state.config
         X = np.vstack([self.public_state.points(n) for n in range(config.n_agents)])
         inputs = self.public_state.domain.inputs(X)
-        if config.inducing == "spanning":
-            S = spanning(self.public_state.kernel, inputs)
-            return X[[int(np.flatnonzero((inputs == s).all(1))[0]) for s in S]]
         lam = self.public_state.fixed_scale().lam
         s2 = variance(self.public_state.kernel, inputs, self.public_state.active.inputs, lam)
         return sampled(
@@ -106,10 +102,10 @@ class Server:
             bounds = [LARGEST] * T
         else:
             # |z| <= 1, so no entry is larger than the sum of the rewards' sizes.
-            entry, fit = _ROUNDING * T * LARGEST, self.public_state.config.fit
-            bounds = [entry] * self._size(upload.epoch) + [entry, entry * LARGEST] * fit
+            entry, summed = _ROUNDING * T * LARGEST, not self.public_state.config.published
+            bounds = [entry] * self._size(upload.epoch) + [entry, entry * LARGEST] * summed
         _check_numbers(upload, bounds)
-        if upload.kind == PROJECTION and self.public_state.config.fit:
+        if upload.kind == PROJECTION and not self.public_state.config.published:
             _check_sums(upload.numbers[-2], upload.numbers[-1], T)
         values = tuple(map(float, upload.numbers))
         return Upload(int(upload.epoch), int(upload.agent), str(upload.kind), values)
@@ -181,22 +177,19 @@ class Server:
         Z = inducing.z(public_state.inputs_of(agents))
         G, ones = Z.T @ Z, Z.sum(0)
         sums = self._summed(agents, inducing, len(Z))
-        scale = public_state.fixed_scale()
-        if config.fit:
+        sigma_max: float | None = None
+        sent: tuple[float, ...] = ()
+        if config.published:
+            scale = public_state.fixed_scale()
+            sigma_max = self._sigma(agents, scale)
+        else:
             scale = fitted(G, ones, sums, public_state.noise, public_state.level)
-        v_bar = solved(G, ones, sums, scale)
-        sigma_max = self._sigma(agents, scale) if config.trimming == "paper" else None
-        sent = public_state.described(scale) if config.fit else ()
-        v, digest = numbers(v_bar), public_state.digest
+            sent = public_state.described(scale)
+        v, digest = numbers(solved(G, ones, sums, scale)), public_state.digest
         return inducing, Broadcast(public_state.j, v, sigma_max, sent, agents, digest)
 
     def _inducing(self) -> Inducing:
-        message = self.inducing_set()
-        if message is None:
-            return self.public_state.spanning_inducing()
-        return Inducing(
-            self.public_state.kernel, self.public_state.domain.inputs(np.array(message.points))
-        )
+        return self.public_state.inducing_of(self.inducing_set())
 
     def _summed(self, agents: tuple[int, ...], inducing: Inducing, n: int) -> Sums:
         """What all uploads add up to; rewards are projected here."""
@@ -240,9 +233,8 @@ class Server:
         Raises:
             ValueError: If something is missing, or an upload is nothing that an agent sends.
         """
-        names = ("heard", "epoch", "announced", "communication", "uploads")
+        names = ("heard", "announced", "communication", "uploads")
         check_holds(state, names, "A server's state")
-        self.public_state.check_derivation(state)
         check_lists(state, ("heard", "uploads"), "A server's state")
         check_holds(state["communication"], ("up", "down"), "The communication of a state")
         for heard in map(Broadcast.from_dict, state["heard"]):
