@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.algorithms.dp_fts_de.agent import Agent, Streams
 from privbo_plugins.federation.link import Link
 from privbo_plugins.federation.participant import Participant
-from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.sessions.rounds import FederatedServer
 from privbo_plugins.spaces import Space
 
@@ -47,7 +44,7 @@ def simulate(
     *,
     maximize: bool = True,
     seed: int = 0,
-    link: Callable[[Link], Link] | None = None,
+    link: Callable[[Link], Link] = lambda own: own,
     after_round: Callable[[int], None] = lambda _number: None,
 ) -> Simulated:
     """Runs every agent of a server's roster, round by round.
@@ -61,9 +58,7 @@ def simulate(
         n_rounds: Rounds after the start-up points, >= 0.
         maximize: Whether large values are good.
         seed: Drives the agents' points and draws, never noise.
-        link: Wraps every agent's link, for comparisons (a placebo's broadcasts); agents then
-            act one after the other, as they do where the server is not trusted. None lets all
-            act at once, with the same points and vectors.
+        link: Wraps every agent's link, for comparisons (a placebo's broadcasts).
         after_round: Called with the number of trials that every agent has done.
 
     Returns:
@@ -80,70 +75,14 @@ def simulate(
     """
     N, total = server.config.n_agents, server.config.n_startup + n_rounds
     X, y = np.empty((N, total, len(space))), np.empty((N, total))
-    together = link is None and not server.config.aggregated
-    kind: type[_Together | _OneByOne] = _Together if together else _OneByOne
-    agents = kind(server, space, maximize=maximize, seed=seed, link=link or (lambda own: own))
+    agents = [
+        Participant(link(server.connect(n)), space, maximize=maximize, seed=seed) for n in range(N)
+    ]
     for number in range(total):
-        X[:, number] = agents.next_points(X[:, :number], y[:, :number], number)
+        for n, agent in enumerate(agents):
+            agent.send(X[n, :number], y[n, :number], number)
+        for n, agent in enumerate(agents):
+            X[n, number] = agent.next_point(X[n, :number], y[n, :number], number)
         y[:, number] = [evaluate(n, x) for n, x in enumerate(X[:, number])]
         after_round(number + 1)
     return Simulated(X, y)
-
-
-class _OneByOne:
-    """Agents as they are in a real federation, each with its link."""
-
-    def __init__(
-        self,
-        server: FederatedServer,
-        space: Space,
-        *,
-        maximize: bool,
-        seed: int,
-        link: Callable[[Link], Link],
-    ) -> None:
-        self._agents = [
-            Participant(link(server.connect(n)), space, maximize=maximize, seed=seed)
-            for n in range(server.config.n_agents)
-        ]
-
-    def next_points(self, X: Array, y: Array, number: int) -> Array:
-        """Where all evaluate next, shape (N, D)."""
-        for n, agent in enumerate(self._agents):
-            agent.send(X[n], y[n], number)
-        return np.array(
-            [agent.next_point(X[n], y[n], number) for n, agent in enumerate(self._agents)]
-        )
-
-
-class _Together:
-    """The same agents, whose models act on all histories at once."""
-
-    def __init__(
-        self,
-        server: FederatedServer,
-        space: Space,
-        *,
-        maximize: bool,
-        seed: int,
-        link: Callable[[Link], Link],  # noqa: ARG002 - nobody needs one
-    ) -> None:
-        server._agree(space.to_dict())
-        self._server, self._model = server, shared_model(server.config, space)
-        self._agents = [
-            Agent(self._model, n, maximize=maximize, seed=seed)
-            for n in range(server.config.n_agents)
-        ]
-
-    def next_points(self, X: Array, y: Array, number: int) -> Array:
-        """Where all evaluate next, shape (N, D)."""
-        t = number - self._server.config.n_startup + 1
-        if t < 1:
-            return np.array([agent.start_point(number) for agent in self._agents])
-        units, heard = self._agents[0].units(y), self._server.broadcasts()
-        if not self._server.finished:
-            rngs = Streams([partial(agent.rng_to_send, t) for agent in self._agents])
-            self._server._submit_all(self._model.messages(X, units, heard, rngs))
-            heard = self._server.broadcasts()
-        rngs = Streams([partial(agent.rng_to_propose, t) for agent in self._agents])
-        return self._model.proposals(X, units, t, heard, rngs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,14 +51,6 @@ def _around(space: Space, top: Array, width: float, rng: np.random.Generator) ->
 
 
 def argmax(values: Array, rng: np.random.Generator) -> int:
-    """A maximiser, at random among equal ones."""
-    return int(argmaxes(values[None], [rng])[0])
-
-
-def argmaxes(values: Array, rngs: Sequence[np.random.Generator]) -> NDArray[np.int64]:
-    """:func:`argmax` of each row, shape (a,); generators are asked for only where rows tie."""
-    best = values.argmax(1)
-    ties = values >= np.take_along_axis(values, best[:, None], 1) - 1e-12
-    for i in np.flatnonzero(np.count_nonzero(ties, axis=1) > 1).tolist():
-        best[i] = rngs[i].choice(np.flatnonzero(ties[i]))
-    return np.asarray(best)
+    """A maximiser, at random among equal ones; the generator is asked only where some tie."""
+    ties = np.flatnonzero(values >= values.max() - 1e-12)
+    return int(ties[0] if len(ties) == 1 else rng.choice(ties))

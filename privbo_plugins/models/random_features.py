@@ -14,7 +14,7 @@ Notation:
     w       weights of a function f(x) = phi(x)ᵀ w                      (M,)
     ======  ==========================================================  ========
 
-The frequencies come from a public seed: with it, anybody can evaluate a function from its
+The frequencies come from a public seed: whoever knows it can evaluate a function from its
 weights, and nothing about anybody's data is in them (Dai et al. 2021, section 2; Rahimi and
 Recht 2007).
 """
@@ -22,7 +22,6 @@ Recht 2007).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,50 +83,37 @@ class FourierFeatures:
         return value, np.asarray((w @ dc) / norm - value * (c @ dc) / norm**2)
 
 
-def posterior_means(Phi: Array, y: Array, s2: float, gram: Array | None = None) -> Array:
-    """Sigma^-1 Phiᵀ y of many agents, shape (a, M): the mean weights after n observations.
+def posterior_mean(Phi: Array, y: Array, s2: float) -> Array:
+    """Sigma^-1 Phiᵀ y, shape (M,): the mean weights after n observations.
 
     Args:
-        Phi: Features, shape (a, n, M).
-        y: Observations, shape (a, n).
+        Phi: Features, shape (n, M).
+        y: Observations, shape (n,).
         s2: Noise variance, > 0; the prior of the weights is N(0, I).
-        gram: Phi Phiᵀ where it is known, shape (a, n, n).
     """
-    n, M = Phi.shape[1:]
-    Phi_T = Phi.swapaxes(1, 2)
+    n, M = Phi.shape
     if n <= M:  # the same matrix from its smaller side
-        K = Phi @ Phi_T if gram is None else gram
-        alpha = np.linalg.solve(K + s2 * np.eye(n), y[:, :, None])
-        return np.asarray((Phi_T @ alpha)[:, :, 0])
-    Sigma = Phi_T @ Phi + s2 * np.eye(M)
-    return np.asarray(np.linalg.solve(Sigma, Phi_T @ y[:, :, None])[:, :, 0])
+        return np.asarray(Phi.T @ np.linalg.solve(Phi @ Phi.T + s2 * np.eye(n), y))
+    return np.asarray(np.linalg.solve(Phi.T @ Phi + s2 * np.eye(M), Phi.T @ y))
 
 
-def posterior_samples(
-    Phi: Array,
-    y: Array,
-    s2: float,
-    rngs: Sequence[np.random.Generator],
-    gram: Array | None = None,
-) -> Array:
-    """Draws from N(Sigma^-1 Phiᵀ y, s2 Sigma^-1), one an agent, shape (a, M) (eq. 2).
+def posterior_sample(Phi: Array, y: Array, s2: float, rng: np.random.Generator) -> Array:
+    """A draw from N(Sigma^-1 Phiᵀ y, s2 Sigma^-1), shape (M,) (eq. 2).
 
     With fewer observations than features by Matheron's rule: a draw from the prior, corrected by
     the mean weights of what it leaves unexplained, has exactly this law at the cost of n² M.
 
     Args:
-        Phi: Features, shape (a, n, M).
-        y: Observations, shape (a, n).
+        Phi: Features, shape (n, M).
+        y: Observations, shape (n,).
         s2: Noise variance, > 0.
-        rngs: Where each agent's draw comes from.
-        gram: Phi Phiᵀ where it is known, shape (a, n, n).
+        rng: Where the draw comes from.
     """
-    n, M = Phi.shape[1:]
-    rngs = list(rngs)  # each is drawn from twice
-    w = np.array([rng.standard_normal(M) for rng in rngs])  # (a, M)
+    n, M = Phi.shape
+    w = rng.standard_normal(M)
     if n <= M:
-        noise = math.sqrt(s2) * np.array([rng.standard_normal(n) for rng in rngs])
-        return w + posterior_means(Phi, y - (Phi @ w[:, :, None])[:, :, 0] - noise, s2, gram)
-    lower = np.linalg.cholesky(Phi.swapaxes(1, 2) @ Phi + s2 * np.eye(M))
-    spread = np.linalg.solve(lower.swapaxes(1, 2), w[:, :, None])[:, :, 0]
-    return posterior_means(Phi, y, s2) + math.sqrt(s2) * spread
+        noise = math.sqrt(s2) * rng.standard_normal(n)
+        return np.asarray(w + posterior_mean(Phi, y - Phi @ w - noise, s2))
+    lower = np.linalg.cholesky(Phi.T @ Phi + s2 * np.eye(M))
+    spread = np.linalg.solve(lower.T, w)
+    return np.asarray(posterior_mean(Phi, y, s2) + math.sqrt(s2) * spread)

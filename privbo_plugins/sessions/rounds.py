@@ -395,16 +395,6 @@ class FederatedServer:
                 self._close_if_complete()
             return current.total.t
 
-    def _submit_all(self, messages: Array) -> None:
-        """Every agent's vector of a round, shape (N, M), where one process holds them all."""
-        with self._lock:
-            current = self._joined(0)
-            if not isinstance(current, _Round) or current.sent:
-                raise ValueError("Vectors of all agents need a round to which nobody has sent.")
-            current.total.add_all(messages)
-            current.sent.update(range(self.config.n_agents))
-            self._close_if_complete()
-
     def _model(self) -> SharedModel:
         if self._shared is None:
             space = self._space

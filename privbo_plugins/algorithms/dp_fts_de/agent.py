@@ -7,8 +7,7 @@ so an agent that is started again repeats itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import overload
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,29 +36,6 @@ FEDERATED_MODELS: dict[str, type[SharedModel]] = {
 def make_model(config: FederationConfig, space: Space) -> SharedModel:
     """The public model that the settings name."""
     return FEDERATED_MODELS[config.population](config, space)
-
-
-class Streams(Sequence[np.random.Generator]):
-    """Many agents' generators, each made when it is asked for, at its beginning.
-
-    Args:
-        makers: What makes them.
-    """
-
-    def __init__(self, makers: Sequence[Callable[[], np.random.Generator]]) -> None:
-        self._makers = makers
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-    @overload
-    def __getitem__(self, i: int) -> np.random.Generator: ...
-
-    @overload
-    def __getitem__(self, i: slice) -> Streams: ...
-
-    def __getitem__(self, i: int | slice) -> np.random.Generator | Streams:
-        return Streams(self._makers[i]) if isinstance(i, slice) else self._makers[i]()
 
 
 class Agent:
@@ -93,14 +69,6 @@ class Agent:
         y = (np.clip(values, low, high) - low) / (high - low)
         return np.where(np.isnan(values), 0.0, y if self._maximize else 1.0 - y)
 
-    def rng_to_send(self, t: int) -> np.random.Generator:
-        """Whence the message of its round t is drawn."""
-        return self._rng(_MESSAGE, t)
-
-    def rng_to_propose(self, t: int) -> np.random.Generator:
-        """Whence the point of its round t is drawn."""
-        return self._rng(_PROPOSE, t)
-
     def start_point(self, i: int) -> Array:
         """The i-th point before the first round, i = 0, 1, ..., uniform in the agent's region."""
         return np.asarray(self.model.regions.draw(self.region, 1, self._rng(_START, i))[0])
@@ -109,7 +77,7 @@ class Agent:
         self, X: Array, values: Array, t: int, broadcasts: Sequence[Broadcast] = ()
     ) -> Array:
         """What the agent sends in its round t, shape (M,); arguments as for :meth:`propose`."""
-        return self.model.message(X, self.units(values), broadcasts, self.rng_to_send(t))
+        return self.model.message(X, self.units(values), broadcasts, self._rng(_MESSAGE, t))
 
     def propose(self, X: Array, values: Array, t: int, broadcasts: Sequence[Broadcast]) -> Array:
         """The next point, shape (D,).
@@ -120,4 +88,4 @@ class Agent:
             t: The agent's own round, from 1.
             broadcasts: Everything received so far.
         """
-        return self.model.propose(X, self.units(values), t, broadcasts, self.rng_to_propose(t))
+        return self.model.propose(X, self.units(values), t, broadcasts, self._rng(_PROPOSE, t))

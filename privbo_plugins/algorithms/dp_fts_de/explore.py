@@ -32,7 +32,7 @@ from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
 from privbo_plugins.algorithms.dp_fts_de.regions import chance_of_own
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
-from privbo_plugins.models.random_features import FourierFeatures, posterior_samples
+from privbo_plugins.models.random_features import FourierFeatures, posterior_sample
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
@@ -40,9 +40,6 @@ Array = NDArray[np.float64]
 _OPEN = 1e-9
 _CANDIDATES, _REFINED = 1000, 3
 """Random candidates of a maximisation, as in the paper, and how many L-BFGS-B starts from."""
-
-_AT_ONCE = 2**18
-"""Numbers that are held at once where many agents act: 8 MB."""
 
 
 class FeatureModel(SharedModel):
@@ -60,35 +57,20 @@ class FeatureModel(SharedModel):
             config.message_length, d, config.lengthscale, config.feature_seed
         )
         self._refine = bool(space.numeric.all())
-        self._known: tuple[Array, Array] | None = None
 
     def clipping_norm(self, t: int) -> float:  # noqa: ARG002 - the same in all rounds
         """S."""
         return self.config.norm
 
     def message(
-        self, X: Array, y: Array, broadcasts: Sequence[Broadcast], rng: np.random.Generator
-    ) -> Array:
-        """w_n ~ N(Sigma^-1 Phiᵀ y, s2 Sigma^-1), shape (M,) (eq. 2)."""
-        return np.asarray(self.messages(X[None], y[None], broadcasts, [rng])[0])
-
-    def messages(
         self,
         X: Array,
         y: Array,
         broadcasts: Sequence[Broadcast],  # noqa: ARG002 - the published agent sends its own draw
-        rngs: Sequence[np.random.Generator],
+        rng: np.random.Generator,
     ) -> Array:
-        """w_n of many agents, shape (a, M)."""
-        a, n, _ = X.shape
-        size = max(1, _AT_ONCE // (max(n, 1) * self.config.message_length))
-        drawn = []
-        for i in range(0, a, size):
-            some = slice(i, i + size)
-            Phi, gram = self._features_of(X[some])
-            s2 = self.config.noise_variance
-            drawn.append(posterior_samples(Phi, y[some], s2, rngs[some], gram))
-        return np.concatenate(drawn)
+        """w_n ~ N(Sigma^-1 Phiᵀ y, s2 Sigma^-1), shape (M,) (eq. 2)."""
+        return posterior_sample(self.phi(X), y, self.config.noise_variance, rng)
 
     def propose(
         self,
@@ -102,51 +84,9 @@ class FeatureModel(SharedModel):
 
         Its own is drawn from the features' posterior, where line 6 has the exact one.
         """
-        return np.asarray(self.proposals(X[None], y[None], t, broadcasts, [rng])[0])
-
-    def proposals(
-        self,
-        X: Array,
-        y: Array,
-        t: int,
-        broadcasts: Sequence[Broadcast],
-        rngs: Sequence[np.random.Generator],
-    ) -> Array:
-        """:meth:`propose` of many agents, shape (a, D)."""
-        rngs = list(rngs)  # each goes on where the coin left it
-        p_t = chance_of_own(t, self.config.power)
-        own = np.array([not broadcasts or rng.random() < p_t for rng in rngs])
-        found = np.empty((len(X), len(self.space)))
-        theirs = [rng for rng, alone in zip(rngs, own, strict=True) if alone]
-        if theirs:
-            found[own] = self._argmaxes(self.messages(X[own], y[own], (), theirs), theirs)
-        for i in np.flatnonzero(~own):
-            found[i] = self.argmax_population(broadcasts[-1].weights, rngs[int(i)])
-        return found
-
-    def _argmaxes(self, W: Array, rngs: Sequence[np.random.Generator]) -> Array:
-        """:meth:`argmax` of many agents' own functions, shape (a, D)."""
-        if self._searched is None:
-            return np.array([self.argmax(w[None], rng) for w, rng in zip(W, rngs, strict=True)])
-        X, Phi, _ = self._searched
-        size = max(1, _AT_ONCE // len(X))
-        best = [np.argmax(W[i : i + size] @ Phi.T, axis=1) for i in range(0, len(W), size)]
-        return np.asarray(X[np.concatenate(best)])
-
-    def _features_of(self, X: Array) -> tuple[Array, Array | None]:
-        """Features of many agents' points (a, n, D), shape (a, n, M), and Phi Phiᵀ on a grid."""
-        a, n, D = X.shape
-        places = self.places(X)
-        if self._searched is not None and (places >= 0).all():
-            gram = self._gram[places[:, :, None], places[:, None, :]]
-            return self._searched[1][places], gram
-        return self.phi(X.reshape(-1, D)).reshape(a, n, self.config.message_length), None
-
-    @cached_property
-    def _gram(self) -> Array:
-        """Phi Phiᵀ of all points of a small finite space."""
-        Phi = self.phi(np.empty((0, len(self.space))) if self.grid is None else self.grid)
-        return np.asarray(Phi @ Phi.T)
+        if not broadcasts or rng.random() < chance_of_own(t, self.config.power):
+            return self.argmax(self.message(X, y, (), rng)[None], rng)
+        return self.argmax(broadcasts[-1].weights, rng)
 
     @cached_property
     def _searched(self) -> tuple[Array, Array, NDArray[np.int64]] | None:
@@ -176,15 +116,6 @@ class FeatureModel(SharedModel):
         refined = [self._climb(X[i], W, int(region[i])) for i in best]
         first = float(scores[best[-1]]), X[best[-1]]
         return np.asarray(max([first, *refined], key=lambda found: found[0])[1])
-
-    def argmax_population(self, W: Array, rng: np.random.Generator) -> Array:
-        """:meth:`argmax` of a broadcast, which on a grid is the same for all agents."""
-        if self._searched is None:
-            return self.argmax(W, rng)
-        known = self._known
-        if known is None or known[0] is not W:
-            known = self._known = W, self.argmax(W, rng)
-        return known[1]
 
     def _climb(self, x: Array, W: Array, p: int) -> tuple[float, Array]:
         """A local maximum of region p's function next to x, as the host evaluates it."""

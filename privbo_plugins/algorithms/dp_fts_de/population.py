@@ -39,8 +39,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import scipy
@@ -50,12 +49,11 @@ from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
 from privbo_plugins.algorithms.dp_fts_de.model import SharedModel
 from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.server import Broadcast
-from privbo_plugins.algorithms.search import argmaxes, maximiser
+from privbo_plugins.algorithms.search import argmax, maximiser
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.spaces import Space
 
 Array = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 _DESIGNS, _POINTS = 64, 1024
 """At least so many designs, and where they are small so many points in all."""
@@ -69,9 +67,6 @@ point of its own beyond the first few. Chosen on the synthetic families of
 ``benchmarks.federated --parts likeness``, on other draws than its figures are from."""
 
 _JITTER = 1e-9
-
-_AT_ONCE = 2**18
-"""Numbers that are held at once where many agents act: 2 MB."""
 
 
 class Shared:
@@ -173,7 +168,7 @@ class Belief:
             mu = mu + G @ B
         return np.asarray(self.prior.level + phi @ mu)
 
-    def _operators(self, X: Array, phi: Array) -> tuple[Array, Array]:
+    def operators(self, X: Array, phi: Array) -> tuple[Array, Array]:
         """(A_X, K_X + s_n² I) of points (..., n, p) whose features are known."""
         K = self.noisy(self.k(X, X, phi, phi))
         return _operator(K, self.k(X, self.L, phi, self.phi_L)), K
@@ -196,7 +191,7 @@ class Belief:
         T = min(max(_DESIGNS, _POINTS // n), _POINTS)
         X = self.space.embed(self.space.uniform_sets(T, n, rng).reshape(T * n, -1))
         phi = self.phi(X)
-        A, K = self._operators(X.reshape(T, n, -1), phi.reshape(T, n, -1))
+        A, K = self.operators(X.reshape(T, n, -1), phi.reshape(T, n, -1))
         side_by_side = np.swapaxes(A, 0, 1).reshape(M, T * n)
         W: Array = np.swapaxes(A @ K, 0, 1).reshape(M, T * n) @ side_by_side.T / T  # E[v vᵀ]
         H: Array = side_by_side @ phi / T  # E[A_X phi(X)]
@@ -259,218 +254,82 @@ class PopulationModel(SharedModel):
         return self.belief(t).norms[t - 1]
 
     def message(
-        self, X: Array, y: Array, broadcasts: Sequence[Broadcast], rng: np.random.Generator
-    ) -> Array:
-        """v_n = A_X (y - mean), shape (M,)."""
-        return np.asarray(self.messages(X[None], y[None], broadcasts, [rng])[0])
-
-    def messages(
         self,
         X: Array,
         y: Array,
         broadcasts: Sequence[Broadcast],
-        rngs: Sequence[np.random.Generator],  # noqa: ARG002 - nothing is drawn
+        rng: np.random.Generator,  # noqa: ARG002 - nothing is drawn
     ) -> Array:
-        """v_n of many agents, shape (a, M)."""
-        belief, told, found = self.belief(len(broadcasts)), _vectors(broadcasts), []
-        M = len(belief.L)
-        for own, some in self._alike(X):
-            known = Known(belief, told, own.A, own.phi)
-            k = known.k(belief.L, belief.phi_L)
-            for i, where in _chunks(own.where, M):
-                A_X = _operator(known.K(where), k[where])
-                found.append((A_X @ (y[some][i] - known.mean[where])[:, :, None])[:, :, 0])
-        return np.concatenate(found)
+        """v_n = A_X (y - mean), shape (M,)."""
+        belief, told = self.belief(len(broadcasts)), _vectors(broadcasts)
+        Z = self.space.embed(X)
+        phi = belief.phi(Z)
+        A_X, _ = belief.operators(Z, phi)
+        return np.asarray(A_X @ (y - belief.mean(phi, told)))
 
     def propose(
         self,
         X: Array,
         y: Array,
-        t: int,
+        t: int,  # noqa: ARG002 - the posterior knows how much has been seen
         broadcasts: Sequence[Broadcast],
         rng: np.random.Generator,
     ) -> Array:
         """The x with the largest mean + beta sd that was not evaluated yet, shape (D,)."""
-        return np.asarray(self.proposals(X[None], y[None], t, broadcasts, [rng])[0])
+        Z = self.space.embed(X)
+        posterior = self._posterior(Z, y, _vectors(broadcasts))
 
-    def proposals(
-        self,
-        X: Array,
-        y: Array,
-        t: int,  # noqa: ARG002 - the posterior knows how much has been seen
-        broadcasts: Sequence[Broadcast],
-        rngs: Sequence[np.random.Generator],
-    ) -> Array:
-        """:meth:`propose` of many agents, shape (a, D)."""
-        find = self._best_anywhere if self.grid is None else self._best_on_grid
-        found = [
-            find(own, X[some], y[some], _vectors(broadcasts), rngs[some])
-            for own, some in self._alike(X)
-        ]
-        return np.concatenate(found)
-
-    def _alike(self, X: Array) -> Iterator[tuple[Own, slice]]:
-        """Many agents' points (a, n, D), those together that lie on the same grid.
-
-        What is public of a point is then computed once, whoever evaluated it.
-        """
-        a, n = X.shape[:2]
-        places = self.places(X)
-        if self._on_grid is not None and (places >= 0).all():
-            which, where = np.unique(places, return_inverse=True)
-            own = Own(self._embedded[which], self._on_grid[which], where.reshape(a, n), places)
-            yield own, slice(0, a)
-            return
-        for i in range(a):
-            Z = self.space.embed(X[i])
-            some = slice(i, i + 1)
-            yield Own(Z, self.belief(0).phi(Z), np.arange(n)[None], places[some]), some
-
-    def _priors(self, own: Own, told: Sequence[Array]) -> list[Known]:
-        """What is known before anybody's own data: without the broadcasts, and with them."""
-        alone = Known(self.belief(0), (), own.A, own.phi)
-        return [alone, Known(self.belief(len(told)), told, own.A, own.phi)] if told else [alone]
-
-    def _best_on_grid(
-        self,
-        own: Own,
-        X: Array,  # noqa: ARG002 - their places say it
-        y: Array,
-        told: Sequence[Array],
-        rngs: Sequence[np.random.Generator],
-    ) -> Array:
-        """The best point of the grid for each of many agents, shape (a, D)."""
-        assert self.grid is not None
-        assert self._on_grid is not None
-        priors, found = self._priors(own, told), []
-        views = [prior.at(self._embedded, self._on_grid) for prior in priors]
-        for i, where in _chunks(own.where, len(self.grid)):
-            scores = self._optimistic(_posterior(priors, where, y[i]), views)
-            agent, j = np.nonzero(own.places[i] >= 0)
-            scores[agent, own.places[i][agent, j]] = -np.inf
-            found.append(argmaxes(scores, rngs[i]))
-        return np.asarray(self.grid[np.concatenate(found)])
-
-    def _best_anywhere(
-        self,
-        own: Own,
-        X: Array,
-        y: Array,
-        told: Sequence[Array],
-        rngs: Sequence[np.random.Generator],
-    ) -> Array:
-        """The best point of a large space for one agent, shape (1, D)."""
-        priors = self._priors(own, told)
-        posterior = _posterior(priors, own.where, y)
+        def optimistic(A: Array, phi: Array) -> Array:
+            mean, variance = posterior(A, phi)
+            scores = mean + self.config.beta * np.sqrt(variance)
+            return np.where(_among(A, Z), -np.inf, scores)
 
         def score(points: Array) -> Array:
             A = self.space.embed(points)
-            phi = self.belief(0).phi(A)
-            scores = self._optimistic(posterior, [prior.at(A, phi) for prior in priors])[0]
-            return np.where(_among(A, own.A), -np.inf, scores)
+            return optimistic(A, self.belief(0).phi(A))
 
-        return maximiser(self.space, score, X[0], rngs[0])[None]
+        if self.grid is None or self._on_grid is None:
+            return maximiser(self.space, score, X, rng)
+        return np.asarray(self.grid[argmax(optimistic(self._embedded, self._on_grid), rng)])
 
-    def _optimistic(self, posterior: Mixture, views: Sequence[View]) -> Array:
-        """Mean + beta sd, shape (a, g)."""
-        mean, variance = posterior(views)
-        return np.asarray(mean + self.config.beta * np.sqrt(variance))
-
-
-@dataclass(frozen=True)
-class Own:
-    """Agents' own points.
-
-    Attributes:
-        A: Those that differ, embedded, shape (u, p).
-        phi: Their features, shape (u, U).
-        where: Which of them each agent's are, shape (a, n).
-        places: Where they stand in the grid, -1 where they do not, shape (a, n).
-    """
-
-    A: Array
-    phi: Array
-    where: IntArray
-    places: IntArray
+    def _posterior(self, Z: Array, y: Array, told: Sequence[Array]) -> Mixture:
+        """What an agent knows of its own function: with the broadcasts as far as they fit it."""
+        alone = Posterior(self.belief(0), (), Z, y)
+        if not told:
+            return Mixture(alone)
+        belief = self.belief(len(told))
+        return Mixture(alone, Posterior(belief, told, Z, y), len(y), belief.likeness(told))
 
 
-@dataclass(frozen=True)
-class View:
-    """What is known of g points before agents' own data, the same for all agents.
-
-    Attributes:
-        k: Covariance of own points and these, shape (u, g).
-        mean: Shape (g,).
-        variance: Shape (g,).
-    """
-
-    k: Array
-    mean: Array
-    variance: Array
-
-
-class Known:
-    """What a belief says of points that agents have evaluated, before their values count.
+class Posterior:
+    """An agent's own function after its data.
 
     Args:
         belief: What broadcasts say of m, and how surely.
         told: The broadcasts behind it.
-        A: The points, embedded, shape (u, p).
-        phi: Their features, shape (u, U).
+        Z: The agent's points, embedded, shape (n, p).
+        y: Their values, shape (n,).
     """
 
-    def __init__(self, belief: Belief, told: Sequence[Array], A: Array, phi: Array) -> None:
-        self.belief, self._told, self._A, self._phi = belief, told, A, phi
-        self.mean = belief.mean(phi, told)
-        """Shape (u,)."""
-        self._K = belief.k(A, A, phi, phi)
+    def __init__(self, belief: Belief, told: Sequence[Array], Z: Array, y: Array) -> None:
+        self._belief, self._told, self._Z, self._phi = belief, told, Z, belief.phi(Z)
+        lower = np.linalg.cholesky(belief.noisy(belief.k(Z, Z, self._phi, self._phi)))
+        self._inverse = np.linalg.inv(lower)  # (n, n)
+        self._white = self._inverse @ (y - belief.mean(self._phi, told))
+        volume = 2.0 * np.log(np.diagonal(lower)).sum()
+        self.evidence = -0.5 * float(self._white @ self._white + volume)
+        """log p(y), but for a constant that depends on n alone."""
 
-    @property
-    def likeness(self) -> float:
-        """What the broadcasts themselves say of whether agents are alike, log odds."""
-        return self.belief.likeness(self._told)
-
-    def K(self, where: IntArray) -> Array:
-        """Covariance of what agents observe at points ``where`` (a, n), shape (a, n, n)."""
-        return self.belief.noisy(self._K[where[:, :, None], where[:, None, :]])
-
-    def k(self, A: Array, phi: Array) -> Array:
-        """Covariance of their functions at all points and at others (g, p), shape (u, g)."""
-        return self.belief.k(self._A, A, self._phi, phi)
-
-    def at(self, A: Array, phi: Array) -> View:
-        """What is known of other points (g, p) whose features are given."""
-        return View(self.k(A, phi), self.belief.mean(phi, self._told), self.belief.variance(phi))
-
-
-class Posterior:
-    """Agents' own functions after their data.
-
-    Args:
-        prior: With the broadcasts or without.
-        where: Each agent's points, shape (a, n).
-        y: Their values, shape (a, n).
-    """
-
-    def __init__(self, prior: Known, where: IntArray, y: Array) -> None:
-        self._where = where
-        lower = np.linalg.cholesky(prior.K(where))
-        self._inverse = np.linalg.inv(lower)  # (a, n, n)
-        self._white = (self._inverse @ (y - prior.mean[where])[:, :, None])[:, :, 0]
-        fit = (self._white**2).sum(1)
-        volume = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
-        self.evidence: Array = -0.5 * (fit + volume)
-        """log p(y), but for a constant that depends on n alone, shape (a,)."""
-
-    def __call__(self, view: View) -> tuple[Array, Array]:
-        """Means and variances at g points, shapes (a, g)."""
-        S = self._inverse @ view.k[self._where]  # (a, n, g)
-        mean = view.mean + (self._white[:, None, :] @ S)[:, 0]
-        return mean, np.maximum(view.variance - np.einsum("ing,ing->ig", S, S), 0.0)
+    def __call__(self, A: Array, phi: Array) -> tuple[Array, Array]:
+        """Means and variances at embedded points (g, p) whose features are given, both (g,)."""
+        S = self._inverse @ self._belief.k(self._Z, A, self._phi, phi)  # (n, g)
+        mean = self._belief.mean(phi, self._told) + self._white @ S
+        variance = self._belief.variance(phi) - np.einsum("ng,ng->g", S, S)
+        return mean, np.maximum(variance, 0.0)
 
 
 class Mixture:
-    """Agents that are like the others with probability w, and like nobody otherwise.
+    """An agent that is like the others with probability w, and like nobody otherwise.
 
     w / (1 - w) = odds of n points * p(y | B) / p(y): broadcasts lose their say where an agent's
     own data contradict them, and the sooner the more it has of its own.
@@ -478,7 +337,7 @@ class Mixture:
     Args:
         alone: Without the broadcasts.
         heard: With them; None before the first.
-        n: Number of an agent's points.
+        n: Number of the agent's points.
         likeness: What the broadcast itself says of whether agents are alike, log odds.
     """
 
@@ -486,18 +345,18 @@ class Mixture:
         self, alone: Posterior, heard: Posterior | None = None, n: int = 0, likeness: float = 0.0
     ) -> None:
         self._heard, self._alone = heard, alone
-        self.w: Array = np.zeros(len(alone.evidence))
-        """w, in [0, 1], shape (a,)."""
+        self.w = 0.0
+        """w, in [0, 1]."""
         if heard is not None:
             prior = min(_ALIKE, _ALIKE + likeness) - _FADES * max(n - _FEW, 0)
-            self.w = scipy.special.expit(prior + heard.evidence - alone.evidence)
+            self.w = float(scipy.special.expit(prior + heard.evidence - alone.evidence))
 
-    def __call__(self, views: Sequence[View]) -> tuple[Array, Array]:
-        """Means and variances, as of :class:`Posterior`; views without and with broadcasts."""
-        mean_0, variance_0 = self._alone(views[0])
+    def __call__(self, A: Array, phi: Array) -> tuple[Array, Array]:
+        """Means and variances, as of :class:`Posterior`."""
+        mean_0, variance_0 = self._alone(A, phi)
         if self._heard is None:
             return mean_0, variance_0
-        w, (mean, variance) = self.w[:, None], self._heard(views[1])
+        w, (mean, variance) = self.w, self._heard(A, phi)
         apart = mean - mean_0
         return (
             mean_0 + w * apart,
@@ -505,25 +364,10 @@ class Mixture:
         )
 
 
-def _posterior(priors: Sequence[Known], where: IntArray, y: Array) -> Mixture:
-    """What agents know of their own functions: with the broadcasts as far as they fit them."""
-    posteriors = [Posterior(prior, where, y) for prior in priors]
-    if len(priors) == 1:
-        return Mixture(posteriors[0])
-    return Mixture(posteriors[0], posteriors[1], where.shape[1], priors[1].likeness)
-
-
 def _operator(K: Array, k: Array) -> Array:
     """A_X, shape (..., M, n), from K_X + s_n² I and k(X, L) (..., n, M)."""
     solved = np.linalg.solve(K, k - k.mean(-1, keepdims=True))
     return np.asarray(solved.swapaxes(-1, -2))
-
-
-def _chunks(where: IntArray, g: int) -> Iterator[tuple[slice, IntArray]]:
-    """Few agents at a time, so that (agents, n, g) numbers stay in the processor's cache."""
-    size = max(1, _AT_ONCE // (max(where.shape[1], 1) * g))
-    for i in range(0, len(where), size):
-        yield slice(i, i + size), where[i : i + size]
 
 
 def _log_normal(x: Array, C: Array) -> float:

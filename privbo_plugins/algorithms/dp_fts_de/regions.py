@@ -136,11 +136,6 @@ def dealt(agents: NDArray[np.int64], P: int) -> NDArray[np.int64]:
     return np.asarray(agents % P)
 
 
-def deal(N: int, P: int) -> NDArray[np.int64]:
-    """:func:`dealt` of N agents, shape (N,)."""
-    return dealt(np.arange(N), P)
-
-
 def region_weights(N: int, P: int, a_t: float) -> Array:
     """phi_n^(p), shape (P, N); every row sums to 1.
 
@@ -149,7 +144,7 @@ def region_weights(N: int, P: int, a_t: float) -> Array:
         P: Number of regions, at most N: a region that nobody explores would weigh all alike.
         a_t: Inverse temperature.
     """
-    explores = deal(N, P)[None, :] == np.arange(P)[:, None]
+    explores = dealt(np.arange(N), P)[None, :] == np.arange(P)[:, None]
     tilted = np.exp(a_t * (explores.astype(float) - 1.0))
     return np.asarray(tilted / tilted.sum(1, keepdims=True))
 

@@ -48,10 +48,6 @@ Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-_AT_ONCE = 64
-"""Agents whose vectors are added at once where one process holds them all."""
-
-
 @dataclass(frozen=True)
 class Broadcast:
     """What a round releases to everybody.
@@ -106,19 +102,10 @@ class Measure:
         M = self.config.message_length
         if w.shape != (M,):
             raise ValueError(f"A message has shape ({M},), got {w.shape}.")
-        return self.parts(np.array([n]), w[None, :])
-
-    def parts(self, agents: IntArray, W: Array) -> IntArray:
-        """The sum of what many agents' vectors add, shape (P * M,).
-
-        Args:
-            agents: Their numbers, shape (a,).
-            W: Their vectors, shape (a, M).
-        """
         S, P = self.S, self.config.n_regions
-        clipped = clip_rows(W, S / math.sqrt(P))  # (a, M)
-        joint = self._relative[:, agents].T[:, :, None] * clipped[:, None, :]  # (a, P, M)
-        return fixed_point_sum(joint.reshape(-1, self.d), S)
+        clipped = clip_rows(w[None], S / math.sqrt(P))  # (1, M)
+        joint = self._relative[:, n, None] * clipped  # (P, M)
+        return fixed_point_sum(joint.reshape(1, -1), S)
 
     def of_units(self, total: IntArray) -> Array:
         """A sum of parts, shape (P * M,)."""
@@ -174,13 +161,6 @@ class RoundSum(Measure):
             ValueError: If the vector has another shape than (M,).
         """
         self._total += self._chosen[n] * self.part(n, w)
-
-    def add_all(self, W: Array) -> None:
-        """:meth:`add` of the whole roster's vectors, shape (N, M)."""
-        for first in range(0, len(W), _AT_ONCE):
-            agents = np.arange(first, min(first + _AT_ONCE, len(W)))
-            counted = agents[self._chosen[agents] == 1]
-            self._total += self.parts(counted, W[counted])
 
     def exact(self) -> Array:
         """The sum before noise, shape (P * M,); one agent changes its norm by at most S."""

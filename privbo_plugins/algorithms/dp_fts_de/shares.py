@@ -71,16 +71,6 @@ def share_scale(config: FederationConfig) -> float:
     return sigma
 
 
-def excess(sigma: float, k: int) -> float:
-    """tau: no probability of a sum of k shares differs from a Gaussian's by more than exp(tau).
-
-    Example:
-        >>> excess(2.0**20, 1000), excess(1.0, 2) > 0
-        (0.0, True)
-    """
-    return 10.0 * sum(math.exp(-2.0 * math.pi**2 * sigma**2 * j / (j + 1)) for j in range(1, k))
-
-
 def noise_in_sum(config: FederationConfig, S: float, present: int) -> float:
     """Standard deviation of the noise in a sum of so many agents, in units of their vectors."""
     return math.sqrt(present) * share_scale(config) * S / 2.0**FRACTION_BITS
