@@ -219,7 +219,7 @@ def answering(make_curator: MakeCurator) -> Answers:
 
     Args:
         make_curator: Called once, in the actor, without arguments; returns a
-            :class:`privbo_plugins.algorithms.po_gp_ucb.Curator`. It must read the rows itself.
+            :class:`privbo_plugins.sessions.rows.Curator`. It must read the rows itself.
             Give the curator a ``vault=`` in a database to go on with its ledger after the
             driver's end.
 

@@ -12,13 +12,13 @@ import pytest
 
 import optuna_samplers
 from optuna_samplers import FederatedServer
-from privbo_plugins.algorithms import po_gp_ucb
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.duets import DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb import UCBConfig
 from privbo_plugins.algorithms.po_gp_ucb.modeler import RowsConfig
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.local import DEFAULT_MECHANISM
+from privbo_plugins.sessions import rows as curators
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.settings import CuratorSettings
 from privbo_plugins.settings import (
@@ -354,13 +354,13 @@ def test_paper_makes_both_hosts_classes_as_published(
         ("raytune_searchers.DUETSSearch(4, first_", ["first_epoch="]),
         ("optuna_samplers.ldp_objective(abs, user_b", ["user_budget="]),
         ("optuna_samplers.FederatedServer(config, dead", ["deadline="]),
-        ("po_gp_ucb.Curator(X, outcome_m", ["outcome_mechanism="]),
+        ("curators.Curator(X, outcome_m", ["outcome_mechanism="]),
     ],
 )
 def test_a_notebook_completes_present_settings(written: str, expected: list[str]) -> None:
     jedi = pytest.importorskip("jedi", reason="jedi is not installed (the dev extra)")
     names = {
         "optuna_samplers": optuna_samplers, "raytune_searchers": raytune_searchers,
-        "po_gp_ucb": po_gp_ucb,
+        "curators": curators,
     }  # fmt: skip
     assert [c.name for c in jedi.Interpreter(written, [names]).complete()] == expected

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from privbo_plugins.algorithms.dp_fts_de import (
     Broadcast,
     FederationConfig,
+    PopulationPrior,
     RoundSum,
     Temperature,
 )
@@ -95,35 +96,6 @@ def test_without_noise_sampling_and_regions_it_is_the_mean_of_clipped_vectors(N:
         server.connect(n).submit(w)
     (through_the_server,) = server.broadcasts()
     assert through_the_server.weights.tobytes() == released.weights.tobytes()
-
-
-def test_vectors_within_the_bound_are_not_changed() -> None:
-    config = config_of(n_agents=1, z=0.0, clipping_norm=8.0)
-    w = np.array([1.0, -2.0, 0.5, 0.25, -0.125])
-    total = total_of(config, {0: w})
-    np.testing.assert_array_equal(total.broadcast(total.exact()).weights[0], w)
-
-
-@pytest.mark.parametrize("t", [1, 10, 25, 60])
-def test_with_one_region_temperature_plays_no_part(t: int) -> None:
-    """DP-FTS is the algorithm with a single region."""
-    messages = vectors(config_of())
-    hot, cold = (
-        total_of(config_of(temperature=a), messages, t=t) for a in (Temperature(), UNIFORM)
-    )
-    np.testing.assert_array_equal(hot.exact(), cold.exact())
-    one, two = (total.broadcast(total.exact()) for total in (hot, cold))
-    np.testing.assert_allclose(one.weights, two.weights, rtol=1e-14)
-
-
-def test_regions_of_equal_weights_receive_the_same_vector() -> None:
-    config = config_of(n_regions=3, temperature=UNIFORM)
-    messages = vectors(config)
-    total = total_of(config, messages)
-    weights = total.broadcast(total.exact()).weights
-    mean = np.mean([clip(w, config.clipping_norm / math.sqrt(3)) for w in messages.values()], 0)
-    for p in range(3):
-        np.testing.assert_allclose(weights[p], mean, rtol=1e-9, atol=1e-9)
 
 
 # The paper's lines ----------------------------------------------------------------------------
@@ -306,16 +278,6 @@ def test_the_normaliser_does_not_depend_on_who_arrives(q: float) -> None:
     assert one.noise.tobytes() == two.noise.tobytes()
 
 
-def test_who_was_not_chosen_adds_nothing() -> None:
-    config = config_of()
-    messages = vectors(config)
-    chosen = [True, False, True, False, False, True]
-    left = {n: w for n, w in messages.items() if chosen[n]}
-    some, only = (total_of(config, m, chosen=chosen).exact() for m in (messages, left))
-    assert some.tobytes() == only.tobytes()
-    assert not total_of(config, messages, chosen=[False] * 6).exact().any()
-
-
 def work_of(act: Callable[[], object]) -> list[tuple[str, str]]:
     """Everything that is called, in Python and in C, in order."""
     called: list[tuple[str, str]] = []
@@ -486,6 +448,7 @@ def test_a_broadcast_says_its_round() -> None:
         config_of(z=None, epsilon=math.inf),
         config_of(z=None, epsilon=3.0, delta=1e-3, n_regions=2, value_range=(-1.0, 2.5)),
         config_of(temperature=Temperature(3.0, 2, 7), q=0.35),
+        FederationConfig(9, z=0.0, beta=0.7, n_features=5, prior=PopulationPrior(level=0.4)),
     ],
 )
 def test_settings_survive_json(config: FederationConfig) -> None:

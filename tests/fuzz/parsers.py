@@ -578,24 +578,6 @@ def uploads(_scene: Scene) -> tuple[Draw, Read]:
     return draw, read
 
 
-def states(_scene: Scene) -> tuple[Draw, Read]:
-    """Of what a study or a checkpoint keeps of an agent and of the server."""
-    server, agents, broadcast = _epoch()
-    agents[0].hear(broadcast)
-    kept = [agents[0].state_dict(), server.state_dict()]
-
-    def draw(rng: random.Random) -> tuple[int, Any]:
-        which = rng.randrange(2)
-        return which, damaged_json(rng, kept[which])
-
-    def read(said: tuple[int, Any]) -> None:
-        which, state = said
-        fresh_server, fresh_agents = make_agents(_DUETS, _GRID, key=1)
-        (fresh_server if which else fresh_agents[0]).load_state_dict(state)
-
-    return draw, read
-
-
 # What a vault has stored ------------------------------------------------------------------------
 
 
@@ -851,7 +833,6 @@ PARSERS = [
     Parser("spaces", (ValueError,), 8, spaces),
     Parser("DUETS broadcasts", (ValueError,), 6, epochs),
     Parser("DUETS uploads", (ValueError,), 6, uploads),
-    Parser("DUETS states", (ValueError,), 0.5, states),
     Parser("agents' databases", (VaultError, SpaceChangedError), 0.5, histories),
     Parser("certificates", (ValueError,), 4, certificates),
     Parser("certificates of runs", (ValueError,), 0.5, privacy_certificates),

@@ -7,8 +7,6 @@ it sends is a function of privatised rewards: post-processing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +18,6 @@ from privbo_plugins.algorithms.duets.messages import (
     Broadcast,
     InducingSet,
     Upload,
-    check_holds,
-    check_lists,
-    is_real,
-    is_whole,
     numbers,
 )
 from privbo_plugins.algorithms.duets.posterior import Inducing
@@ -154,38 +148,3 @@ class Agent:
             )
         self.public_state.hear(broadcast, inducing)
         self._inducing.clear()
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-ready: its rewards (as secret as they were told), and what it has heard."""
-        return {
-            **self.public_state.state_dict(),
-            "rewards": [[epoch, draw, y] for (epoch, draw), y in self._rewards.items()],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict` in a new agent with shared coins.
-
-        Raises:
-            ValueError: If something is missing, or is nothing that an agent holds.
-        """
-        check_holds(state, ("heard", "rewards"), "An agent's state")
-        check_lists(state, ("heard", "rewards"), "An agent's state")
-        for heard in state["heard"]:
-            self.hear(Broadcast.from_dict(heard))
-        if not all(map(self._is_kept, state["rewards"])):
-            raise ValueError(
-                "The rewards of an agent's state are lists of an epoch up to the open one, one "
-                f"of its draws, and a number of at most {LARGEST:g}."
-            )
-        self._rewards = {(int(j), int(t)): float(y) for j, t, y in state["rewards"]}
-
-    def _is_kept(self, row: Any) -> bool:
-        """Whether something is a draw with its reward, as a state holds them."""
-        if not (isinstance(row, list | tuple) and len(row) == 3):
-            return False
-        epoch, draw, reward = row
-        if not (is_whole(epoch) and is_whole(draw) and is_real(reward, LARGEST)):
-            return False
-        return bool(
-            1 <= epoch <= self.public_state.j and 0 <= draw < self.public_state.length(epoch)
-        )

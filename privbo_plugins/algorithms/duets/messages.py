@@ -7,7 +7,7 @@ agent computes it), one upload an agent, one broadcast. Each knows how many real
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from numbers import Real
 from typing import Any
@@ -104,8 +104,12 @@ class Broadcast:
         """
         names = ("epoch", "v_bar", "sigma_max", "scale", "agents", "digest")
         lists = ("v_bar", "scale", "agents")
-        check_holds(state, names, "A broadcast")
-        check_lists(state, lists, "A broadcast")
+        if missing := [n for n in names if not isinstance(state, Mapping) or n not in state]:
+            raise ValueError(
+                f"A broadcast holds {', '.join(names)}; this one lacks {', '.join(missing)}."
+            )
+        if wrong := [name for name in lists if not isinstance(state[name], list | tuple)]:
+            raise ValueError(f"A broadcast holds lists of {', '.join(wrong)}.")
         if not is_whole(state["epoch"]):
             raise ValueError("The epoch of a broadcast is an integer.")
         said: dict[str, Any] = {n: tuple(state[n]) if n in lists else state[n] for n in names}
@@ -146,17 +150,6 @@ class Communication:
         """JSON-ready."""
         return {"up": self.up, "down": self.down, "per_agent": self.per_agent}
 
-    def load(self, state: Mapping[str, float]) -> None:
-        """Takes the counts of :meth:`to_dict`.
-
-        Raises:
-            ValueError: If they are none.
-        """
-        counts = state["up"], state["down"]
-        if not all(is_whole(count) and count >= 0 for count in counts):
-            raise ValueError("The communication of a state is counted in integers >= 0.")
-        self.up, self.down = map(int, counts)
-
 
 def is_whole(value: Any) -> bool:
     """Whether something is an integer; a truth value is none."""
@@ -173,28 +166,6 @@ def are_real(values: Any, length: int) -> bool:
     """Whether something is a tuple or list of so many finite numbers."""
     listed = isinstance(values, tuple | list) and len(values) == length
     return listed and all(map(is_real, values))
-
-
-def check_holds(state: Any, names: Sequence[str], what: str) -> None:
-    """Checks that a state has all its entries.
-
-    Raises:
-        ValueError: If it has not; it says what such a state holds.
-    """
-    missing = [n for n in names if n not in state] if isinstance(state, Mapping) else list(names)
-    if missing:
-        raise ValueError(f"{what} holds {', '.join(names)}; this one lacks {', '.join(missing)}.")
-
-
-def check_lists(state: Mapping[str, Any], names: Sequence[str], what: str) -> None:
-    """Checks that some entries of a state are lists.
-
-    Raises:
-        ValueError: If one is not.
-    """
-    wrong = [name for name in names if not isinstance(state[name], list | tuple)]
-    if wrong:
-        raise ValueError(f"{what} holds lists of {', '.join(wrong)}.")
 
 
 def numbers(values: Array) -> tuple[float, ...]:

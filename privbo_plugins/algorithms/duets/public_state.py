@@ -68,14 +68,6 @@ class PublicState:
         """Whether the open epoch uses up the horizon; then nobody reports (Alg. 1, line 8)."""
         return self.config.is_last(self.T_j, self.evaluated)
 
-    def length(self, epoch: int) -> int:
-        """T of an epoch, counted from 1."""
-        T, evaluated = self.config.length(0, 0), 0
-        for _ in range(epoch - 1):
-            evaluated += T
-            T = self.config.length(T, evaluated)
-        return T
-
     @property
     def digest(self) -> int:
         """Of the discretisation and of everybody's coin: a listed domain is alike for any key."""
@@ -275,7 +267,3 @@ class PublicState:
         other.coins, other.heard = coins, list(self.heard)
         other._forget()
         return other
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-ready; everything else follows from settings and coins."""
-        return {"heard": [broadcast.to_dict() for broadcast in self.heard]}

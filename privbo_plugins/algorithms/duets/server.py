@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,6 @@ from privbo_plugins.algorithms.duets.messages import (
     Communication,
     InducingSet,
     Upload,
-    check_holds,
-    check_lists,
     is_real,
     is_whole,
     numbers,
@@ -81,29 +78,34 @@ class Server:
         """Takes an agent's upload.
 
         Returns:
-            False if it is a duplicate, or of an epoch that is over: the first one stands.
+            False if it is a duplicate, or of an epoch that is over, which nobody reads: the first
+            one stands.
 
         Raises:
             ValueError: If it is of an epoch to come, or nothing that an agent of this run sends.
                 It is not counted then.
         """
+        self._check_sender(upload)
+        if upload.epoch < self.public_state.j:
+            return False
         upload = self._checked(upload)
         self.communication.up += upload.reals
-        if upload.epoch < self.public_state.j or upload.agent in self._uploads:
+        if upload.agent in self._uploads:
             return False
         self._uploads[upload.agent] = upload
         return True
 
     def _checked(self, upload: Upload) -> Upload:
         """An upload as it is stored; no error says what it holds, which may be private."""
-        self._check_sender(upload)
-        T = self.public_state.length(upload.epoch)
+        if not (isinstance(upload.kind, str) and upload.kind in (PROJECTION, REWARDS)):
+            raise ValueError(f"An upload is of the kind {PROJECTION!r} or {REWARDS!r}.")
+        T = self.public_state.T_j
         if upload.kind == REWARDS:
             bounds = [LARGEST] * T
         else:
             # |z| <= 1, so no entry is larger than the sum of the rewards' sizes.
             entry, summed = _ROUNDING * T * LARGEST, not self.public_state.config.published
-            bounds = [entry] * self._size(upload.epoch) + [entry, entry * LARGEST] * summed
+            bounds = [entry] * self._inducing().m + [entry, entry * LARGEST] * summed
         _check_numbers(upload, bounds)
         if upload.kind == PROJECTION and not self.public_state.config.published:
             _check_sums(upload.numbers[-2], upload.numbers[-1], T)
@@ -123,13 +125,6 @@ class Server:
                 f"{now} of agents 0 to {last} is open, got an upload of agent {upload.agent} for "
                 f"epoch {upload.epoch}."
             )
-        if not (isinstance(upload.kind, str) and upload.kind in (PROJECTION, REWARDS)):
-            raise ValueError(f"An upload is of the kind {PROJECTION!r} or {REWARDS!r}.")
-
-    def _size(self, epoch: int) -> int:
-        """How many inducing points an epoch has."""
-        heard = self.public_state.heard
-        return len(heard[epoch - 1].v_bar) if epoch <= len(heard) else self._inducing().m
 
     @property
     def waiting_for(self) -> list[int]:
@@ -213,46 +208,15 @@ class Server:
         D, X = public_state.inputs_of(agents), public_state.active.inputs
         return scale.s * float(np.sqrt(variance(public_state.kernel, D, X, scale.lam).max()))
 
-    # State ----------------------------------------------------------------------------------
+    def hear(self, broadcast: Broadcast) -> None:
+        """Takes one of its own broadcasts, in order, in a new server that goes on after a crash.
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-ready: what was heard, counted, and received for the open epoch."""
-        return {
-            **self.public_state.state_dict(),
-            "announced": self._announced is not None
-            and self._announced.epoch == self.public_state.j,
-            "communication": self.communication.to_dict(),
-            "uploads": [
-                [u.epoch, u.agent, u.kind, list(u.numbers)] for u in self._uploads.values()
-            ],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict` in a new server of the same settings, key and domain.
+        Agents then send what the open epoch still waits for. Numbers are counted anew.
 
         Raises:
-            ValueError: If something is missing, or an upload is nothing that an agent sends.
+            ValueError: As for :meth:`PublicState.hear`.
         """
-        names = ("heard", "announced", "communication", "uploads")
-        check_holds(state, names, "A server's state")
-        check_lists(state, ("heard", "uploads"), "A server's state")
-        check_holds(state["communication"], ("up", "down"), "The communication of a state")
-        for heard in map(Broadcast.from_dict, state["heard"]):
-            self.public_state.hear(heard, self._inducing())
-        for row in state["uploads"]:
-            self._restore(row)
-        if state["announced"]:
-            self.inducing_set()
-        self.communication.load(state["communication"])  # all of this is counted there
-
-    def _restore(self, row: Any) -> None:
-        if not (isinstance(row, list | tuple) and len(row) == 4):
-            raise ValueError("An upload of a state is a list of epoch, agent, kind and numbers.")
-        if not self.receive(Upload(*row)):
-            raise ValueError(
-                f"The uploads of a state are of its open epoch {self.public_state.j}, one "
-                "an agent."
-            )
+        self.public_state.hear(broadcast, self._inducing())
 
 
 def _check_numbers(upload: Upload, bounds: list[float]) -> None:

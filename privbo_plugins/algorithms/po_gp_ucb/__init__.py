@@ -7,7 +7,7 @@ another, sound one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from privbo_plugins.lazy import on_first_use
 
@@ -19,13 +19,10 @@ if TYPE_CHECKING:
         rows_config,
     )
     from privbo_plugins.algorithms.po_gp_ucb.table import Certificate, ReleasedTable
-
-    Curator: Any  # an older name of privbo_plugins.sessions.rows.Curator
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
-            "privbo_plugins.sessions.rows": ["Curator"],
             "privbo_plugins.algorithms.po_gp_ucb.modeler": [
                 "POGPUCB",
                 "RowsConfig",
@@ -39,7 +36,6 @@ else:
 __all__ = [
     "POGPUCB",
     "Certificate",
-    "Curator",
     "ReleasedTable",
     "RowsConfig",
     "row_space",

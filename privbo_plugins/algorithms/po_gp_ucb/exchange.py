@@ -79,7 +79,7 @@ def read_seen(path: str | Path, table: str) -> dict[str, Seen]:
     """What an answer file remembers of the curator's vault, by run.
 
     Args:
-        path: The file; one that is not there, or of an older version, remembers nothing.
+        path: The file; one that is not there, or was written without a vault, remembers nothing.
         table: Digest of the released table.
 
     Raises:

@@ -82,12 +82,6 @@ class RowKernel:
         q = (a * a).sum(1)[:, None] + (b * b).sum(1) - 2.0 * (a @ b.T)
         return np.asarray(self.s2 * self.A * np.exp(-0.5 * np.maximum(q, 0.0)))
 
-    def gram(self, Z: Array) -> Array:
-        """Covariance of rows among themselves, each given once, shape (a, a)."""
-        K = self.cross(Z, Z)
-        K[np.diag_indices_from(K)] = self.s2
-        return K
-
 
 @dataclass(frozen=True)
 class RowPrior:
