@@ -141,13 +141,14 @@ def _noise_alone(real: Broadcast, spread: float | None, seed: int) -> Broadcast:
     return Broadcast(real.round, scale * rng.standard_normal(real.weights.shape), real.noise)
 
 
-def _wrap(kind: str, seed: int) -> Callable[[Link], Link] | None:
+def _wrap(kind: str, seed: int) -> Callable[[Link], Link]:
     wraps: dict[str, Callable[[Link], Link]] = {
+        "real": lambda link: link,
         "alone": Alone,
         "normal": lambda link: Placebo(link, 1.0, seed),
         "noise": lambda link: Placebo(link, None, seed),
     }
-    return None if kind == "real" else wraps[kind]
+    return wraps[kind]
 
 
 @cache
