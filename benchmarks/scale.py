@@ -124,17 +124,17 @@ class _Kept:
     """In the place of a transcript and of its algorithm."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        self.algorithm, self._plays = self, list(state["plays"])
+        self.algorithm, self._evaluations = self, list(state["evaluations"])
         self._rng = np.random.default_rng(0)
 
     def next(self, *_: Any, **__: Any) -> Evaluation:
         return Evaluation(self._rng.random(2))
 
     def tell(self, _trial: str, evaluation: Evaluation, value: float) -> None:
-        self._plays.append((evaluation.x.tolist(), value))
+        self._evaluations.append((evaluation.x.tolist(), value))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"plays": list(self._plays)}
+        return {"evaluations": list(self._evaluations)}
 
 
 def trial_on_records(losses: Array) -> Trial:

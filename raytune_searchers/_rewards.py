@@ -92,7 +92,7 @@ class RewardSearch(HostedSearch):
         self._algorithm, self._config = algorithm, config
         self._user_budget, self._user_delta = given.user_budget, given.user_delta
         self._model: Transcript[Any] | None = None
-        self._transcript: dict[str, Any] = {"plays": []}
+        self._transcript: dict[str, Any] = {"evaluations": []}
         self._asked = 0
         self._evaluations: dict[str, Evaluation] = {}  # of trials that have not shown anything yet
         self._begun: tuple[int, Array] | None = None  # the last epoch of replays, and where
@@ -320,7 +320,7 @@ class RewardSearch(HostedSearch):
         Raises:
             ValueError: If no trial has completed, or objects are hidden.
         """
-        if self._space is None or not self._shown_so_far()["plays"]:
+        if self._space is None or not self._shown_so_far()["evaluations"]:
             raise ValueError("There is nothing to recommend yet: no trial has completed.")
         return self._config_at(self._learned(self._space).algorithm.recommendation(), param_space)
 
@@ -347,7 +347,7 @@ class RewardSearch(HostedSearch):
         if self.mechanism is None:
             return reward_history(None, (), None)
         published = set(self._detail("published").values())
-        told = [(np.array(x), value) for x, *_, value in self._shown_so_far()["plays"]]
+        told = [(np.array(x), value) for x, *_, value in self._shown_so_far()["evaluations"]]
         space = None if self._space is None else self._space.space
         return reward_history(
             space, [(x, value) for x, value in told if value in published], self.mechanism
@@ -355,12 +355,12 @@ class RewardSearch(HostedSearch):
 
     def finished(self) -> bool:
         """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
-        return used_up(len(self._shown_so_far()["plays"]), planned_trials(self._config))
+        return used_up(len(self._shown_so_far()["evaluations"]), planned_trials(self._config))
 
     def summary(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
         return of_rewards(
-            self.guarantee(), self._config, len(self._shown_so_far()["plays"]),
+            self.guarantee(), self._config, len(self._shown_so_far()["evaluations"]),
             finished=self.finished(), user_budget=self._user_budget,
         )  # fmt: skip
 
@@ -370,7 +370,7 @@ class RewardSearch(HostedSearch):
             f"Private tuning report: {self._run}",
             guarantee,
             self._released(),
-            self.recommend() if self._shown_so_far()["plays"] else None,
+            self.recommend() if self._shown_so_far()["evaluations"] else None,
             self._summary(),
         )
 

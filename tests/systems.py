@@ -300,7 +300,7 @@ def duets(evidence: Evidence, *, n_jobs: int, vault: bool) -> None:
     algorithm: Any = algorithm_of(sampler, study)
     heard = [broadcast.to_dict() for broadcast in algorithm.public_state.heard]
     evidence.add_messages(
-        heard=heard, states=[algorithm.state_dict(), algorithm.server.state_dict()]
+        heard=heard, states=[algorithm.state_dict()], sides=[algorithm.server, algorithm.agents]
     )
     assert study.user_attrs["privbo:duets"]["epoch"] == algorithm.epoch >= 3
     assert len(heard) >= 2

@@ -557,12 +557,12 @@ def test_values_that_are_told_are_all_that_is_read(name: str, maximize: bool) ->
     algorithm = make_ucb(name, maximize=maximize)
     pending = algorithm.ask(0)
     algorithm.ask(1, [pending])
-    assert algorithm.state_dict() == {"plays": []}
+    assert algorithm.state_dict() == {"evaluations": []}
     learn(algorithm, 4)
     state = algorithm.state_dict()
-    assert set(state) == {"plays"}
-    assert len(state["plays"]) == 4
-    for x, epoch, value in state["plays"]:
+    assert set(state) == {"evaluations"}
+    assert len(state["evaluations"]) == 4
+    for x, epoch, value in state["evaluations"]:
         assert len(x) == len(SPACE)
         assert epoch is None or isinstance(epoch, int)
         assert isinstance(value, float)
@@ -845,12 +845,12 @@ def test_values_told_to_agents_are_all_that_is_read(name: str, maximize: bool) -
     algorithm = make_duets(name, maximize=maximize)
     pending = algorithm.ask(0)
     algorithm.ask(1, [pending])
-    assert algorithm.state_dict() == {"plays": [], "lost": []}
+    assert algorithm.state_dict() == {"evaluations": [], "lost": []}
     learn(algorithm, 4)
     state = algorithm.state_dict()
-    assert set(state) == {"plays", "lost"}
-    assert len(state["plays"]) == 4
-    for x, epoch, agent, draw, value in state["plays"]:
+    assert set(state) == {"evaluations", "lost"}
+    assert len(state["evaluations"]) == 4
+    for x, epoch, agent, draw, value in state["evaluations"]:
         assert len(x) == len(SPACE)
         assert (epoch, agent < 3, draw < 2) == (1, True, True)
         assert isinstance(value, float)

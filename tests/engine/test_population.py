@@ -32,7 +32,7 @@ from privbo_plugins.algorithms.dp_fts_de import (
     make_model,
     population,
 )
-from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel, Shared
+from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationModel
 from privbo_plugins.federation import Alone, FederatedServer
 from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.privacy.noise import InsecureNoise
@@ -311,13 +311,12 @@ def test_features_give_the_shared_kernel(space: Space, length: float) -> None:
     """Never more than it, and all but a hundredth where lengths are as usual."""
     prior = dataclasses.replace(PRIOR, shared_lengthscale=length)
     A = space.embed(space.uniform(40, np.random.default_rng(0)))
-    shared = Shared(prior, space, 0)
-    phi = shared.phi(A)
-    assert phi.shape == (40, shared.rank)
+    belief = Belief(prior, space, 4, 0)
+    phi = belief.phi(A)
+    assert phi.shape == (40, len(belief.V))
     left = k_shared(prior, A, A) - phi @ phi.T
     assert np.linalg.eigvalsh(left).min() > -1e-7 * prior.shared_sd**2
     assert np.diag(left).max() < 0.01 * prior.shared_sd**2
-    np.testing.assert_allclose(shared.k(A, A), k_shared(prior, A, A), atol=1e-12)
 
 
 # The decoder, on federations drawn from the prior ----------------------------------------------

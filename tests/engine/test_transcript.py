@@ -302,7 +302,7 @@ def test_without_draws_every_number_is_told_as_it_comes() -> None:
     ]
     pending = transcript.read(transcript.unread(trials), None)
     assert [at(evaluation) for evaluation in pending] == [{"x": 0.5}]
-    assert transcript.algorithm.state_dict()["plays"] == [[[0.25], None, 0.5]]
+    assert transcript.algorithm.state_dict()["evaluations"] == [[[0.25], None, 0.5]]
     assert [attempt.number for attempt in transcript.unread(trials)] == [1, 4]
     assert transcript.read(transcript.unread(trials), asking=1) == []
 

@@ -338,7 +338,7 @@ def test_an_evaluation_that_a_crash_left_open_costs_its_user_nothing(tmp_path: P
         rewards.tell(turns[2][0], 0.5)
     key, params = rewards.ask("Bob")
     rewards.tell(key, params["x"])
-    assert [x for x, _, _ in rewards_in(rewards)[1].state_dict()["plays"]] == [
+    assert [x for x, _, _ in rewards_in(rewards)[1].state_dict()["evaluations"]] == [
         [turns[0][1]["x"]],
         [turns[1][1]["x"]],
         [params["x"]],

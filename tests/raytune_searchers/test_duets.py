@@ -782,7 +782,7 @@ class TestExperiments:
         suggest = DUETSSearch.suggest
 
         def failing(self: DUETSSearch, trial_id: str) -> Any:
-            if len(self._shown_so_far()["plays"]) >= limit:
+            if len(self._shown_so_far()["evaluations"]) >= limit:
                 raise RuntimeError("the driver ends")
             return suggest(self, trial_id)
 

@@ -389,7 +389,7 @@ def test_a_search_goes_on_from_what_it_saved_and_its_ledger_is_not_put_back(
     assert call_host(again, "store", "c", token, 0.9) == 0.75  # the first one stays
     again.on_trial_complete("c", {"reward": 0.75})
     again.on_trial_complete("c", {"reward": 0.75})
-    assert len(again._shown_so_far()["plays"]) == 3
+    assert len(again._shown_so_far()["evaluations"]) == 3
     guarantee = again.guarantee()
     assert (guarantee.n_evaluations, guarantee.most_evaluations) == (3, 2)
     assert guarantee.protected

@@ -114,7 +114,7 @@ def test_a_plain_reward_is_on_no_page_although_the_search_has_learnt_it(
     (good,) = evaluation(search, private, 1)
     with pytest.warns(PrivacyWarning, match="Nothing is protected"):
         evaluation(search, plain, 1, name="plain")
-    assert len(search._shown_so_far()["plays"]) == 2
+    assert len(search._shown_so_far()["evaluations"]) == 2
     page = read(search.report(tmp_path / "r.html"), own)
     assert "NOT PROTECTED" in page
     assert list(search.history().values) == [good.metrics["reward"]]

@@ -69,37 +69,11 @@ point of its own beyond the first few. Chosen on the synthetic families of
 _JITTER = 1e-9
 
 
-class Shared:
-    """m as a linear function of few unknowns: m(x) = phi(x)ᵀ u, u ~ N(0, I) at first.
-
-    Evenly spread points carry it; what they cannot tell of m keeps its prior variance.
-
-    Args:
-        prior: Assumptions.
-        space: What is tuned.
-        seed: Public.
-    """
-
-    def __init__(self, prior: PopulationPrior, space: Space, seed: int) -> None:
-        self._s2, self._kernel = prior.shared_sd**2, RBF(prior.shared_lengthscale)
-        self._points = space.embed(space.spread(_INDUCING, seed))
-        values, vectors = np.linalg.eigh(self._kernel.k(self._points, self._points))
-        keep = values > _RANK_TOLERANCE * values[-1]
-        self._basis = vectors[:, keep] * np.sqrt(self._s2 / values[keep])
-        self.rank = int(keep.sum())
-        """U, number of unknowns."""
-
-    def phi(self, A: Array) -> Array:
-        """Features of embedded points, shape (a, U)."""
-        return np.asarray(self._kernel.k(A, self._points) @ self._basis)
-
-    def k(self, A: Array, B: Array) -> Array:
-        """k_m before any broadcast, shape (a, b)."""
-        return np.asarray(self._s2 * self._kernel.k(A, B))
-
-
 class Belief:
     """What is known of m after some broadcasts: u ~ N(mu, V), of which V is public.
+
+    m is a linear function of few unknowns: evenly spread points carry it. What they cannot tell of
+    m keeps its prior variance.
 
     Args:
         prior: Assumptions.
@@ -110,11 +84,14 @@ class Belief:
 
     def __init__(self, prior: PopulationPrior, space: Space, M: int, seed: int) -> None:
         self.prior, self.space, self.seed = prior, space, seed
-        self.shared = Shared(prior, space, seed)
+        self._shared, self._own = RBF(prior.shared_lengthscale), RBF(prior.own_lengthscale)
+        self._points = space.embed(space.spread(_INDUCING, seed))
+        values, vectors = np.linalg.eigh(self._shared.k(self._points, self._points))
+        keep = values > _RANK_TOLERANCE * values[-1]
+        self._basis = vectors[:, keep] * np.sqrt(prior.shared_sd**2 / values[keep])
         self.L = space.embed(space.spread(M, seed))
-        self.phi_L = self.shared.phi(self.L)
-        self._own = RBF(prior.own_lengthscale)
-        self._sure: Array = np.eye(self.shared.rank)
+        self.phi_L = self.phi(self.L)
+        self._sure: Array = np.eye(int(keep.sum()))
         """Covariance of u if the prior fits."""
         self.gains: tuple[Array, ...] = ()
         """G_j, shape (U, M) each: mu = sum_j G_j B_j."""
@@ -131,7 +108,7 @@ class Belief:
 
     def phi(self, A: Array) -> Array:
         """Features of embedded points, shape (a, U)."""
-        return self.shared.phi(A)
+        return np.asarray(self._shared.k(A, self._points) @ self._basis)
 
     def k(
         self, A: Array, B: Array, phi_A: Array | None = None, phi_B: Array | None = None
@@ -141,9 +118,9 @@ class Belief:
         Of stacks of points (..., a, p) and (..., b, p) it is a stack.
         """
         own = self.prior.own_sd**2 * self._own.k(A, B) + self.prior.level_sd**2
-        before = self.shared.k(A, B) + own
+        before = self.prior.shared_sd**2 * self._shared.k(A, B) + own
         if not self.gains:
-            return before
+            return np.asarray(before)
         phi_A = self.phi(A) if phi_A is None else phi_A
         phi_B = self.phi(B) if phi_B is None else phi_B
         known = (np.eye(len(self._sure)) - self.V) @ phi_B.swapaxes(-1, -2)

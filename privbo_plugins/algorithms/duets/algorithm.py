@@ -80,7 +80,7 @@ def make_agents(
         The server and N agents.
 
     Raises:
-        ValueError: If private coins are asked for that agents apart could tell from their own.
+        ValueError: If the key behind private coins is no integer >= 0.
     """
     toss = Coins.tossed if config.published else Coins.shared
     coins = toss(key, config.n_agents)
@@ -338,14 +338,14 @@ class DUETS:
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the rewards are."""
         return {
-            "plays": [_row(evaluation, value) for evaluation, value in self.evaluations],
+            "evaluations": [_row(evaluation, value) for evaluation, value in self.evaluations],
             "lost": [[after, *_row(evaluation, value)] for after, evaluation, value in self.lost],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replays :meth:`state_dict` on a new object, which goes on with the same coins."""
         lost = [(int(after), *_unrow(row)) for after, *row in state.get("lost", [])]
-        told = [_unrow(row) for row in state["plays"]]
+        told = [_unrow(row) for row in state["evaluations"]]
         for i, (evaluation, value) in enumerate([*told, (None, 0.0)]):
             for _, gone, worst in (entry for entry in lost if entry[0] == i):
                 self.give_up(gone, worst)

@@ -130,7 +130,7 @@ class RewardUCB(abc.ABC):
     def state_dict(self) -> dict[str, Any]:
         """The transcript: JSON-ready, and public where the rewards are."""
         return {
-            "plays": [
+            "evaluations": [
                 [evaluation.x.tolist(), evaluation.epoch, value]
                 for evaluation, value in self.evaluations
             ],
@@ -138,7 +138,7 @@ class RewardUCB(abc.ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replays :meth:`state_dict` on a new object."""
-        for x, epoch, value in state["plays"]:
+        for x, epoch, value in state["evaluations"]:
             self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
 
 

@@ -381,7 +381,7 @@ class POGPUCB:
     def state_dict(self) -> dict[str, Any]:
         """The transcript, JSON-ready."""
         return {
-            "plays": [
+            "evaluations": [
                 [evaluation.x.tolist(), evaluation.epoch, value]
                 for evaluation, value in self.evaluations
             ]
@@ -389,7 +389,7 @@ class POGPUCB:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replays :meth:`state_dict` on a new object."""
-        for x, epoch, value in state["plays"]:
+        for x, epoch, value in state["evaluations"]:
             self.tell(Evaluation(np.array(x, dtype=float), epoch), value)
 
 
