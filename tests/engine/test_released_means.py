@@ -121,6 +121,21 @@ def test_the_lucky_draw_is_not_what_is_recommended() -> None:
     assert algorithm.recommendation()[0] == pytest.approx(0.3, abs=0.1)
 
 
+def test_over_many_runs_the_recommendation_beats_the_luckiest_trial() -> None:
+    """Sixty paired runs on one bowl with fixed seeds, 60 points each."""
+    found, luckiest = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        algorithm = made(PLANE, n=500, n_trials=60)
+        X = rng.uniform(size=(60, 2))
+        exact = ((X - [0.3, 0.7]) ** 2).sum(axis=1)
+        values = exact + algorithm.plan.value_noise * rng.standard_normal(60)
+        x = told(algorithm, X, values).recommendation()
+        found.append(float(((x - [0.3, 0.7]) ** 2).sum()))
+        luckiest.append(float(exact[values.argmin()]))
+    assert np.mean(found) < 0.8 * np.mean(luckiest)
+
+
 def test_choices_are_told_apart() -> None:
     space = Space({"kind": Categorical(("bad", "good", "worse")), "x": Float(0.0, 1.0)})
     rng = np.random.default_rng(1)
