@@ -8,7 +8,7 @@ from optuna.distributions import BaseDistribution
 
 from privbo_plugins.privacy.settings import NoiseSettings, RecordSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.settings import again, setting, settings
+from privbo_plugins.settings import WholeNumber, again, setting, settings
 
 
 @settings(eq=False)
@@ -20,7 +20,7 @@ class SpaceSettings:
         "random draw.",
         default=None,
     )
-    seed: int | None = setting("Drives candidates and draws, never noise.", default=None)
+    seed: WholeNumber | None = setting("Drives candidates and draws, never noise.", default=None)
 
 
 @settings(eq=False)

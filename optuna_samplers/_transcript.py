@@ -10,7 +10,6 @@ import abc
 import secrets
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from optuna.study import Study, StudyDirection
@@ -23,6 +22,7 @@ from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.sessions.transcript import Attempt, SharedTranscript, finite, is_at
+from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 
 EPOCH_ATTR = "privbo:epoch"
@@ -56,7 +56,7 @@ class TranscriptSampler(StudySampler[R], Generic[R]):
 
     def __init__(self, given: SpaceSettings) -> None:
         self._seed = secrets.randbits(32) if given.seed is None else int(given.seed)
-        super().__init__(given if given.seed is None else replace(given, seed=_short(self._seed)))
+        super().__init__(given if given.seed is None else evolve(given, seed=_short(self._seed)))
 
     def _new_state(self, study: Study) -> R:
         return cast(R, self._STATE())

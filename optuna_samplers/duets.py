@@ -41,7 +41,7 @@ from privbo_plugins.sessions.transcript import (
     SharedTranscript,
     slot_of,
 )
-from privbo_plugins.settings import Published, setting, settings, takes
+from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
 from privbo_plugins.spaces import Space
 
 CLAIM_ATTR = "privbo:claim"
@@ -84,7 +84,7 @@ class _Epochs(Reading):
 class _Settings(RewardRunSettings, OptionalRewardPrivacy, DUETSSettings):
     """Keywords of :class:`DUETSSampler`."""
 
-    seed: int | None = setting(
+    seed: WholeNumber | None = setting(
         "Number behind all coins, >= 0, never noise; None derives it from the study's name, "
         "so that all processes toss the same.",
         default=None,
@@ -141,8 +141,6 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
     def __init__(self, given: _Settings) -> None:
         mechanism, scale = given.made()
         config = given.config(**scale)
-        if given.seed is not None:
-            _check_whole("seed", given.seed, 0)
         self._duets, self._key = config, given.seed
         declared = to_space(given.search_space) if given.search_space else None
         described = None if declared is None else declared.to_dict()
@@ -445,11 +443,3 @@ def _is_fixed(trial: FrozenTrial, space: Space) -> bool:
 
 def _of_draw(trials: Iterable[FrozenTrial], slot: Slot) -> Iterable[FrozenTrial]:
     return (trial for trial in trials if _read_slot(trial, DRAW_ATTR) == slot)
-
-
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ValueError(
-            f"{name} must be an integer >= {least} or None, got {value!r}: leave it out if you "
-            "have no such number."
-        )

@@ -1,11 +1,11 @@
-"""Settings are declared once: a dataclass says name, type, default and meaning of each.
+"""Settings are declared once: an attrs class says name, type, range, default and meaning of each.
 
-A class that users construct takes its keywords from such a dataclass::
+A class that users construct takes its keywords from such a class::
 
     @settings
     class WaitSettings:
-        seconds: float = setting("How long to wait, > 0.", kw_only=False)
-        tries: int = setting("How often.", default=3)
+        seconds: Positive = setting("How long to wait.", kw_only=False)
+        tries: Count = setting("How often.", default=3)
 
     class Wait:
         '''Waits.
@@ -17,19 +17,24 @@ A class that users construct takes its keywords from such a dataclass::
         def __init__(self, given: WaitSettings) -> None: ...
 
 Type checkers and editors see ``Wait(seconds, *, tries=3)``, because the decorated constructor is
-typed as the dataclass's own; ``inspect.signature`` and ``help`` show the same, and
-``{settings}`` becomes the section "Args".
+typed as the settings class's own; ``inspect.signature`` and ``help`` show the same, and
+``{settings}`` becomes the section "Args". :data:`Positive` and its like are numbers with a rule,
+which is checked when settings are made.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import functools
 import inspect
+import math
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from numbers import Integral, Real
 from typing import (
+    Annotated,
     Any,
     ClassVar,
     Concatenate,
@@ -41,6 +46,8 @@ from typing import (
     overload,
 )
 
+import attrs
+
 P = ParamSpec("P")
 C = TypeVar("C")
 S = TypeVar("S")
@@ -51,11 +58,101 @@ _MARK = "{settings}"
 _WIDTH = 99
 
 
+# What a setting may hold --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a setting may hold: ``Annotated[float, Rule(...)]`` is the type of such a setting.
+
+    Attributes:
+        words: What comes after "must be" in the error.
+        holds: Whether a value is accepted; None is too, where it is the default.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def __call__(self, _: Any, field: Any, value: Any) -> None:
+        """Checks a setting, as attrs asks its validators to."""
+        optional = field.default is None
+        if not (optional and value is None):
+            self.check(field.name, value, " or None" if optional else "")
+
+    def check(self, name: str, value: Any, also: str = "") -> None:
+        """Checks a value.
+
+        Raises:
+            ValueError: If it does not follow the rule; names rule and value.
+        """
+        if not self.holds(value):
+            raise ValueError(f"{name} must be {self.words}{also}, got {value!r}.")
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value is a finite number that fits into a float; True and False are none."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    return number and bool(abs(value) <= sys.float_info.max)
+
+
+def integer(least: int) -> Rule:
+    """Integers from the least one on."""
+    return Rule(
+        f"an integer >= {least}",
+        lambda value: is_finite(value) and isinstance(value, Integral) and int(value) >= least,
+    )
+
+
+def between(low: float, high: float) -> Rule:
+    """Numbers from ``low`` to ``high``, both included."""
+    return Rule(
+        f"a number in [{low:g}, {high:g}]",
+        lambda value: is_finite(value) and low <= value <= high,
+    )
+
+
+def one_of(*names: str) -> Rule:
+    """One of a few names."""
+    return Rule(
+        f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names
+    )
+
+
+def is_range(value: Any) -> bool:
+    """Whether a value is (low, high), finite and low < high."""
+    pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(is_finite, value))
+    return pair and 0 < value[1] - value[0] < math.inf
+
+
+Count = Annotated[int, integer(1)]
+WholeNumber = Annotated[int, integer(0)]
+Finite = Annotated[float, Rule("a finite number", is_finite)]
+Positive = Annotated[float, Rule("a finite number > 0", lambda x: is_finite(x) and x > 0)]
+NotNegative = Annotated[float, Rule("a finite number >= 0", lambda x: is_finite(x) and x >= 0)]
+Share = Annotated[float, Rule("a number in [0, 1)", lambda x: is_finite(x) and 0 <= x < 1)]
+Probability = Annotated[float, Rule("a number in (0, 1)", lambda x: is_finite(x) and 0 < x < 1)]
+Chance = Annotated[float, Rule("a number in (0, 1]", lambda x: is_finite(x) and 0 < x <= 1)]
+Range = Annotated[
+    tuple[float, float], Rule("two finite numbers (low, high) with low < high", is_range)
+]
+_Flag = Annotated[bool, Rule("True or False", lambda x: isinstance(x, bool))]
+
+
+def _plain(value: Any) -> Any:
+    """Python's own number in place of NumPy's."""
+    if isinstance(value, Real) and not isinstance(value, int | float):
+        return int(value) if isinstance(value, Integral) else float(value)
+    return value
+
+
+# Declarations -------------------------------------------------------------------------------
+
+
 def setting(
     help: str,
     *,
-    default: Any = dataclasses.MISSING,
-    default_factory: Any = dataclasses.MISSING,
+    default: Any = attrs.NOTHING,
+    converter: Callable[[Any], Any] = _plain,
     kw_only: bool = True,
     repr: bool = True,
 ) -> Any:
@@ -64,14 +161,14 @@ def setting(
     Args:
         help: What it means: unit, range, and what None stands for.
         default: Its default; a setting without one must be given.
-        default_factory: Makes the default.
+        converter: Makes it what is kept; without one NumPy's numbers become Python's.
         kw_only: Whether it can be given by name only.
         repr: Whether the settings show it when they are printed.
     """
-    made: dict[str, Any] = {"default": default, "default_factory": default_factory}
-    given = {name: value for name, value in made.items() if value is not dataclasses.MISSING}
     metadata = {_HELP: " ".join(help.split())}
-    return dataclasses.field(**given, kw_only=kw_only, repr=repr, metadata=metadata)
+    return attrs.field(
+        default=default, converter=converter, kw_only=kw_only, repr=repr, metadata=metadata
+    )
 
 
 def again(cls: type, name: str, *, default: Any, kw_only: bool = True, more: str = "") -> Any:
@@ -84,14 +181,12 @@ def again(cls: type, name: str, *, default: Any, kw_only: bool = True, more: str
         kw_only: As there.
         more: What else it means here.
     """
-    field = _fields_of(cls)[name]
-    return setting(f"{field.metadata[_HELP]} {more}", default=default, kw_only=kw_only)
-
-
-def declaration(cls: type, name: str) -> tuple[str, Any]:
-    """What a setting means, and its default; ``dataclasses.MISSING`` if it has none."""
-    field = _fields_of(cls)[name]
-    return field.metadata[_HELP], field.default
+    field = fields_of(cls)[name]
+    metadata = {_HELP: f"{field.metadata[_HELP]} {more}".strip()}
+    return attrs.field(
+        default=default, validator=field.validator, converter=field.converter, kw_only=kw_only,
+        metadata=metadata,
+    )  # fmt: skip
 
 
 @overload
@@ -99,20 +194,28 @@ def settings(cls: type[C]) -> type[C]: ...
 
 
 @overload
-def settings(*, eq: bool) -> Callable[[type[C]], type[C]]: ...
+def settings(*, eq: bool = True, checked: bool = True) -> Callable[[type[C]], type[C]]: ...
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting, again))
-def settings(cls: type[C] | None = None, *, eq: bool = True) -> Any:
-    """Makes a class a frozen dataclass whose fields are :func:`setting`.
+def settings(cls: type[C] | None = None, *, eq: bool = True, checked: bool = True) -> Any:
+    """Makes a class a frozen attrs class whose fields are :func:`setting`.
 
     Args:
         cls: The class.
         eq: Whether its instances are compared by value, as arrays cannot be.
+        checked: Whether settings must follow their rules, those of base classes too.
     """
 
-    def decorated(cls: type[C]) -> type[C]:
-        made = dataclasses.dataclass(frozen=True, kw_only=True, eq=eq)(cls)
+    def ruled(own: type, fields: list[Any]) -> list[Any]:
+        if not checked:
+            return [field.evolve(validator=None, converter=None) for field in fields]
+        return [field if field.inherited else _ruled(own, field) for field in fields]
+
+    def decorated(cls: type[C]) -> Any:
+        made: Any = attrs.define(cls, frozen=True, slots=False, eq=eq, field_transformer=ruled)
+        parameters = sorted(map(_parameter, attrs.fields(made)), key=lambda p: p.kind)
+        made.__signature__ = inspect.Signature(parameters)
         if _MARK in (made.__doc__ or ""):
             made.__doc__ = described(made.__doc__ or "", made)
         return made
@@ -120,12 +223,44 @@ def settings(cls: type[C] | None = None, *, eq: bool = True) -> Any:
     return decorated if cls is None else decorated(cls)
 
 
+def _ruled(cls: type, field: Any) -> Any:
+    """A field with the rule that its type names, and with the plain type for those who read it."""
+    name = str(field.type).removesuffix(" | None")
+    kind: Any = _Flag if name == "bool" else vars(sys.modules[cls.__module__]).get(name)
+    if not hasattr(kind, "__metadata__"):
+        return field
+    plain = str(field.type).replace(name, inspect.formatannotation(kind.__origin__))
+    return field.evolve(validator=kind.__metadata__[0], type=plain)
+
+
+def _parameter(field: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY
+        if field.kw_only
+        else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=inspect.Parameter.empty if field.default is attrs.NOTHING else field.default,
+        annotation=field.type,
+    )
+
+
+def fields_of(cls: Any) -> dict[str, Any]:
+    """The fields of a settings class by name: ``default``, ``type``, ``kw_only``, ..."""
+    return attrs.fields_dict(cls)
+
+
+def declaration(cls: type, name: str) -> tuple[str, Any]:
+    """What a setting means, and its default; ``attrs.NOTHING`` if it has none."""
+    field = fields_of(cls)[name]
+    return field.metadata[_HELP], field.default
+
+
 def part(given: Any, cls: type[C], **more: Any) -> C:
     """The settings of one class out of those of a class that inherits them.
 
     Args:
         given: Settings with every field of ``cls`` that ``more`` does not name.
-        cls: A dataclass.
+        cls: A settings class.
         **more: What is not given by its own name.
     """
     return cls(**named(given, cls) | more)
@@ -139,26 +274,62 @@ def named(given: Any, cls: type, *, but: Collection[str] = ()) -> dict[str, Any]
         cls: The class.
         but: Names that are left out.
     """
-    known = {f.name for f in dataclasses.fields(given)} - set(but)
-    return {name: getattr(given, name) for name in _fields_of(cls) if name in known}
+    known = fields_of(type(given)).keys() - set(but)
+    return {name: getattr(given, name) for name in fields_of(cls) if name in known}
 
 
-def _fields_of(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    return {f.name: f for f in dataclasses.fields(cls) if f.init}
+def evolve(given: C, **changes: Any) -> C:
+    """The same settings but for some, checked anew."""
+    return part(given, type(given), **changes)
 
 
-# Classes that take them ------------------------------------------------------------------------
+class Stored:
+    """Settings that are kept and sent as JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready fields; infinities as the string "inf"."""
+        return as_json(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Settings from :meth:`to_dict`.
+
+        Raises:
+            ValueError: If they are none.
+        """
+        known = fields_of(cls)
+        try:
+            return cls(**{name: _restored(known[name], stored[name]) for name in known})
+        except (AttributeError, KeyError, TypeError, OverflowError):
+            raise ValueError(
+                f"These are no settings for {cls.__name__}, or those of another version."
+            ) from None
 
 
-class _Constructor:
-    """Stands for a constructor until its class is there, whose docstring it completes."""
+def as_json(given: Any) -> dict[str, Any]:
+    """Settings as JSON takes them: infinities as the string "inf", arrays as lists."""
+    return attrs.asdict(given, value_serializer=_as_json)
 
-    def __init__(self, function: Callable[..., None], declared: type) -> None:
-        self._function, self._declared = function, declared
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        owner.__doc__ = described(owner.__doc__ or "", self._declared)
-        setattr(owner, name, _constructor(self._function, self._declared, owner.__name__))
+def _as_json(_: Any, __: Any, value: Any) -> Any:
+    if isinstance(value, float) and value == math.inf:
+        return "inf"
+    if isinstance(value, tuple):
+        return list(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _restored(field: Any, value: Any) -> Any:
+    if isinstance(field.default, Stored):
+        return type(field.default).from_dict(value)
+    if isinstance(value, list):
+        return tuple(value)
+    return math.inf if value == "inf" else value
+
+
+# Classes that take them ---------------------------------------------------------------------
 
 
 def takes(
@@ -183,21 +354,17 @@ def takes(
     return decorated
 
 
-def _constructor(function: Callable[..., None], declared: type, name: str) -> Any:
-    signature = signature_of(declared)
+class _Constructor:
+    """Stands for a constructor until its class is there, whose docstring it completes."""
 
-    @functools.wraps(function)
-    def __init__(self: Any, *args: Any, **given: Any) -> None:
-        function(self, made(declared, name, args, given))
+    def __init__(self, function: Callable[..., None], declared: type) -> None:
+        self._function, self._declared = function, declared
 
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    shown: Any = __init__
-    shown.__signature__ = signature.replace(
-        parameters=[itself, *signature.parameters.values()], return_annotation=None
-    )
-    shown.__doc__ = None
-    del shown.__wrapped__
-    return shown
+    def __set_name__(self, owner: type, name: str) -> None:
+        owner.__doc__ = described(owner.__doc__ or "", self._declared)
+        constructor = _with_keywords(self._function, self._declared, owner.__name__)
+        constructor.__doc__ = None
+        setattr(owner, name, constructor)
 
 
 def called_with(declared: Callable[P, S]) -> Callable[[Callable[[S], T]], Callable[P, T]]:
@@ -208,19 +375,29 @@ def called_with(declared: Callable[P, S]) -> Callable[[Callable[[S], T]], Callab
     """
 
     def decorated(function: Callable[[S], T]) -> Callable[P, T]:
-        known, name = cast(type, declared), function.__name__
-
-        @functools.wraps(function)
-        def called(*args: P.args, **given: P.kwargs) -> T:
-            return function(made(known, name, args, given))
-
-        shown: Any = called
-        annotation = inspect.signature(function).return_annotation
-        shown.__signature__ = signature_of(known).replace(return_annotation=annotation)
-        shown.__doc__ = described(function.__doc__ or "", known)
-        return called
+        known = cast(type, declared)
+        called = _with_keywords(function, known, function.__name__)
+        called.__doc__ = described(function.__doc__ or "", known)
+        return cast(Callable[P, T], called)
 
     return decorated
+
+
+def _with_keywords(function: Callable[..., Any], declared: type, name: str) -> Any:
+    """A function whose last argument, the settings, is given by its keywords."""
+    own = inspect.signature(function)
+    first = list(own.parameters.values())[:-1]
+
+    @functools.wraps(function)
+    def called(*args: Any, **given: Any) -> Any:
+        n = len(first)
+        return function(*args[:n], made(declared, name, args[n:], given))
+
+    shown: Any = called
+    keywords = inspect.signature(declared).parameters.values()
+    shown.__signature__ = own.replace(parameters=[*first, *keywords])
+    del shown.__wrapped__
+    return shown
 
 
 def made(declared: type[C], name: str, args: tuple[Any, ...], given: Mapping[str, Any]) -> C:
@@ -235,13 +412,13 @@ def made(declared: type[C], name: str, args: tuple[Any, ...], given: Mapping[str
     Raises:
         TypeError: For names or numbers of arguments that do not fit.
     """
-    known = _fields_of(declared)
-    for unknown in given.keys() - known:
+    known = fields_of(declared)
+    for unknown in given.keys() - known.keys():
         close = difflib.get_close_matches(unknown, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise TypeError(f"{name} has no setting {unknown!r}{hint}")
     try:
-        signature_of(declared).bind(*args, **given)
+        inspect.signature(declared).bind(*args, **given)
     except TypeError as error:
         raise TypeError(f"{name}: {error}.") from None
     return declared(*args, **given)
@@ -263,27 +440,7 @@ class Published:
         return cls(*args, **{**cls._PUBLISHED, **changes})
 
 
-# What people read --------------------------------------------------------------------------
-
-
-def signature_of(declared: type) -> inspect.Signature:
-    """The signature of a settings class: what has a default of its own shows it."""
-    fields = sorted(_fields_of(declared).values(), key=lambda f: bool(f.kw_only))
-    return inspect.Signature([_parameter(f) for f in fields])
-
-
-def _parameter(field: dataclasses.Field[Any]) -> inspect.Parameter:
-    kinds = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    default: Any = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
-    empty = default is dataclasses.MISSING
-    return inspect.Parameter(
-        field.name,
-        kinds[0] if field.kw_only else kinds[1],
-        default=inspect.Parameter.empty if empty else default,
-        annotation=field.type,
-    )
+# What people read -----------------------------------------------------------------------------
 
 
 def described(text: str, declared: type) -> str:
@@ -297,10 +454,10 @@ def described(text: str, declared: type) -> str:
         raise ValueError(f"A class that takes settings says {_MARK} once in its docstring.")
     margin = lines[0][: lines[0].index(_MARK)]
     section = [f"{margin}Args:"]
-    for name in signature_of(declared).parameters:
+    for name in inspect.signature(declared).parameters:
         first = f"{margin}    {name}: "
         section += textwrap.wrap(
-            _fields_of(declared)[name].metadata[_HELP], _WIDTH, initial_indent=first,
+            fields_of(declared)[name].metadata[_HELP], _WIDTH, initial_indent=first,
             subsequent_indent=margin + " " * 8, break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
     return text.replace(lines[0], "\n".join(section))

@@ -25,6 +25,7 @@ from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
 from privbo_plugins.sessions.transcript import Transcript
+from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 from privbo_plugins.standing import of_rewards, planned_trials, used_up
 from raytune_searchers._admission import LedgerSettings
@@ -87,7 +88,7 @@ class RewardSearch(HostedSearch):
         if mechanism is not None:
             check_user_budget(mechanism, given.user_budget, given.user_delta)
         seed = secrets.randbits(32) if given.seed is None else int(given.seed)
-        super().__init__(replace(given, seed=seed))
+        super().__init__(evolve(given, seed=seed))
         self.mechanism = mechanism
         self._algorithm, self._config = algorithm, config
         self._user_budget, self._user_delta = given.user_budget, given.user_delta

@@ -7,7 +7,7 @@ from typing import Any
 
 from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.settings import again, setting, settings
+from privbo_plugins.settings import WholeNumber, again, setting, settings
 
 
 @settings(eq=False)
@@ -24,15 +24,14 @@ class TuneSettings:
         default=None,
     )
     points_to_evaluate: Sequence[Mapping[str, Any]] | None = setting(
-        "Configurations to evaluate first.",
-        default=None,
+        "Configurations to evaluate first.", default=None
     )
     max_concurrent: int | None = setting(
         "The most trials that may be pending at once; ``max_concurrent_trials`` of "
         "``TuneConfig`` and ``ConcurrencyLimiter`` set it too.",
         default=None,
     )
-    seed: int | None = setting("Drives candidates and draws, never noise.", default=None)
+    seed: WholeNumber | None = setting("Drives candidates and draws, never noise.", default=None)
 
 
 @settings(eq=False)
@@ -40,8 +39,7 @@ class SearchSettings(TuneSettings):
     """What every searcher has that keeps a ledger."""
 
     search_space: Mapping[str, Any] | None = setting(
-        "Tune domains, nested or not; None takes the Tuner's ``param_space``.",
-        default=None,
+        "Tune domains, nested or not; None takes the Tuner's ``param_space``.", default=None
     )
     vault: str | None = setting(
         "None keeps the losses in the memory of an actor on the driver's machine, which "

@@ -14,7 +14,7 @@ from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
 from privbo_plugins.sessions.transcript import DrawTranscript, Lost
-from privbo_plugins.settings import Published, setting, settings, takes
+from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
 from raytune_searchers._space import TuneSpace
@@ -36,9 +36,8 @@ class _Settings(RewardSearchSettings, OptionalRewardPrivacy, DUETSSettings):
         "gets it too, so leave it off for one that passes its whole config on.",
         default=False,
     )
-    seed: int | None = setting(
-        "The number behind all coins, an integer >= 0; never drives noise.",
-        default=None,
+    seed: WholeNumber | None = setting(
+        "The number behind all coins, an integer >= 0; never drives noise.", default=None
     )
 
 

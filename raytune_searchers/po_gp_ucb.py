@@ -35,7 +35,7 @@ from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
 from privbo_plugins.sessions.transcript import Lost
-from privbo_plugins.settings import Published, setting, settings, takes
+from privbo_plugins.settings import Published, evolve, setting, settings, takes
 from privbo_plugins.standing import of_rows
 from raytune_searchers._audit import altered, foreign, stored_in
 from raytune_searchers._search import TuneSearch
@@ -182,7 +182,7 @@ class POGPUCBSearch(Published, TuneSearch):
     @takes(_Settings)
     def __init__(self, given: _Settings) -> None:
         seed = secrets.randbits(32) if given.seed is None else int(given.seed)
-        super().__init__(replace(given, seed=seed))
+        super().__init__(evolve(given, seed=seed))
         self._rows = _Rows(given.Z)
         self._settings: dict[str, Any] = given.of_the_model()
         self._repeats = bool(given.repeats)

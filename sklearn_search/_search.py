@@ -30,7 +30,7 @@ from privbo_plugins.algorithms.registry import entry
 from privbo_plugins.privacy.accountant import chosen_mu
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.settings import declaration, signature_of, takes
+from privbo_plugins.settings import evolve, fields_of, takes
 from privbo_plugins.store.vault import resolve_url
 from sklearn_search._found import Found, table_of
 from sklearn_search._losses import bounds_of, to_loss
@@ -117,7 +117,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
 
     @takes(PrivateSearchSettings)
     def __init__(self, given: PrivateSearchSettings) -> None:
-        for name in signature_of(PrivateSearchSettings).parameters:
+        for name in fields_of(PrivateSearchSettings):
             setattr(self, name, getattr(given, name))
 
     def fit(
@@ -173,7 +173,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  #
         """
         given = PrivateSearchSettings(**self.get_params(deep=False))
         if given.sampler is not None:
-            given = dataclasses.replace(given, method="released-means")
+            given = evolve(given, method="released-means")
         for name, known in (("backend", tuple(_BACKENDS)), ("method", _METHODS)):
             if getattr(given, name) not in known:
                 raise ValueError(
@@ -412,18 +412,15 @@ def _config(given: Any, task: Task) -> dict[str, Any]:
     Raises:
         ValueError: For one that "released-means" has no use for, or lacks.
     """
-    values = {f.name: getattr(given, f.name) for f in dataclasses.fields(GIBOConfig)}
+    values = {name: getattr(given, name) for name in fields_of(GIBOConfig)}
     values |= task.bounds
     if given.method == "dp-gibo":
         return values
-    known = {f.name for f in dataclasses.fields(entry(given.method).load_config())}
-    idle = [n for n in values if n not in known and getattr(given, n) != _default(n)]
+    known = fields_of(entry(given.method).load_config())
+    defaults = {name: field.default for name, field in fields_of(GIBOConfig).items()}
+    idle = [n for n in values if n not in known and getattr(given, n) != defaults[n]]
     if idle:
         raise ValueError(f"{idle[0]}= is a setting of dp-gibo, and this search releases means.")
     if given.n_trials is None:
         raise ValueError("This search releases one mean a trial: say how many, n_trials=60.")
     return {name: value for name, value in values.items() if name in known}
-
-
-def _default(name: str) -> Any:
-    return declaration(GIBOConfig, name)[1]

@@ -97,7 +97,7 @@ class RunSettings:
     verbose: int = setting("0 for silence, 1 for a bar, 2 for the host's own lines.", default=0)
 
 
-@settings(eq=False)
+@settings(eq=False, checked=False)
 class PrivateSearchSettings(GIBOConfig, RunSettings):
     """All keywords; what they say is checked when ``fit`` begins, as in scikit-learn."""
 
@@ -113,5 +113,5 @@ class PrivateSearchSettings(GIBOConfig, RunSettings):
         default=None,
     )
 
-    def __post_init__(self) -> None:
-        """Nothing: ``set_params`` changes one at a time."""
+    def __attrs_post_init__(self) -> None:
+        """Checks nothing: ``set_params`` changes one at a time."""

@@ -16,59 +16,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import Query
-from privbo_plugins.privacy.mechanisms import SMALLEST_MU, mean_of_clipped_values
+from privbo_plugins.privacy.mechanisms import mean_of_clipped_values
+from privbo_plugins.settings import is_range
 
 Array = NDArray[np.float64]
-
-LossBound = float | tuple[float, float]
-"""Values lie in [0, loss_bound], or in (low, high)."""
 
 SMALLEST = 1e-100
 """Bounds below it would underflow inside the mechanisms."""
 
 LARGEST = 1e150
 """Bounds beyond it would overflow there, in sums over records or squares, as the data decide."""
-
-
-def check_positive(name: str, value: Any, *, allow_inf: bool = False) -> None:
-    """That a setting is a positive number.
-
-    Raises:
-        ValueError: If it is not.
-    """
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    if not fine or not (allow_inf or math.isfinite(value)):
-        kind = f" ({type(value).__name__})" if isinstance(value, str) else ""
-        raise ValueError(f"{name} must be a positive number, got {value!r}{kind}.")
-
-
-def check_mu(name: str, value: Any, *, allow_inf: bool = False) -> None:
-    """That a setting is a Gaussian DP parameter that noise can keep, and its square a number.
-
-    Raises:
-        ValueError: If it is not.
-    """
-    check_positive(name, value, allow_inf=allow_inf)
-    if math.isfinite(value) and not SMALLEST_MU <= value <= 1 / SMALLEST:
-        raise ValueError(f"{name} must lie in [{SMALLEST_MU:g}, {1 / SMALLEST:g}], got {value!r}.")
-
-
-def check_count(name: str, value: Any, least: int, *, optional: bool = True) -> None:
-    """That a setting is a whole number, or None where that stands for a default.
-
-    Raises:
-        ValueError: If it is not.
-    """
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    if not whole and not (optional and value is None):
-        also = " or None" if optional else ""
-        raise ValueError(f"{name} must be an integer >= {least}{also}, got {value!r}.")
 
 
 def value_range(loss_bound: Any) -> tuple[float, float]:
@@ -81,42 +44,24 @@ def value_range(loss_bound: Any) -> tuple[float, float]:
         >>> value_range(2.0), value_range((-1, 1))
         ((0.0, 2.0), (-1.0, 1.0))
     """
-    if isinstance(loss_bound, tuple | list):
-        if len(loss_bound) != 2 or any(isinstance(b, str) for b in loss_bound):
-            raise ValueError(f"loss_bound needs two numbers, got {loss_bound!r}.")
-        _check_largest(*loss_bound)
-        low, high = float(loss_bound[0]), float(loss_bound[1])
-    else:
-        _check_largest(loss_bound)
-        check_positive("loss_bound", loss_bound)
-        low, high = 0.0, float(loss_bound)
-    if not (math.isfinite(high - low) and high - low >= SMALLEST):
+    pair = loss_bound if isinstance(loss_bound, tuple | list) else (0.0, loss_bound)
+    if any(isinstance(end, int | float) and LARGEST < abs(end) < math.inf for end in pair):
+        raise ValueError(
+            f"loss_bound may not go beyond {LARGEST:g}, got {loss_bound!r}: it would depend on "
+            "the data whether their sum is a number. Measure losses in another unit."
+        )
+    if not (is_range(pair) and pair[1] - pair[0] >= SMALLEST):
         raise ValueError(
             f"loss_bound must be a positive number or (low, high) with low < high, "
             f"got {loss_bound!r}."
         )
-    return low, high
+    return float(pair[0]), float(pair[1])
 
 
-def _check_largest(*ends: Any) -> None:
-    for end in ends:
-        if isinstance(end, int | float) and LARGEST < abs(end) < math.inf:
-            raise ValueError(
-                f"loss_bound may not go beyond {LARGEST:g}, got {end!r}: it would depend on the "
-                "data whether their sum is a number. Measure losses in another unit."
-            )
-
-
-def as_json(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings or a plan as JSON takes them: infinities as the string "inf"."""
-    told = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
-    return {k: "inf" if v == math.inf else v for k, v in told.items()}
-
-
-def from_json(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of :func:`as_json`."""
-    fields = {k: math.inf if v == "inf" else v for k, v in told.items()}
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+LossBound = Annotated[
+    float | tuple[float, float], lambda _settings, _field, bound: value_range(bound)
+]
+"""Values lie in [0, loss_bound], or in (low, high); as a setting it is checked."""
 
 
 def value_query(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from privbo_plugins.cli.outcome import AT_LEAST_ONE, Group, as_json, print_json
+from privbo_plugins.settings import Stored, fields_of
 
 if TYPE_CHECKING:
     from privbo_plugins.algorithms.dp_fts_de.config import FederationConfig
@@ -115,21 +115,15 @@ def configured(kind: type[T], given: Mapping[str, Any], more: Sequence[tuple[str
     Raises:
         ValueError: If there is no such setting, or a value is none for it.
     """
-    every = fields(kind)  # type: ignore[arg-type]
-    known = [field.name for field in every if field.default_factory is MISSING]
+    fields = fields_of(kind).items()
+    known = [name for name, field in fields if not isinstance(field.default, Stored)]
     unknown = [name for name, _ in more if name not in known]
     if unknown:
         raise ValueError(
             f"There is no setting {unknown[0]!r}. --set takes one of {', '.join(known)}."
         )
     settings = {name: value for name, value in given.items() if value is not None} | dict(more)
-    try:
-        return kind(**settings)
-    except TypeError:
-        told = ", ".join(f"{name}={value!r}" for name, value in more)
-        raise ValueError(
-            f"--set holds a value of another kind than its setting: {told}."
-        ) from None
+    return kind(**settings)
 
 
 space_option = click.option(

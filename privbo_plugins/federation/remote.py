@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from privbo_plugins.federation.calls import PATIENCE, Calls
 from privbo_plugins.federation.identity import fingerprint, invitation_from, own_proof
 from privbo_plugins.federation.messages import MalformedError
 from privbo_plugins.privacy.guarantee import FederationGuarantee
+from privbo_plugins.settings import named
 
 if TYPE_CHECKING:
     from privbo_plugins.federation.phases import Masking, Sent
@@ -309,7 +310,8 @@ class RemoteLink:
 
 def _differences(told: FederationConfig, agreed: FederationConfig) -> str:
     """Every setting that is not as agreed; they are public."""
-    pairs = ((f.name, getattr(told, f.name), getattr(agreed, f.name)) for f in fields(agreed))
+    told_of, agreed_of = (named(one, FederationConfig) for one in (told, agreed))
+    pairs = ((name, told_of[name], agreed_of[name]) for name in agreed_of)
     return ", ".join(f"{name}={a!r} in place of {b!r}" for name, a, b in pairs if a != b)
 
 

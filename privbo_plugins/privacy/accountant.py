@@ -177,18 +177,12 @@ def chosen_mu(mu: float | None, epsilon: float | None, delta: float | None) -> f
             f"epsilon= is meant at a delta=, and {missing}= is missing: for example epsilon=4, "
             "delta=1e-5, with delta well below one over the number of records."
         )
-    found, less = gdp_mu(_number("epsilon", epsilon), _number("delta", delta)), _STEP
+    found, less = gdp_mu(epsilon, delta), _STEP
     while gdp_epsilon(found, delta) > epsilon:
         found, less = found * (1.0 - less), min(2.0 * less, 0.5)
     if mu is not None and not math.isclose(mu, found, rel_tol=1e-6):  # which settings remember
         raise ValueError(twice)
     return found if mu is None else mu
-
-
-def _number(name: str, given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
-        raise ValueError(f"{name} must be a number, got {given!r} ({type(given).__name__}).")
-    return float(given)
 
 
 def gdp_from_pure(epsilon: float) -> float:

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.privacy.settings import SMALLEST_MU
+
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
@@ -37,10 +39,6 @@ MAX_RECORDS = 2**26
 
 SENSITIVITY_SLACK = 1.0 + 2.0**-20
 """Covers the rounding of the final division to a float; the noise is this much larger."""
-
-
-SMALLEST_MU = 1e-9
-"""Below, the grid of the noise, 2**-60 of its deviation, is no longer within that slack."""
 
 
 def clip_rows(G: Array, B: float) -> Array:

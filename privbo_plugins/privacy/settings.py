@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Annotated
 
-from privbo_plugins.settings import setting, settings
+from privbo_plugins.settings import Positive, Probability, Rule, Stored, between, setting, settings
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -12,13 +13,21 @@ if TYPE_CHECKING:
     from privbo_plugins.privacy.source import NoiseSource
 
 
+SMALLEST_MU = 1e-9
+"""Below, the grid of the noise, 2**-60 of its deviation, exceeds a sensitivity's slack."""
+
+_MU = between(SMALLEST_MU, 1e100)  # whose square is a number
+_TOTAL = Rule(f"{_MU.words} or math.inf", lambda mu: mu == math.inf or _MU.holds(mu))
+Mu = Annotated[float, _MU]
+_TotalMu = Annotated[float, _TOTAL]
+
+
 @settings(eq=False)
 class NoiseSettings:
     """What everything that releases takes."""
 
     noise: NoiseSource | None = setting(
-        "For tests only; what was released with it is reported as unprotected.",
-        default=None,
+        "For tests only; what was released with it is reported as unprotected.", default=None
     )
 
 
@@ -54,30 +63,37 @@ class UserSettings:
 
 
 @settings
-class EpsilonSettings:
-    """Another way to say ``mu``."""
+class EpsilonSettings(Stored):
+    """How much privacy a run on per-record losses has, as ``mu`` or as epsilon at a delta."""
 
-    mu: float = setting(
+    mu: _TotalMu = setting(
         "Total Gaussian DP parameter, > 0; ``math.inf`` for no privacy.",
         default=None,
         kw_only=False,
     )
-    epsilon: float | None = setting(
+    epsilon: Positive | None = setting(
         "Instead of ``mu``, with ``delta``: the run's total epsilon, finite and > 0. The largest "
         "mu that keeps it at this delta is taken.",
         default=None,
     )
-    delta: float | None = setting(
+    delta: Probability | None = setting(
         "The delta that ``epsilon`` is meant at, in (0, 1): well below one over the number of "
         "records.",
         default=None,
     )
+    training_mu: Mu | None = setting(
+        "Gaussian DP parameter that one training costs the training records; every attempt "
+        "of a trial pays.",
+        default=None,
+    )
 
-    def __post_init__(self) -> None:
-        """Says mu, before the settings that need it are checked."""
+    def __attrs_post_init__(self) -> None:
+        """Says mu, where epsilon was given."""
         from privbo_plugins.privacy.accountant import chosen_mu  # scipy, which trials do without
 
-        object.__setattr__(self, "mu", chosen_mu(self.mu, self.epsilon, self.delta))
+        mu = chosen_mu(self.mu, self.epsilon, self.delta)
+        _TOTAL.check("mu", mu)
+        object.__setattr__(self, "mu", mu)
 
     @property
     def asked(self) -> dict[str, float]:

@@ -32,6 +32,7 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardLedger
 from privbo_plugins.sessions.rows import Curator, holds_answers, table_of
 from privbo_plugins.sessions.run_settings import algorithm_of
+from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.run import NEVER_COMPARED, Run
 from privbo_plugins.store.vault import Vault
@@ -230,7 +231,7 @@ class StoredRun:
 
     def _federation(self) -> _Told:
         z = self.settings["noise_multiplier"]  # the one that rounds were drawn with
-        config = replace(FederationConfig.from_dict(self.settings), epsilon=None, z=z)
+        config = evolve(FederationConfig.from_dict(self.settings), epsilon=None, z=z)
         guarantee = claimed_of(self._run, config, held=False)
         history = published(config, broadcasts_of(self._run))
         return _Told(guarantee, lambda title: federation_report(title, guarantee, history))

@@ -813,7 +813,7 @@ def test_keys_are_neither_shown_nor_pickled() -> None:
         ({"trust": "nobody"}, "trust must be one of server, aggregate"),
         ({"q": 0.5}, "needs q=1"),
         ({"colluding": 6}, "colluding=6 must be less than n_agents=6"),
-        ({"colluding": 0}, "colluding must be a whole number >= 1"),
+        ({"colluding": 0}, "colluding must be an integer >= 1"),
         ({"min_present": 3}, r"min_present=3 must lie in \[4, 6\]"),
         ({"min_present": 7}, r"min_present=7 must lie in \[4, 6\]"),
         ({"trust": "server", "colluding": 1}, "belong to trust='aggregate'"),

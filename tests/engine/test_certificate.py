@@ -6,7 +6,6 @@ import copy
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -48,6 +47,7 @@ from privbo_plugins.sessions.certificates import (
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import NOT_PRIVATE, Curator
 from privbo_plugins.sessions.stored import StoredRun, run_named, runs_of
+from privbo_plugins.settings import evolve
 from privbo_plugins.store.vault import open_vault
 from tests.engine.test_cli import LINE, RUNS, SHORT, printed, records, refused, table
 
@@ -513,7 +513,7 @@ def test_trainings_of_runs_on_the_same_records_compose(url: str) -> None:
     """Two that are 1-GDP each, and one of another run that is 1/2-GDP: squares add up."""
     vault = open_vault(url)
     for name, mu, n in [("one", 1.0, 1), ("two", 1.0, 1), ("three", 0.5, 3)]:
-        config = replace(SHORT, training_mu=mu)
+        config = evolve(SHORT, training_mu=mu)
         session = Session.open(vault, f"optuna/{name}", config, maximize=False)
         for i in range(n):
             session.charge_training(str(i))

@@ -327,7 +327,7 @@ def test_a_federation_whose_noise_drowns_everything_is_told_so(
         ),
         (
             ["plan", "federation", "--agents", "3", "--z", "1", "--set", "q=much"],
-            "value of another kind than its setting: q='much'",
+            "q must be a number in (0, 1], got 'much'",
         ),
     ],
 )

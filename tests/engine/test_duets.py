@@ -44,6 +44,7 @@ from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.models.kernels import RBF, Kernel, Matern52
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
 from .helpers import cube
@@ -254,7 +255,7 @@ def test_the_published_width_is_that_of_the_lemma() -> None:
     # R² = lam, so that R sqrt(2 / lam ln(2 / delta')) has no lam.
     width = 2.0 + math.sqrt(2 * math.log(2 / delta))
     assert config.width(2) == config.width(40) == pytest.approx(width)
-    narrow = replace(config, variant="default", beta_scale=3.0)
+    narrow = evolve(config, variant="default", beta_scale=3.0)
     assert narrow.width(2) == pytest.approx(0.3 * width)
     assert DUETSConfig(beta=0.7, beta_scale=2.0).width(5) == pytest.approx(1.4)
     assert DUETSConfig().width(8) < DUETSConfig().width(10**6)
@@ -662,7 +663,7 @@ def test_minimising_is_maximising_the_negative(config: DUETSConfig) -> None:
 
 @BOTH
 def test_a_huge_width_keeps_everything(config: DUETSConfig) -> None:
-    duets = DUETS(replace(config, beta=1e6), LINE)
+    duets = DUETS(evolve(config, beta=1e6), LINE)
     whole = duets.public_state.active.digest
     evaluation(duets, 42)
     assert [epoch.share for epoch in duets.history] == [1.0, 1.0]

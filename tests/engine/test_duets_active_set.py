@@ -20,6 +20,7 @@ from privbo_plugins.algorithms.duets.active_set import ActiveSet, Test
 from privbo_plugins.algorithms.duets.config import WIDTH
 from privbo_plugins.algorithms.duets.posterior import posterior_of
 from privbo_plugins.models.kernels import RBF
+from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
 from .helpers import cube
@@ -496,5 +497,5 @@ def test_the_best_point_stays_with_the_theorems_width(variant: str) -> None:
     assert lost <= 6
     if variant == "default":
         assert share < 0.9
-    narrow = failures(replace(config, beta_scale=0.01 * config.beta_scale), 10)
+    narrow = failures(evolve(config, beta_scale=0.01 * config.beta_scale), 10)
     assert narrow[0] >= 3

@@ -24,6 +24,7 @@ from privbo_plugins.algorithms.duets import (
 )
 from privbo_plugins.algorithms.duets.posterior import Sums, fitted
 from privbo_plugins.models.kernels import RBF
+from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 
 from .helpers import cube
@@ -297,7 +298,7 @@ def test_rewards_of_other_epochs_and_draws() -> None:
 def test_a_lost_agent_counts_for_nothing_and_may_come_back(config: DUETSConfig) -> None:
     """Dense: the posterior of the others' evaluations alone."""
     if config.n_agents == 1:
-        config = replace(config, n_agents=2)
+        config = evolve(config, n_agents=2)
     server, agents = make_agents(config, GRID, key=4)
     lost, *others = agents
     for _ in range(2):
@@ -360,7 +361,7 @@ def test_broadcasts_are_heard_in_order_and_once(config: DUETSConfig) -> None:
 
 
 def test_another_discretisation_is_noticed() -> None:
-    finer = replace(DEFAULT, discretisation=128)
+    finer = evolve(DEFAULT, discretisation=128)
     cases: list[Any] = [(SpaceDomain(cube(d)), DEFAULT, 1) for d in (1, 2, 3)]
     cases += [(GRID, DEFAULT, 1), (MIXED, DEFAULT, 1), (SpaceDomain(cube(1)), finer, 0)]
     for domain, config, key in cases:
@@ -577,7 +578,7 @@ def test_a_broadcast_that_no_server_sends_changes_nothing(config: DUETSConfig) -
 
 def test_a_broadcast_that_leaves_no_point_changes_nothing() -> None:
     """Its numbers are finite, and the bar they set is not."""
-    config = replace(DEFAULT, beta=1e6)
+    config = evolve(DEFAULT, beta=1e6)
     server, agents = make_agents(config, GRID, key=0)
     late = make_agents(config, GRID, key=0)[1][0]
     heard = epoch(server, agents)

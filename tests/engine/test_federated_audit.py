@@ -32,6 +32,7 @@ from privbo_plugins.algorithms.dp_fts_de.regions import region_weights
 from privbo_plugins.privacy.mechanisms import FRACTION_BITS
 from privbo_plugins.privacy.noise import InsecureNoise, choose
 from privbo_plugins.privacy.subsampling import pld_epsilon
+from privbo_plugins.settings import evolve
 
 from . import auditing
 
@@ -189,7 +190,7 @@ def test_odd_vectors_tell_no_more(canary: np.ndarray) -> None:
 
 @pytest.mark.parametrize("q", [1.0, 0.35])
 def test_a_round_at_the_first_temperature_tells_no_more(q: float) -> None:
-    config = replace(config_of(q), temperature=Temperature())
+    config = evolve(config_of(q), temperature=Temperature())
     scores = Round(config).scores(MUTANT_RUNS, seed=2)
     assert audited_epsilon(*scores) <= pld_epsilon(q, Z, 1, DELTA)
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from privbo_plugins.models.kernels import RBF, Matern52
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
+from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.inside import scores_of
 
@@ -698,7 +698,7 @@ def test_the_published_dictionary_is_drawn_after_every_evaluation(cls: type[Rewa
     K = 0.5 * np.eye(n) + 0.5 * np.exp(-0.5 * (np.subtract.outer(range(n), range(n)) / 0.7) ** 2)
     config = UCBConfig(low=-2, high=2, kernel_matrix=K, second_moment=0.5, noise_moment=0.7,
                        replays=1, dictionary="paper")  # fmt: skip
-    faithful, seldom = cls(config, row(n)), cls(replace(config, dictionary="tenth"), row(n))
+    faithful, seldom = cls(config, row(n)), cls(evolve(config, dictionary="tenth"), row(n))
     arms, y = [int(arm) for arm in rng.permutation(n)[:46]], rng.standard_normal(46).tolist()
     for t, (arm, reward) in enumerate(zip(arms, y, strict=True)):
         for algorithm in (faithful, seldom):
@@ -805,7 +805,7 @@ def test_small_finite_spaces_are_arms_and_others_boxes(space: Space, n: int | No
     ("more", "message"),
     [
         *[
-            ({name: value}, rf"^{name} must be a finite number > 0, got {value!r}\.")
+            ({name: value}, rf"^{name} must be a finite number > 0( or None)?, got {value!r}\.")
             for name in ("beta_scale", "lam", "lengthscale", "B", "second_moment", "noise_moment")
             for value in (0.0, -1.0, math.inf, math.nan, "wide", True)
         ],
@@ -815,15 +815,15 @@ def test_small_finite_spaces_are_arms_and_others_boxes(space: Space, n: int | No
             for value in (0.0, 1.0, -0.1, 2, math.nan, None)
         ],
         *[
-            ({"alpha": value}, rf"^alpha must lie in \(0, 1\], got {value}\.")
+            ({"alpha": value}, rf"^alpha must be a number in \(0, 1\], got {value}\.")
             for value in (0, -0.5, 1.5, math.nan)
         ],
         *[
-            ({"R": value}, rf"^R must be a finite number >= 0, got {value}\.")
+            ({"R": value}, rf"^R must be a finite number >= 0 or None, got {value}\.")
             for value in (-1.0, math.inf, math.nan)
         ],
         *[
-            ({name: value}, rf"^{name} must be an integer >= 1, got {value!r}\.")
+            ({name: value}, rf"^{name} must be an integer >= 1 or None, got {value!r}\.")
             for name in ("n_trials", "replays")
             for value in (0, -3, 2.0, True, "many")
         ],
@@ -880,7 +880,7 @@ def test_settings_travel_in_json() -> None:
     described = json.loads(json.dumps(config.to_dict()))
     assert described["kernel_matrix"] == [[1.0, 0.0], [0.0, 1.0]]
     assert described["noise"] == {
-        "variance": 1.0, "total_variance": 2.0, "tail": [3.0, 0.5, 2.0]
+        "variance": 1.0, "total_variance": 2.0, "tail": {"radius": 3.0, "theta": 0.5, "a": 2.0}
     }  # fmt: skip
     again = UCBConfig(**(described | {"noise": noise}))
     assert again.to_dict() == config.to_dict()

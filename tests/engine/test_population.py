@@ -6,7 +6,6 @@ standard deviations, unless a test says more.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -36,6 +35,7 @@ from privbo_plugins.algorithms.dp_fts_de.population import Belief, PopulationMod
 from privbo_plugins.federation import Alone, FederatedServer
 from privbo_plugins.federation.shared import shared_model
 from privbo_plugins.privacy.noise import InsecureNoise
+from privbo_plugins.settings import evolve, fields_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space
 from tests.worker import PATIENCE, script
 
@@ -293,7 +293,7 @@ def test_a_message_is_the_centred_posterior_mean(space: Space, n: int, told: int
 
 def test_levels_of_agents_hardly_count() -> None:
     """A message says where an agent's values are good, not how good they are."""
-    model = model_of(cube(2), prior=dataclasses.replace(PRIOR, level_sd=10.0))
+    model = model_of(cube(2), prior=evolve(PRIOR, level_sd=10.0))
     X, y = history(cube(2), 8)
     one, two = (model.message(X, y + c, [], np.random.default_rng(0)) for c in (0.0, 0.3))
     np.testing.assert_allclose(one, two, atol=1e-4)
@@ -309,7 +309,7 @@ def test_levels_of_agents_hardly_count() -> None:
 )
 def test_features_give_the_shared_kernel(space: Space, length: float) -> None:
     """Never more than it, and all but a hundredth where lengths are as usual."""
-    prior = dataclasses.replace(PRIOR, shared_lengthscale=length)
+    prior = evolve(PRIOR, shared_lengthscale=length)
     A = space.embed(space.uniform(40, np.random.default_rng(0)))
     belief = Belief(prior, space, 4, 0)
     phi = belief.phi(A)
@@ -543,7 +543,7 @@ def test_the_same_agents_round_after_round(doubt: float) -> None:
 
     The default prior, 20 agents, z = 1, 400 federations; a point more a round.
     """
-    prior = dataclasses.replace(PRIOR, doubt=doubt)
+    prior = evolve(PRIOR, doubt=doubt)
     left, _ = follow(prior, 16, range(1, 9), R=400, N=20, z=1.0, same=True)
     assert left[2].mean() < 1.05 * left[0].mean()  # as many rounds as are recommended
     assert left[-1].mean() < 1.15 * left[0].mean()
@@ -626,7 +626,7 @@ def test_a_belief_without_doubt_grows_surer(N: int) -> None:
 
 @pytest.mark.parametrize("doubt", [0.0, 0.2, 0.9])
 def test_doubt_keeps_a_share_of_the_prior(doubt: float) -> None:
-    unsure = dataclasses.replace(SURE, doubt=doubt)
+    unsure = evolve(SURE, doubt=doubt)
     one, sure = (Belief(p, cube(2), 9, 0).after(3, 0.1, 1.0, 9) for p in (unsure, SURE))
     np.testing.assert_allclose(one.V, (1 - doubt) * sure.V + doubt * np.eye(len(one.V)), atol=1e-9)
     np.testing.assert_allclose(one.gains[0], sure.gains[0], atol=1e-12)
@@ -921,7 +921,7 @@ def test_another_process_is_the_same_agent(kind: str, space: Space) -> None:
 # Assumptions -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(PopulationPrior)])
+@pytest.mark.parametrize("field", list(fields_of(PopulationPrior)))
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "0.1", 1e7, -1e7])
 def test_senseless_assumptions_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):

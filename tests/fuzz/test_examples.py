@@ -61,9 +61,9 @@ def test_a_step_far_beyond_the_range_leaves_one_value() -> None:
     {"n_regions": "1"}, {"value_range": [10**400, 0]},
 ])  # fmt: skip
 def test_what_are_no_settings_of_a_federation_is_a_value_error(change: Change) -> None:
-    with pytest.raises(ValueError, match=r"no settings of a federation|must be|needs"):
+    with pytest.raises(ValueError, match=r"no settings for|must be|needs"):
         FederationConfig.from_dict(CONFIG.to_dict() | change)
-    with pytest.raises(ValueError, match="no settings of a federation"):
+    with pytest.raises(ValueError, match="no settings for"):
         FederationConfig.from_dict({"n_agents": 3})
 
 

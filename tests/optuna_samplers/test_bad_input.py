@@ -29,7 +29,7 @@ SECRET = float(RECORDS[0])
 
 @pytest.mark.parametrize("mu", [0, -1, -0.0, math.nan, -math.inf, "1", True, [1], 1j])
 def test_mu_must_be_a_positive_number(mu: Any) -> None:
-    with pytest.raises(ValueError, match="mu must be a positive number, got") as raised:
+    with pytest.raises(ValueError, match=r"mu must be a number in .* got") as raised:
         DPGIBOSampler(mu)
     assert repr(mu) in str(raised.value)
 
@@ -39,13 +39,13 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"clipping_norm": -1.0}, r"clipping_norm must be .*positive.* got -1"),
     ({"clipping_norm": math.nan}, r"clipping_norm must be .*positive.* got nan"),
     ({"clipping_norm": math.inf}, r"clipping_norm must be .*positive.* got inf"),
-    ({"clipping_norm": 1e200}, r"clipping_norm must lie between .* got 1e\+200"),
-    ({"clipping_norm": 1e-200}, r"clipping_norm must lie between .* got 1e-200"),
+    ({"clipping_norm": 1e200}, r"clipping_norm must be a positive number in .* got 1e\+200"),
+    ({"clipping_norm": 1e-200}, r"clipping_norm must be a positive number in .* got 1e-200"),
     ({"clipping_norm": "adaptiv"}, r"clipping_norm must be .*got 'adaptiv'"),
     ({"loss_bound": 0}, r"loss_bound must be a positive number"),
     ({"loss_bound": (1, 0)}, r"loss_bound must be .*low < high, got \(1, 0\)"),
     ({"loss_bound": (0, math.inf)}, r"loss_bound must be"),
-    ({"loss_bound": (0, 1, 2)}, r"loss_bound needs two numbers"),
+    ({"loss_bound": (0, 1, 2)}, r"loss_bound must be .*\(low, high\).* got \(0, 1, 2\)"),
     ({"n_steps": 0}, r"n_steps must be an integer >= 1 or None, got 0"),
     ({"n_steps": 2.5}, r"n_steps must be an integer >= 1 or None, got 2.5"),
     ({"n_steps": True}, r"n_steps must be an integer >= 1 or None, got True"),
@@ -53,15 +53,15 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"n_starts": -1}, r"n_starts must be an integer >= 0"),
     ({"batch_size": 0}, r"batch_size must be an integer >= 1"),
     ({"batch_size": 2, "tolerance": 0.1}, r"batch_size or tolerance, not both"),
-    ({"value_share": 1.0}, r"value_share must lie in \[0, 1\), got 1"),
+    ({"value_share": 1.0}, r"value_share must be a number in \[0, 1\), got 1"),
     ({"value_share": 0.0, "n_starts": 3}, r"n_starts=3 needs released values"),
-    ({"lengthscale": 0}, r"lengthscale must be a positive number, got 0"),
-    ({"lengthscale": "long"}, r"lengthscale must be a positive number, got 'long'"),
-    ({"noise_ratio": -1}, r"noise_ratio must lie"),
-    ({"step_size": 0}, r"step_size must be a positive number"),
-    ({"training_mu": -1}, r"training_mu must be a positive number"),
-    ({"kernel": "rfb"}, r"kernel must be one of .*'rbf'.*got 'rfb'"),
-    ({"step_rule": "adagrat"}, r"step_rule must be one of .*'adagrad'.*got 'adagrat'"),
+    ({"lengthscale": 0}, r"lengthscale must be a finite number > 0 or None, got 0"),
+    ({"lengthscale": "long"}, r"lengthscale must be a finite number > 0 or None, got 'long'"),
+    ({"noise_ratio": -1}, r"noise_ratio must be a finite number >= 0"),
+    ({"step_size": 0}, r"step_size must be a finite number > 0"),
+    ({"training_mu": -1}, r"training_mu must be a number in"),
+    ({"kernel": "rfb"}, r"kernel must be one of .*rbf.*got 'rfb'"),
+    ({"step_rule": "adagrat"}, r"step_rule must be one of .*adagrad.*got 'adagrat'"),
     ({"search_space": {}}, r"search_space must hold at least one parameter that varies"),
     ({"search_space": {"x": FloatDistribution(1, 1)}}, r"at least one parameter that varies"),
 ]

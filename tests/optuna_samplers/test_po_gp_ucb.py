@@ -38,6 +38,7 @@ from privbo_plugins.algorithms.po_gp_ucb.table import sealed
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.settings import fields_of
 from tests.inside import algorithm_of, settings_of
 from tests.worker import children
 
@@ -687,7 +688,7 @@ def test_settings_and_their_defaults_are_the_engines() -> None:
     assert names[0] == "Z"
     assert {parameters[n].kind for n in names[1:]} == {inspect.Parameter.KEYWORD_ONLY}
     engine = RowsConfig(rows())
-    for name in set(RowsConfig.__dataclass_fields__) - {"Z", "noise_sd", "answer_variance"}:
+    for name in set(fields_of(RowsConfig)) - {"Z", "noise_sd", "answer_variance"}:
         assert parameters[name].default == getattr(engine, name)
     text = inspect.getdoc(POGPUCBSampler) or ""
     assert [name for name in names if f"{name}: " not in text] == []

@@ -333,7 +333,7 @@ def test_a_trial_that_is_over_is_not_told_again_nor_charged() -> None:
 
 @pytest.mark.parametrize("mu", [1e-170, 1e155])
 def test_budgets_whose_squares_are_no_numbers_are_refused(mu: float) -> None:
-    with pytest.raises(ValueError, match=r"mu must lie in \[1e-09, 1e\+100\]"):
+    with pytest.raises(ValueError, match=r"mu must be a number in \[1e-09, 1e\+100\]"):
         private_of(mu=mu)
-    with pytest.raises(ValueError, match=r"mu must lie in \[1e-09, 1e\+100\]"):
+    with pytest.raises(ValueError, match=r"mu must be a number in \[1e-09, 1e\+100\]"):
         DPGIBOSampler(mu)

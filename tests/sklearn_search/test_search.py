@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
 import math
 import pickle
@@ -40,6 +39,7 @@ from privbo_plugins.errors import (
     ObjectiveFailedError,
     VaultError,
 )
+from privbo_plugins.settings import fields_of
 from sklearn_search import PrivateSearch
 from tests.inside import session_of
 from tests.optuna_samplers.runs import rows
@@ -298,7 +298,7 @@ def test_every_setting_of_the_algorithm_is_offered_and_every_keyword_explained()
     text = inspect.getdoc(PrivateSearch) or ""
     assert [name for name in shown if f"    {name}: " not in text] == []
     assert max(map(len, text.splitlines())) <= 99
-    own = {f.name: f.default for f in dataclasses.fields(GIBOConfig)}
+    own = {name: field.default for name, field in fields_of(GIBOConfig).items()}
     differing = {name for name in own if shown[name].default != own[name]}
     assert differing == {"loss_bound"}, "what belongs to a loss"
     assert [n for n, p in shown.items() if p.kind is p.POSITIONAL_OR_KEYWORD] == [

@@ -4,28 +4,53 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from privbo_plugins.algorithms.dp_fts_de.prior import PopulationPrior
 from privbo_plugins.algorithms.dp_fts_de.regions import Temperature
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.figures import not_above, not_below
 from privbo_plugins.privacy.subsampling import calibrate, pld_epsilon
-from privbo_plugins.settings import setting, settings
+from privbo_plugins.settings import (
+    Chance,
+    Count,
+    Positive,
+    Probability,
+    Range,
+    Rule,
+    Stored,
+    WholeNumber,
+    between,
+    is_finite,
+    one_of,
+    setting,
+    settings,
+)
 
-_POSITIVE = ("lengthscale", "noise_variance", "beta")
-_COUNTS = ("n_agents", "n_rounds", "n_regions", "message_length", "n_startup", "power")
 POPULATION = ("prior", "explore")
 """How agents use what they receive."""
 TRUST = ("server", "aggregate")
 """Whom agents trust with their vectors: the server, or nobody (it sees their noisy sum only)."""
 
+_Budget = Annotated[
+    float, Rule("a number > 0, or math.inf", lambda x: x == math.inf or (is_finite(x) and x > 0))
+]
+_Noise = Annotated[
+    float,
+    Rule(
+        "0 (no noise) or a number in [0.1, 1e+06] (less than a tenth of the clipping norm "
+        "protects nobody, and cannot be accounted for)",
+        lambda z: is_finite(z) and (z == 0 or 0.1 <= z <= 1e6),
+    ),
+]
+_Norm = Annotated[float, between(1e-9, 1e9)]
+_Population = Annotated[str, one_of(*POPULATION)]
+_Trust = Annotated[str, one_of(*TRUST)]
+
 
 @settings
-class FederationConfig:
+class FederationConfig(Stored):
     """Settings of a federation; :meth:`paper` gives the published ones.
 
     With ``population="explore"`` DP-FTS-DE, with the published server and agents that differ in
@@ -48,120 +73,97 @@ class FederationConfig:
         19.7
     """
 
-    n_agents: int = setting("N, agents on the roster; public.", kw_only=False)
-    epsilon: float | None = setting(
+    n_agents: Count = setting("N, agents on the roster; public.", kw_only=False)
+    epsilon: _Budget | None = setting(
         "User-level budget by privacy loss distributions; infinity for no noise. None if "
         "``z`` is given.",
         default=None,
     )
-    delta: float = setting("Delta of the budget; far below 1/N.", default=1e-5)
-    n_rounds: int = setting(
+    delta: Probability = setting("Delta of the budget; far below 1/N.", default=1e-5)
+    n_rounds: Count = setting(
         "Rounds that release something. After them the agents go on with what they have. "
         'With "prior" one to three: messages of the same agents repeat themselves.',
         default=1,
     )
-    q: float = setting("Probability with which an agent is chosen in a round.", default=1.0)
-    z: float | None = setting(
-        "Noise multiplier, instead of ``epsilon``; 0 for no noise.",
-        default=None,
+    q: Chance = setting("Probability with which an agent is chosen in a round.", default=1.0)
+    z: _Noise | None = setting(
+        "Noise multiplier, instead of ``epsilon``; 0 for no noise.", default=None
     )
-    clipping_norm: float | None = setting(
+    clipping_norm: _Norm | None = setting(
         "S, largest norm of what one agent adds to all regions together; None derives it from "
         "the prior, or from M and P.",
         default=None,
     )
-    n_regions: int = setting(
-        'P, sub-regions that agents explore at the start ("explore" only).',
-        default=1,
+    n_regions: Count = setting(
+        'P, sub-regions that agents explore at the start ("explore" only).', default=1
     )
-    n_features: int | None = setting(
+    n_features: Count | None = setting(
         'M, numbers in a message; None for 16 points ("prior"; ``k**D`` of them lie on a '
         "grid, about one a shared length-scale and one more in each direction is enough) or "
         '100 random features ("explore").',
         default=None,
     )
-    value_range: tuple[float, float] = setting(
-        "Public range of the values; what lies outside is clipped.",
-        default=(0.0, 1.0),
+    value_range: Range = setting(
+        "Public range of the values; what lies outside is clipped.", default=(0.0, 1.0)
     )
-    n_startup: int = setting(
-        "Points that an agent draws at random before its first round.",
-        default=1,
+    n_startup: Count = setting(
+        "Points that an agent draws at random before its first round.", default=1
     )
-    population: str = setting(
+    population: _Population = setting(
         'How agents use broadcasts: "prior" for their own model (the default), or "explore" '
         "with probability 1 - p_t (the paper's way).",
         default="prior",
     )
     prior: PopulationPrior = setting(
-        'Assumptions about the agents\' functions ("prior" only).',
-        default_factory=PopulationPrior,
+        'Assumptions about the agents\' functions ("prior" only).', default=PopulationPrior()
     )
-    beta: float = setting(
-        'Optimism of an agent\'s search, in standard deviations ("prior" only).',
-        default=2.0,
+    beta: Positive = setting(
+        'Optimism of an agent\'s search, in standard deviations ("prior" only).', default=2.0
     )
-    lengthscale: float = setting(
+    lengthscale: Positive = setting(
         'Length-scale of the squared exponential kernel, in units of the unit cube ("explore").',
         default=0.2,
     )
-    noise_variance: float = setting(
+    noise_variance: Positive = setting(
         'Noise variance of an observation, in units of the value range ("explore").',
         default=0.0001,
     )
-    power: int = setting(
-        'p_t = 1 - 1/t^power, the chance that an agent relies on itself ("explore").',
-        default=1,
+    power: Count = setting(
+        'p_t = 1 - 1/t^power, the chance that an agent relies on itself ("explore").', default=1
     )
     temperature: Temperature = setting(
-        'Temperature of the regions\' weights ("explore").', default_factory=Temperature
+        'Temperature of the regions\' weights ("explore").', default=Temperature()
     )
-    feature_seed: int = setting("Public seed of features and designs.", default=0)
-    trust: str = setting(
+    feature_seed: WholeNumber = setting("Public seed of features and designs.", default=0)
+    trust: _Trust = setting(
         'Whom agents trust: the "server" with their vectors, or, with "aggregate", a server that '
         "follows the protocol and sees their noisy sum alone. Needs the ``federation`` extra.",
         default="server",
     )
-    colluding: int | None = setting(
+    colluding: Count | None = setting(
         "c, agents that pool what they know with the server, if only by listening, or add no "
         'noise ("aggregate" only); None for a tenth of them, at least one: each agent knows its '
         "own share of the noise.",
         default=None,
     )
-    min_present: int | None = setting(
+    min_present: Count | None = setting(
         'T, least agents in a sum ("aggregate" only): the noise of T - c of them is enough. None '
         "for three quarters, or as many as must open a sum.",
         default=None,
     )
 
-    def __post_init__(self) -> None:
-        for name in _COUNTS:
-            check_count(name, getattr(self, name))
-        for name in _POSITIVE:
-            check_positive(name, getattr(self, name))
-        if self.clipping_norm is not None and not 1e-9 <= self.clipping_norm <= 1e9:
-            raise ValueError(
-                f"clipping_norm must be a number in [1e-9, 1e9], got {self.clipping_norm}."
-            )
+    def __attrs_post_init__(self) -> None:
+        if (self.epsilon is None) == (self.z is None):
+            raise ValueError("Give epsilon= (a budget) or z= (a noise multiplier), one of them.")
         self._check_population()
-        self._check_budget()
-        self._check_trust()
-        if self.n_regions > self.n_agents:
-            raise ValueError(
-                f"n_regions={self.n_regions} needs at least as many agents, got "
-                f"n_agents={self.n_agents}: nobody would explore the last region."
-            )
-        low, high = self.value_range
-        if not (low < high and math.isfinite(high - low)):
-            raise ValueError(f"value_range needs finite low < high, got {self.value_range}.")
+        if self.aggregated:
+            self._check_shares()
+        elif (self.colluding, self.min_present) != (None, None):
+            raise ValueError("colluding= and min_present= belong to trust='aggregate'.")
         if told := large_delta(self.delta, self.n_agents):
             warnings.warn(told, PrivacyWarning, stacklevel=4)
 
     def _check_population(self) -> None:
-        if self.population not in POPULATION:
-            raise ValueError(
-                f"population must be one of {', '.join(POPULATION)}, got {self.population!r}."
-            )
         if self.population == "prior" and self.message_length < 2:
             raise ValueError(
                 "population='prior' compares points: n_features must be at least 2, got "
@@ -172,30 +174,11 @@ class FederationConfig:
                 f"n_regions={self.n_regions} belongs to population='explore': with "
                 "population='prior' one vector speaks of the whole space."
             )
-
-    def _check_budget(self) -> None:
-        if (self.epsilon is None) == (self.z is None):
-            raise ValueError("Give epsilon= (a budget) or z= (a noise multiplier), one of them.")
-        if not 0 < self.q <= 1:
-            raise ValueError(f"q must lie in (0, 1], got {self.q}.")
-        if self.z is not None and self.z != 0 and not 0.1 <= self.z <= 1e6:
+        if self.n_regions > self.n_agents:
             raise ValueError(
-                f"z must be 0 (no noise) or lie in [0.1, 1e6], got {self.z}: less than a tenth of "
-                "the clipping norm protects nobody, and cannot be accounted for."
+                f"n_regions={self.n_regions} needs at least as many agents, got "
+                f"n_agents={self.n_agents}: nobody would explore the last region."
             )
-        if self.epsilon is not None and not self.epsilon > 0:
-            raise ValueError(f"epsilon must be positive, got {self.epsilon}.")
-        if not (isinstance(self.delta, float) and 0 < self.delta < 1):
-            raise ValueError(f"delta must lie in (0, 1), got {self.delta}.")
-
-    def _check_trust(self) -> None:
-        if self.trust not in TRUST:
-            raise ValueError(f"trust must be one of {', '.join(TRUST)}, got {self.trust!r}.")
-        if not self.aggregated:
-            if (self.colluding, self.min_present) != (None, None):
-                raise ValueError("colluding= and min_present= belong to trust='aggregate'.")
-            return
-        self._check_shares()
 
     def _check_shares(self) -> None:
         if self.q != 1:
@@ -203,9 +186,6 @@ class FederationConfig:
                 f"trust='aggregate' needs q=1, got q={self.q}: nobody could toss the coins in "
                 "secret, and for a budget q=1 has the least noise."
             )
-        for name in ("colluding", "min_present"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
         N, c, T = self.n_agents, self.colluders, self.present
         if c >= N:
             raise ValueError(
@@ -217,31 +197,6 @@ class FederationConfig:
                 f"min_present={T} must lie in [{self.threshold}, {N}]: more than half of "
                 f"{N} agents and {c} that collude have to help to open a sum."
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready settings; an infinite epsilon as the string "inf"."""
-        stored = asdict(self) | {"value_range": list(self.value_range)}
-        return stored | {"epsilon": "inf"} if self.epsilon == math.inf else stored
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Settings from :meth:`to_dict`.
-
-        Raises:
-            ValueError: If they are none.
-        """
-        try:
-            given = {f.name: stored[f.name] for f in fields(cls)}
-            given["temperature"] = Temperature(**given["temperature"])
-            given["prior"] = PopulationPrior(**given["prior"])
-            given["value_range"] = tuple(given["value_range"])
-            if given["epsilon"] == "inf":
-                given["epsilon"] = math.inf
-            return cls(**given)
-        except (AttributeError, KeyError, TypeError, OverflowError):
-            raise ValueError(
-                "These are no settings of a federation, or those of another version."
-            ) from None
 
     @classmethod
     def paper(cls, n_agents: int, **changes: Any) -> Self:
@@ -362,23 +317,3 @@ def large_delta(delta: float, n_agents: int) -> str:
         f"delta = {not_below(delta, 3)} is large for {n_agents} agents: it is roughly the chance "
         f"that the promise fails. Give delta= of at most 1/(10 N) = {not_above(least, 3)}"
     )
-
-
-def check_count(name: str, value: Any) -> None:
-    """Refuses what is no whole number >= 1.
-
-    Raises:
-        ValueError: Naming the setting.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number >= 1, got {value}.")
-
-
-def check_positive(name: str, value: Any) -> None:
-    """Refuses what is no positive finite number.
-
-    Raises:
-        ValueError: Naming the setting.
-    """
-    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a positive finite number, got {value}.")

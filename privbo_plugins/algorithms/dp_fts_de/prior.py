@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
+
+from privbo_plugins.settings import Stored, between, setting, settings
+
+_Length = Annotated[float, between(1e-4, 1e3)]
+_Level = Annotated[float, between(-1e3, 1e3)]
+_Doubt = Annotated[float, between(0.0, 1.0 - 1e-9)]
 
 
-@dataclass(frozen=True)
-class PopulationPrior:
+@settings
+class PopulationPrior(Stored):
     """What is assumed of the agents' functions before anything is seen; public knowledge.
 
     Lengths are in units of the unit cube, standard deviations in units of the value range.
 
-    Attributes:
-        level: Mean of the values, in [0, 1] from the worst to the best of the range.
-        level_sd: s_c, how much agents differ in level.
-        shared_lengthscale: Of m.
-        shared_sd: Of m.
-        own_lengthscale: Of g_n.
-        own_sd: Of g_n.
-        noise_sd: s_n.
-        doubt: Share of m's prior variance that is kept after a broadcast, in [0, 1): guards
-            against a prior that fits badly.
+    {settings}
 
     Raises:
         ValueError: If a number lies outside its range.
     """
 
-    level: float = 0.65
-    level_sd: float = 0.06
-    shared_lengthscale: float = 0.8
-    shared_sd: float = 0.045
-    own_lengthscale: float = 0.18
-    own_sd: float = 0.08
-    noise_sd: float = 0.015
-    doubt: float = 0.2
-
-    def __post_init__(self) -> None:
-        for name in ("level_sd", "shared_sd", "own_sd", "noise_sd"):
-            _check(name, getattr(self, name), 1e-4, 1e3)
-        for name in ("shared_lengthscale", "own_lengthscale"):
-            _check(name, getattr(self, name), 1e-4, 1e3)
-        _check("level", self.level, -1e3, 1e3)
-        _check("doubt", self.doubt, 0.0, 1.0 - 1e-9)
-
-
-def _check(name: str, value: float, low: float, high: float) -> None:
-    if not (isinstance(value, int | float) and low <= value <= high):
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
+    level: _Level = setting(
+        "Mean of the values, in [0, 1] from the worst to the best of the range.", default=0.65
+    )
+    level_sd: _Length = setting("s_c, how much agents differ in level.", default=0.06)
+    shared_lengthscale: _Length = setting("Of m.", default=0.8)
+    shared_sd: _Length = setting("Of m.", default=0.045)
+    own_lengthscale: _Length = setting("Of g_n.", default=0.18)
+    own_sd: _Length = setting("Of g_n.", default=0.08)
+    noise_sd: _Length = setting("s_n.", default=0.015)
+    doubt: _Doubt = setting(
+        "Share of m's prior variance that is kept after a broadcast, in [0, 1): guards against a "
+        "prior that fits badly.",
+        default=0.2,
+    )

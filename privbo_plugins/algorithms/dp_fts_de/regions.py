@@ -18,24 +18,32 @@ Regions and weights depend on the roster alone, never on who takes part: they ar
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.settings import (
+    Count,
+    Stored,
+    WholeNumber,
+    between,
+    setting,
+    settings,
+)
 from privbo_plugins.spaces import Categorical, Dimension, Space
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Temperature:
+_Start = Annotated[float, between(0, 700)]
+
+
+@settings
+class Temperature(Stored):
     """a_t: held for some rounds, then falling linearly to 0, where all agents count alike.
 
-    Args:
-        start: Its value at first, >= 0.
-        hold: Rounds for which it is held, >= 0.
-        fade: Rounds in which it falls to 0, >= 1.
+    {settings}
 
     Raises:
         ValueError: If a number lies outside its range.
@@ -45,16 +53,9 @@ class Temperature:
         (15.0, 0.0)
     """
 
-    start: float = 15.0
-    hold: int = 10
-    fade: int = 30
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.start <= 700 and self.hold >= 0 and self.fade >= 1):
-            raise ValueError(
-                "temperature needs 0 <= start <= 700, hold >= 0 and fade >= 1, got "
-                f"start={self.start}, hold={self.hold}, fade={self.fade}."
-            )
+    start: _Start = setting("Its value at first, in [0, 700].", default=15.0, kw_only=False)
+    hold: WholeNumber = setting("Rounds for which it is held, >= 0.", default=10, kw_only=False)
+    fade: Count = setting("Rounds in which it falls to 0, >= 1.", default=30, kw_only=False)
 
     def __call__(self, t: int) -> float:
         """a_t for round t = 1, 2, ..."""

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from privbo_plugins.algorithms.dp_gibo.steps import STEP_RULES
-from privbo_plugins.algorithms.values import (
-    LARGEST,
-    SMALLEST,
-    as_json,
-    check_count,
-    check_mu,
-    check_positive,
-    from_json,
-    value_range,
-)
+from privbo_plugins.algorithms.values import LARGEST, SMALLEST, LossBound, value_range
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.privacy.settings import EpsilonSettings
-from privbo_plugins.settings import setting, settings
+from privbo_plugins.settings import (
+    Count,
+    NotNegative,
+    Positive,
+    Rule,
+    Share,
+    WholeNumber,
+    evolve,
+    integer,
+    is_finite,
+    one_of,
+    setting,
+    settings,
+)
 
 ADAPTIVE = "adaptive"
 
@@ -49,9 +51,17 @@ PUBLISHED: dict[str, Any] = {
 """Settings of Algorithm 1 as published (Appendix E.1)."""
 
 
-def _within(name: str, value: Any, end: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < end:
-        raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
+_AtLeastTwo = Annotated[int, integer(2)]
+_Norm = Annotated[
+    float | str,
+    Rule(
+        f"a positive number in [{SMALLEST:g}, {LARGEST:g}], 'adaptive'",
+        lambda B: B in (ADAPTIVE, math.inf) or (is_finite(B) and SMALLEST <= B <= LARGEST),
+    ),
+]
+_Kernel = Annotated[str, one_of(*sorted(KERNELS))]
+_StepRule = Annotated[str, one_of(*sorted(STEP_RULES))]
+_Memory = Annotated[int, integer(-1)]
 
 
 @settings
@@ -66,80 +76,74 @@ class GIBOConfig(EpsilonSettings):
 
     algorithm: ClassVar[str] = "dp-gibo"
 
-    mu: float = setting(
-        "Total Gaussian DP parameter, > 0; ``math.inf`` is GIBO without privacy.",
-        default=None,
-        kw_only=False,
-    )
-    n_steps: int | None = setting(
+    n_steps: Count | None = setting(
         "Gradient steps T; None for as many as 25 (d + 1) trials, or those that ``n_trials`` "
         "allows, are enough for, or for a search by released values instead, where at most two "
         "numeric parameters vary (four beside categorical ones), values have little noise and no "
         "setting speaks of descent.",
         default=None,
     )
-    n_trials: int | None = setting(
+    n_trials: _AtLeastTwo | None = setting(
         "The most trials you want to run, for planning; on Ray Tune, None takes "
         "``num_samples``, if that is not -1.",
         default=None,
     )
-    batch_size: int | None = setting(
+    batch_size: Count | None = setting(
         "Trials a step; None for d + 1, or from 5 parameters on, where the steps are planned too, "
         "for 2 d in pairs around the centre.",
         default=None,
     )
-    tolerance: float | None = setting(
+    tolerance: Positive | None = setting(
         "Instead of ``batch_size``: the trace of the gradient's posterior covariance that "
         "the fewest points should reach (unit-cube units; it starts at d / lengthscale²).",
         default=None,
     )
-    n_starts: int | None = setting(
+    n_starts: WholeNumber | None = setting(
         "Start points K, the centre first; None for 16, at most a quarter of ``n_trials``, or "
         "with choices four for each combination up to a third; half of 20 or of ``n_trials`` "
         "where nothing is numeric. A number plans descent.",
         default=None,
     )
-    extra_values: int = setting(
+    extra_values: WholeNumber = setting(
         "Releases kept for trials outside the plan: enqueued ones, points to evaluate once "
         "the start is over, and points beyond a batch that parallel workers evaluate. "
         "Others show a mean of released values.",
         default=0,
     )
-    clipping_norm: float | str | None = setting(
+    clipping_norm: _Norm | None = setting(
         'Largest norm B of one record\'s gradient (losses over the unit cube); "adaptive" '
         "follows a private quantile, which is charged too. None plans it: .1 to 1 of the width "
         "of ``loss_bound``, the less the noise allows.",
         default=None,
     )
-    loss_bound: float | tuple[float, float] = setting(
+    loss_bound: LossBound = setting(
         "Values are clipped to [0, loss_bound], or (low, high), before they are released. "
         "Gradients see the unclipped losses, a search by released values does not.",
         default=1.0,
     )
-    value_share: float = setting(
+    value_share: Share = setting(
         "Share of mu² spent on the values that dashboards show. A search by values spends all "
         "of it there, and one that selects choices before descent a half.",
         default=0.1,
     )
-    kernel: str = setting('"rbf", "matern52" or "polynomial2".', default="rbf")
-    lengthscale: float | None = setting(
+    kernel: _Kernel = setting('"rbf", "matern52" or "polynomial2".', default="rbf")
+    lengthscale: Positive | None = setting(
         "Length-scale, in units of the unit cube; None plans it: .15 to .35 for fewer than 5 "
         "parameters, .25 to .17 sqrt(d) for planned pairs, longer where there is more noise.",
         default=None,
     )
-    noise_ratio: float = setting(
+    noise_ratio: NotNegative = setting(
         "Variance of one record's evaluation noise over the signal's. 0-1 losses jump, so "
         "the default is large.",
         default=0.01,
     )
-    step_rule: str = setting(
-        '"momentum", "adagrad", "adagrad-norm", "sgd" or "adam".',
-        default="momentum",
+    step_rule: _StepRule = setting(
+        '"momentum", "adagrad", "adagrad-norm", "sgd" or "adam".', default="momentum"
     )
-    step_size: float | None = setting(
+    step_size: Positive | None = setting(
         "Step size in units of the unit cube; None plans it.", default=None
     )
-    memory: int = setting(
+    memory: _Memory = setting(
         "Points of earlier steps that are used again (-1: all). Their raw losses stay in "
         "the vault; with 0 a step's losses are deleted as soon as it is released.",
         default=0,
@@ -154,57 +158,18 @@ class GIBOConfig(EpsilonSettings):
         "Take a random point for the first start, as published, instead of the centre.",
         default=False,
     )
-    training_mu: float | None = setting(
-        "Gaussian DP parameter that one training costs the training records; every attempt "
-        "of a trial pays.",
-        default=None,
-    )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_mu("mu", self.mu, allow_inf=True)
-        self._check_counts()
-        self._check_bounds()
-        self._check_names()
-        for name in ("tolerance", "step_size", "lengthscale"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
-        if self.training_mu is not None:
-            check_mu("training_mu", self.training_mu)
-        _within("noise_ratio", self.noise_ratio, math.inf)
-
-    def _check_counts(self) -> None:
-        check_count("n_steps", self.n_steps, 1)
-        check_count("n_trials", self.n_trials, 2)
-        check_count("batch_size", self.batch_size, 1)
-        check_count("n_starts", self.n_starts, 0)
-        check_count("extra_values", self.extra_values, 0, optional=False)
-        check_count("memory", self.memory, -1, optional=False)
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         if self.batch_size is not None and self.tolerance is not None:
             raise ValueError(
                 f"Give batch_size or tolerance, not both: got {self.batch_size} and "
                 f"{self.tolerance}."
             )
-        for name in ("centring", "exact_centre", "random_start"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}.")
-
-    def _check_bounds(self) -> None:
-        if isinstance(self.clipping_norm, str) and not self.adaptive:
+        if self.clipping_norm == math.inf and self.mu < math.inf:
             raise ValueError(
-                f"clipping_norm must be a positive number or 'adaptive', got "
-                f"{self.clipping_norm!r}."
+                "clipping_norm must be a finite positive number unless mu=inf, got inf."
             )
-        if not isinstance(self.clipping_norm, str | None):
-            check_positive("clipping_norm", self.clipping_norm, allow_inf=math.isinf(self.mu))
-            B = float(self.clipping_norm)
-            if not (SMALLEST <= B <= LARGEST or math.isinf(B)):
-                raise ValueError(
-                    f"clipping_norm must lie between {SMALLEST} and {LARGEST}, got "
-                    f"{self.clipping_norm}."
-                )
-        value_range(self.loss_bound)
-        _within("value_share", self.value_share, 1.0)
         if self.adaptive and self.value_share + NORM_SHARE >= 1:
             raise ValueError(
                 f"value_share must stay below {1 - NORM_SHARE:g} where clipping_norm is adaptive, "
@@ -214,13 +179,6 @@ class GIBOConfig(EpsilonSettings):
             raise ValueError(
                 f"n_starts={self.n_starts} needs released values to choose from: value_share > 0."
             )
-
-    def _check_names(self) -> None:
-        if self.kernel not in KERNELS:
-            raise ValueError(f"kernel must be one of {sorted(KERNELS)}, got {self.kernel!r}.")
-        if self.step_rule not in STEP_RULES:
-            known = sorted(STEP_RULES)
-            raise ValueError(f"step_rule must be one of {known}, got {self.step_rule!r}.")
 
     @property
     def adaptive(self) -> bool:
@@ -246,16 +204,6 @@ class GIBOConfig(EpsilonSettings):
         """
         return cls(mu=mu, **(PUBLISHED | changes))
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready fields; infinities as the string "inf"."""
-        return as_json(asdict(self))
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Settings from :meth:`to_dict`."""
-        known = {f.name for f in fields(cls)}
-        return cls(**from_json({k: v for k, v in stored.items() if k in known}))
-
     @property
     def trials_given(self) -> bool:
         """Whether steps or trials are limited."""
@@ -263,11 +211,11 @@ class GIBOConfig(EpsilonSettings):
 
     def with_trials(self, n_trials: int | None) -> Self:
         """The same settings with another limit of trials."""
-        return replace(self, n_trials=n_trials)
+        return evolve(self, n_trials=n_trials)
 
     def plain(self) -> Self:
         """Settings of an unprotected run: no noise, no clipping, no end."""
-        return replace(
+        return evolve(
             self,
             mu=math.inf,
             epsilon=None,

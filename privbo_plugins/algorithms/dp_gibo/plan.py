@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.models.kernels import Isotropic
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import check_share, gaussian_scale
+from privbo_plugins.settings import fields_of
 from privbo_plugins.spaces import Array, Space
 
 _STARTS = 16
@@ -352,8 +353,8 @@ def reads_values(config: GIBOConfig, space: Space) -> bool:
     """
     if space.d == len(space) > _SEARCHED_TO:
         return False
-    of_descent = [f for f in fields(GIBOConfig) if f.name not in _FOR_EITHER]
-    given = any(getattr(config, f.name) != f.default for f in of_descent)
+    of_descent = {n: f for n, f in fields_of(GIBOConfig).items() if n not in _FOR_EITHER}
+    given = any(getattr(config, name) != field.default for name, field in of_descent.items())
     return not (given or math.isinf(config.mu))
 
 

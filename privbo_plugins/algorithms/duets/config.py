@@ -42,15 +42,23 @@ What the theory leaves free, and how the default uses it:
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from numbers import Real
-from typing import Any, Self
-
-import numpy as np
+from typing import Annotated, Any, Self
 
 from privbo_plugins.models.kernels import KERNELS, Kernel
 from privbo_plugins.privacy.reward_noise import RewardNoise
-from privbo_plugins.settings import part, setting, settings
+from privbo_plugins.settings import (
+    Count,
+    Positive,
+    Probability,
+    as_json,
+    fields_of,
+    integer,
+    is_range,
+    one_of,
+    part,
+    setting,
+    settings,
+)
 
 WIDTH = 0.1
 """What the default multiplies the theorem's width by: see the benchmark's figure."""
@@ -64,11 +72,10 @@ _OF_FEW_AGENTS = 2
 PUBLISHED: dict[str, Any] = {"variant": "paper"}
 """Settings of the algorithm as published, with the width of the theorem."""
 
-_CHOICES = {
-    "variant": ("default", "paper"),
-    "kernel": ("rbf", "matern52"),
-    "final": ("top", "best"),
-}
+_Variant = Annotated[str, one_of("default", "paper")]
+_Kernel = Annotated[str, one_of("rbf", "matern52")]
+_Final = Annotated[str, one_of("top", "best")]
+_Discretisation = Annotated[int, integer(16)]
 
 _ONLY = {"p0": "paper", "noise_ratio": "paper", "final": "default"}
 """Settings of one variant."""
@@ -78,12 +85,12 @@ _ONLY = {"p0": "paper", "noise_ratio": "paper", "final": "default"}
 class DUETSChoices:
     """What a run's settings and its users' keywords have in common."""
 
-    n_agents: int = setting(
+    n_agents: Count = setting(
         "N, number of agents, >= 1: about as many as there are workers.",
         default=8,
         kw_only=False,
     )
-    variant: str = setting(
+    variant: _Variant = setting(
         '"default", or "paper" for the algorithm as published: lengths of epochs that need '
         "``n_trials``, equation (9) for every point, independent draws, a last epoch like every "
         "other, the theorem's width, nothing fitted, inducing points drawn and sent, and coins "
@@ -91,43 +98,43 @@ class DUETSChoices:
         "hide nothing from each other: each can know every coin.",
         default="default",
     )
-    first_epoch: int | None = setting(
+    first_epoch: Count | None = setting(
         "Evaluations of an agent in the first epoch, >= 1; None for 1 from eight agents on, and "
         "for 2 of fewer and as published.",
         default=None,
     )
-    final: str = setting(
+    final: _Final = setting(
         'What the last epoch of the default evaluates: "top" the most promising points, each '
         'once, or "best" the most promising one, which has the least regret.',
         default="top",
     )
-    p0: float = setting(
+    p0: Positive = setting(
         'Oversampling of the inducing points that "paper" draws, > 0.', default=10.0
     )
-    beta: float | None = setting(
+    beta: Positive | None = setting(
         "Width of the confidence intervals in posterior standard deviations; None for the "
         "theorem's.",
         default=None,
     )
-    beta_scale: float = setting(
+    beta_scale: Positive = setting(
         "Multiplies the width, of which the default takes a tenth: smaller trims sooner.",
         default=1.0,
     )
-    failure_probability: float = setting(
+    failure_probability: Probability = setting(
         "Failure probability delta of the theorem, in (0, 1).",
         default=0.1,
     )
-    B: float = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
-    noise_ratio: float = setting(
+    B: Positive = setting("Bound on the norm of f, in signal standard deviations.", default=1.0)
+    noise_ratio: Positive = setting(
         'lambda, noise variance over signal variance, which "paper" knows beforehand.',
         default=0.04,
     )
-    kernel: str = setting('"rbf" or "matern52", on the unit cube.', default="rbf")
-    lengthscale: float | None = setting(
+    kernel: _Kernel = setting('"rbf" or "matern52", on the unit cube.', default="rbf")
+    lengthscale: Positive | None = setting(
         "Length-scale in units of the unit cube; None for 0.2 sqrt(D).",
         default=None,
     )
-    discretisation: int = setting(
+    discretisation: _Discretisation = setting(
         "Number of points that stand for the space, >= 16.",
         default=2048,
     )
@@ -137,7 +144,7 @@ class DUETSChoices:
 class DUETSSettings(DUETSChoices):
     """Settings in words that users say them in."""
 
-    n_trials: int | None = setting(
+    n_trials: Count | None = setting(
         "Number of trials that you expect, of all agents together, for the epochs' lengths: "
         "an agent takes T = ceil(n_trials / n_agents) of them, and the last epoch evaluates the "
         "most promising points. None if it is not known: then no epoch is the last. It does "
@@ -159,14 +166,8 @@ class DUETSSettings(DUETSChoices):
                 'The epochs of variant="paper" have the lengths floor(sqrt(T T_{j-1})) with '
                 'T = n_trials / n_agents: give n_trials=, or use variant="default".'
             )
-        return part(self, DUETSConfig, horizon=self._horizon(), **scale)
-
-    def _horizon(self) -> int | None:
-        if self.n_trials is None:
-            return None
-        for name in ("n_trials", "n_agents"):
-            _check_whole(name, getattr(self, name), 1)
-        return -(-int(self.n_trials) // int(self.n_agents))
+        horizon = None if self.n_trials is None else -(-self.n_trials // self.n_agents)
+        return part(self, DUETSConfig, horizon=horizon, **scale)
 
 
 @settings
@@ -183,7 +184,7 @@ class DUETSConfig(DUETSChoices):
         [2, 10, 22]
     """
 
-    horizon: int | None = setting(
+    horizon: Count | None = setting(
         "T, evaluations of one agent; None if it is not known, and then no epoch is the last.",
         default=None,
     )
@@ -197,37 +198,18 @@ class DUETSConfig(DUETSChoices):
         default=None,
     )
 
-    def __post_init__(self) -> None:
-        for name in ("n_agents", "discretisation"):
-            _check_whole(name, getattr(self, name), 16 if name == "discretisation" else 1)
-        for name in ("first_epoch", "horizon"):
-            _check_whole(name, getattr(self, name), 1, optional=True)
-        for name in ("p0", "beta", "beta_scale", "B", "noise_ratio", "lengthscale"):
-            _check_positive(name, getattr(self, name), optional=name in ("beta", "lengthscale"))
-        if not (isinstance(self.failure_probability, Real) and 0 < self.failure_probability < 1):
-            raise ValueError(
-                f"failure_probability must lie in (0, 1), got {self.failure_probability!r}."
-            )
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}."
-                )
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
+    def __attrs_post_init__(self) -> None:
         ends = (self.low, self.high)
-        known = None not in ends
-        if (None in ends and ends != (None, None)) or (known and not _in_order(*ends)):
+        if ends != (None, None) and not is_range(ends):
             raise ValueError(f"The reward range needs finite low < high, or neither, got {ends}.")
         if self.published and self.horizon is None:
             raise ValueError(
                 'The epochs of variant="paper" have the lengths floor(sqrt(T T_{j-1})): give '
                 "horizon=, T."
             )
-        defaults = {field.name: field.default for field in fields(self)}
+        declared = fields_of(DUETSConfig)
         for name, variant in _ONLY.items():
-            if self.variant != variant and getattr(self, name) != defaults[name]:
+            if self.variant != variant and getattr(self, name) != declared[name].default:
                 raise ValueError(
                     f"{name}= does nothing with variant={self.variant!r}: it belongs to "
                     f"{variant!r}."
@@ -251,13 +233,13 @@ class DUETSConfig(DUETSChoices):
     def T_1(self) -> int:
         """Evaluations of an agent in the first epoch: as given, or for so many agents."""
         if self.first_epoch is not None:
-            return int(self.first_epoch)
+            return self.first_epoch
         return 1 if self.n_agents >= MANY_AGENTS and not self.published else _OF_FEW_AGENTS
 
     @property
     def planned_trials(self) -> int | None:
         """N T, trials of all agents together; None without an end."""
-        return None if self.horizon is None else int(self.n_agents * self.horizon)
+        return None if self.horizon is None else self.n_agents * self.horizon
 
     def length(self, previous: int, evaluated: int) -> int:
         """T_j, from T_{j-1} (0 before the first) and the evaluations of an agent so far."""
@@ -289,30 +271,4 @@ class DUETSConfig(DUETSChoices):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        described = {field.name: getattr(self, field.name) for field in fields(self)}
-        described["first_epoch"] = self.T_1
-        if self.noise is not None:
-            described["noise"] = {
-                "variance": self.noise.variance,
-                "total_variance": self.noise.total_variance,
-            }
-        return described
-
-
-def _in_order(low: Any, high: Any) -> bool:
-    return bool(math.isfinite(low) and math.isfinite(high) and low < high)
-
-
-def _check_whole(name: str, value: Any, least: int, *, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
-
-
-def _check_positive(name: str, value: Any, *, optional: bool) -> None:
-    if value is None and optional:
-        return
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and 0 < value < math.inf):
-        raise ValueError(f"{name} must be a finite number > 0, got {value!r}.")
+        return as_json(self) | {"first_epoch": self.T_1}

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privbo_plugins.privacy.reward_noise import RewardNoise, Tail
-from privbo_plugins.settings import setting, settings
+from privbo_plugins.settings import (
+    Chance,
+    Count,
+    NotNegative,
+    Positive,
+    Probability,
+    as_json,
+    is_range,
+    one_of,
+    setting,
+    settings,
+)
 
 Array = NDArray[np.float64]
 
 KERNEL_NAMES = ("rbf", "matern52")
+
+_Kernel = Annotated[str, one_of(*KERNEL_NAMES)]
+_Constants = Annotated[str, one_of("order", "theorem")]
+_Dictionary = Annotated[str, one_of("tenth", "paper")]
 
 PUBLISHED = {"mechanism": "laplace", "constants": "theorem"}
 """Settings of the published algorithms as their theorems have them."""
@@ -22,31 +37,65 @@ PUBLISHED_NYSTROM = PUBLISHED | {"dictionary": "paper"}
 """The same for those with a Nyström embedding."""
 
 
-_OPTIONAL = ("lengthscale", "B", "second_moment", "noise_moment")
-_POSITIVE = ("beta_scale", "lam", *_OPTIONAL)
+def checked_kernel_matrix(matrix: ArrayLike | None) -> Array | None:
+    """A covariance matrix of arms, scaled so that its largest variance is 1.
+
+    The regularity assumption is k(x, x) <= 1; what a matrix says of scale belongs into B.
+
+    Raises:
+        ValueError: If it is not square, finite, symmetric and positive semi-definite.
+    """
+    if matrix is None:
+        return None
+    K = np.asarray(matrix, dtype=float)
+    if K.ndim != 2 or K.shape[0] != K.shape[1] or len(K) < 1:
+        raise ValueError(f"kernel_matrix must have shape (arms, arms), got {K.shape}.")
+    if not np.isfinite(K).all() or not np.allclose(K, K.T, atol=1e-8 * np.abs(K).max()):
+        raise ValueError("kernel_matrix must be finite and symmetric.")
+    K = (K + K.T) / 2
+    largest = float(np.diag(K).max())
+    if largest <= 0 or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K):
+        raise ValueError("kernel_matrix must be positive semi-definite with a positive variance.")
+    return np.asarray(K / largest)
+
+
+def checked_features(features: ArrayLike | None) -> Array | None:
+    """One row of features an arm, shape (N, p).
+
+    Raises:
+        ValueError: If it is not a finite matrix (a vector counts as one feature).
+    """
+    if features is None:
+        return None
+    Z = np.asarray(features, dtype=float)
+    Z = Z[:, None] if Z.ndim == 1 else Z
+    if Z.ndim != 2 or len(Z) < 1 or not np.isfinite(Z).all():
+        raise ValueError(
+            f"features must be finite with one row an arm, got an array of shape {Z.shape}."
+        )
+    return Z
 
 
 @settings(eq=False)
 class ArmSettings:
     """What all of the family share."""
 
-    n_trials: int | None = setting(
+    n_trials: Count | None = setting(
         "Number T of evaluations that you expect, which the parameters are set for; None "
         "for 1000, and for widths that grow with the evaluations where the published "
         "algorithm's do.",
         default=None,
     )
-    beta_scale: float = setting(
+    beta_scale: Positive = setting(
         "Multiplies the width beta_t of the confidence intervals: smaller exploits sooner. "
         "The published algorithms' theory-ordered widths are far too wide in practice: try "
         "0.1 and below.",
         default=1.0,
     )
-    kernel: str = setting(
-        '"rbf" or "matern52", on the unit cube or on ``features``.',
-        default="rbf",
+    kernel: _Kernel = setting(
+        '"rbf" or "matern52", on the unit cube or on ``features``.', default="rbf"
     )
-    lengthscale: float | None = setting(
+    lengthscale: Positive | None = setting(
         "Length-scale in units of the unit cube (or of ``features``); None for 0.2 sqrt(D).",
         default=None,
     )
@@ -56,9 +105,13 @@ class ArmSettings:
         "``tune.randint(0, arms)``).",
         default=None,
         repr=False,
+        converter=checked_kernel_matrix,
     )
     features: ArrayLike | None = setting(
-        "Or the arms' features, shape (arms, p).", default=None, repr=False
+        "Or the arms' features, shape (arms, p).",
+        default=None,
+        repr=False,
+        converter=checked_features,
     )
 
 
@@ -66,7 +119,7 @@ class ArmSettings:
 class NoiseMoment:
     """What may be known of the rewards' noise."""
 
-    noise_moment: float | None = setting(
+    noise_moment: Positive | None = setting(
         "c, bound on the (1 + alpha)th moment of the noise of rewards as they are received "
         "(for alpha = 1 its variance); None derives it.",
         default=None,
@@ -77,9 +130,8 @@ class NoiseMoment:
 class SecondMoment:
     """What may be known of the rewards themselves."""
 
-    second_moment: float | None = setting(
-        "v, bound on E[y²] of rewards as received; None derives it.",
-        default=None,
+    second_moment: Positive | None = setting(
+        "v, bound on E[y²] of rewards as received; None derives it.", default=None
     )
 
 
@@ -92,23 +144,19 @@ class GPUCBSettings(NoiseMoment, ArmSettings):
 class HeavyTailSettings(ArmSettings):
     """Settings of the published algorithms for heavy tails."""
 
-    B: float | None = setting(
-        "Bound on the norm of f; None for half of the largest reward.",
-        default=None,
+    B: Positive | None = setting(
+        "Bound on the norm of f; None for half of the largest reward.", default=None
     )
-    R: float | None = setting(
-        "Bound on the raw noise; None for the rest of the largest reward.",
-        default=None,
+    R: NotNegative | None = setting(
+        "Bound on the raw noise; None for the rest of the largest reward.", default=None
     )
-    alpha: float = setting("Moments up to 1 + alpha are finite, in (0, 1].", default=1.0)
-    lam: float = setting("Regulariser lambda of the published algorithms, > 0.", default=1.0)
-    constants: str = setting(
-        '"order", as in the papers\' experiments, or "theorem", as proven.',
-        default="order",
+    alpha: Chance = setting("Moments up to 1 + alpha are finite, in (0, 1].", default=1.0)
+    lam: Positive = setting("Regulariser lambda of the published algorithms, > 0.", default=1.0)
+    constants: _Constants = setting(
+        '"order", as in the papers\' experiments, or "theorem", as proven.', default="order"
     )
-    failure_probability: float = setting(
-        "Failure probability delta of the theorems, in (0, 1).",
-        default=0.1,
+    failure_probability: Probability = setting(
+        "Failure probability delta of the theorems, in (0, 1).", default=0.1
     )
 
 
@@ -121,8 +169,8 @@ class TGPUCBSettings(SecondMoment, HeavyTailSettings):
 class NystromSettings(HeavyTailSettings):
     """Settings of the two algorithms with a Nyström embedding."""
 
-    accuracy: float = setting("Accuracy of the Nyström embedding, in (0, 1).", default=0.1)
-    dictionary: str = setting(
+    accuracy: Probability = setting("Accuracy of the Nyström embedding, in (0, 1).", default=0.1)
+    dictionary: _Dictionary = setting(
         '"tenth" draws the embedding\'s points anew after each evaluation (of MoMA: epoch) '
         "up to 32 distinct points, and then each time that they have become a tenth more; "
         '"paper" always does, as published, which takes longer.',
@@ -139,9 +187,8 @@ class ATAGPUCBSettings(SecondMoment, NystromSettings):
 class MoMAGPUCBSettings(NoiseMoment, NystromSettings):
     """Settings of MoMA-GP-UCB."""
 
-    replays: int | None = setting(
-        "k, evaluations of one point in an epoch; None derives it from ``n_trials``.",
-        default=None,
+    replays: Count | None = setting(
+        "k, evaluations of one point in an epoch; None derives it from ``n_trials``.", default=None
     )
 
 
@@ -156,39 +203,17 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
     """
 
     low: float | None = setting(
-        "Lower end of the rewards' public range; None if none is known.",
-        default=None,
+        "Lower end of the rewards' public range; None if none is known.", default=None
     )
     high: float | None = setting("Upper end.", default=None)
     noise: RewardNoise | None = setting(
-        "What privatising adds; None for raw rewards.",
-        default=None,
+        "What privatising adds; None for raw rewards.", default=None
     )
 
-    def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            if name not in _OPTIONAL or getattr(self, name) is not None:
-                _check(name, getattr(self, name), 0.0, math.inf, "a finite number > 0")
-        for name in ("failure_probability", "accuracy"):
-            _check(name, getattr(self, name), 0.0, 1.0, "a number in (0, 1)")
-        if not 0 < self.alpha <= 1:
-            raise ValueError(f"alpha must lie in (0, 1], got {self.alpha}.")
-        if self.R is not None and not (math.isfinite(self.R) and self.R >= 0):
-            raise ValueError(f"R must be a finite number >= 0, got {self.R}.")
-        _check_whole("n_trials", self.T)
-        _check_whole("replays", 1 if self.replays is None else self.replays)
-        _check_choice("kernel", self.kernel, KERNEL_NAMES)
-        _check_choice("constants", self.constants, ("order", "theorem"))
-        _check_choice("dictionary", self.dictionary, ("tenth", "paper"))
-        self._check_scale()
+    def __attrs_post_init__(self) -> None:
         if self.kernel_matrix is not None and self.features is not None:
             raise ValueError("Give kernel_matrix= or features=, not both.")
-        checked_kernel_matrix(self.kernel_matrix)
-        checked_features(self.features)
-
-    def _check_scale(self) -> None:
-        ends = [end for end in (self.low, self.high) if end is not None]
-        if len(ends) == 1 or not all(map(math.isfinite, ends)) or ends != sorted(set(ends)):
+        if (self.low, self.high) != (None, None) and not is_range((self.low, self.high)):
             raise ValueError(
                 "The reward range needs finite low < high, or neither, got "
                 f"({self.low}, {self.high})."
@@ -202,7 +227,7 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
     @property
     def planned_trials(self) -> int | None:
         """How many trials are expected; None if nobody said so."""
-        return None if self.n_trials is None else int(self.n_trials)
+        return self.n_trials
 
     @property
     def T(self) -> int:
@@ -270,70 +295,4 @@ class UCBConfig(ATAGPUCBSettings, MoMAGPUCBSettings):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        described = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name in ("kernel_matrix", "features"):
-            if described[name] is not None:
-                described[name] = np.asarray(described[name], dtype=float).tolist()
-        if self.noise is not None:
-            tail = self.noise.tail
-            described["noise"] = {
-                "variance": self.noise.variance,
-                "total_variance": self.noise.total_variance,
-                "tail": [tail.radius, tail.theta, tail.a],
-            }
-        return described
-
-
-def _check(name: str, value: Any, low: float, high: float, rule: str) -> None:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and low < value < high):
-        raise ValueError(f"{name} must be {rule}, got {value!r}.")
-
-
-def _check_whole(name: str, value: Any) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value!r}.")
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")
-
-
-def checked_kernel_matrix(matrix: ArrayLike | None) -> Array | None:
-    """A covariance matrix of arms, scaled so that its largest variance is 1.
-
-    The regularity assumption is k(x, x) <= 1; what a matrix says of scale belongs into B.
-
-    Raises:
-        ValueError: If it is not square, finite, symmetric and positive semi-definite.
-    """
-    if matrix is None:
-        return None
-    K = np.asarray(matrix, dtype=float)
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or len(K) < 1:
-        raise ValueError(f"kernel_matrix must have shape (arms, arms), got {K.shape}.")
-    if not np.isfinite(K).all() or not np.allclose(K, K.T, atol=1e-8 * np.abs(K).max()):
-        raise ValueError("kernel_matrix must be finite and symmetric.")
-    K = (K + K.T) / 2
-    largest = float(np.diag(K).max())
-    if largest <= 0 or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K):
-        raise ValueError("kernel_matrix must be positive semi-definite with a positive variance.")
-    return np.asarray(K / largest)
-
-
-def checked_features(features: ArrayLike | None) -> Array | None:
-    """One row of features an arm, shape (N, p).
-
-    Raises:
-        ValueError: If it is not a finite matrix (a vector counts as one feature).
-    """
-    if features is None:
-        return None
-    Z = np.asarray(features, dtype=float)
-    Z = Z[:, None] if Z.ndim == 1 else Z
-    if Z.ndim != 2 or len(Z) < 1 or not np.isfinite(Z).all():
-        raise ValueError(
-            f"features must be finite with one row an arm, got an array of shape {Z.shape}."
-        )
-    return Z
+        return as_json(self)

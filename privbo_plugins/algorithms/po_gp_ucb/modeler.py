@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +35,18 @@ from privbo_plugins.algorithms.po_gp_ucb.posterior import Hyperparameters, RowPo
 from privbo_plugins.algorithms.po_gp_ucb.table import ReleasedTable
 from privbo_plugins.algorithms.protocols import Evaluation
 from privbo_plugins.errors import SpaceChangedError
-from privbo_plugins.settings import named, setting, settings
+from privbo_plugins.settings import (
+    Count,
+    Finite,
+    NotNegative,
+    Positive,
+    Probability,
+    Rule,
+    named,
+    one_of,
+    setting,
+    settings,
+)
 from privbo_plugins.spaces import Int, Space
 
 Array = NDArray[np.float64]
@@ -51,42 +62,43 @@ PUBLISHED: dict[str, Any] = {"correction": "none", "beta_scale": 1.0}
 """Settings of the modeler as published: it takes the released rows for the true ones."""
 
 
+_Correction = Annotated[str, one_of(*CORRECTIONS)]
+_Name = Annotated[str, Rule("a name", lambda value: isinstance(value, str) and value != "")]
+
+
 @settings(eq=False)
 class RowsChoices:
     """What the modeler's settings and its users' keywords have in common."""
 
-    correction: str = setting(
+    correction: _Correction = setting(
         'How noise in the rows is taken into account: "shared" (rows have the mean and variance '
         "that the table shows, and one is asked for where other rows' answers leave doubt), "
         '"posterior" (the same, but doubt that stays with every row counts too), "kernel" '
         '(nothing is assumed of rows) or "none".',
         default="shared",
     )
-    lengthscale: float | None = setting(
-        "l, in the table's units, > 0; None fits it to the answers.",
-        default=None,
+    lengthscale: Positive | None = setting(
+        "l, in the table's units, > 0; None fits it to the answers.", default=None
     )
-    signal_variance: float | None = setting(
+    signal_variance: Positive | None = setting(
         "Variance of the outcome's mean f, in squared outcome units, > 0; None fits it.",
         default=None,
     )
-    noise_variance: float | None = setting(
+    noise_variance: Positive | None = setting(
         "Variance of an answer's own noise, in squared outcome units, > 0; None fits it.",
         default=None,
     )
-    mean: float | None = setting(
-        "Prior mean of f, in outcome units; None takes the mean of the answers.",
-        default=None,
+    mean: Finite | None = setting(
+        "Prior mean of f, in outcome units; None takes the mean of the answers.", default=None
     )
-    failure_probability: float = setting(
+    failure_probability: Probability = setting(
         "Failure probability of the confidence intervals, in (0, 1); no privacy parameter.",
         default=0.05,
     )
-    beta_scale: float = setting(
-        "Multiplies their width, > 0: smaller exploits sooner.",
-        default=0.5,
+    beta_scale: Positive = setting(
+        "Multiplies their width, > 0: smaller exploits sooner.", default=0.5
     )
-    n_startup: int = setting("Rows drawn at random before the model is asked, >= 1.", default=1)
+    n_startup: Count = setting("Rows drawn at random before the model is asked, >= 1.", default=1)
     repeats: bool = setting(
         "Whether a row may be asked again; a curator of this package replays its answer.",
         default=False,
@@ -97,24 +109,19 @@ class RowsChoices:
 class RowsSettings(RowsChoices):
     """Settings in words that users say them in."""
 
-    noise_sd: float | None = setting(
+    noise_sd: NotNegative | None = setting(
         "Standard deviation of the noise in a bare matrix, in its units, >= 0; None for 0. "
         "A released table's certificate knows it.",
         default=None,
     )
-    parameter: str = setting(
-        "Name of the integer parameter that numbers the rows from 0 to n - 1.",
-        default="row",
+    parameter: _Name = setting(
+        "Name of the integer parameter that numbers the rows from 0 to n - 1.", default="row"
     )
-    answer_variance: float | None = setting(
+    answer_variance: NotNegative | None = setting(
         "Known variance that the curator's randomising adds to an answer, in squared "
         "outcome units, >= 0; None for what the certificate says, or 0.",
         default=None,
     )
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.parameter, str) or not self.parameter:
-            raise ValueError(f"parameter must be a name, got {self.parameter!r}.")
 
     def of_the_model(self) -> dict[str, Any]:
         """Keywords of :func:`rows_config`."""
@@ -133,33 +140,16 @@ class RowsConfig(RowsChoices):
     """
 
     Z: Array = setting("Released rows, shape (n, r).", kw_only=False)
-    noise_sd: float = setting(
-        "Standard deviation of the noise in them.",
-        default=0.0,
-        kw_only=False,
+    noise_sd: NotNegative = setting(
+        "Standard deviation of the noise in them.", default=0.0, kw_only=False
     )
-    answer_variance: float = setting(
-        "Known variance that privatising adds to an outcome.",
-        default=0.0,
+    answer_variance: NotNegative = setting(
+        "Known variance that privatising adds to an outcome.", default=0.0
     )
 
-    def __post_init__(self) -> None:
+    def __attrs_post_init__(self) -> None:
         if self.Z.ndim != 2 or self.Z.size == 0 or not np.isfinite(self.Z).all():
             raise ValueError(f"Z must be a finite matrix (n, r), got one of shape {self.Z.shape}.")
-        if self.correction not in CORRECTIONS:
-            raise ValueError(
-                f"correction must be one of {', '.join(CORRECTIONS)}, got {self.correction!r}."
-            )
-        for name in ("lengthscale", "signal_variance", "noise_variance"):
-            _check(name, getattr(self, name), 0.0, math.inf, "a finite number > 0, or None")
-        for name in ("noise_sd", "answer_variance"):
-            _check(name, getattr(self, name), -1e-300, math.inf, "a finite number >= 0")
-        _check("mean", self.mean, -math.inf, math.inf, "a finite number, or None")
-        _check("failure_probability", self.failure_probability, 0.0, 1.0, "a number in (0, 1)")
-        _check("beta_scale", self.beta_scale, 0.0, math.inf, "a finite number > 0")
-        whole = isinstance(self.n_startup, int | np.integer)
-        if not whole or isinstance(self.n_startup, bool) or self.n_startup < 1:
-            raise ValueError(f"n_startup must be an integer >= 1, got {self.n_startup!r}.")
 
     @property
     def n(self) -> int:
@@ -174,14 +164,6 @@ class RowsConfig(RowsChoices):
     def beta(self, t: int) -> float:
         """beta_t = 2 ln(n t² pi² / (6 delta)) (the paper, Theorem 3, for finitely many rows)."""
         return 2 * math.log(self.n * t**2 * math.pi**2 / (6 * self.failure_probability))
-
-
-def _check(name: str, value: Any, low: float, high: float, rule: str) -> None:
-    if value is None and "None" in rule:
-        return
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and low < value < high):
-        raise ValueError(f"{name} must be {rule}, got {value!r}.")
 
 
 def rows_config(

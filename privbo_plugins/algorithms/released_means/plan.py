@@ -22,7 +22,6 @@ from typing import Any
 
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Words
 from privbo_plugins.algorithms.released_means.config import MeansConfig
-from privbo_plugins.algorithms.values import as_json
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.mechanisms import gaussian_scale
@@ -78,7 +77,7 @@ class MeansPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready fields; infinities as the string "inf"."""
-        return as_json(asdict(self))
+        return {k: "inf" if v == math.inf else v for k, v in asdict(self).items()}
 
     def __str__(self) -> str:
         lines = [
