@@ -37,6 +37,7 @@ from tests.contracts.tune_systems import SYSTEMS, Job, System
 from tests.contracts.tune_trials import (
     PUBLIC,
     Checkpoints,
+    Dies,
     Fails,
     Sleeps,
     made,
@@ -103,7 +104,7 @@ def row(
     name: str,
     *,
     cells: Mapping[str, str] | None = None,
-    ordinary: Collection[str] = (RECORDS,),
+    ordinary: Collection[str] = (),
     warns: tuple[type[Warning], ...] = (),
 ) -> Callable[[Run], Run]:
     """Registers a row; the first line of its docstring is its sentence."""
@@ -332,6 +333,18 @@ def max_failures(system: System, folder: Path) -> str:
     return WORKS
 
 
+@row("Failures", "a killed process", ordinary=SYSTEMS)
+def killed(system: System, folder: Path) -> str:
+    """The process of a trial is killed in its second evaluation, with `max_failures=2`."""
+    run = {"failure_config": tune.FailureConfig(max_failures=2)}
+    vaults = {"vault": f"sqlite:///{folder}/secret/vault.db"}
+    with system.job(folder, Dies(), **vaults) as job:
+        results = job.tuner(run=run).fit()
+        system.check(job, results)
+        assert turns(folder) > job.trials
+    return WORKS
+
+
 @row("Failures", "`fail_fast`")
 def fail_fast(system: System, folder: Path) -> str:
     """The first failure ends the experiment."""
@@ -478,19 +491,19 @@ def json_logger(system: System, folder: Path) -> str:
     return logged(system, folder, "result.json")
 
 
-@row("Loggers", "CSV", ordinary=())
+@row("Loggers", "CSV")
 def csv_logger(system: System, folder: Path) -> str:
     """`progress.csv` holds every release, and no file holds anything private."""
     return logged(system, folder, "progress.csv")
 
 
-@row("Loggers", "TensorBoard", ordinary=())
+@row("Loggers", "TensorBoard")
 def tensorboard(system: System, folder: Path) -> str:
     """TensorBoard's files hold every release, and no file holds anything private."""
     return logged(system, folder, "tfevents")
 
 
-@row("Loggers", "MLflow", ordinary=())
+@row("Loggers", "MLflow")
 def mlflow(system: System, folder: Path) -> str:
     """`MLflowLoggerCallback` with a local store: releases only."""
     from ray.air.integrations.mlflow import MLflowLoggerCallback
@@ -501,7 +514,7 @@ def mlflow(system: System, folder: Path) -> str:
         return logged(system, folder, "mlruns", logger)
 
 
-@row("Loggers", "Weights & Biases", ordinary=())
+@row("Loggers", "Weights & Biases")
 def wandb(system: System, folder: Path) -> str:
     """`WandbLoggerCallback` in offline mode: releases only."""
     from ray.air.integrations.wandb import WandbLoggerCallback
@@ -642,7 +655,6 @@ GONE = {
     "Tuner.restore",
     "elsewhere, ledger in memory",
     cells={name: f"refused: {words}" for name, words in GONE.items()},
-    ordinary=(),
 )
 def without_vault(system: System, folder: Path) -> str:
     """`Tuner.restore` in another process, on another Ray, with no database."""
@@ -661,7 +673,7 @@ def without_vault(system: System, folder: Path) -> str:
 # Where the driver runs --------------------------------------------------------------------------
 
 
-@row("Where the driver runs", "Ray Job", ordinary=())
+@row("Where the driver runs", "Ray Job")
 def ray_job(system: System, folder: Path) -> str:
     """`ray job submit -- python script.py`."""
     with clusters.cluster(dashboard=True) as own:
@@ -672,7 +684,6 @@ def ray_job(system: System, folder: Path) -> str:
     "Where the driver runs",
     "Ray Client",
     cells=every(f"refused: {BY_CLIENT}; submit a Ray Job", but={TABLE: LEARNS_NOTHING}),
-    ordinary=(),
 )
 def ray_client(system: System, folder: Path) -> str:
     """`ray.init("ray://...")`."""

@@ -33,7 +33,7 @@ from tests.raytune_searchers.runs import PLANE, assert_sound, ledger
 from tests.raytune_searchers.scenes import BEFORE, STORED, lines
 from tests.worker import script
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 STALLED = 600.0
 """Seconds after which a driver counts as hung, however busy the machine."""
@@ -310,7 +310,7 @@ def hosts_on(nodes: Nodes, number: int) -> bool:
     return any("HostActor" in name for name in nodes.processes(number))
 
 
-@pytest.mark.parametrize("kind", ["rewards", pytest.param("duets", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kind", ["rewards", "duets"])
 def test_a_ledger_of_users_whose_node_dies_moves_too(
     kind: str, nodes: Nodes, tmp_path: Path, postgres_database: str
 ) -> None:
@@ -326,7 +326,6 @@ def test_a_ledger_of_users_whose_node_dies_moves_too(
     check_rewards(kind, postgres_database, driver.folder, lost=1)
 
 
-@pytest.mark.soak
 def test_a_federation_whose_server_and_agents_lose_their_node_moves_too(
     nodes: Nodes, tmp_path: Path, postgres_database: str, agents_databases: str
 ) -> None:

@@ -721,7 +721,7 @@ class Secret:
         return list(scanner.scan(blobs))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 class TestExperiments:
     def test_no_byte_of_an_experiment_tells_a_raw_reward(self, tmp_path: Path) -> None:
@@ -739,7 +739,6 @@ class TestExperiments:
         assert all(TAG in result.config for result in secret.results)
         search.close()
 
-    @pytest.mark.soak
     def test_control_raw_rewards_are_found(self, tmp_path: Path) -> None:
         secret = Secret(tmp_path, math.inf, 2)
         hits = secret.hits()
@@ -747,7 +746,6 @@ class TestExperiments:
             assert any(name in hit for hit in hits)
         assert not secret.search.guarantee(secret.results).protected
 
-    @pytest.mark.soak
     def test_four_real_trials_at_once_find_a_good_region(self, tmp_path: Path) -> None:
         search = search_of(4, space=None, n_trials=40, tags=True, metric=None, mode=None)
         results = fit(
@@ -767,7 +765,6 @@ class TestExperiments:
             epoch.epoch for epoch in search.history()
         }
 
-    @pytest.mark.soak
     def test_a_restored_experiment_evaluates_every_draw_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -91,6 +91,7 @@ def test_a_release_now_and_then_is_enough_to_go_on() -> None:
     assert search.guarantee().protected
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_asha_that_ends_every_trial_at_its_last_report_does_not_run_for_ever(
     tmp_path: Path,
@@ -235,6 +236,7 @@ def run_of(search: Any, private: Any, folder: Path, n: int = -1) -> Any:
     )
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_the_guarantee_takes_what_tune_run_returns(tmp_path: Path) -> None:
     search = make_search()
@@ -263,6 +265,7 @@ def raw_in_the_config(private: Any) -> Any:
     return wrapper
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 @pytest.mark.parametrize("around", [None, raw_in_an_earlier_row, raw_in_the_config])
 def test_of_an_ldp_trainable_every_row_of_what_tune_run_returns_is_compared(

@@ -144,7 +144,7 @@ def check_grown(before: tuple[list[Any], list[Any]], search: DPGIBOSearch) -> No
 # Trials -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 class TestTrials:
     def test_retried_attempts_replay_what_was_stored_and_only_trainings_pay(
@@ -235,7 +235,6 @@ class TestTrials:
         assert guarantee.protected
         assert "3 trial(s) failed or were pruned" in str(guarantee)
 
-    @pytest.mark.soak
     def test_without_retries_others_take_over_and_a_restored_experiment_replays(
         self, tmp_path: Path
     ) -> None:
@@ -277,7 +276,6 @@ class TestTrials:
         assert facts(anew)[1] == before[1]
         assert anew.guarantee(restarted).protected
 
-    @pytest.mark.soak
     def test_a_restored_experiment_keeps_the_plan_that_num_samples_made(
         self, tmp_path: Path
     ) -> None:
@@ -299,7 +297,7 @@ class TestTrials:
 # The vault ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 class TestVault:
     def test_a_vault_in_memory_that_dies_ends_the_run_with_one_error(
@@ -353,7 +351,6 @@ class TestVault:
         assert len(lines(tmp_path / "draws")) == len(releases)
         assert len(lines(tmp_path / "trained")) == 4
 
-    @pytest.mark.soak
     def test_a_vault_in_a_database_is_opened_again_and_again(self, tmp_path: Path) -> None:
         search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db")
         faults = {
@@ -370,7 +367,6 @@ class TestVault:
         assert len(lines(tmp_path / "draws")) == len(releases)
         assert len(lines(tmp_path / "trained")) == 7
 
-    @pytest.mark.soak
     def test_a_search_goes_on_after_its_time_was_up(self, tmp_path: Path) -> None:
         search = search_of()
         trainable = faulty(search, tmp_path, {(2, BEFORE): SLEEP})
@@ -666,7 +662,7 @@ def killed_driver(folder: Path, **settings: Any) -> Path:
     return folder / "run"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 class TestDriver:
     def test_killed_with_a_vault_in_a_file_it_goes_on_elsewhere(
@@ -717,7 +713,6 @@ class TestDriver:
         assert guarantee.n_releases == 1
         assert "the vault has ended" in str(guarantee)
 
-    @pytest.mark.soak
     def test_killed_with_a_vault_on_a_server_it_goes_on_in_the_same_cluster(
         self, tmp_path: Path, postgres_database: str
     ) -> None:
@@ -740,7 +735,6 @@ class TestDriver:
         assert guarantee.protected
         assert guarantee.mu_spent <= 1 + 1e-9
 
-    @pytest.mark.soak
     def test_killed_before_anything_was_saved_with_a_vault_in_a_file(self, tmp_path: Path) -> None:
         vault = f"sqlite:///{tmp_path}/vault.db"
         path = killed_driver(tmp_path, search={"vault": vault, "run_name": "r"}, early=True)
@@ -758,7 +752,6 @@ class TestDriver:
         check_grown(before, search)
         check_finished(search, tmp_path / "again")
 
-    @pytest.mark.soak
     def test_killed_before_anything_was_saved_with_a_vault_in_memory(self, tmp_path: Path) -> None:
         path = killed_driver(tmp_path, early=True)
         assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]

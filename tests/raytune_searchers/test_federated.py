@@ -115,7 +115,7 @@ def check_rounds(search: Any, results: Any, folder: Path, template: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("the_ray")
-@pytest.mark.parametrize("hosts", [2, pytest.param("agent", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("hosts", [2, "agent"])
 def test_a_federation_under_tune(hosts: Any, tmp_path: Path) -> None:
     template = f"sqlite:///{tmp_path}/{{agent}}.db"
     search = make_search(agents=NAMES, hosts=hosts, agent_vaults=template, run_name="r")
@@ -170,7 +170,7 @@ def test_rounds_close_at_their_deadline_without_a_silent_agent(tmp_path: Path) -
     assert search.guarantee(results).n_released == 2
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_agents_that_fail_tell_nothing_and_hold_up_nobody(tmp_path: Path) -> None:
     def strike(agent: Any, before: int) -> None:

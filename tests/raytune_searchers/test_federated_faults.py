@@ -93,7 +93,7 @@ def check_left_out(search: DPFTSDESearch, results: list[Any], folder: Path) -> N
     assert "agents were left out" in str(guarantee)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_agents_with_a_database_go_on_after_their_host_died(tmp_path: Path) -> None:
     search = make_search(TWO, agent_vaults=f"sqlite:///{tmp_path}/{{agent}}.db")
@@ -158,9 +158,9 @@ def test_without_a_server_agents_go_on_alone_in_their_own_processes(tmp_path: Pa
     check_alone(search, results, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
-@pytest.mark.parametrize("end", [_kill_server, pytest.param(_lose_server, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("end", [_kill_server, _lose_server])
 def test_a_server_with_a_database_begins_its_open_round_again(end: Any, tmp_path: Path) -> None:
     where, noise = f"sqlite:///{tmp_path}/server.db", CountedNoise(tmp_path)
     search = make_search(TWO, hosts=1, vault=where, noise=noise)
@@ -191,7 +191,7 @@ def test_a_server_that_was_restarted_begins_its_open_round_again(tmp_path: Path)
 # The driver -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_a_killed_driver_goes_on_elsewhere(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")

@@ -132,7 +132,7 @@ def test_it_conforms(check: Check, tmp_path: Path) -> None:
 # On a real Ray ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_whatever_dies_in_a_fit_a_release_is_charged_and_drawn_once(
     the_ray: Any, tmp_path: Path
 ) -> None:
@@ -150,7 +150,7 @@ def test_whatever_dies_in_a_fit_a_release_is_charged_and_drawn_once(
     search.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_fit_publishes_releases_only_and_is_protected(the_ray: Any, tmp_path: Path) -> None:
     assert ray.is_initialized()
     search = search_of()

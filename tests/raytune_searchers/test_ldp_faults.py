@@ -57,7 +57,7 @@ def check(rows: list[Any], path: Path, n: int) -> dict[str, float]:
     return released
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_trials_that_die_replay_what_was_stored_and_pay_once(tmp_path: Path) -> None:
     faults = {(0, CHARGED): TRIAL, (1, STORED): TRIAL, (2, REPORTED): TRIAL, (3, PLAYED): TRIAL}
@@ -168,7 +168,7 @@ def test_nothing_is_claimed_of_more_releases_than_the_last_report_knew(
     assert any("more had been released" in why for why in guarantee.reasons) == (since > 0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_a_killed_driver_goes_on_with_its_ledger_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -112,7 +112,7 @@ def job(the_ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]
     search.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_arms_with_a_kernel_matrix_are_all_that_is_evaluated(job: Job) -> None:
     search, results = job.search, job.results
     assert not results.errors
@@ -128,7 +128,7 @@ def test_arms_with_a_kernel_matrix_are_all_that_is_evaluated(job: Job) -> None:
     assert "200-LDP" in str(guarantee)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_trials_process_imports_the_mechanism_and_no_ledger(job: Job) -> None:
     process, times = Counter(pid for pid, _ in job.notes).most_common(1)[0]
     assert times > 1  # so that what its first trial needed to draw and store is noted by a later
@@ -140,7 +140,7 @@ def test_a_trials_process_imports_the_mechanism_and_no_ledger(job: Job) -> None:
     ])  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 def test_random_search_with_declared_reports_and_a_budget_that_holds_across_workers(
     tmp_path: Path,

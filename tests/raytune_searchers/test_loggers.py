@@ -58,6 +58,7 @@ def exact(result: Any) -> float:
     return float(((result.config["x"] - RECORDS) ** 2).mean())
 
 
+@pytest.mark.soak
 def test_tensorboard_shows_estimate_and_draw_of_each_trial_and_no_exact_mean(
     logged: Logged,
 ) -> None:
@@ -74,6 +75,7 @@ def test_tensorboard_shows_estimate_and_draw_of_each_trial_and_no_exact_mean(
         assert not [v for v in numbers if v == pytest.approx(true, rel=1e-6)]
 
 
+@pytest.mark.soak
 def test_mlflow_shows_the_same_and_its_best_is_tunes_best(logged: Logged) -> None:
     mlflow = pytest.importorskip("mlflow")
     mlflow.set_tracking_uri(logged.store)
@@ -87,6 +89,7 @@ def test_mlflow_shows_the_same_and_its_best_is_tunes_best(logged: Logged) -> Non
     assert not told & {exact(result) for result in logged.results}
 
 
+@pytest.mark.soak
 def test_neither_shows_recommendation_or_guarantee(logged: Logged) -> None:
     files = [*(logged.folder / "mlruns").rglob("*"), *logged.folder.rglob("*tfevents*")]
     shown = b"".join(file.read_bytes() for file in files if file.is_file())

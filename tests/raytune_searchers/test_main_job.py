@@ -129,7 +129,7 @@ def test_a_trials_process_imports_no_session_vault_model_or_accountant(job: Job)
     ])  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_scores_choices_of_any_kind_and_a_plan_that_fits_num_samples(
     the_ray: Any, tmp_path: Path
 ) -> None:

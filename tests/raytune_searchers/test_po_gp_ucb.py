@@ -531,7 +531,7 @@ def files(*folders: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in found if not path.is_symlink()}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("the_ray")
 class TestExperiments:
     def test_rows_stay_in_the_curators_actor(

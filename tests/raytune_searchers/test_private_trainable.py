@@ -248,6 +248,7 @@ def test_what_tune_takes_from_a_wrapper_under_its_own_names_unprotects(
     assert not private.guarantee().protected
 
 
+@pytest.mark.soak
 def test_what_tune_writes_over_a_wrapper_is_no_concern(the_ray: Any, tmp_path: Path) -> None:
     private = private_of(n_trials=1)
     results = run(private, tmp_path, given=around(private, "trial_id"), num_samples=1)
@@ -455,7 +456,7 @@ def test_without_a_trial_nothing_is_claimed(local_hosts: LocalRay) -> None:
 # On a real Ray ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_another_searcher_sees_releases_only(the_ray: Any, tmp_path: Path, mode: str) -> None:
     private = private_of(param_space=PLANE, mode=mode)
@@ -500,7 +501,7 @@ def test_random_search_by_tune_itself_and_trials_beyond_the_budget(
     private.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_trials_that_asha_stops_are_not_paid_for(the_ray: Any, tmp_path: Path) -> None:
     def trained(config: dict[str, Any]) -> np.ndarray:
         for epoch in range(3):
@@ -530,7 +531,7 @@ def test_trials_that_asha_stops_are_not_paid_for(the_ray: Any, tmp_path: Path) -
     private.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_config_that_population_based_training_changes_is_the_one_released(
     the_ray: Any, tmp_path: Path
 ) -> None:
@@ -566,7 +567,7 @@ def test_a_config_that_population_based_training_changes_is_the_one_released(
     private.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_without_the_callback_no_function_runs(the_ray: Any, tmp_path: Path) -> None:
     private = private_of(counted(tmp_path))
     results = run(private, tmp_path, num_samples=1, callbacks=[], name="never begun")
@@ -600,7 +601,7 @@ def test_a_raw_row_on_the_way_is_found_although_the_last_one_is_a_release(
     assert not private.guarantee().protected
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -622,7 +623,7 @@ def test_a_result_that_a_wrapper_changes_is_found(
     private.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_plain_floats_under_the_callback_are_found(the_ray: Any, tmp_path: Path) -> None:
     private = private_of()
     with pytest.warns(PrivacyWarning, match="plain floats"):
@@ -633,7 +634,7 @@ def test_plain_floats_under_the_callback_are_found(the_ray: Any, tmp_path: Path)
     private.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("quiet_noise")
 def test_wrapped_a_second_time_a_restored_experiment_spends_nothing_more(
     the_ray: Any, tmp_path: Path
@@ -675,7 +676,7 @@ def _fail_the_third(folder: Path) -> Any:
     return strike
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_vault_in_memory_that_dies_ends_the_experiment_and_is_told(
     the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -698,7 +699,7 @@ def test_a_vault_in_memory_that_dies_ends_the_experiment_and_is_told(
     assert guarantee.mu_spent == guarantee.mu  # at most: the vault alone knew how much
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("quiet_noise")
 def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file(
     the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -719,7 +720,7 @@ def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file
     again.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("quiet_noise")
 def test_a_driver_that_is_killed_with_its_vault_in_memory_does_not_go_on(
     the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -739,7 +740,7 @@ def _run_until_killed(folder: Path, own: dict[str, Any]) -> None:
     run_until_killed(scene, {"folder": str(folder), "own": own})
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("quiet_noise")
 def test_a_host_over_a_database_that_dies_is_begun_again_and_its_trials_are_still_watched(
     the_ray: Any, tmp_path: Path
@@ -761,7 +762,7 @@ def test_a_host_over_a_database_that_dies_is_begun_again_and_its_trials_are_stil
     private.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_tune_run_resources_and_new_processes_work_and_import_nothing_of_a_driver(
     the_ray: Any, tmp_path: Path
 ) -> None:

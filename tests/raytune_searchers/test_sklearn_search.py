@@ -95,6 +95,7 @@ def test_it_tunes_on_ray_and_leaves_releases_only(the_ray: Any, tmp_path: Path) 
     check_nothing_is_left(search, tmp_path)
 
 
+@pytest.mark.soak
 def test_without_noise_it_shows_what_is_computed_by_hand(the_ray: Any, tmp_path: Path) -> None:
     X, y = records()
     search = make_search(
@@ -105,6 +106,7 @@ def test_without_noise_it_shows_what_is_computed_by_hand(the_ray: Any, tmp_path:
         assert loss == pytest.approx(losses_of(params).mean(), rel=1e-9)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("refit", [True, False], ids=["refit", "no refit"])
 @pytest.mark.parametrize("method", ["dp-gibo", "released-means"])
 def test_the_model_that_is_published_is_charged_to_the_training_records(
@@ -116,6 +118,7 @@ def test_the_model_that_is_published_is_charged_to_the_training_records(
     assert (mu, n) == (0.5, len(search.trials_["loss"]) + refit)
 
 
+@pytest.mark.soak
 def test_a_searcher_of_tunes_own_sees_noisy_means(the_ray: Any, tmp_path: Path) -> None:
     pytest.importorskip("optuna", reason="Optuna is not installed (the optuna extra)")
     from ray.tune.search.optuna import OptunaSearch
@@ -146,6 +149,7 @@ def test_no_record_stays_in_rays_object_store_when_the_search_is_over(
     assert stored() < X.nbytes / 4
 
 
+@pytest.mark.soak
 def test_a_trial_that_fails_ends_it_and_says_no_more_than_that(
     the_ray: Any, tmp_path: Path
 ) -> None:

@@ -427,7 +427,7 @@ def uploaded(name: str, trials: list[str], n: int) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_many_vectors_reach_a_host_through_ray_also_one_that_is_killed(
     the_ray: Any, killed: bool, tmp_path: Path
 ) -> None:
