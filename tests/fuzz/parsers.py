@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import random
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from unittest import mock
 
 import click
 import numpy as np
+from hypothesis import strategies as st
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
@@ -82,7 +82,7 @@ CONFIG = FederationConfig(
     n_startup=1,
 )
 
-Draw = Callable[[random.Random], Any]
+Inputs = st.SearchStrategy[Any]
 Read = Callable[[Any], Any]
 
 
@@ -106,65 +106,51 @@ class Parser:
     Attributes:
         name: Of the parser.
         errors: What it documents.
-        weight: Its share of all inputs.
-        prepare: From a scene to (what draws a damaged input, what reads it).
+        prepare: From a scene to (damaged inputs, what reads one).
     """
 
     name: str
     errors: tuple[type[BaseException], ...]
-    weight: float
-    prepare: Callable[[Scene], tuple[Draw, Read]]
+    prepare: Callable[[Scene], tuple[Inputs, Read]]
 
 
 # Frames -----------------------------------------------------------------------------------------
 
 
-def frames(_scene: Scene) -> tuple[Draw, Read]:
+def frames(_scene: Scene) -> tuple[Inputs, Read]:
     """Of bytes that somebody sends instead of a message."""
     valid = [
         {"key": SECRET, "vector": wires.packed(np.arange(4.0))},
         {"epoch": "0" * 32, "space": SPACE.to_dict()},
         wires.greeting(CONFIG),
     ]
-    whole = [as_json(message) for message in valid]
-
-    def draw(rng: random.Random) -> bytes:
-        return damaged_bytes(rng, rng.choice(whole), rng.choice(whole))
-
-    def read(sent: bytes) -> None:
-        inside.read_message(sent)
-
-    return draw, read
+    return damaged_bytes(*map(as_json, valid)), inside.read_message
 
 
-def vectors(_scene: Scene) -> tuple[Draw, Read]:
+def vectors(_scene: Scene) -> tuple[Inputs, Read]:
     """Of vectors as text inside a frame."""
     texts = [wires.packed(np.random.default_rng(n).normal(size=n)) for n in (1, 4, 33)]
-
-    def draw(rng: random.Random) -> Any:
-        text = rng.choice(texts)
-        damaged = damaged_text(rng, text, rng.choice(texts))
-        return damaged if rng.random() < 0.9 else damaged_json(rng, [text])
 
     def read(sent: Any) -> None:
         assert inside.read_vector(sent).dtype == np.float64
 
-    return draw, read
+    return damaged_text(*texts) | damaged_json(*texts), read
 
 
-def hellos(scene: Scene) -> tuple[Draw, Read]:
+def hellos(scene: Scene) -> tuple[Inputs, Read]:
     """Of what somebody shows who is an agent, or is not."""
     listener = _listening(scene)
 
-    def draw(rng: random.Random) -> list[tuple[str, Any]]:
-        agent = rng.randrange(3)
+    @st.composite
+    def shown_by(draw: st.DrawFn) -> list[tuple[str, Any]]:
+        agent = draw(st.integers(0, 2))
         number, secret = str(agent), inside.secret_of(listener, agent)
-        if rng.random() < 0.5:
-            number = damaged_text(rng, number, "10")
-        if rng.random() < 0.5:
-            secret = damaged_bytes(rng, secret, bytes(32))
+        if draw(st.booleans()):
+            number = draw(damaged_text(number, "10"))
+        if draw(st.booleans()):
+            secret = draw(damaged_bytes(secret, bytes(32)))
         shown = [("privbo-agent", number), ("privbo-secret-bin", secret), ("user-agent", "x")]
-        return rng.sample(shown, rng.randrange(4))
+        return draw(st.permutations(shown))[: draw(st.integers(0, 3))]
 
     def read(shown: list[tuple[str, Any]]) -> None:
         status, reply = inside.told_by(listener, "greet", shown, b'{"last": 0}')
@@ -181,7 +167,7 @@ def hellos(scene: Scene) -> tuple[Draw, Read]:
         if not proven:
             raise MalformedError
 
-    return draw, read
+    return shown_by(), read
 
 
 def _server() -> FederatedServer:
@@ -196,7 +182,7 @@ def _listening(scene: Scene) -> listening.Listener:
     return listener
 
 
-def requests(scene: Scene) -> tuple[Draw, Read]:
+def requests(scene: Scene) -> tuple[Inputs, Read]:
     """Of what agents ask a server that knows them."""
     vector = wires.packed(np.arange(4.0))
     valid: dict[str, dict[str, Any]] = {
@@ -211,11 +197,11 @@ def requests(scene: Scene) -> tuple[Draw, Read]:
     held: dict[str, Any] = {"listener": _listening(scene), "n": 0}
     scene.ending.enter_context(mock.patch.object(listening, "_POLL", 0.0))
 
-    def draw(rng: random.Random) -> tuple[str, bytes]:
-        call = rng.choice(list(valid))
+    @st.composite
+    def asked(draw: st.DrawFn) -> tuple[str, bytes]:
+        call = draw(st.sampled_from(list(valid)))
         epoch = {"epoch": held["listener"].epoch}
-        other = as_json(rng.choice(list(valid.values())))
-        return call, damaged_json_text(rng, epoch | valid[call], other)
+        return call, draw(damaged_json_text(epoch | valid[call]))
 
     def read(sent: tuple[str, bytes]) -> None:
         held["n"] += 1
@@ -232,7 +218,7 @@ def requests(scene: Scene) -> tuple[Draw, Read]:
         assert SECRET not in told
         assert "failed inside" not in told, told
 
-    return draw, read
+    return asked(), read
 
 
 def pretender(greeting: Any, reply: Callable[[], bytes]) -> wires.Peer:
@@ -254,7 +240,7 @@ def pretender(greeting: Any, reply: Callable[[], bytes]) -> wires.Peer:
     return wires.Peer(answer)
 
 
-def replies(scene: Scene) -> tuple[Draw, Read]:
+def replies(scene: Scene) -> tuple[Inputs, Read]:
     """Of what an agent is answered by a server that went wrong, or is another version."""
     text = wires.invitation(("nowhere.example", 1), 1, bytes(32))
     sent = wires.told(Broadcast(1, np.ones((1, 4)), np.ones(1)))
@@ -269,13 +255,14 @@ def replies(scene: Scene) -> tuple[Draw, Read]:
         "error": (lambda link: link.leave(), None),
     }
 
-    def draw(rng: random.Random) -> tuple[str, Any, bytes]:
-        call = rng.choice(list(calls))
+    @st.composite
+    def answered(draw: st.DrawFn) -> tuple[str, Any, bytes]:
+        call = draw(st.sampled_from(list(calls)))
         reply = {"result": calls[call][1]}
         if call == "error":
-            reply = {"error": [rng.choice(wires.TOLD), "What is told."]}
-        greeting = damaged_json(rng, answer) if rng.random() < 0.3 else answer
-        return call, greeting, damaged_json_text(rng, reply)
+            reply = {"error": [draw(st.sampled_from(wires.TOLD)), "What is told."]}
+        greeting = draw(st.just(answer) | damaged_json(answer))
+        return call, greeting, draw(damaged_json_text(reply))
 
     met: list[wires.Peer] = []
     scene.ending.enter_context(wires.meeting(lambda: met[-1]))
@@ -292,7 +279,7 @@ def replies(scene: Scene) -> tuple[Draw, Read]:
             raise AssertionError(f"{type(error).__name__}: {error}") from None
         _check_reply(call, found)
 
-    return draw, read
+    return answered(), read
 
 
 def _is_told(error: Exception, reply: bytes) -> bool:
@@ -313,7 +300,7 @@ def _check_reply(call: str, found: Any) -> None:
             assert broadcast.noise.shape == (1,)
 
 
-def invitations(_scene: Scene) -> tuple[Draw, Read]:
+def invitations(_scene: Scene) -> tuple[Inputs, Read]:
     """Of invitations as an agent's operator pastes them."""
     secret = (SECRET * 3)[:32].encode()
     texts = [
@@ -322,9 +309,6 @@ def invitations(_scene: Scene) -> tuple[Draw, Read]:
     ]
     texts += [f"env:{text}" for text in texts]
     key = texts[0].rpartition("#")[2]
-
-    def draw(rng: random.Random) -> str:
-        return damaged_text(rng, rng.choice(texts), rng.choice(texts))
 
     def read(text: str) -> None:
         with _repeating_nothing_of(text, key[:12]):
@@ -337,7 +321,7 @@ def invitations(_scene: Scene) -> tuple[Draw, Read]:
             assert 0 < found.address[1] < 2**16
             assert _is_a_host(found.address[0])
 
-    return draw, read
+    return damaged_text(*texts), read
 
 
 @contextmanager
@@ -361,16 +345,13 @@ def _is_a_host(name: str) -> bool:
         return False
 
 
-def handles(_scene: Scene) -> tuple[Draw, Read]:
+def handles(_scene: Scene) -> tuple[Inputs, Read]:
     """Of a vault's URL."""
     texts = [
         "sqlite:////private/vault.db", f"postgresql+psycopg://me:{SECRET}@db.example:5432/vault",
         f"postgresql://me:{SECRET}@[::1]/vault?sslmode=require", "env:HOME", "sqlite://",
         f"env:postgresql://me:{SECRET}@db.example/vault", "sqlite:///file:x?uri=true",
     ]  # fmt: skip
-
-    def draw(rng: random.Random) -> str:
-        return damaged_text(rng, rng.choice(texts), rng.choice(texts))
 
     def read(text: str) -> None:
         with _repeating_nothing_of(text, SECRET):
@@ -379,7 +360,7 @@ def handles(_scene: Scene) -> tuple[Draw, Read]:
         if url.get_backend_name() == "sqlite":
             assert url.database
 
-    return draw, read
+    return damaged_text(*texts), read
 
 
 # Rounds whose sum alone is seen -----------------------------------------------------------------
@@ -434,13 +415,15 @@ def _watched() -> _Watched:
     return ways[0]
 
 
-def masked_answers(_scene: Scene) -> tuple[Draw, Read]:
+def _damaged(turns: list[_Turn]) -> Inputs:
+    """A turn, and a damaged version of its message."""
+    with_message = lambda turn: st.tuples(st.just(turn), damaged_json(turn.message))  # noqa: E731
+    return st.sampled_from(turns).flatmap(with_message)
+
+
+def masked_answers(_scene: Scene) -> tuple[Inputs, Read]:
     """Of what an agent hears from such a server."""
     turns = _watched().heard
-
-    def draw(rng: random.Random) -> tuple[_Turn, Any]:
-        turn = rng.choice(turns)
-        return turn, damaged_json(rng, turn.message)
 
     def read(given: tuple[_Turn, Any]) -> None:
         turn, told = given
@@ -453,7 +436,7 @@ def masked_answers(_scene: Scene) -> tuple[Draw, Read]:
             assert not set(sent["keys"]) & set(sent["seeds"])
             assert len({int(v) for v in told["present"]}) >= _MASKED.present
 
-    return draw, read
+    return _damaged(turns), read
 
 
 _ACTS: dict[int, Callable[[Any], Callable[[Any], None]]] = {
@@ -463,13 +446,9 @@ _ACTS: dict[int, Callable[[Any], Callable[[Any], None]]] = {
 }
 
 
-def masked_rounds(_scene: Scene) -> tuple[Draw, Read]:
+def masked_rounds(_scene: Scene) -> tuple[Inputs, Read]:
     """Of what agents send to a server that sees the sum alone."""
     turns = _watched().sent
-
-    def draw(rng: random.Random) -> tuple[_Turn, Any]:
-        turn = rng.choice(turns)
-        return turn, damaged_json(rng, turn.message)
 
     def read(given: tuple[_Turn, Any]) -> None:
         turn, sent = given
@@ -479,18 +458,15 @@ def masked_rounds(_scene: Scene) -> tuple[Draw, Read]:
         _ = attempt.recoverable, attempt.enough, attempt.complete(set())
         assert 0 in attempt._members(turn.phase)
 
-    return draw, read
+    return _damaged(turns), read
 
 
 # Settings and spaces ----------------------------------------------------------------------------
 
 
-def spaces(_scene: Scene) -> tuple[Draw, Read]:
+def spaces(_scene: Scene) -> tuple[Inputs, Read]:
     """Of a space that another process describes."""
     valid = [SPACE.to_dict(), *({n: d} for n, d in SPACE.to_dict().items())]
-
-    def draw(rng: random.Random) -> Any:
-        return damaged_json(rng, rng.choice(valid))
 
     def read(described: Any) -> None:
         space = Space.from_dict(described)
@@ -501,10 +477,10 @@ def spaces(_scene: Scene) -> tuple[Draw, Read]:
         _ = space.varies, space.d, space.names
         assert Space.from_dict(space.to_dict()).names == space.names
 
-    return draw, read
+    return damaged_json(*valid), read
 
 
-def settings(_scene: Scene) -> tuple[Draw, Read]:
+def settings(_scene: Scene) -> tuple[Inputs, Read]:
     """Of a federation's settings, as a server tells them."""
     valid = [
         CONFIG.to_dict(),
@@ -513,9 +489,6 @@ def settings(_scene: Scene) -> tuple[Draw, Read]:
         FederationConfig(9, z=1.0, trust="aggregate", colluding=2, min_present=8).to_dict(),
     ]
 
-    def draw(rng: random.Random) -> Any:
-        return damaged_json(rng, rng.choice(valid))
-
     def read(stored: Any) -> None:
         config = FederationConfig.from_dict(stored)
         assert FederationConfig.from_dict(config.to_dict()) == config
@@ -523,7 +496,7 @@ def settings(_scene: Scene) -> tuple[Draw, Read]:
         assert config.n_agents >= 1
         assert 0 < config.delta < 1
 
-    return draw, read
+    return damaged_json(*valid), read
 
 
 # Distributed tuning -----------------------------------------------------------------------------
@@ -543,23 +516,20 @@ def _epoch() -> tuple[Any, list[Any], EpochBroadcast]:
     return server, agents, server.close()
 
 
-def epochs(_scene: Scene) -> tuple[Draw, Read]:
+def epochs(_scene: Scene) -> tuple[Inputs, Read]:
     """Of a server's broadcast, as an agent has it as JSON."""
     broadcast = _epoch()[2]
     public_state = make_agents(_DUETS, _GRID, key=1)[1][0].public_state
-
-    def draw(rng: random.Random) -> Any:
-        return damaged_json(rng, broadcast.to_dict())
 
     def read(state: Any) -> None:
         heard = EpochBroadcast.from_dict(state)
         own_turn = heard.epoch == public_state.j  # would change the agent for all that follow
         (copy.deepcopy(public_state) if own_turn else public_state).hear(heard)
 
-    return draw, read
+    return damaged_json(broadcast.to_dict()), read
 
 
-def uploads(_scene: Scene) -> tuple[Draw, Read]:
+def uploads(_scene: Scene) -> tuple[Inputs, Read]:
     """Of an agent's message, as a server receives it."""
     server, agents = make_agents(_DUETS, _GRID, key=1)
     message = server.inducing_set()
@@ -568,20 +538,17 @@ def uploads(_scene: Scene) -> tuple[Draw, Read]:
     valid = agents[0].upload(message)
     row = [valid.epoch, valid.agent, valid.kind, list(valid.numbers)]
 
-    def draw(rng: random.Random) -> Any:
-        return damaged_json(rng, row)
-
     def read(sent: Any) -> None:
         if isinstance(sent, list) and len(sent) == 4:
             copy.deepcopy(server).receive(Upload(*sent))  # which has received nothing yet
 
-    return draw, read
+    return damaged_json(row), read
 
 
 # What a vault has stored ------------------------------------------------------------------------
 
 
-def histories(scene: Scene) -> tuple[Draw, Read]:
+def histories(scene: Scene) -> tuple[Inputs, Read]:
     """Of an agent's database, damaged on its disk or changed by another program."""
     path = scene.folder / "agent.db"
     url = f"sqlite:///{path}"
@@ -591,12 +558,9 @@ def histories(scene: Scene) -> tuple[Draw, Read]:
     history.told()
     inside.close_history(history)
     whole = path.read_bytes()
-    cells = _cells(path)
-
-    def draw(rng: random.Random) -> tuple[bytes | None, tuple[str, str, int], Any]:
-        odd = rng.choice((*ODD_NUMBERS, *ODD_TEXTS, *ODD_BYTES))
-        damaged = damaged_bytes(rng, whole) if rng.random() < 0.2 else None
-        return damaged, rng.choice(cells), odd
+    damaged_file = st.none() | damaged_bytes(path.read_bytes())
+    odd_values = st.sampled_from((*ODD_NUMBERS, *ODD_TEXTS, *ODD_BYTES))
+    inputs = st.tuples(damaged_file, st.sampled_from(_cells(path)), odd_values)
 
     def read(change: tuple[bytes | None, tuple[str, str, int], Any]) -> None:
         damaged, (table, name, row), odd = change
@@ -612,7 +576,7 @@ def histories(scene: Scene) -> tuple[Draw, Read]:
         finally:
             inside.close_history(known)
 
-    return draw, read
+    return inputs, read
 
 
 def _cells(path: Path) -> list[tuple[str, str, int]]:
@@ -653,14 +617,11 @@ def _table() -> ReleasedTable:
         ).release()  # fmt: skip
 
 
-def certificates(_scene: Scene) -> tuple[Draw, Read]:
+def certificates(_scene: Scene) -> tuple[Inputs, Read]:
     """Of a certificate that somebody has sealed with its table."""
     table = _table()
     plain = Curator(table.Z, epsilon=1.0, delta=1e-5, norm_bound=5.0).release().certificate
     valid = [table.certificate.to_dict(), plain.to_dict()]
-
-    def draw(rng: random.Random) -> Any:
-        return damaged_json(rng, rng.choice(valid))
 
     def read(fields: Any) -> None:
         made = sealed(table.Z, Certificate.from_dict(fields))
@@ -670,10 +631,10 @@ def certificates(_scene: Scene) -> tuple[Draw, Read]:
             assert str(guarantee)
             assert guarantee.to_dict()
 
-    return draw, read
+    return damaged_json(*valid), read
 
 
-def privacy_certificates(scene: Scene) -> tuple[Draw, Read]:
+def privacy_certificates(scene: Scene) -> tuple[Inputs, Read]:
     """Of a certificate of a run, which is compared with the vault that has issued it."""
     vault = open_vault()
     scene.ending.callback(vault.close)
@@ -681,9 +642,6 @@ def privacy_certificates(scene: Scene) -> tuple[Draw, Read]:
     runs = runs_of(vault, vault.handle)
     give_label(runs[0], "wards2026")
     valid = dict(issue(vault, runs).facts)
-
-    def draw(rng: random.Random) -> bytes:
-        return damaged_json_text(rng, valid, as_json({**valid, "vault": "0" * 8}))
 
     def read(data: bytes) -> None:
         made = PrivacyCertificate.from_json(data.decode(errors="replace"))
@@ -693,30 +651,27 @@ def privacy_certificates(scene: Scene) -> tuple[Draw, Read]:
         if all(line.agrees for line in lines):
             assert made.facts == valid
 
-    return draw, read
+    return damaged_json_text(valid, {**valid, "vault": "0" * 8}), read
 
 
-def tables(ending: str) -> Callable[[Scene], tuple[Draw, Read]]:
+def tables(ending: str) -> Callable[[Scene], tuple[Inputs, Read]]:
     """Of a released table's file."""
 
-    def prepare(scene: Scene) -> tuple[Draw, Read]:
-        table, path = _table(), scene.folder / f"table{ending}"
-        files = [made.save(path).read_bytes() for made in (table, _table())]
-        numbers = table.Z.tobytes()
-
-        def draw(rng: random.Random) -> bytes:
-            return damaged_bytes(rng, files[0], rng.choice(files))
+    def prepare(scene: Scene) -> tuple[Inputs, Read]:
+        path, valid = scene.folder / f"table{ending}", [_table(), _table()]
+        files = [made.save(path).read_bytes() for made in valid]
+        numbers = [made.Z.tobytes() for made in valid]
 
         def read(data: bytes) -> None:
             path.write_bytes(data)
-            assert ReleasedTable.load(path).Z.tobytes() == numbers or data[:64] != files[0][:64]
+            assert ReleasedTable.load(path).Z.tobytes() in numbers or data[:64] != files[0][:64]
 
-        return draw, read
+        return damaged_bytes(*files), read
 
     return prepare
 
 
-def exchanged(scene: Scene) -> tuple[Draw, Read]:
+def exchanged(scene: Scene) -> tuple[Inputs, Read]:
     """Of files with requests and answers."""
     request, answers = scene.folder / "request.json", scene.folder / "answers.json"
     valid: list[dict[str, Any]] = [
@@ -724,10 +679,6 @@ def exchanged(scene: Scene) -> tuple[Draw, Read]:
         {"format": "privbo-answers-1", "table": "t", "answers": {"0": 0.5, "3": -1}},
     ]
     valid = [{**sent, "note": SECRET} for sent in valid]
-
-    def draw(rng: random.Random) -> tuple[int, bytes]:
-        which = rng.randrange(2)
-        return which, damaged_json_text(rng, valid[which], as_json(valid[1 - which]))
 
     def read(sent: tuple[int, bytes]) -> None:
         which, data = sent
@@ -739,10 +690,10 @@ def exchanged(scene: Scene) -> tuple[Draw, Read]:
         else:
             assert all(0 <= row < 6 for row in read_request(path, "t", 6))
 
-    return draw, read
+    return st.tuples(st.integers(0, 1), damaged_json_text(*valid)), read
 
 
-def witnesses(scene: Scene) -> tuple[Draw, Read]:
+def witnesses(scene: Scene) -> tuple[Inputs, Read]:
     """Of the file that remembers how far a run's releases had come."""
     path = scene.folder / "witness.json"
     vault = open_vault()
@@ -751,9 +702,6 @@ def witnesses(scene: Scene) -> tuple[Draw, Read]:
     FileWitness(path, run).note("point", [0.5, SECRET])
     valid = json.loads(path.read_text()) | {"n": 3, "digest": "0" * 64, "places": ["a", "b"]}
 
-    def draw(rng: random.Random) -> bytes:
-        return damaged_json_text(rng, valid, as_json({**valid, "run": "another"}))
-
     def read(data: bytes) -> None:
         path.write_bytes(data)
         witness = FileWitness(path, run)
@@ -761,18 +709,15 @@ def witnesses(scene: Scene) -> tuple[Draw, Read]:
         assert all(isinstance(place, str) for place in witness.places())
         assert isinstance(witness.noted(), dict)
 
-    return draw, read
+    return damaged_json_text(valid, {**valid, "run": "another"}), read
 
 
-def data_files(scene: Scene) -> tuple[Draw, Read]:
+def data_files(scene: Scene) -> tuple[Inputs, Read]:
     """Of the curator's CSV file."""
     path = scene.folder / "people.csv"
     columns = [column("age:18:98"), column("bmi:10:60"), column("sex=F,M")]
     lines = [f"name,age,bmi,sex,{SECRET}", *(f"{SECRET}{i},{30 + i},2{i}.5,F,0" for i in range(4))]
     files = ["\n".join(lines).encode(), "\r\n".join(["\ufeff" + lines[0], *lines[1:]]).encode()]
-
-    def draw(rng: random.Random) -> bytes:
-        return damaged_bytes(rng, rng.choice(files), rng.choice(files))
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
@@ -782,30 +727,24 @@ def data_files(scene: Scene) -> tuple[Draw, Read]:
             y = read_outcomes(path, "age")
         assert X.size == 0 or X.shape == (len(y), 4)
 
-    return draw, read
+    return damaged_bytes(*files), read
 
 
-def column_options(_scene: Scene) -> tuple[Draw, Read]:
+def column_options(_scene: Scene) -> tuple[Inputs, Read]:
     """Of a column on the curator's command line."""
     texts = ["age:18:98", "sex=F,M", "a:b:-1e3:0.5", "x=1,2,3"]
-
-    def draw(rng: random.Random) -> str:
-        return damaged_text(rng, rng.choice(texts), rng.choice(texts))
 
     def read(text: str) -> None:
         found = column(text)
         assert len(found.names) == len(found.bounds)
 
-    return draw, read
+    return damaged_text(*texts), read
 
 
-def plan_options(_scene: Scene) -> tuple[Draw, Read]:
+def plan_options(_scene: Scene) -> tuple[Inputs, Read]:
     """Of a parameter, a setting and an address on the command line."""
     texts = ["C:0.01:100:log", "depth:1:8:int", "kernel=rbf,poly", "x:-1e3:0.5", "b=[0, 2]",
              "n_steps=25", "127.0.0.1:7000", "[::1]:0"]  # fmt: skip
-
-    def draw(rng: random.Random) -> str:
-        return damaged_text(rng, rng.choice(texts), rng.choice(texts))
 
     def read(text: str) -> None:
         for parse in (dimension, setting, address):
@@ -814,33 +753,33 @@ def plan_options(_scene: Scene) -> tuple[Draw, Read]:
         name, found = dimension(text)
         assert found.decode(0.5) is not None or name == ""
 
-    return draw, read
+    return damaged_text(*texts), read
 
 
 _LINK_ERRORS = (MalformedError,)
 
 PARSERS = [
-    Parser("federation frames", _LINK_ERRORS, 20, frames),
-    Parser("federation vectors", _LINK_ERRORS, 12, vectors),
-    Parser("federation hellos", _LINK_ERRORS, 5, hellos),
-    Parser("federation requests", _LINK_ERRORS, 5, requests),
-    Parser("federation replies", (FederationError,), 6, replies),
-    Parser("federation settings", (ValueError,), 6, settings),
-    Parser("masked rounds, sent", _LINK_ERRORS, 3, masked_rounds),
-    Parser("masked rounds, heard", _LINK_ERRORS, 3, masked_answers),
-    Parser("invitations", (ValueError,), 12, invitations),
-    Parser("vault handles", (ValueError,), 8, handles),
-    Parser("spaces", (ValueError,), 8, spaces),
-    Parser("DUETS broadcasts", (ValueError,), 6, epochs),
-    Parser("DUETS uploads", (ValueError,), 6, uploads),
-    Parser("agents' databases", (VaultError, SpaceChangedError), 0.5, histories),
-    Parser("certificates", (ValueError,), 4, certificates),
-    Parser("certificates of runs", (ValueError,), 0.5, privacy_certificates),
-    Parser("released tables, npz", (ValueError,), 2, tables(".npz")),
-    Parser("released tables, parquet", (ValueError,), 1, tables(".parquet")),
-    Parser("requests and answers", (ValueError,), 6, exchanged),
-    Parser("witnesses", (VaultError,), 3, witnesses),
-    Parser("data files", (ValueError,), 6, data_files),
-    Parser("column options", (click.BadParameter,), 6, column_options),
-    Parser("plan options", (click.BadParameter,), 6, plan_options),
+    Parser("federation frames", _LINK_ERRORS, frames),
+    Parser("federation vectors", _LINK_ERRORS, vectors),
+    Parser("federation hellos", _LINK_ERRORS, hellos),
+    Parser("federation requests", _LINK_ERRORS, requests),
+    Parser("federation replies", (FederationError,), replies),
+    Parser("federation settings", (ValueError,), settings),
+    Parser("masked rounds, sent", _LINK_ERRORS, masked_rounds),
+    Parser("masked rounds, heard", _LINK_ERRORS, masked_answers),
+    Parser("invitations", (ValueError,), invitations),
+    Parser("vault handles", (ValueError,), handles),
+    Parser("spaces", (ValueError,), spaces),
+    Parser("DUETS broadcasts", (ValueError,), epochs),
+    Parser("DUETS uploads", (ValueError,), uploads),
+    Parser("agents' databases", (VaultError, SpaceChangedError), histories),
+    Parser("certificates", (ValueError,), certificates),
+    Parser("certificates of runs", (ValueError,), privacy_certificates),
+    Parser("released tables, npz", (ValueError,), tables(".npz")),
+    Parser("released tables, parquet", (ValueError,), tables(".parquet")),
+    Parser("requests and answers", (ValueError,), exchanged),
+    Parser("witnesses", (VaultError,), witnesses),
+    Parser("data files", (ValueError,), data_files),
+    Parser("column options", (click.BadParameter,), column_options),
+    Parser("plan options", (click.BadParameter,), plan_options),
 ]
