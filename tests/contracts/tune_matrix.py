@@ -335,7 +335,7 @@ def max_failures(system: System, folder: Path) -> str:
 
 @row("Failures", "a killed process", ordinary=SYSTEMS)
 def killed(system: System, folder: Path) -> str:
-    """The process of a trial is killed in the second evaluation, and `max_failures` lets it run again."""
+    """The process of the second evaluation is killed; `max_failures` begins another one."""
     run = {"failure_config": tune.FailureConfig(max_failures=20)}
     vaults = {"vault": f"sqlite:///{folder}/secret/vault.db"}
     with system.job(folder, Dies(), **vaults) as job:

@@ -30,12 +30,11 @@ from tests.inside import host_name
 from tests.raytune_searchers.runs import LINE, make_search, squares, tuner
 from tests.worker import script
 
-TRIAL, DRIVER, RAISE, NEVER, SLEEP, LOSE_VAULT, KILL_VAULT = (
+TRIAL, DRIVER, RAISE, NEVER, LOSE_VAULT, KILL_VAULT = (
     "trial",
     "driver",
     "raise",
     "raise until healed",
-    "sleep",
     "end the vault's actor",
     "kill the vault's process",
 )
@@ -161,8 +160,6 @@ def act(what: str, driver: int, actor_name: str, experiment: Path) -> None:
         kill_vault(actor_name, what)
     elif what in (RAISE, NEVER):
         raise KeyError("Jane Doe")
-    elif what == SLEEP:
-        time.sleep(600)
     elif what == DRIVER:
         kill_driver(driver, experiment)
     else:
@@ -199,15 +196,6 @@ def faulty(search: DPGIBOSearch, folder: Path, faults: Faults) -> Callable[[Any]
     return trainable
 
 
-def die_at_first_save() -> None:
-    """Kills this process when the searcher is to be saved for the first time."""
-
-    def save(search: DPGIBOSearch, path: str) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    DPGIBOSearch.save = save  # type: ignore[method-assign]
-
-
 def drive(
     folder: str,
     ray_folder: str,
@@ -215,7 +203,6 @@ def drive(
     search: dict[str, Any],
     tune_settings: dict[str, Any],
     address: str | None = None,
-    early: bool = False,
     counted: bool = False,
     limiter: int | None = None,
 ) -> None:
@@ -227,8 +214,6 @@ def drive(
         ray.init(_temp_dir=ray_folder, **INIT)
     else:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    if early:
-        die_at_first_save()
     noise = CountedNoise(Path(folder)) if counted else None
     made = make_search(**search, noise=noise)
     wanted = {(turn, point): what for turn, point, what in faults}

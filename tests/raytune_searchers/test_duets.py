@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 from collections import Counter, defaultdict
@@ -27,9 +26,7 @@ from raytune_searchers._channel import TrialRecord
 from raytune_searchers._search import FINISHED
 from raytune_searchers._space import to_space
 from raytune_searchers.duets import TAG
-from tests.leaks import Scanner
 from tests.raytune_searchers.hosts import evaluation
-from tests.raytune_searchers.runs import fit, tuner
 
 pytestmark = pytest.mark.filterwarnings("ignore:Nothing is protected. epsilon = infinity")
 
@@ -651,11 +648,6 @@ def test_published_settings_are_the_published_algorithms() -> None:
 # Experiments ------------------------------------------------------------------------------------
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
-
-
 def noisy(config: dict[str, Any]) -> dict[str, float]:
     noise = np.random.default_rng(int(1e6 * config["x"])).normal(0.0, 0.05)
     return {"cost": float(noise) - score(config)}
@@ -679,126 +671,3 @@ def check_search(search: DUETSSearch, configs: list[dict[str, Any]]) -> None:
     assert {draw[0] for draw in draws(search)} == {1, 2, 3}
     assert [epoch.length for epoch in search.history()] == [2, 4]
     assert max(tag["reals"] for tag in tags) > 0
-
-
-class Secret:
-    """An experiment whose rewards nobody may see; the second one is raised, not returned."""
-
-    def __init__(self, folder: Path, epsilon: float, n: int) -> None:
-        self.secret, self.path = folder / "secret", folder / "experiments"
-        self.secret.mkdir()
-        secret = self.secret
-
-        def reward(config: dict[str, Any]) -> float:
-            made = float(np.random.default_rng().uniform(0.1, 1.0))
-            (secret / f"{made!r}").touch()
-            if len(list(secret.iterdir())) == 2:
-                raise ValueError(f"{made}")
-            return made
-
-        self.search = search_of(2, space=None, epsilon=epsilon, value_range=(0, 1), tags=True)
-        private = math.isfinite(epsilon)
-        trainable = self.search.private(reward) if private else lambda c: {"score": reward(c)}
-        self.results = fit(
-            self.search,
-            trainable,
-            self.path,
-            param_space=SPACE,
-            num_samples=n,
-            max_concurrent_trials=2 if private else 1,
-        )
-        assert self.results.num_errors == 1
-
-    def hits(self) -> list[str]:
-        """Where a reward is found."""
-        scanner = Scanner()
-        for i, file in enumerate(sorted(self.secret.iterdir())):
-            scanner.add_number(f"reward {i}", float(file.name))
-            scanner.add_raw(f"scaled {i}", 2 * float(file.name) - 1)
-        blobs = files(self.path) | {"search": cloudpickle.dumps(self.search)}
-        for name in ("tuner.pkl", "result.json", "error.txt", "searcher-state", "search"):
-            assert any(name in found for found in blobs)
-        return list(scanner.scan(blobs))
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-class TestExperiments:
-    def test_no_byte_of_an_experiment_tells_a_raw_reward(self, tmp_path: Path) -> None:
-        secret = Secret(tmp_path, 1.0, 7)
-        search = secret.search
-        assert secret.hits() == []
-        made = float(next(secret.secret.iterdir()).name)
-        for told in (json.dumps({"score": made}).encode(), np.float64(2 * made - 1).tobytes()):
-            (secret.path / "told").write_bytes(told)  # as a control
-            assert any(hit.startswith("told") for hit in secret.hits())
-        guarantee = search.guarantee(secret.results)
-        assert guarantee.protected
-        assert guarantee.n_evaluations == 6
-        assert set(draws(search).values()) == {1}
-        assert all(TAG in result.config for result in secret.results)
-        search.close()
-
-    def test_control_raw_rewards_are_found(self, tmp_path: Path) -> None:
-        secret = Secret(tmp_path, math.inf, 2)
-        hits = secret.hits()
-        for name in ("result.json", "error.txt", "search:"):
-            assert any(name in hit for hit in hits)
-        assert not secret.search.guarantee(secret.results).protected
-
-    def test_four_real_trials_at_once_find_a_good_region(self, tmp_path: Path) -> None:
-        search = search_of(4, space=None, n_trials=40, tags=True, metric=None, mode=None)
-        results = fit(
-            search,
-            noisy,
-            tmp_path,
-            param_space={**SPACE, "c": 5},
-            num_samples=40,
-            metric="cost",
-            mode="min",
-            max_concurrent_trials=4,
-        )
-        assert not results.errors
-        check_search(search, [result.config for result in results])
-        read = DUETSSearch.from_experiment(tmp_path / "run")
-        assert {epoch.epoch for epoch in read.history()} <= {
-            epoch.epoch for epoch in search.history()
-        }
-
-    def test_a_restored_experiment_evaluates_every_draw_once(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-        n, limit = 20, 9
-
-        def trainable(config: dict[str, Any]) -> dict[str, Any]:
-            return {"score": score(config)}
-
-        search = search_of(4, space=None, max_concurrent=2)
-        first = tuner(search, trainable, tmp_path, param_space=SPACE, num_samples=n)
-        suggest = DUETSSearch.suggest
-
-        def failing(self: DUETSSearch, trial_id: str) -> Any:
-            if len(self._shown_so_far()["evaluations"]) >= limit:
-                raise RuntimeError("the driver ends")
-            return suggest(self, trial_id)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(DUETSSearch, "suggest", failing)
-            with pytest.raises(RuntimeError, match="the driver ends"):
-                first.fit()
-        del first
-        gc.collect()  # it leaves files open
-        results = tune.Tuner.restore(str(tmp_path / "run"), trainable).fit()
-        assert not results.errors
-        assert len(results) == n
-        read = DUETSSearch.from_experiment(tmp_path / "run")
-        plain = search_of(4)
-        run(plain, 8)
-        assert read.history() == plain.history()
-        told = draws(read)
-        assert {draw for draw in told if draw[0] == 1} == {
-            (1, agent, draw) for agent in range(4) for draw in range(2)
-        }
-        assert sum(told.values()) - len(told) <= 2  # those that ran when the driver ended
-        assert len(told) >= n - 4

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import ConcurrencyLimiter, Repeater, repeater
 
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning
+from privbo_plugins.errors import PrivacyError, PrivacyWarning
 from privbo_plugins.sessions.transcript import FRUITLESS
 from raytune_searchers import (
     DPGIBOSearch,
@@ -26,7 +25,7 @@ from raytune_searchers._search import FINISHED
 from raytune_searchers._trainable import REPEATED
 from tests.inside import call_host
 from tests.raytune_searchers.hosts import evaluate, evaluation
-from tests.raytune_searchers.runs import LINE, begun, fit, ledger, make_search, squares
+from tests.raytune_searchers.runs import LINE, begun, make_search, squares
 
 EVERYTHING_STOPPED = f"nothing was released of {FRUITLESS} trials one after another"
 
@@ -89,22 +88,6 @@ def test_a_release_now_and_then_is_enough_to_go_on() -> None:
         else:
             search.on_trial_complete(f"t{i}", {"trial_id": f"t{i}"})
     assert search.guarantee().protected
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-def test_asha_that_ends_every_trial_at_its_last_report_does_not_run_for_ever(
-    tmp_path: Path,
-) -> None:
-    search = make_search()
-    asha = ASHAScheduler(metric="train_loss", mode="min", max_t=4)
-    with pytest.warns(UtilityWarning, match=EVERYTHING_STOPPED):
-        results = fit(
-            search, search.private(slowly), tmp_path, scheduler=asha, max_concurrent_trials=2
-        )
-    assert FRUITLESS <= len(results) <= FRUITLESS + 2
-    assert ledger(search)[:2] == ([], [])
-    search.close()
 
 
 @pytest.mark.usefixtures("local_hosts")

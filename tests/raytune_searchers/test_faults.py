@@ -44,7 +44,6 @@ from tests.raytune_searchers.scenes import (
     NEVER,
     RAISE,
     REPORTED,
-    SLEEP,
     STORED,
     TRIAL,
     CountedNoise,
@@ -235,64 +234,6 @@ class TestTrials:
         assert guarantee.protected
         assert "3 trial(s) failed or were pruned" in str(guarantee)
 
-    def test_without_retries_others_take_over_and_a_restored_experiment_replays(
-        self, tmp_path: Path
-    ) -> None:
-        vault, path = f"sqlite:///{tmp_path}/vault.db", tmp_path / "run"
-        search = search_of(vault=vault, run_name="r", training_mu=0.1)
-        faults = {
-            (1, STORED): TRIAL,
-            (2, BEFORE): TRIAL,
-            (3, REPORTED): TRIAL,
-            (5, BEFORE): NEVER,
-        }
-        results = fit(search, faulty(search, tmp_path, faults), tmp_path)
-        assert results.num_errors == 4
-        assert all("Jane" not in str(error) for error in results.errors)
-        check_finished(search, path)
-        assert len(lines(tmp_path / "trained")) == 7 + 2
-        before = facts(search)
-        told = published_by(search)
-
-        found = DPGIBOSearch.from_experiment(path)
-        resumed = tune.Tuner.restore(
-            str(path), faulty(found, tmp_path, faults), resume_errored=True
-        ).fit()
-        assert resumed.num_errors == 1
-        check_finished(found, path)
-        charges, releases = facts(found)
-        assert releases == before[1]
-        trainings = len([c for c in charges if c[0] == "training"])
-        assert trainings == len(lines(tmp_path / "trained")) == 7 + 2 + 2
-        assert published_by(search).items() >= told.items()
-
-        (tmp_path / "healed").touch()
-        anew = search_of(vault=vault, run_name="r", training_mu=0.1, search_space=LINE)
-        restarted = tune.Tuner.restore(
-            str(path), faulty(anew, tmp_path, faults), restart_errored=True
-        ).fit()
-        assert not restarted.errors
-        check_finished(anew, path)
-        assert facts(anew)[1] == before[1]
-        assert anew.guarantee(restarted).protected
-
-    def test_a_restored_experiment_keeps_the_plan_that_num_samples_made(
-        self, tmp_path: Path
-    ) -> None:
-        search, path = search_of(n_steps=None), tmp_path / "run"
-        trainable = faulty(search, tmp_path, {(6, BEFORE): RAISE})
-        assert fit(search, trainable, tmp_path, num_samples=7).num_errors == 1
-        before = facts(search)
-        found = DPGIBOSearch.from_experiment(path)
-        resumed = tune.Tuner.restore(
-            str(path), faulty(found, tmp_path, {}), resume_errored=True, param_space=LINE
-        ).fit()
-        assert not resumed.errors
-        assert len(resumed) == 7
-        assert settings_of(found) == settings_of(search)
-        check_grown(before, search)
-        check_finished(search, path)
-
 
 # The vault ----------------------------------------------------------------------------------
 
@@ -350,37 +291,6 @@ class TestVault:
         releases = check_finished(search, tmp_path / "run", 1)
         assert len(lines(tmp_path / "draws")) == len(releases)
         assert len(lines(tmp_path / "trained")) == 4
-
-    def test_a_vault_in_a_database_is_opened_again_and_again(self, tmp_path: Path) -> None:
-        search = counted_search(tmp_path, vault=f"sqlite:///{tmp_path}/vault.db")
-        faults = {
-            (1, BEFORE): KILL_VAULT,
-            (2, STORED): KILL_VAULT,
-            (3, BEFORE): LOSE_VAULT,
-            (5, STORED): LOSE_VAULT,
-        }
-        with pytest.warns(PrivacyWarning, match="noise came from a test"):
-            results = fit(search, faulty(search, tmp_path, faults), tmp_path)
-        assert not results.errors
-        assert len(results) == 7
-        releases = check_finished(search, tmp_path / "run")
-        assert len(lines(tmp_path / "draws")) == len(releases)
-        assert len(lines(tmp_path / "trained")) == 7
-
-    def test_a_search_goes_on_after_its_time_was_up(self, tmp_path: Path) -> None:
-        search = search_of()
-        trainable = faulty(search, tmp_path, {(2, BEFORE): SLEEP})
-        first = fit(search, trainable, tmp_path, time_budget_s=8, max_concurrent_trials=1)
-        assert len(first) <= 3
-        check(search, tmp_path / "run")
-        before = facts(search)
-        again = faulty(search, tmp_path, {})
-        second = fit(search, again, tmp_path, name="again", max_concurrent_trials=1)
-        assert not second.errors
-        check_grown(before, search)
-        check_finished(search, tmp_path / "again")
-        assert len(published_by(search)) == 7
-        assert search.guarantee(second).protected
 
 
 # Without a worker ------------------------------------------------------------------------------
@@ -734,32 +644,3 @@ class TestDriver:
         guarantee = found.guarantee(results)
         assert guarantee.protected
         assert guarantee.mu_spent <= 1 + 1e-9
-
-    def test_killed_before_anything_was_saved_with_a_vault_in_a_file(self, tmp_path: Path) -> None:
-        vault = f"sqlite:///{tmp_path}/vault.db"
-        path = killed_driver(tmp_path, search={"vault": vault, "run_name": "r"}, early=True)
-        assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
-        found = DPGIBOSearch.from_experiment(path)
-        results = tune.Tuner.restore(
-            str(path), faulty(found, tmp_path, {}), param_space=LINE
-        ).fit()
-        assert not results.errors
-        search = search_of(vault=vault, run_name="r", search_space=LINE)
-        check(search, path)
-        before = facts(search)
-        if not search.finished():  # Tune itself has forgotten num_samples
-            fit(search, faulty(search, tmp_path, {}), tmp_path, name="again")
-        check_grown(before, search)
-        check_finished(search, tmp_path / "again")
-
-    def test_killed_before_anything_was_saved_with_a_vault_in_memory(self, tmp_path: Path) -> None:
-        path = killed_driver(tmp_path, early=True)
-        assert [p.name for p in path.glob("*.pkl")] == ["tuner.pkl"]
-        found = DPGIBOSearch.from_experiment(path)
-        with pytest.raises(VaultError) as raised:
-            tune.Tuner.restore(str(path), faulty(found, tmp_path, {}), param_space=LINE).fit()
-        assert str(raised.value) == LOSSES.lost
-        with pytest.raises(VaultError) as raised:
-            tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
-        assert str(raised.value) == LOSSES.lost
-        assert shown(path) == []

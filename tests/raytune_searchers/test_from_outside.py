@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,16 +20,6 @@ from tests.contracts.conformance import CHECKS, Check, Subject, evaluate_private
 from tests.inside import host_name, published_by
 from tests.raytune_searchers.hosts import crash, evaluation
 from tests.raytune_searchers.runs import LINE, RECORDS, assert_sound, begun, fit, ledger, squares
-from tests.raytune_searchers.scenes import (
-    BEFORE,
-    KILL_VAULT,
-    LOSE_VAULT,
-    STORED,
-    TRIAL,
-    CountedNoise,
-    faulty,
-    lines,
-)
 from tests.sixth import SixthConfig
 
 T = 6
@@ -130,24 +119,6 @@ def test_it_conforms(check: Check, tmp_path: Path) -> None:
 
 
 # On a real Ray ----------------------------------------------------------------------------------
-
-
-@pytest.mark.soak
-def test_whatever_dies_in_a_fit_a_release_is_charged_and_drawn_once(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    search = search_of(vault=f"sqlite:///{tmp_path}/vault.db", noise=CountedNoise(tmp_path))
-    faults = {(0, BEFORE): KILL_VAULT, (1, STORED): LOSE_VAULT, (3, STORED): TRIAL}
-    with pytest.warns(PrivacyWarning, match="test source"):
-        results = fit(search, faulty(search, tmp_path, faults), tmp_path, max_concurrent_trials=2)
-    assert results.num_errors == 1
-    assert search.finished()
-    assert_sound(search)
-    charges, releases, held = ledger(search)
-    assert Counter(r.kind for r in releases) == {"value": T}
-    assert len(lines(tmp_path / "draws")) == T == len(charges)
-    assert held == []
-    search.close()
 
 
 @pytest.mark.soak

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
-import signal
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -23,7 +22,7 @@ from ray.tune.search import ConcurrencyLimiter
 from privbo_plugins.algorithms.po_gp_ucb import ReleasedTable
 from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY
 from privbo_plugins.algorithms.protocols import ATTEMPTS
-from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning, VaultError
+from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.transcript import HOPELESS
 from raytune_searchers import POGPUCBSearch, answering
@@ -32,7 +31,6 @@ from raytune_searchers.hosts.curator import AnswerHost, AnswerSettings
 from raytune_searchers.po_gp_ucb import _SEEN_BESIDE, UNCERTIFIED
 from tests.inside import settings_of
 from tests.leaks import Scanner
-from tests.raytune_searchers.runs import tuner
 
 N = 12
 
@@ -524,125 +522,6 @@ def scanner() -> Scanner:
         for j, value in enumerate(row):
             wanted.add_raw(f"scaled {i}, {j}", float(value - 0.5))
     return wanted
-
-
-def files(*folders: Path) -> dict[str, bytes]:
-    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return {str(path): path.read_bytes() for path in found if not path.is_symlink()}
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("the_ray")
-class TestExperiments:
-    def test_rows_stay_in_the_curators_actor(
-        self, tmp_path: Path, secret: Path, scanner: Scanner, ray_folder: Path
-    ) -> None:
-        answers = answering(secret_curator(secret))
-        released = answers.release()
-        points = [{"row": row} for row in (FAILING, 0, BEST)]
-        search = search_of(released.save(tmp_path / "table.npz"), points_to_evaluate=points)
-        path = tmp_path / "experiments"
-        results = tuner(
-            search,
-            lambda config: {"answer": answers(config["row"])},
-            path,
-            param_space={},
-            num_samples=len(points),
-            max_concurrent_trials=1,
-        ).fit()
-        good = {r.config["row"]: r.metrics["answer"] for r in results if r.error is None}
-        assert good == {row: outcome(row) for row in (0, BEST)}
-        assert results.num_errors == 1
-        assert "raised ValueError" in str(results.errors[0])
-        assert search.recommend() == {"row": BEST}
-        guarantee = search.guarantee(results)
-        assert guarantee.protected
-        assert guarantee.n_answers == answers.guarantee().n_answers == 2
-        assert _SEEN_BESIDE not in guarantee.notes
-
-        again = cloudpickle.loads(cloudpickle.dumps(answers))
-        assert again(5) == answers(5) == outcome(5)
-        assert (again.release().Z == released.Z).all()
-        with pytest.raises(PrivacyError, match="raised ValueError") as raised:
-            again(FAILING)
-        with pytest.raises(ValueError, match="0 to 11"):
-            answers(N)
-        again.close()  # it is not this one's to end
-        objects = {
-            "search": cloudpickle.dumps(search),
-            "answers": cloudpickle.dumps(answers),
-            "errors": f"{results.errors} {raised.value}".encode(),
-            "table": (tmp_path / "table.npz").read_bytes(),
-        }
-        answers.close()
-        for ended in (answers, again):
-            with pytest.raises(VaultError, match="has ended"):
-                ended(5)
-        blobs = files(path, ray_folder / "session_latest" / "logs") | objects
-        for name in ("tuner.pkl", "searcher-state", "result.json", "error.txt"):
-            assert any(name in found for found in blobs)
-        assert scanner.scan(blobs) == []
-
-    def test_control_a_row_that_a_trial_reports_is_found(
-        self, tmp_path: Path, secret: Path, scanner: Scanner, table: ReleasedTable
-    ) -> None:
-        rows = str(secret / "rows.npy")
-
-        def leaky(config: dict[str, Any]) -> dict[str, Any]:
-            row = np.load(rows)[config["row"]]
-            if config["row"] == FAILING:
-                raise ValueError(f"{row.tolist()}")
-            return {"answer": 0.0, "features": row.tolist()}
-
-        search = search_of(table, points_to_evaluate=[{"row": 0}, {"row": FAILING}])
-        path = tmp_path / "experiments"
-        space = {"row": tune.randint(0, N), "c": 5}
-        one = {"num_samples": 2, "max_concurrent_trials": 1}
-        results = tuner(search, leaky, path, param_space=space, **one).fit()
-        assert {tuple(r.config.items()) for r in results} == {
-            (("row", 0), ("c", 5)), (("row", FAILING), ("c", 5))
-        }  # fmt: skip
-        hits = scanner.scan(files(path))
-        assert any("result.json: row 0" in hit for hit in hits)
-        assert any(f"error.txt: row {FAILING}" in hit for hit in hits)
-        for told in (search.guarantee(), search_of(table).guarantee(results)):
-            assert _SEEN_BESIDE in told.notes
-        assert search_of(table).guarantee(results).n_answers == 1
-
-    def test_a_restored_experiment_asks_for_the_other_rows_only(
-        self, tmp_path: Path, table: ReleasedTable, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-        asked = tmp_path / "asked"
-        asked.mkdir()
-
-        def trainable(config: dict[str, Any]) -> dict[str, Any]:
-            with (asked / str(config["row"])).open("a") as file:
-                file.write(".")
-            return {"answer": outcome(config["row"])}
-
-        search = search_of(table.save(tmp_path / "table.npz"), max_concurrent=1)
-        first = tuner(search, trainable, tmp_path, param_space={"c": 5})
-        limit = 4
-        complete = POGPUCBSearch.on_trial_complete
-
-        def interrupting(self: POGPUCBSearch, *args: Any, **kwargs: Any) -> None:
-            """As Ctrl+C does: Tune still writes what it knows, of which a crash loses some."""
-            complete(self, *args, **kwargs)
-            if len(self._told) == limit:
-                signal.raise_signal(signal.SIGINT)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(POGPUCBSearch, "on_trial_complete", interrupting)
-            assert len(first.fit()) == limit
-        assert len(list(asked.iterdir())) == limit
-        results = tune.Tuner.restore(str(tmp_path / "run"), trainable).fit()
-        assert not results.errors
-        assert sorted(r.config["row"] for r in results) == list(range(N))
-        assert {file.read_text() for file in asked.iterdir()} == {"."}
-        read = POGPUCBSearch.from_experiment(tmp_path / "run")
-        assert read.recommend() == {"row": BEST, "c": 5}
-        assert read.guarantee(results).n_answers == N
 
 
 # The curator's actor ----------------------------------------------------------------------------
