@@ -125,7 +125,7 @@ sampler.recommend()  # Missing positional argument
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_user_who_checks_types_strictly_sees_ours(tmp_path: Path) -> None:
     code = tmp_path / "user.py"
     code.write_text(_USER)

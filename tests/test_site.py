@@ -142,7 +142,10 @@ def code_of(book: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("book", [
+    pytest.param(book, marks=pytest.mark.soak if "ray" in book.stem else (), id=book.stem)
+    for book in BOOKS
+])  # fmt: skip
 def test_a_tutorial_runs_from_top_to_bottom(book: Path, tmp_path: Path) -> None:
     if "ray" in book.stem:
         pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")

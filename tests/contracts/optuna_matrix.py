@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -231,7 +231,6 @@ class Row:
         run: Does it and says what came of it.
         documented: What comes of it by system, where it is not "works"; "" for all others.
         slow: Whether it takes more than a second or two.
-        soak: Systems for which the ordinary suite leaves it out: others run the same code there.
     """
 
     name: str
@@ -239,7 +238,6 @@ class Row:
     run: Run
     documented: Mapping[str, str] = field(default_factory=dict)
     slow: bool = False
-    soak: tuple[str, ...] = ()
 
     def outcome(self, system: str) -> str:
         """What the page says."""
@@ -249,16 +247,13 @@ class Row:
 ROWS: list[Row] = []
 
 
-def row(
-    name: str, *, slow: bool = False, soak: Iterable[str] = (), **documented: str
-) -> Callable[[Run], Run]:
+def row(name: str, *, slow: bool = False, **documented: str) -> Callable[[Run], Run]:
     """Registers a row; its docstring describes it."""
 
     def register(run: Run) -> Run:
         sentence = " ".join(str(run.__doc__).split())
         known = {_SYSTEMS[short]: text for short, text in documented.items()}
-        left_out = tuple(_SYSTEMS[short] for short in soak)
-        ROWS.append(Row(name, sentence, run, known, slow, left_out))
+        ROWS.append(Row(name, sentence, run, known, slow))
         return run
 
     return register
@@ -642,7 +637,7 @@ def sqlite(cell: Cell) -> str:
     return _restored(cell, "rdb", cell.file())
 
 
-@row("`RDBStorage`, PostgreSQL", slow=True, soak=("tpe", "draws", "table", "agent"))
+@row("`RDBStorage`, PostgreSQL", slow=True)
 def postgresql(cell: Cell) -> str:
     """A second process goes on with the study and its vault."""
     return _restored(cell, "rdb", cell.given.postgres())
@@ -654,7 +649,7 @@ def journal(cell: Cell) -> str:
     return _restored(cell, "journal", str(cell.ground.shared / "study.log"))
 
 
-@row("gRPC proxy", slow=True, soak=("tpe", "draws"))
+@row("gRPC proxy", slow=True)
 def grpc_proxy(cell: Cell) -> str:
     """The study lies behind `run_grpc_proxy_server`; a second process goes on with it."""
     pytest.importorskip("grpc", reason="grpcio is not installed (the dev extra)")
@@ -679,7 +674,7 @@ def proxied(cell: Cell, url: str) -> Any:
     return storage_at("grpc", str(_proxy(cell, url)))
 
 
-@row("heartbeat", slow=True, soak=("rewards", "tpe", "table", "agent"))
+@row("heartbeat", slow=True)
 def heartbeat(cell: Cell) -> str:
     """A worker is killed in mid-trial, its heartbeat stops, and its trial is run again.
 
@@ -953,7 +948,7 @@ def ask_on_the_command_line(cell: Cell) -> str:
     return cell.check(cell.run(study=study))
 
 
-@row("`optuna tell` on the command line", slow=True, soak=("tpe", "draws", "table", "agent"))
+@row("`optuna tell` on the command line", slow=True)
 def tell_on_the_command_line(cell: Cell) -> str:
     """A trial asked for in Python, its released value told by `optuna tell`."""
     url = cell.file()

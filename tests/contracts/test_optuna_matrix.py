@@ -40,8 +40,12 @@ def _cells() -> list[Any]:
     ]
 
 
+FIRST, EVERY = "DP-GIBO", ("`optimize`", "`add_trial`", "`RDBStorage`, SQLite")
+"""The system of which all rows are in every run, and the rows that are for all systems."""
+
+
 def _marks(row: matrix.Row, system: str) -> list[Any]:
-    marks = [pytest.mark.soak] if system in row.soak else []
+    marks = [] if system == FIRST or row.name in EVERY else [pytest.mark.soak]
     return [*marks, pytest.mark.slow] if row.slow else marks
 
 

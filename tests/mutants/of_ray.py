@@ -53,25 +53,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="a_vector_with_holes_is_taken",
-        breaks="A vector is taken when all of its blocks are there.",
-        file=f"{_HOST}/hosts/uploads.py",
-        old="        return None if held is None or held.missing else held.vector\n",
-        new="        return None if held is None else held.vector\n",
-        tests=(f"{_TESTS}/test_uploads.py::test_a_vector_with_a_hole_is_not_taken",),
-    ),
-    Mutant(
-        name="every_vector_begins_at_once",
-        breaks="A host holds no more of vectors under way than it may.",
-        file=f"{_HOST}/hosts/uploads.py",
-        old="        if before or (self._open and self.held + n_bytes > self._room):\n",
-        new="        if before:\n",
-        tests=(
-            f"{_TESTS}/test_uploads.py"
-            "::test_of_64_trials_that_end_together_a_host_holds_no_more_than_it_may",
-        ),
-    ),
-    Mutant(
         name="losses_in_the_result",
         breaks="A trial's result holds its release, never the vector behind it.",
         file=f"{_HOST}/_trainable.py",
@@ -156,17 +137,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="trials_run_unwatched",
-        breaks="A trial under somebody else's searcher runs only while its rows are compared.",
-        file=f"{_HOST}/hosts/losses.py",
-        old="        if self._settings.watched and not self._watch.covers(trial, job, attempt):\n",
-        new="        if self._settings.watched and not job:\n",
-        tests=(
-            f"{_TESTS}/test_private_trainable.py"
-            "::test_what_another_driver_has_watched_counts_for_nothing",
-        ),
-    ),
-    Mutant(
         name="rows_on_the_way_are_not_compared",
         breaks="Every row under somebody else's searcher is compared, not a trial's last alone.",
         file=f"{_HOST}/_means.py",
@@ -175,19 +145,6 @@ MUTANTS = (
         tests=(
             f"{_TESTS}/test_private_trainable.py"
             "::test_what_tune_pickles_and_restores_is_the_run_that_this_process_knows",
-        ),
-    ),
-    Mutant(
-        name="what_nobody_compared_is_claimed",
-        breaks="A release whose rows nobody has compared is not claimed to be protected.",
-        file=f"{_HOST}/hosts/losses.py",
-        old="[NEVER_COMPARED] * bool(uncompared)",
-        new="[NEVER_COMPARED] * 0",
-        tests=(
-            f"{_TESTS}/test_private_trainable.py"
-            "::test_a_value_that_was_released_and_never_compared_unprotects_until_all_rows_are_given",
-            f"{_TESTS}/test_shown.py"
-            "::test_a_trial_that_was_told_and_never_compared_is_a_reason_to_claim_nothing",
         ),
     ),
     Mutant(
@@ -201,17 +158,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="a_search_joins_without_a_word",
-        breaks="A search that has seen nothing says so where it joins a run with releases.",
-        file=f"{_HOST}/hosts/base.py",
-        old="        if seen is not None and not known.n and run.charged:\n",
-        new="        if seen is not None and known.n and run.charged:\n",
-        tests=(
-            f"{_TESTS}/test_shown.py"
-            "::test_a_search_that_has_seen_nothing_says_so_where_it_joins_a_run_with_releases",
-        ),
-    ),
-    Mutant(
         name="what_is_saved_falls_behind",
         breaks="What a search saves of its guarantee is not less than a ledger that goes on.",
         file=f"{_HOST}/_hosted.py",
@@ -220,17 +166,6 @@ MUTANTS = (
         tests=(
             f"{_TESTS}/test_behind.py"
             "::test_what_a_checkpoint_says_is_not_less_than_a_ledger_that_went_on",
-        ),
-    ),
-    Mutant(
-        name="another_ledger_goes_on",
-        breaks="An experiment does not go on with another ledger than it began with.",
-        file=f"{_HOST}/_means.py",
-        old='        if seen.get("_run") != self._run or len(vaults) > 1:\n',
-        new='        if seen.get("_run") is None:\n',
-        tests=(
-            f"{_TESTS}/test_private_trainable.py"
-            "::test_the_state_of_another_run_or_vault_is_refused",
         ),
     ),
 )

@@ -19,14 +19,6 @@ MUTANTS = (
         tests=(f"{_SEARCH}::test_a_seed_does_not_decide_who_is_held_out_and_random_state_does",),
     ),
     Mutant(
-        name="another_split_at_a_resume",
-        breaks="A study goes on with the records that it was begun with.",
-        file=f"{_HOST}/_optuna.py",
-        old="    elif before != split:",
-        new="    elif before is None:",
-        tests=(f"{_SEARCH}::test_a_study_does_not_go_on_with_other_records_held_out",),
-    ),
-    Mutant(
         name="refit_on_all_records",
         breaks="No validation record reaches the model that a search hands out.",
         file=f"{_HOST}/_records.py",

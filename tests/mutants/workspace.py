@@ -90,7 +90,7 @@ class Workspace:
         found = subprocess.run(
             [sys.executable, "-c", _WHERE, *PACKAGES],
             cwd="/",
-            env=self._environment(self.folder),
+            env=self.environment(self.folder),
             stdout=subprocess.PIPE,
             check=True,
             text=True,
@@ -99,7 +99,7 @@ class Workspace:
         if wrong or len(found) != len(PACKAGES):
             raise MutantError(f"tests would import {', '.join(wrong)} instead of the copy")
 
-    def _environment(self, scratch: Path) -> dict[str, str]:
+    def environment(self, scratch: Path) -> dict[str, str]:
         """For pytest, and for all processes that tests begin."""
         return os.environ | {
             "PYTHONPATH": str(self.folder),
@@ -115,7 +115,7 @@ class Workspace:
             process = subprocess.Popen(
                 [*command, *tests],
                 cwd=self.folder,
-                env=self._environment(Path(scratch)),
+                env=self.environment(Path(scratch)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

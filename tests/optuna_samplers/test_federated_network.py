@@ -145,7 +145,7 @@ class Federation:
         return [np.array(json.loads(line)) for line in lines]
 
 
-@pytest.fixture(params=["server", "aggregate"])
+@pytest.fixture(params=[pytest.param("server", marks=pytest.mark.soak), "aggregate"])
 def federation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Federation]:
     with networks.Network(3, delay=0.05, loss=0.05) as network:  # 100 ms there and back
         made = Federation(tmp_path, network, request.param)

@@ -39,7 +39,7 @@ def check(found: dict[str, int], n_trials: int) -> None:
 def test_killed_workers_lose_nothing_and_release_nothing_twice(
     databases: tuple[str, str],
 ) -> None:
-    check(hammer(*databases, n_trials=24, n_workers=3, every=0.7), 24)
+    check(hammer(*databases, n_trials=16, n_workers=3, every=1.0), 16)
 
 
 @pytest.mark.soak

@@ -37,7 +37,7 @@ def test_regret_on_the_stocks_is_at_most_half_of_uniform_choice() -> None:
     assert np.mean([fraction_of_uniform(stocks(), seed, 3000) for seed in range(3)]) <= 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_regret_on_a_synthetic_problem_is_at_most_half_of_uniform_choice() -> None:
     problems = [(synthetic("rbf", seed), seed) for seed in range(3)]
     assert np.mean([fraction_of_uniform(p, seed, 1000) for p, seed in problems]) <= 0.5

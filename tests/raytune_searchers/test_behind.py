@@ -24,10 +24,7 @@ from privbo_plugins.store.vault import open_vault
 from raytune_searchers import (
     DPFTSDESearch,
     DUETSSearch,
-    LDPATAGPUCBSearch,
     LDPGPUCBSearch,
-    LDPMoMAGPUCBSearch,
-    LDPTGPUCBSearch,
     private_trainable,
 )
 from tests.inside import call_host
@@ -139,9 +136,6 @@ SYSTEMS: dict[str, Callable[[str | None], Paid]] = {
     "DPGIBOSearch": Losses,
     "private_trainable": Means,
     "LDPGPUCBSearch": lambda vault: Rewards(vault, LDPGPUCBSearch),
-    "LDPTGPUCBSearch": lambda vault: Rewards(vault, LDPTGPUCBSearch),
-    "LDPATAGPUCBSearch": lambda vault: Rewards(vault, LDPATAGPUCBSearch),
-    "LDPMoMAGPUCBSearch": lambda vault: Rewards(vault, LDPMoMAGPUCBSearch),
     "DUETSSearch": lambda vault: Rewards(vault, DUETSSearch, n_agents=2, discretisation=64),
     "DPFTSDESearch": Rounds,
 }

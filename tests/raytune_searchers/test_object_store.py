@@ -24,16 +24,6 @@ pytestmark = pytest.mark.slow
 LIMITS = DIRECT, INLINED = ("max_direct_call_object_size", "task_rpc_inlined_bytes_limit")
 
 
-def each_limit(first: str) -> pytest.MarkDecorator:
-    """One in every run of the suite and the other in a soak.
-
-    Each begins a Ray. What counts is what Ray stores, whichever limit made it so; what follows
-    from that is tested without a Ray in ``test_hosts.py``.
-    """
-    soak = [pytest.param(limit, marks=pytest.mark.soak) for limit in LIMITS if limit != first]
-    return pytest.mark.parametrize("limit", [first, *soak])
-
-
 @contextmanager
 def a_run(folder: Path, system_config: dict[str, int]) -> Iterator[tuple[Any, list[Path]]]:
     """How a run with these settings went, and what holds its memory while its Ray lives."""
@@ -76,7 +66,7 @@ def in_the_store(folder: Path, ray_folder: Path) -> list[str]:
     ]
 
 
-@each_limit(DIRECT)
+@pytest.mark.parametrize("limit", [DIRECT, pytest.param(INLINED, marks=pytest.mark.soak)])
 def test_a_ray_that_stores_small_arguments_is_refused_and_stores_no_losses(
     limit: str, tmp_path: Path
 ) -> None:
@@ -86,7 +76,8 @@ def test_a_ray_that_stores_small_arguments_is_refused_and_stores_no_losses(
     assert all(name in facts["refused"] for name in LIMITS)
 
 
-@each_limit(INLINED)
+@pytest.mark.soak
+@pytest.mark.parametrize("limit", LIMITS)
 def test_a_ray_with_lower_limits_gets_smaller_blocks_and_stores_no_losses(
     limit: str, tmp_path: Path
 ) -> None:

@@ -237,7 +237,12 @@ def around(private: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", ["config", "time_this_iter_s", "experiment_tag", "training_iteration"]
+    "name",
+    ["config"]
+    + [
+        pytest.param(name, marks=pytest.mark.soak)
+        for name in ("time_this_iter_s", "experiment_tag", "training_iteration")
+    ],
 )
 def test_what_tune_takes_from_a_wrapper_under_its_own_names_unprotects(
     name: str, the_ray: Any, tmp_path: Path
@@ -456,8 +461,8 @@ def test_without_a_trial_nothing_is_claimed(local_hosts: LocalRay) -> None:
 # On a real Ray ----------------------------------------------------------------------------------
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["min", pytest.param("max", marks=pytest.mark.soak)])
 def test_another_searcher_sees_releases_only(the_ray: Any, tmp_path: Path, mode: str) -> None:
     private = private_of(param_space=PLANE, mode=mode)
     results = run(private, tmp_path, OptunaSearch(seed=1), param_space=PLANE, mode=mode)
@@ -484,7 +489,7 @@ def test_another_searcher_sees_releases_only(the_ray: Any, tmp_path: Path, mode:
     assert private.guarantee().mu_spent == pytest.approx(1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_random_search_by_tune_itself_and_trials_beyond_the_budget(
     the_ray: Any, tmp_path: Path
 ) -> None:

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:The noise of one step:UserWarnin
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
 RECORDS = np.linspace(0.0, 1.0, 20)
+SOAK = [pytest.param(kind, marks=pytest.mark.soak) for kind in ("trainings", "public")]
+"""What the same statements of a search on records serve."""
 
 
 def losses(config: dict[str, Any]) -> np.ndarray:
@@ -80,7 +82,7 @@ def steps(search: Any, private: Any, first: int, n: int) -> int:
     return sum(taken)
 
 
-@pytest.mark.parametrize("kind", ["records", "trainings", "public", "rewards"])
+@pytest.mark.parametrize("kind", ["records", *SOAK, "rewards"])
 def test_the_database_looks_through_nothing_that_grows(
     kind: str, tmp_path: Path, local_hosts: LocalRay
 ) -> None:
@@ -98,7 +100,7 @@ def test_the_database_looks_through_nothing_that_grows(
     assert steps(search, private, 154, 12) == pytest.approx(early, rel=0.02)
 
 
-@pytest.mark.parametrize("training_mu", [None, 0.001])
+@pytest.mark.parametrize("training_mu", [None, pytest.param(0.001, marks=pytest.mark.soak)])
 def test_a_trial_on_records_reads_no_more_after_many_others(
     training_mu: float | None, tmp_path: Path, local_hosts: LocalRay
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_trial_on_records_reads_no_more_after_many_others(
     assert cost(search, private, tmp_path, 182, 12) == early
 
 
+@pytest.mark.soak
 def test_a_trial_that_reports_what_is_public_reads_no_more_after_many_others(
     tmp_path: Path, local_hosts: LocalRay
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_trial_that_reports_what_is_public_reads_no_more_after_many_others(
     assert search.guarantee().protected
 
 
+@pytest.mark.soak
 def test_a_reward_reads_no_more_of_the_ledger_after_many_others(
     tmp_path: Path, local_hosts: LocalRay
 ) -> None:
@@ -133,7 +137,7 @@ def test_a_reward_reads_no_more_of_the_ledger_after_many_others(
     assert cost(search, private, tmp_path, 120, 10) == early
 
 
-@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("in_memory", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_what_a_search_saves_does_not_grow_with_its_trials(
     in_memory: bool, tmp_path: Path, local_hosts: LocalRay
 ) -> None:

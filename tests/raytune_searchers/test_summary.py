@@ -17,10 +17,7 @@ from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.sessions.rows import Curator
 from raytune_searchers import (
     DUETSSearch,
-    LDPATAGPUCBSearch,
     LDPGPUCBSearch,
-    LDPMoMAGPUCBSearch,
-    LDPTGPUCBSearch,
     POGPUCBSearch,
 )
 from tests.raytune_searchers.federated_scenes import make_search
@@ -30,7 +27,6 @@ from tests.systems import Secrets
 
 LINE = {"x": tune.uniform(0.0, 1.0)}
 REWARDS: dict[str, Any] = {"value_range": (0, 1), "metric": "reward", "mode": "max", "seed": 1}
-FAMILY: list[Any] = [LDPGPUCBSearch, LDPTGPUCBSearch, LDPATAGPUCBSearch, LDPMoMAGPUCBSearch]
 
 _OWN: list[Secrets] = []
 
@@ -87,9 +83,8 @@ def test_of_records_it_counts_trials_releases_and_mu(own: Secrets) -> None:
 
 
 @pytest.mark.usefixtures("local_hosts")
-@pytest.mark.parametrize("cls", FAMILY)
-def test_of_rewards_it_counts_trials_and_the_epsilon_of_a_user(cls: Any, own: Secrets) -> None:
-    search = cls(
+def test_of_rewards_it_counts_trials_and_the_epsilon_of_a_user(own: Secrets) -> None:
+    search = LDPGPUCBSearch(
         0.5, n_trials=4, user_budget=5.0, mechanism="laplace", search_space=LINE, **REWARDS
     )
     told = summary_of(search, own)

@@ -1,0 +1,80 @@
+"""Mutants that mutmut makes of whole modules: ``python -m tests.mutants.generic [MODULE ...]``.
+
+It changes numbers, operators, arguments and conditions one at a time in a copy of the sources, and
+prints each change that no test notices. Many of these change nothing that matters (an error's
+text, a tighter bound), so a module passes if the share that is caught does not fall.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tests.mutants.workspace import PACKAGES, Workspace
+
+MODULES = {
+    "privacy/mechanisms.py": ("test_mechanisms.py", "test_aggregate.py", "test_session.py"),
+    "privacy/ledger.py": ("test_session.py", "test_rewards.py", "test_release.py"),
+    "store/release.py": ("test_release.py", "test_session.py", "test_rewards.py"),
+    "store/witness.py": ("test_witness.py", "test_release.py"),
+}
+"""Module of the engine to the tests that should notice."""
+
+LEAST = 0.7
+"""Share of a module's mutants that its tests catch, at least."""
+
+
+def settings(module: str, tests: tuple[str, ...]) -> str:
+    """What mutmut reads of one module."""
+    values = {
+        "source_paths": ["privbo_plugins"],
+        "only_mutate": [f"privbo_plugins/{module}"],
+        "pytest_add_cli_args_test_selection": [f"tests/engine/{test}" for test in tests],
+        "pytest_add_cli_args": ["-n", "0", "-p", "no:cacheprovider"],
+        "also_copy": [*PACKAGES[1:], "examples", "benchmarks", "README.md", "pyproject.toml"],
+    }
+    lines = [f"{name}=\n" + "".join(f"    {v}\n" for v in found) for name, found in values.items()]
+    return "[mutmut]\n" + "".join(lines)
+
+
+def caught(module: str, workspace: Workspace) -> float:
+    """Tries all mutants of a module, and says what share of them was caught."""
+
+    def mutmut(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "mutmut", *command],
+            cwd=workspace.folder,
+            env=workspace.environment(workspace.folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=True,
+            text=True,
+        )
+        return done.stdout
+
+    (workspace.folder / "setup.cfg").write_text(settings(module, MODULES[module]))
+    mutmut("run", "--max-children", "2")
+    for line in mutmut("results").splitlines():
+        if line.endswith(": survived"):
+            print(mutmut("show", line.split(":")[0].strip()))
+    mutmut("export-cicd-stats")
+    stats = json.loads((workspace.folder / "mutants" / "mutmut-cicd-stats.json").read_text())
+    print(f"{module}: {stats['killed']} of {stats['total']} caught", flush=True)
+    return float(stats["killed"] / stats["total"])
+
+
+def main(modules: list[str]) -> int:
+    """Exit code 0 if enough was caught in each module."""
+    shares = []
+    for module in modules or MODULES:
+        workspace = Workspace()
+        try:
+            shares.append(caught(module, workspace))
+        finally:
+            workspace.close()
+    return int(min(shares) < LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
