@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
+# uv is faster where it is installed. Byte code is made afterwards, by all cores at once.
+INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --no-compile)
 
 # One thread a process: the matrices are small, and the cores are shared by processes.
 export OMP_NUM_THREADS ?= 1
@@ -9,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test test-fast test-soak test-hosts docs package coverage profile lint lint-style lint-types lint-architecture format bench clean
+.PHONY: test tests test-fast test-soak test-hosts docs package coverage profile lint lint-style lint-types lint-architecture format bench clean
 
 setup: $(STAMP)
 
@@ -17,7 +19,8 @@ $(STAMP): pyproject.toml
 	@echo "Installing into $(VENV); this takes a minute."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
+	-$(BIN)/python -m compileall -q -q -j 0 $(VENV)/lib
 	touch $(STAMP)
 
 demo: $(STAMP)  ## tune a model privately and write a report
@@ -39,7 +42,9 @@ demo-distributed: $(STAMP)  ## eight workers tune one model and send few numbers
 	$(BIN)/python -m examples.demo_distributed
 
 test: $(STAMP)  ## every check: style, types, architecture, tests
-	$(MAKE) -j 2 lint
+	$(MAKE) -j 2 lint tests
+
+tests: $(STAMP)
 	$(BIN)/python -m pytest -n 3
 
 test-fast: $(STAMP)  ## the tests without the slow ones
@@ -48,6 +53,8 @@ test-fast: $(STAMP)  ## the tests without the slow ones
 test-soak: $(STAMP)  ## what runs long: statistics at full size, and mutants that tests must catch
 	$(BIN)/python -m pytest -n 3 -m soak
 	$(BIN)/python -m tests.mutants --jobs 2
+	$(INSTALL) 'mutmut>=3.8'
+	$(BIN)/python -m tests.mutants.generic
 
 test-hosts: $(STAMP)  ## the adapters with the least versions allowed, and with newer ones than here
 	$(BIN)/python -m tests.versions --folder $(VENV)-hosts

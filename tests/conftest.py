@@ -24,48 +24,51 @@ import pytest
 
 USER = "tests"
 
+ON_RAY = "raytune_searchers"
+
 TOGETHER = {
-    "raytune_searchers/test_cluster.py": "clusters of Rays",
-    "raytune_searchers/test_faults.py": "Ray's faults",
-    "raytune_searchers/test_ldp_faults.py": "Ray's faults",
-    "raytune_searchers/test_federated_faults.py": "Ray's faults",
-    "raytune_searchers/test_main_job.py": "Ray",
-    "raytune_searchers/test_ldp_main_job.py": "Ray",
-    "raytune_searchers/test_guards.py": "Ray",
-    "raytune_searchers/test_duets.py": "Ray",
-    "raytune_searchers/test_federated.py": "Ray",
-    "raytune_searchers/test_po_gp_ucb.py": "Ray",
-    "raytune_searchers/test_local_ray.py": "Ray",
-    "raytune_searchers/test_closing.py": "Ray",
-    "raytune_searchers/test_uploads.py": "Ray",
-    "raytune_searchers/test_from_outside.py": "Ray",
-    "raytune_searchers/test_sklearn_search.py": "Ray",
-    "raytune_searchers/test_tune_matrix.py": "the matrix of Ray Tune",
-}
-"""Files whose tests use one Ray."""
+    f"{ON_RAY}/{file}.py": "Ray"
+    for file in (
+        "test_main_job", "test_ldp_main_job", "test_guards", "test_federated", "test_local_ray",
+        "test_closing", "test_uploads", "test_private_trainable", "test_sklearn_search",
+        "test_tune_matrix", "test_endings", "test_from_outside", "test_loggers", "test_ldp_faults",
+        "test_federated_faults",
+    )
+}  # fmt: skip
+"""Files whose tests use one Ray: starting it takes as long as many of them."""
 
 LONG = [
     "contracts/test_leaks_ray.py",
     *TOGETHER,
+    "raytune_searchers/test_faults.py",
+    "raytune_searchers/test_cluster.py",
+    "tests/test_site.py",
     "tests/test_pages.py",
     "examples/test_examples.py",
-    "optuna_samplers/test_federated_crash.py",
-    "contracts/test_faults_crash.py",
-    "contracts/test_leaks_optuna.py",
+    "independence/test_doors.py",
     "independence/test_independence.py",
-    "optuna_samplers/test_processes.py",
-    "optuna_samplers/test_po_gp_ucb.py",
-    "engine/test_population.py",
+    "independence/test_teeth.py",
+    "raytune_searchers/test_object_store.py",
+    "optuna_samplers/test_ldp_lifecycle.py",
+    "optuna_samplers/test_hammered.py",
+    "optuna_samplers/test_federated_network.py",
+    "optuna_samplers/test_dashboard.py",
+    "sklearn_search/test_search.py",
+    "sklearn_search/test_types.py",
+    "sklearn_search/test_independence.py",
+    "raytune_searchers/test_scale.py",
+    "contracts/test_leaks_optuna.py",
+    "engine/test_vault.py",
     "engine/test_audit.py",
 ]
 """What takes long, the longest first."""
 
 SCATTERED = [
+    "examples/test_examples.py",
     "contracts/test_optuna_adapter.py",
     "contracts/test_optuna_matrix.py",
     "engine/test_local_mechanisms.py",
     "contracts/test_algorithm.py",
-    "stored/test_stored.py",
 ]
 """Files whose tests share nothing, and are handed out one by one."""
 

@@ -143,7 +143,7 @@ def code_of(book: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("book", [
-    pytest.param(book, marks=pytest.mark.soak if "ray" in book.stem else (), id=book.stem)
+    pytest.param(book, marks=() if book == BOOKS[0] else pytest.mark.soak, id=book.stem)
     for book in BOOKS
 ])  # fmt: skip
 def test_a_tutorial_runs_from_top_to_bottom(book: Path, tmp_path: Path) -> None:
