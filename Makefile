@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(INSTALL) --editable '.[dev]'
-	-$(BIN)/python -m compileall -q -q -j 0 $(VENV)/lib
+	$(BIN)/python -W ignore -m compileall -q -q -j 0 $(VENV)/lib || true
 	touch $(STAMP)
 
 demo: $(STAMP)  ## tune a model privately and write a report

@@ -602,27 +602,6 @@ class TestDriver:
             4 + 2,
         )  # one more while the lost one is awaited
 
-    def test_killed_with_a_vault_in_memory_nothing_more_is_published(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-        path = killed_driver(
-            tmp_path,
-            faults=[(1, BEFORE, DRIVER)],
-            search=SHORT,
-            tune_settings={"max_concurrent_trials": 1},
-        )
-        before = shown(path)
-        found = DPGIBOSearch.from_experiment(path)
-        with pytest.raises(VaultError) as raised:
-            tune.Tuner.restore(str(path), faulty(found, tmp_path, {})).fit()
-        assert str(raised.value) == LOSSES.lost
-        assert shown(path) == before
-        guarantee = found.guarantee()
-        assert guarantee.protected
-        assert guarantee.n_releases == 1
-        assert "the vault has ended" in str(guarantee)
-
     def test_killed_with_a_vault_on_a_server_it_goes_on_in_the_same_cluster(
         self, tmp_path: Path, postgres_database: str
     ) -> None:

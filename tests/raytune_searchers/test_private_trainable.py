@@ -47,8 +47,6 @@ from tests.raytune_searchers.runs import (
     squares,
 )
 from tests.raytune_searchers.scenes import (
-    LOSE_VAULT,
-    kill_vault,
     lines,
     run_until_killed,
 )
@@ -607,39 +605,6 @@ def test_a_raw_row_on_the_way_is_found_although_the_last_one_is_a_release(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        (lambda told, _: {"loss": told + 1.0}, "another value than was released"),
-        (lambda told, config: {"loss": told, "raw": squares(config)[0]}, "under other names"),
-    ],
-)
-def test_a_result_that_a_wrapper_changes_is_found(
-    the_ray: Any, tmp_path: Path, changed: Any, told: str
-) -> None:
-    private = private_of()
-
-    def around(config: dict[str, Any]) -> dict[str, float]:
-        return dict(changed(private(config)["loss"], config))
-
-    with pytest.warns(PrivacyWarning, match=told):
-        run(private, tmp_path, given=around, num_samples=2)
-    assert not private.guarantee().protected
-    private.close()
-
-
-@pytest.mark.soak
-def test_plain_floats_under_the_callback_are_found(the_ray: Any, tmp_path: Path) -> None:
-    private = private_of()
-    with pytest.warns(PrivacyWarning, match="plain floats"):
-        run(private, tmp_path, given=lambda config: {"loss": config["x"]}, num_samples=2)
-    guarantee = private.guarantee()
-    assert not guarantee.protected
-    assert guarantee.n_releases == 0
-    private.close()
-
-
-@pytest.mark.soak
 @pytest.mark.usefixtures("quiet_noise")
 def test_wrapped_a_second_time_a_restored_experiment_spends_nothing_more(
     the_ray: Any, tmp_path: Path
@@ -682,29 +647,6 @@ def _fail_the_third(folder: Path) -> Any:
 
 
 @pytest.mark.soak
-def test_a_vault_in_memory_that_dies_ends_the_experiment_and_is_told(
-    the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-    name: list[str] = []
-
-    def fatal(turn: int) -> None:
-        if turn == 2:
-            kill_vault(name[0], LOSE_VAULT)
-
-    private = private_of(counted(tmp_path, fatal))
-    name.append(host_name(search_of(private)))
-    with pytest.raises(VaultError) as raised:
-        run(private, tmp_path, max_concurrent_trials=1)
-    assert str(raised.value) == LOSSES.lost
-    del raised
-    gc.collect()  # Tune's loggers, which it has left open
-    guarantee = private.guarantee()
-    assert "the vault has ended" in str(guarantee)
-    assert guarantee.mu_spent == guarantee.mu  # at most: the vault alone knew how much
-
-
-@pytest.mark.soak
 @pytest.mark.usefixtures("quiet_noise")
 def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file(
     the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -725,46 +667,9 @@ def test_a_driver_that_is_killed_goes_on_in_a_new_process_with_a_vault_in_a_file
     again.close()
 
 
-@pytest.mark.soak
-@pytest.mark.usefixtures("quiet_noise")
-def test_a_driver_that_is_killed_with_its_vault_in_memory_does_not_go_on(
-    the_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
-    _run_until_killed(tmp_path, {})
-    trained = lines(tmp_path / "trained")
-    with pytest.raises(VaultError) as raised:
-        tune.Tuner.restore(str(tmp_path / "run"), wrapped(tmp_path, counted(tmp_path))).fit()
-    assert str(raised.value) == LOSSES.lost
-    assert lines(tmp_path / "trained") == trained
-    assert len(lines(tmp_path / "draws")) == 2
-
-
 def _run_until_killed(folder: Path, own: dict[str, Any]) -> None:
     scene = "tests.raytune_searchers.means_scenes:drive"
     run_until_killed(scene, {"folder": str(folder), "own": own})
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("quiet_noise")
-def test_a_host_over_a_database_that_dies_is_begun_again_and_its_trials_are_still_watched(
-    the_ray: Any, tmp_path: Path
-) -> None:
-    name: list[str] = []
-
-    def fatal(turn: int) -> None:
-        if turn == 2:
-            kill_vault(name[0], LOSE_VAULT)
-
-    private = wrapped(
-        tmp_path, counted(tmp_path, fatal), vault=f"sqlite:///{tmp_path}/v.db", run_name="r"
-    )
-    name.append(host_name(search_of(private)))
-    results = run(private, tmp_path, max_concurrent_trials=1)
-    assert not results.errors
-    assert len(lines(tmp_path / "draws")) == N
-    assert spent(private) == pytest.approx(1.0)
-    private.close()
 
 
 @pytest.mark.soak
