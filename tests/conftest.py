@@ -63,6 +63,42 @@ LONG = [
 ]
 """What takes long, the longest first."""
 
+SLOW = [
+    "tests/test_pages.py",
+    "tests/test_site.py",
+    "tests/test_imports.py",
+    "tests/test_packages.py",
+    "contracts/test_claims_cut_off.py",
+    "contracts/test_faults_put_back.py",
+    "contracts/test_leaks_optuna.py",
+    "contracts/test_optuna_adapter.py",
+    "contracts/test_optuna_matrix.py",
+    "contracts/test_ray_adapter.py",
+    "engine/test_audit.py",
+    "engine/test_choices.py",
+    "engine/test_cli.py",
+    "engine/test_local_mechanisms.py",
+    "engine/test_po_gp_ucb_audit.py",
+    "engine/test_population.py",
+    "engine/test_report_pages.py",
+    "examples/test_any_loop.py",
+    "independence/test_doors.py",
+    "independence/test_independence.py",
+    "independence/test_teeth.py",
+    "optuna_samplers/test_duets.py",
+    "optuna_samplers/test_ldp_lifecycle.py",
+    "optuna_samplers/test_po_gp_ucb.py",
+    "optuna_samplers/test_verified_study.py",
+    "raytune_searchers/test_behind.py",
+    "raytune_searchers/test_guards.py",
+    "raytune_searchers/test_private_trainable.py",
+    "raytune_searchers/test_scale.py",
+    "raytune_searchers/test_shown.py",
+    "sklearn_search/test_search.py",
+    "sklearn_search/test_types.py",
+]
+"""Files that cost a core five seconds and more: ``make test-fast`` leaves all of them out."""
+
 SCATTERED = [
     "examples/test_examples.py",
     "contracts/test_optuna_adapter.py",
@@ -102,6 +138,12 @@ def piece_of(nodeid: str) -> str:
     """What one worker runs in one go: tests that use one Ray, a file, or a single test."""
     file = _short(Path(nodeid.partition("::")[0]))
     return nodeid if file in SCATTERED else TOGETHER.get(file, file)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks what is slow by its file."""
+    if _short(item.path) in SLOW:
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)
