@@ -64,12 +64,9 @@ LONG = [
 """What takes long, the longest first."""
 
 SLOW = [
-    "tests/test_pages.py",
-    "tests/test_site.py",
-    "tests/test_imports.py",
-    "tests/test_packages.py",
     "contracts/test_claims_cut_off.py",
     "contracts/test_faults_put_back.py",
+    "contracts/test_leaks_exceptions.py",
     "contracts/test_leaks_optuna.py",
     "contracts/test_optuna_adapter.py",
     "contracts/test_optuna_matrix.py",
@@ -77,27 +74,38 @@ SLOW = [
     "engine/test_audit.py",
     "engine/test_choices.py",
     "engine/test_cli.py",
+    "engine/test_estimates.py",
+    "engine/test_federation_path.py",
     "engine/test_local_mechanisms.py",
     "engine/test_po_gp_ucb_audit.py",
+    "engine/test_po_gp_ucb_modeler.py",
     "engine/test_population.py",
     "engine/test_report_pages.py",
+    "engine/test_subsampling.py",
     "examples/test_any_loop.py",
     "independence/test_doors.py",
     "independence/test_independence.py",
     "independence/test_teeth.py",
+    "optuna_samplers/test_dashboard_values.py",
     "optuna_samplers/test_duets.py",
     "optuna_samplers/test_ldp_lifecycle.py",
     "optuna_samplers/test_po_gp_ucb.py",
+    "optuna_samplers/test_processes.py",
     "optuna_samplers/test_verified_study.py",
     "raytune_searchers/test_behind.py",
+    "raytune_searchers/test_faults.py",
     "raytune_searchers/test_guards.py",
     "raytune_searchers/test_private_trainable.py",
     "raytune_searchers/test_scale.py",
     "raytune_searchers/test_shown.py",
     "sklearn_search/test_search.py",
     "sklearn_search/test_types.py",
+    "tests/test_imports.py",
+    "tests/test_packages.py",
+    "tests/test_pages.py",
+    "tests/test_site.py",
 ]
-"""Files that cost a core five seconds and more: ``make test-fast`` leaves all of them out."""
+"""Files that cost a core many seconds: ``make test-fast`` leaves all of their tests out."""
 
 SCATTERED = [
     "examples/test_examples.py",
