@@ -16,21 +16,9 @@ from scipy.stats import chi2, kstest
 
 from privbo_plugins.models.random_features import (
     FourierFeatures,
-    posterior_means,
-    posterior_samples,
+    posterior_mean,
+    posterior_sample,
 )
-
-
-def posterior_mean(Phi: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-    """Of one agent."""
-    return np.asarray(posterior_means(Phi[None], y[None], s2)[0])
-
-
-def posterior_sample(
-    Phi: np.ndarray, y: np.ndarray, s2: float, rng: np.random.Generator
-) -> np.ndarray:
-    """Of one agent."""
-    return np.asarray(posterior_samples(Phi[None], y[None], s2, [rng])[0])
 
 
 def kernel(X: np.ndarray, lengthscale: float) -> np.ndarray:
