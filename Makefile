@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-ray demo-local demo-federated demo-outsourced demo-distributed
-.PHONY: test tests test-fast test-soak test-hosts docs package coverage profile lint lint-style lint-types lint-architecture format bench clean
+.PHONY: test tests test-fast test-soak test-hosts docs package coverage profile lint lint-style lint-types lint-architecture lint-house format bench clean
 
 setup: $(STAMP)
 
@@ -71,7 +71,7 @@ profile: $(STAMP)  ## what the suite costs, by file; kept in benchmarks/results
 coverage: $(STAMP)  ## branch coverage of the four packages
 	$(BIN)/python -m pytest -n 3 -q --cov --cov-report=term:skip-covered
 
-lint: lint-style lint-types lint-architecture
+lint: lint-style lint-types lint-architecture lint-house
 
 lint-style: $(STAMP)
 	$(BIN)/ruff check .
@@ -82,6 +82,9 @@ lint-types: $(STAMP)
 
 lint-architecture: $(STAMP)
 	$(BIN)/lint-imports
+
+lint-house: $(STAMP)  ## how much there is to read, and in what words: counts may not rise unexplained
+	$(BIN)/python -m tests.house
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import math
+import pkgutil
+import re
+import sys
 from typing import Any
 
 import attrs
@@ -263,6 +267,39 @@ class Thing:
     @takes(Keywords)
     def __init__(self, given: Keywords) -> None:
         self.model, self.given = part(given, Model), given
+
+
+def test_every_rule_that_a_type_names_is_checked() -> None:
+    """Also where the name stands inside another type, in which nothing would look for it."""
+    checked = [0]
+    for cls in _settings_classes():
+        names = vars(sys.modules[cls.__module__])
+        for name, annotation in vars(cls).get("__annotations__", {}).items():
+            words = re.findall(r"\w+", str(annotation))
+            rules = [word for word in words if hasattr(names.get(word), "__metadata__")]
+            assert "Annotated" not in words, f"{cls.__name__}.{name}: give the type a name"
+            field = fields_of(cls).get(name)
+            if rules and field is not None and "help" in field.metadata:
+                assert field.validator is not None or cls.__name__ in UNCHECKED, (cls, name)
+                checked[0] += 1
+    assert checked[0] > 60
+
+
+UNCHECKED: set[str] = set()
+"""Settings whose host checks them when the algorithm's are made."""
+
+
+def _settings_classes() -> set[type]:
+    """Every attrs class of the product, also those that no class takes."""
+    packages = ("privbo_plugins", "optuna_samplers", "raytune_searchers", "sklearn_search")
+    for package in packages:
+        found = pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
+        for module in found:
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    modules = [module for name, module in sys.modules.items() if name.startswith(packages)]
+    known = (thing for module in modules for thing in vars(module).values())
+    return {thing for thing in known if isinstance(thing, type) and attrs.has(thing)}
 
 
 def test_a_class_gets_the_declared_keywords_defaults_and_help() -> None:
