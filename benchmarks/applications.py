@@ -59,8 +59,9 @@ LATTICES: Mapping[str, Mapping[str, int]] = {
 }
 """Points a parameter, in the order of the space."""
 
-PAGES = {name: Path(__file__).parents[1] / "docs" / f"application-{name}.md" for name in LATTICES}
-BEGIN, END = "<!-- figures: python -m benchmarks.applications --write -->", "<!-- end -->"
+PAGE = Path(__file__).parents[1] / "docs" / "applications.md"
+TABLES = RESULTS / "applications.md"
+END = "<!-- end -->"
 
 RUNS = {"clinical": (10, 2), "loans": (10, 2), "handwriting": (4, 5)}
 """Splits, and seeds a split: a table of images takes longer."""
@@ -249,9 +250,17 @@ _LABELS = {
 }
 
 
-def table(summary: list[Row], name: str) -> str:
-    """What a page shows of an application, in Markdown: a table, and what follows of it."""
-    own = {e["arm"]: e for e in summary if e["application"] == name}
+def tables(summary: list[Row]) -> str:
+    """What all arms of all applications have come to, in Markdown."""
+    parts = ["# Applications: measurements", "`python -m benchmarks.applications --write`"]
+    for name in LATTICES:
+        picture = f"![Mean losses by mu](applications_{name}.png)"
+        parts += [f"## {name}", _table(summary, name), picture]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(summary: list[Row], name: str) -> str:
+    own = _own(summary, name)
     heads = ("mean loss", "validation", "test", *_DIFFERENCES)
     lines = [" | ".join(["", *heads, ""]).strip(), "|" + "---|" * len(heads)]
     for arm, words in _ROWS.items():
@@ -260,7 +269,11 @@ def table(summary: list[Row], name: str) -> str:
             "" if arm == other else _figure(own[arm], key) for other, key in _DIFFERENCES.values()
         ]
         lines.append(f"| {words} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", _told(summary, name, own)])
+    return "\n".join(lines)
+
+
+def _own(summary: list[Row], name: str) -> dict[str, Row]:
+    return {e["arm"]: e for e in summary if e["application"] == name}
 
 
 def _figure(entry: Row, key: str) -> str:
@@ -283,8 +296,9 @@ _ROWS = {
 }
 
 
-def _told(summary: list[Row], name: str, own: Mapping[str, Row]) -> str:
+def _told(summary: list[Row], name: str) -> str:
     """Whether tuning privately pays, at the two budgets and from how many records on."""
+    own = _own(summary, name)
     lines = [_sentence(own[f"dp-gibo {mu:g}"], mu) for mu in (1.0, 0.3)]
     for part, words in (("test", "At mu = 1"), ("valid", "On the validation records alone")):
         least, n = pays_from(summary, name, part), own["tpe"]["n"]
@@ -318,26 +332,30 @@ def _sentence(entry: Row, mu: float) -> str:
     )
 
 
-def page(text: str, summary: list[Row], name: str) -> str:
-    """An application's page with fresh figures."""
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{table(summary, name)}\n\n{END}{rest.split(END)[1]}"
+def page(text: str, summary: list[Row]) -> str:
+    """The page with fresh figures of every application."""
+    for name in LATTICES:
+        begin = f"<!-- figures of {name}: python -m benchmarks.applications --write -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n\n{_told(summary, name)}\n\n{END}{rest.split(END, 1)[1]}"
+    return text
 
 
 def _write(rows: list[Row], summary: list[Row]) -> None:
     pays = {name: pays_from(summary, name) for name in LATTICES}
     kept = {"pays from": pays, "summary": summary, "rows": rows}
     (RESULTS / "applications.json").write_text(json.dumps(kept, separators=(",", ":")) + "\n")
-    for name, path in PAGES.items():
+    for name in LATTICES:
         draw(summary, name, RESULTS / f"applications_{name}.png")
-        path.write_text(page(path.read_text(), summary, name))
+    PAGE.write_text(page(PAGE.read_text(), summary))
+    TABLES.write_text(tables(summary))
 
 
 def main() -> None:
     """Measures, prints and, where it is asked to, keeps the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="and bring the pages up to date")
+    parser.add_argument("--write", action="store_true", help="bring page and tables up to date")
     parser.add_argument("--kept", type=Path, help="file of finished runs, to go on with")
     given = parser.parse_args()
     asked = [

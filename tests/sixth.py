@@ -3,7 +3,7 @@
 Every trial's clipped mean is released with Gaussian noise under mu-GDP, the budget shared evenly
 by as many trials as are planned; the best released one is recommended. It is written against the
 protocols and the registry alone, and runs on both hosts: nothing of the product knows its name.
-docs/extending.md explains it, and this file is the code of that page.
+docs/extending.md explains it.
 
 Notation: n records, T trials, C width of the range of values; each value gets the share
 mu / sqrt(T) of the budget, and noise of standard deviation C sqrt(T) / (n mu).

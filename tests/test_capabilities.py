@@ -70,10 +70,8 @@ def test_every_other_name_is_public_a_verb_a_keyword_a_module_or_a_command() -> 
         if name.startswith("privbo_plugins."):
             importlib.import_module(name)
         elif name.startswith("privbo "):
-            with pytest.raises(SystemExit) as ended:
-                main([*name.split()[1:], "--help"])
-            assert ended.value.code == 0
-        elif "=" in name:
+            assert main([*name.split()[1:], "--help"]) == 0
+        elif "=" in name or name in ("client_ca", "env:NAME"):
             pages = [*capabilities.PAGE.parent.glob("*.md")]
             others = [page.read_text() for page in pages if page != capabilities.PAGE]
             assert any(name in text for text in others), f"no page shows {name}"

@@ -107,7 +107,7 @@ def test_a_tutorial_counts_as_many_clinics_as_its_code() -> None:
 
 def test_the_table_of_mu_is_that_of_the_accountant() -> None:
     rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) % \| (\d+) in 100 \| (.*) \|$",
-                      (DOCS / "what-mu-means.md").read_text(), flags=re.M)  # fmt: skip
+                      (DOCS / "claims.md").read_text(), flags=re.M)  # fmt: skip
     assert len(rows) == 5
     for told, guess, found, epsilons in rows:
         mu = float(told)
@@ -124,7 +124,7 @@ def test_the_table_of_costs_is_that_of_the_map() -> None:
         for cell in summary
         if cell["arm"] == "dp-gibo"
     }
-    text = (DOCS / "what-mu-means.md").read_text()
+    text = (DOCS / "claims.md").read_text()
     rows = re.findall(r"^\| (\d[\d ]*) \| (\.\d{4}) \| (\.\d{4}) \|$", text, flags=re.M)
     assert [int(level.replace(" ", "")) for level, *_ in rows] == [30, 300, 1000, 10_000]
     for level, svc, ridge in rows:

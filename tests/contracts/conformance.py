@@ -2,8 +2,8 @@
 
 A check drives a searcher through its hooks, as Tune does, with plain floats under the metric; it
 needs no trials. Where a searcher differs, the check raises :class:`Differs` with the reason in a
-few words. ``python -m tests.contracts.conformance`` prints the table of
-``docs/conformance.md``.
+few words. ``python -m tests.contracts.conformance --write`` brings the table of
+``docs/ray-matrix.md`` up to date.
 """
 
 from __future__ import annotations
@@ -39,9 +39,13 @@ from raytune_searchers import (
 )
 from raytune_searchers._channel import loss_channel
 from raytune_searchers._rewards import RewardSearch
+from tests.contracts import pages
 from tests.inside import host_name
 from tests.raytune_searchers.hosts import LocalRay
 from tests.raytune_searchers.runs import RECORDS, make_search
+
+MODULE = "tests.contracts.conformance"
+PAGE = pages.DOCS / "ray-matrix.md"
 
 FINISHED = Searcher.FINISHED
 
@@ -1028,7 +1032,7 @@ def evaluate_as_agent(search: Any, trial: str, config: Mapping[str, Any]) -> flo
 
 
 def documented() -> list[Subject]:
-    """The columns of docs/conformance.md."""
+    """The searches that the table compares."""
     return [dp_gibo(), *map(rewards, REWARDS[:1]), rows(), agents(), duets(), optuna()]
 
 
@@ -1040,27 +1044,23 @@ def optuna() -> Subject:
 # The table ----------------------------------------------------------------------------------
 
 
-def table(subjects: list[Subject]) -> str:
-    """Every check for every searcher, as Markdown."""
-    names = ["check", *[subject.name for subject in subjects]]
-    lines = [_row(names), _row(["---"] * len(names))]
+def table() -> str:
+    """What every searcher does, and where one differs, as Markdown."""
+    subjects, rows = documented(), []
     with tempfile.TemporaryDirectory() as root:
         for number, one in enumerate(CHECKS):
-            cells = [f"**{one.name}**: {one.description}"]
+            outcomes = {}
             for subject in subjects:
                 folder = Path(root) / f"{number}{subject.name}"
                 folder.mkdir()
-                cells.append(outcome(one, subject, folder))
-            lines.append(_row(cells))
-    return "\n".join(lines)
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+                outcomes[subject.name] = outcome(one, subject, folder)
+            rows.append((one.name, one.description, outcomes))
+    names = [subject.name for subject in subjects]
+    return f"Every search does this: {pages.exceptions(rows, names, 'yes')}"
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table, or brings its page up to date."""
     import logging
 
     import optuna as optuna_package
@@ -1068,7 +1068,7 @@ def main() -> None:
     optuna_package.logging.set_verbosity(optuna_package.logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     with LocalRay().installed():
-        print(table(documented()))
+        pages.main(MODULE, PAGE, table)
 
 
 if __name__ == "__main__":

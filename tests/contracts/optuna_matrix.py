@@ -1018,12 +1018,9 @@ def _fitted(study: optuna.Study, n_jobs: int, n_trials: int) -> None:
 
 
 def table() -> str:
-    """Every row's documented outcomes, as Markdown."""
-    rows = [
-        [f"**{one.name}**: {one.sentence}", *(one.outcome(system) for system in SUBJECTS)]
-        for one in ROWS
-    ]
-    return pages.table(["what", *SUBJECTS], rows)
+    """What works with every system, and every other documented outcome, as Markdown."""
+    rows = [(one.name, one.sentence, {s: one.outcome(s) for s in SUBJECTS}) for one in ROWS]
+    return f"Works with every system: {pages.exceptions(rows, [*SUBJECTS], WORKS)}"
 
 
 if __name__ == "__main__":

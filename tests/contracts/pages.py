@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -19,6 +19,47 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def exceptions(
+    rows: Iterable[tuple[str, str, Mapping[str, str]]], systems: Sequence[str], usual: str
+) -> str:
+    """Rows that end alike with every system by name alone, and a table of the others.
+
+    Args:
+        rows: Name, sentence, and outcome by system.
+        systems: All of them.
+        usual: The outcome that is not worth a cell.
+    """
+    alike: list[str] = []
+    others: dict[str, list[tuple[str, str]]] = {}
+    for name, sentence, outcomes in rows:
+        told = _told(outcomes, systems, usual)
+        if told:
+            others.setdefault(told, []).append((name, sentence))
+        else:
+            alike.append(name)
+    lines = [(_headed(same), told) for told, same in others.items()]
+    return f"{'; '.join(alike)}.\n\n{table(['what', 'outcome'], lines)}"
+
+
+def _headed(same: Sequence[tuple[str, str]]) -> str:
+    """Names of rows with one outcome; a row on its own is explained."""
+    names = "; ".join(f"**{name}**" for name, _ in same)
+    return f"{names}: {same[0][1]}" if len(same) == 1 else names
+
+
+def _told(outcomes: Mapping[str, str], systems: Sequence[str], usual: str) -> str:
+    """Every unusual outcome with its systems; empty where there is none."""
+    found: dict[str, list[str]] = {}
+    for system in systems:
+        if outcomes[system] != usual:
+            found.setdefault(outcomes[system], []).append(system)
+    whole = list(systems)
+    return "<br>".join(
+        f"{'all' if named == whole else ', '.join(named)}: {outcome}"
+        for outcome, named in found.items()
+    )
 
 
 def renewed(text: str, module: str, fresh: str) -> str:

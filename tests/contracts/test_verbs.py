@@ -1,4 +1,4 @@
-"""One verb means one thing in every class, and docs/verbs.md says which class has it."""
+"""One verb means one thing in every class, and docs/api.md says which class has it."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_the_user_who_was_asked_most_often_sets_the_chance() -> None:
 def test_the_guesses_that_the_page_prints_are_these(
     name: str, event: Callable[[float], Event]
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "certificate.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "claims.md").read_text()
     (line,) = [line for line in page.splitlines() if f"({name})" in line or f"({name}," in line]
     shown = [part.strip() for part in line.split("|")[3:-1]]
     assert shown == [percent(chance(event(e))) for e in (0.3, 1.0, 3.0)]

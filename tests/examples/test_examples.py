@@ -58,6 +58,15 @@ def begin_compared(module: str, arguments: list[str]) -> None:
 
 
 def finished(command: list[str]) -> str:
+    printed = ended(command)
+    assert "Recommended:" in printed
+    assert any(claim in printed for claim in CLAIMS)
+    assert "Configuration for experiment" not in printed  # quiet
+    return printed
+
+
+def ended(command: list[str]) -> str:
+    """What a program has printed that came to its end."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
@@ -68,9 +77,6 @@ def finished(command: list[str]) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "Recommended:" in done.stdout
-    assert any(claim in done.stdout for claim in CLAIMS)
-    assert "Configuration for experiment" not in done.stdout  # quiet
     return done.stdout
 
 
@@ -152,6 +158,25 @@ def test_the_federated_demo(trust: str, tmp_path: Path) -> None:
         "server.db",
         *(f"clinic-{n}.db" for n in range(6)),
     }
+
+
+def test_the_federated_demo_on_ray(tmp_path: Path) -> None:
+    skip_without(("ray", "sklearn"))
+    few = ("--trials", "5", "--out", str(tmp_path))
+    printed = ended(["examples.demo_federated_ray", *few])
+    assert "user-level (epsilon = 4.00, delta = 1e-05)-differentially private" in printed
+    shown = "".join(path.read_text() for path in tmp_path.glob("demo-federated/*/result.json"))
+    assert "federation_round" in shown
+    assert "gamma" not in shown
+    assert "accuracy" not in shown
+
+
+def test_the_outsourced_demo() -> None:
+    skip_without(("optuna", "sklearn", "pandas"))
+    printed = ended(["examples.demo_outsourced", "--tests", "5"])
+    assert "(epsilon = 4.00, delta = 1e-06)-differentially private" in printed
+    assert "Of 5 patients examined" in printed
+    assert printed.endswith("In the shared folder: answers.json, request.json, table.npz\n")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_the_recommended_trial_and_no_other_is_marked(
     assert "Recommended" not in chromium.text(f"{address}/trials?numbers=0", "(trial_id=1)")
 
 
-# Other dashboards: docs/dashboards.md -----------------------------------------------------------
+# Other dashboards: docs/optuna.md -----------------------------------------------------------
 
 
 @pytest.fixture

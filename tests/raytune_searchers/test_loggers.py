@@ -1,4 +1,4 @@
-"""What TensorBoard and MLflow show of an experiment: docs/dashboards.md, read from their files."""
+"""What TensorBoard and MLflow show of an experiment: docs/optuna.md, read from their files."""
 
 from __future__ import annotations
 
