@@ -115,7 +115,7 @@ class NearRewards(_Near, LDPGPUCBSearch):
 
     def _learned(self, _space: Any) -> Any:
         if self._model is None:
-            model: Any = _Kept(self._transcript)
+            model: Any = _Kept(self._scheduler)
             self._model = model
         return self._model
 

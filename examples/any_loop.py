@@ -2,7 +2,7 @@
 
 :class:`PrivateLoop` is told one loss a validation record (for DP-GIBO or another algorithm of its
 kind), :class:`PrivateRewards` one user's reward per evaluation (for LDP-GP-UCB and its siblings).
-With ``vault=`` (a URL) and ``witness=`` (a file) a run outlives its process: open both again, and
+With ``vault=`` (a URL) and ``guard=`` (a file) a run outlives its process: open both again, and
 go on, one process and thread at a time. ``python -m examples.any_loop`` tunes with both.
 """
 
@@ -17,33 +17,33 @@ import numpy as np
 from privbo_plugins.algorithms.dp_gibo import GIBOConfig
 from privbo_plugins.algorithms.protocols import CentralConfig, Evaluation
 from privbo_plugins.algorithms.registry import entry
+from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
-from privbo_plugins.redaction import retelling
-from privbo_plugins.returned import as_reward
+from privbo_plugins.sanitize import retelling
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.stored import StoredRun, run_named
 from privbo_plugins.spaces import Float, Int, Space
+from privbo_plugins.store.rollback_guard import FileRollbackGuard
 from privbo_plugins.store.vault import open_vault
-from privbo_plugins.store.witness import FileWitness
 from privbo_plugins.users import User, user_name
 
 
 class _Loop:
-    """What both kinds share: a vault, its witness, and what may be claimed."""
+    """What both kinds share: a vault, its guard, and what may be claimed."""
 
-    def __init__(self, space: Space, vault: str | None, witness: Any, run_name: str) -> None:
-        if (vault is None) != (witness is None):
-            raise ValueError("Give vault= and witness= together: the file vouches for the vault.")
+    def __init__(self, space: Space, vault: str | None, guard: Any, run_name: str) -> None:
+        if (vault is None) != (guard is None):
+            raise ValueError("Give vault= and guard= together: the file vouches for the vault.")
         self.space, self._vault, self._key = space, open_vault(vault), f"loop/{run_name}"
 
-    def _begin(self, engine: Session | RewardSession, witness: str | None) -> None:
+    def _begin(self, engine: Session | RewardSession, guard: str | None) -> None:
         self._engine = engine
-        self._file = None if witness is None else FileWitness(witness, engine.run)
+        self._file = None if guard is None else FileRollbackGuard(guard, engine.run)
         if self._file is not None:
-            engine.shown_by(self._file)
+            engine.guarded_by(self._file)
         engine.note("what the loop itself logs, raises or sends is not covered")
         if reasons := "; ".join(self.guarantee().reasons):
             warnings.warn(f"Nothing is protected: {reasons}.", PrivacyWarning, stacklevel=3)
@@ -69,13 +69,13 @@ class PrivateLoop(_Loop):
         *,
         maximize: bool = False,
         vault: str | None = None,
-        witness: str | None = None,
+        guard: str | None = None,
         run_name: str = "records",
         **session: Any,
     ) -> None:
-        super().__init__(space, vault, witness, run_name)
+        super().__init__(space, vault, guard, run_name)
         self._session = Session.open(self._vault, self._key, config, maximize=maximize, **session)
-        self._begin(self._session, witness)
+        self._begin(self._session, guard)
         self._session.set_space(space)
         self._session.give_back([])  # what a crash left open
 
@@ -118,11 +118,11 @@ class PrivateRewards(_Loop):
         maximize: bool = True,
         seed: int = 0,
         vault: str | None = None,
-        witness: str | None = None,
+        guard: str | None = None,
         run_name: str = "rewards",
         **ledger: Any,
     ) -> None:
-        super().__init__(space, vault, witness, run_name)
+        super().__init__(space, vault, guard, run_name)
         found, low, high = entry(algorithm), mechanism.low, mechanism.high
         config = found.load_config()(low=low, high=high, noise=mechanism.noise)
         self._algorithm = found.load_algorithm()(config, space, maximize=maximize, seed=seed)
@@ -130,7 +130,7 @@ class PrivateRewards(_Loop):
         self._out: dict[str, tuple[Evaluation, User]] = {}
         ledger["config"] = {**config.to_dict(), "algorithm": algorithm, "maximize": maximize}
         self._ledger = RewardSession(mechanism, self._vault, self._key, space=space, **ledger)
-        self._begin(self._ledger, witness)
+        self._begin(self._ledger, guard)
         self._asked = {} if self._file is None else self._file.noted()
 
     @retelling

@@ -25,6 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers import _logs
 from optuna_samplers._guard import GuardedTrial, attempt_trial
 from optuna_samplers._publish import EXPOSED
+from optuna_samplers._rollback_guard import StudyRollbackGuard
 from optuna_samplers._sampler import OfStudy, StudySampler, constants_in
 from optuna_samplers._settings import LossRunSettings
 from optuna_samplers._space import (
@@ -54,18 +55,17 @@ from optuna_samplers._study import (
     trials_of_loop,
     whole,
 )
-from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, UtilityWarning, VaultError
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.figures import together
 from privbo_plugins.privacy.guarantee import Guarantee, PrivacyGuarantee
-from privbo_plugins.redaction import attempt, retold
 from privbo_plugins.reports import records_report
-from privbo_plugins.returned import fingerprint
+from privbo_plugins.sanitize import attempt, sanitized
 from privbo_plugins.sessions.records import Session
-from privbo_plugins.sessions.transcript import FRUITLESS, Patience
+from privbo_plugins.sessions.scheduler import FRUITLESS, EarlyStop
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.vault import Vault, open_vault
@@ -129,7 +129,7 @@ class _StudyState(OfStudy):
         self.first_open = 0
         self.found: list[str] = []
         self.shown: set[str] = set()
-        self.patience = Patience(FRUITLESS, FRUITLESS)
+        self.patience = EarlyStop(FRUITLESS, FRUITLESS)
         self._distributions: dict[str, BaseDistribution] = {}
         self._space: Space | None = None
 
@@ -237,7 +237,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         if remembered is None:
             self._remember(study, session, self._vault.vault_id)
         if not self._vault.in_memory:  # no backup of memory can be restored
-            session.shown_by(StudyWitness(study, session.run))
+            session.guarded_by(StudyRollbackGuard(study, session.run))
         declared = self._search_space
         if declared is None and remembered is not None:
             declared = IntersectionSearchSpace().calculate(study)
@@ -375,7 +375,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         """Ends a loop that would go on for ever: a trial without a value is asked for again."""
         why = own.patience.count(failed=state == TrialState.FAIL, learnt=False)
         if why is not None:
-            own.patience = Patience(FRUITLESS, FRUITLESS)  # for another loop over this study
+            own.patience = EarlyStop(FRUITLESS, FRUITLESS)  # for another loop over this study
             warnings.warn(f"{why}, so the study is stopped. {_PRUNED}", UtilityWarning, 2)
             _stop(study)
 
@@ -456,7 +456,7 @@ class PrivateSampler(StudySampler[_StudyState]):
 
     def _paid_and_told(self, trial: optuna.Trial, losses: Any) -> tuple[float, Any]:
         """As :meth:`_tell`, for a trial of an ask-and-tell loop."""
-        _, error = attempt(lambda: self._pay_open(trial), retold)
+        _, error = attempt(lambda: self._pay_open(trial), sanitized)
         return (float("nan"), error) if error is not None else self._tell(trial, losses)
 
     def _pay_open(self, trial: optuna.Trial) -> None:
@@ -472,7 +472,7 @@ class PrivateSampler(StudySampler[_StudyState]):
         try:
             return self._tell_or_raise(trial, losses), None
         except BaseException as error:
-            return float("nan"), retold(error)
+            return float("nan"), sanitized(error)
 
     def _tell_or_raise(self, trial: optuna.Trial, losses: Any) -> float:
         study = trial.study
@@ -732,9 +732,9 @@ class PrivateSampler(StudySampler[_StudyState]):
         """What the study has published, for :mod:`privbo_plugins.plots`."""
         return self._state(study).session.history()
 
-    def summary(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
-        return self._state(study).session.standing(self.guarantee(study))
+    def status(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        return self._state(study).session.status(self.guarantee(study))
 
     def _page(self, study: Study) -> Report:
         history = self.history(study)

@@ -22,7 +22,7 @@ from privbo_plugins.errors import (
     SpaceChangedError,
     VaultError,
 )
-from privbo_plugins.redaction import attempt, retold
+from privbo_plugins.sanitize import attempt, sanitized
 
 _SUGGESTED: dict[str, Callable[..., BaseDistribution]] = {
     "suggest_float": lambda low, high, *, step=None, log=False: FloatDistribution(
@@ -216,7 +216,7 @@ def _from_artifacts(error: BaseException) -> bool:
 def _suggest_failed(error: BaseException, suggestion: str) -> BaseException:
     """The engine's own errors pass; Optuna's quote bounds, which may have come from the data."""
     if type(error) in (VaultError, PrivacyError, BudgetExceededError, SpaceChangedError):
-        return retold(error)
+        return sanitized(error)
     if isinstance(error, ImportError) and type(error) in (ImportError, ModuleNotFoundError):
         return ImportError(
             f"The sampler needs the package {shown_name(error.name or 'that it imports')}, "

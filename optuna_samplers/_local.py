@@ -22,6 +22,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._guard import GuardedTrial, attempt_trial
+from optuna_samplers._rollback_guard import StudyRollbackGuard
 from optuna_samplers._space import (
     ANOTHER_CONSTANT,
     ANOTHER_SPACE,
@@ -49,7 +50,7 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
-from optuna_samplers._witness import StudyWitness
+from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import PrivacyWarning, SpaceChangedError, VaultError
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import (
@@ -60,8 +61,7 @@ from privbo_plugins.privacy.local import (
 )
 from privbo_plugins.privacy.settings import NoiseSettings, UserSettings
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.redaction import attempt, of_converting, retold
-from privbo_plugins.returned import as_reward
+from privbo_plugins.sanitize import attempt, of_converting, sanitized
 from privbo_plugins.sessions.rewards import RewardSession, check_user_budget, local_guarantee
 from privbo_plugins.settings import again, called_with, named, setting, settings
 from privbo_plugins.store.release import TEST_NOISE, is_test
@@ -343,7 +343,7 @@ class LocalObjective:
                     noise=self._noise,
                 )
                 if not self._vault.in_memory:  # no backup of memory can be restored
-                    session.shown_by(StudyWitness(study, session.run))
+                    session.guarded_by(StudyRollbackGuard(study, session.run))
                 of_storage[run_id] = session
             return of_storage[run_id]
 
@@ -418,7 +418,7 @@ class LocalObjective:
         earlier = frozen.user_attrs[PLAY_ATTR] if _is_evaluation(frozen) else None
         if earlier is not None and self._same_mechanism(earlier):
             session.adopt(key, user, earlier["release"])
-        _, error = attempt(functools.partial(session.check, key, user), retold)
+        _, error = attempt(functools.partial(session.check, key, user), sanitized)
         if error is not None:
             return float("nan"), error
         worst = self._worst(study)  # before there is a reward: storage may fail
@@ -464,7 +464,7 @@ class LocalObjective:
         try:
             return session.release(key, reward, *more), None
         except BaseException as error:
-            return float("nan"), retold(error)
+            return float("nan"), sanitized(error)
 
     def _check_suggestion(self, study: Study, name: str, distribution: BaseDistribution) -> None:
         """Refuses, before Optuna stores it, what differs from an earlier trial's suggestion.

@@ -24,7 +24,7 @@ from privbo_plugins.algorithms.protocols import CentralPlan
 from privbo_plugins.algorithms.released_means import MeansConfig
 from privbo_plugins.plots import History
 from privbo_plugins.privacy.guarantee import Guarantee
-from privbo_plugins.redaction import attempt, retold
+from privbo_plugins.sanitize import attempt, sanitized
 from privbo_plugins.settings import again, called_with, named, part, setting, settings
 
 
@@ -74,7 +74,7 @@ class MeansObjective(PrivateObjective):
             ValueError: If the vector is not usable; the trial stays running and can be told
                 again. Also if the study's sampler releases values of its own.
         """
-        _, error = attempt(lambda: _refuse_private_sampler(trial.study), retold)
+        _, error = attempt(lambda: _refuse_private_sampler(trial.study), sanitized)
         value = float("nan")
         if error is None:
             value, error = self._sampler._paid_and_told(trial, losses)
@@ -111,9 +111,9 @@ class MeansObjective(PrivateObjective):
         """What the study has published, for :mod:`privbo_plugins.plots`."""
         return self._sampler.history(study)
 
-    def summary(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
-        return self._sampler.summary(study)
+    def status(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        return self._sampler.status(study)
 
     def report(self, study: Study, path: str | Path) -> Path:
         """Writes an HTML page, as samplers do."""

@@ -20,10 +20,10 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_samplers._local import PLAIN, LocalObjective, UserOf, shows_release
 from optuna_samplers._publish import EXPOSED
 from optuna_samplers._sampler import constants_in, has_completed
+from optuna_samplers._scheduler import EPOCH_ATTR, R, ScheduledSampler, params_at
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
-from optuna_samplers._transcript import EPOCH_ATTR, R, TranscriptSampler, params_at
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.algorithms.reward_plan import RewardPlan, RewardScale, make_reward_plan
 from privbo_plugins.errors import PrivacyError
@@ -32,7 +32,7 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee, PrivacyGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.spaces import Space
-from privbo_plugins.standing import of_rewards, planned_trials, used_up
+from privbo_plugins.status import of_rewards, planned_trials, used_up
 from privbo_plugins.store.vault import Vault, open_vault
 
 _WRAP = (
@@ -48,7 +48,7 @@ PRIVATISED = (
 NOT_PRIVATE = "epsilon = infinity: rewards are not privatised"
 
 
-class RewardSampler(TranscriptSampler[R], Generic[R]):
+class RewardSampler(ScheduledSampler[R], Generic[R]):
     """Base of the samplers that learn from one privatised number a trial.
 
     Args:
@@ -240,8 +240,8 @@ class RewardSampler(TranscriptSampler[R], Generic[R]):
         """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
         return used_up(_n_completed(whole(study)), planned_trials(self._config))
 
-    def summary(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+    def status(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         study = whole(study)
         return of_rewards(
             self.guarantee(study), self._config, _n_completed(study),

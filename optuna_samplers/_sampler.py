@@ -191,12 +191,12 @@ class StudySampler(BaseSampler, Generic[S]):
     # What people read -----------------------------------------------------------------------
 
     @abc.abstractmethod
-    def summary(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+    def status(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
 
-    def _standing(self, study: Study) -> dict[str, Any]:
+    def _status_of_page(self, study: Study) -> dict[str, Any]:
         """The same also before there is anything to tell."""
-        return self.summary(study)
+        return self.status(study)
 
     @abc.abstractmethod
     def _page(self, study: Study) -> Report:
@@ -219,8 +219,8 @@ class StudySampler(BaseSampler, Generic[S]):
             FederationError: If a federation's server cannot be reached.
         """
         study = whole(study)
-        page, standing = self._page(study), self._standing(study)
-        return dataclasses.replace(page, standing=standing).write(path)
+        page, status = self._page(study), self._status_of_page(study)
+        return dataclasses.replace(page, status=status).write(path)
 
     @abc.abstractmethod
     def _values_are(self, study: Study, guarantee: PrivacyGuarantee) -> str:

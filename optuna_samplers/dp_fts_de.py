@@ -14,6 +14,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._sampler import OfStudy, StudySampler
+from optuna_samplers._scheduler import value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import (
@@ -22,17 +23,16 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
-from optuna_samplers._transcript import value_of
 from privbo_plugins.algorithms.dp_fts_de.plan import FederationPlan, make_federation_plan
 from privbo_plugins.errors import FederationError, SpaceChangedError
 from privbo_plugins.federation import Alone, Link, Participant
 from privbo_plugins.plots import FederationHistory, Report
 from privbo_plugins.privacy.guarantee import FederationGuarantee, PrivacyGuarantee
 from privbo_plugins.reports import federation_report
-from privbo_plugins.sessions.transcript import Attempt
+from privbo_plugins.sessions.scheduler import Attempt
 from privbo_plugins.settings import setting, settings, takes
 from privbo_plugins.spaces import Space
-from privbo_plugins.standing import of_rounds, rounds_used_up
+from privbo_plugins.status import of_rounds, rounds_used_up
 
 Array = NDArray[np.float64]
 
@@ -246,8 +246,8 @@ class DPFTSDESampler(StudySampler[_Agent]):
         """
         return rounds_used_up(self.link.guarantee())
 
-    def summary(self, study: Study | None = None) -> dict[str, Any]:
-        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.standing.standing`.
+    def status(self, study: Study | None = None) -> dict[str, Any]:
+        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.status.status`.
 
         Nothing of this agent's own trials is in it.
 

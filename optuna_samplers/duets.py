@@ -1,7 +1,7 @@
 """DUETS in Optuna: the workers of one study are the agents, and they share its storage.
 
 Every process derives the same run from the study's trials, whoever reads them when:
-:class:`privbo_plugins.sessions.transcript.SharedDraws` says whose a draw is. A draw counts only
+:class:`privbo_plugins.sessions.scheduler.SharedScheduler` says whose a draw is. A draw counts only
 for those who have the settings, the space and the coins that it was drawn with; they are stored
 beside it.
 """
@@ -25,19 +25,19 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optuna_samplers._publish import show_pictures
 from optuna_samplers._rewards import RewardSampler
+from optuna_samplers._scheduler import Reading, params_at, state_of, value_of
 from optuna_samplers._settings import RewardRunSettings
 from optuna_samplers._space import to_space
 from optuna_samplers._study import whole
-from optuna_samplers._transcript import Reading, params_at, state_of, value_of
 from privbo_plugins.algorithms.duets import DUETS
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
 from privbo_plugins.errors import SpaceChangedError, UtilityWarning
 from privbo_plugins.plots import picture_of_active_set, picture_of_communication
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.sessions.transcript import (
+from privbo_plugins.sessions.scheduler import (
     Attempt,
-    SharedDraws,
+    SharedScheduler,
     SharedTranscript,
     slot_of,
 )
@@ -149,7 +149,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
 
     # What people look at ---------------------------------------------------------------------
 
-    def summary(self, study: Study) -> dict[str, Any]:
+    def status(self, study: Study) -> dict[str, Any]:
         """Where the run stands, numbers sent, and what each epoch has left.
 
         The last two are also the study's ``privbo:duets``.
@@ -161,10 +161,10 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         algorithm = self._known(study)
         if algorithm is None:
             raise ValueError("There are no epochs yet: no trial has completed.")
-        return self._standing(study) | algorithm.summary()
+        return self._status_of_page(study) | algorithm.status()
 
-    def _standing(self, study: Study) -> dict[str, Any]:
-        return super().summary(study)
+    def _status_of_page(self, study: Study) -> dict[str, Any]:
+        return super().status(study)
 
     def finished(self, study: Study) -> bool:
         """Whether the last epoch has closed; never without ``n_trials=``."""
@@ -183,7 +183,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         return algorithm
 
     def _summary(self, study: Study) -> dict[str, Any] | None:
-        return None if self._known_space(study) is None else self.summary(study)
+        return None if self._known_space(study) is None else self.status(study)
 
     def show_plots(self, study: Study) -> None:
         """Puts the communication and the active set into optuna-dashboard as pictures.
@@ -193,7 +193,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         Raises:
             ValueError: If the search space is not known yet.
         """
-        summary = self.summary(study)
+        summary = self.status(study)
         show_pictures(whole(study), [draw(summary) for draw in _PICTURES])
 
     # The next evaluation --------------------------------------------------------------------
@@ -301,18 +301,18 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
 
     # What the study shows -------------------------------------------------------------------
 
-    def _draws(self, study: Study) -> SharedDraws[DUETS]:
+    def _draws(self, study: Study) -> SharedScheduler[DUETS]:
         """Whose the study's draws are, as it was derived last."""
-        return cast("SharedDraws[DUETS]", self._state(study).transcript)
+        return cast("SharedScheduler[DUETS]", self._state(study).scheduler)
 
-    def _transcript(self, study: Study, space: Space) -> SharedTranscript[Any]:
+    def _scheduler(self, study: Study, space: Space) -> SharedTranscript[Any]:
         own, trials = self._state(study), study.get_trials(deepcopy=False)
         mark = self._mark(study, space, trials)
-        if own.transcript is None or own.transcript.space != space or own.mark != mark:
+        if own.scheduler is None or own.scheduler.space != space or own.mark != mark:
             maximize = study.direction == StudyDirection.MAXIMIZE
             algorithm = DUETS(self._duets, space, maximize=maximize, seed=mark["key"])
-            own.transcript, own.mark = SharedDraws(algorithm, space), mark
-        return own.transcript
+            own.scheduler, own.mark = SharedScheduler(algorithm, space), mark
+        return own.scheduler
 
     def _attempt_of(self, trial: FrozenTrial, mark: Mapping[str, Any] | None) -> Attempt:
         """What a trial shows to those whose draws have a mark."""
@@ -356,7 +356,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
         view.evaluations = self._draws(study).values(attempts)
         return view.recommendation()
 
-    def _holding_up(self, study: Study, draws: SharedDraws[DUETS]) -> list[int]:
+    def _holding_up(self, study: Study, draws: SharedScheduler[DUETS]) -> list[int]:
         """Running trials that all of an epoch's other workers have been waiting for long."""
         late = draws.late(self._unread(study))
         trials = self._attempts(study, study.get_trials(deepcopy=False))
@@ -374,7 +374,7 @@ class DUETSSampler(Published, RewardSampler[_Epochs]):
 
     def _show(self, study: Study, algorithm: DUETS) -> None:
         """Writes what the epochs so far have led to into the study, if it has changed."""
-        own, summary = self._state(study), algorithm.summary()
+        own, summary = self._state(study), algorithm.status()
         if algorithm.history and own.shown != summary:
             own.shown = summary
             if study.user_attrs.get(SUMMARY_ATTR) != summary:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from optuna_samplers._rewards import RewardSampler
+from optuna_samplers._scheduler import Reading
 from optuna_samplers._settings import RewardRunSettings
-from optuna_samplers._transcript import Reading
 from privbo_plugins.algorithms.ldp_gp_ucb.config import (
     PUBLISHED,
     PUBLISHED_NYSTROM,

@@ -20,6 +20,8 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from optuna_samplers._rollback_guard import StudyRollbackGuard
+from optuna_samplers._scheduler import Reading, ScheduledSampler, state_of, value_of
 from optuna_samplers._settings import SpaceSettings
 from optuna_samplers._study import (
     attributes_note,
@@ -27,8 +29,6 @@ from optuna_samplers._study import (
     show_guarantee,
     whole,
 )
-from optuna_samplers._transcript import Reading, TranscriptSampler, state_of, value_of
-from optuna_samplers._witness import StudyWitness
 from privbo_plugins.algorithms.po_gp_ucb import (
     POGPUCB,
     ReleasedTable,
@@ -42,10 +42,10 @@ from privbo_plugins.errors import ObjectiveFailedError, PrivacyError, SpaceChang
 from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee, PrivacyGuarantee
 from privbo_plugins.reports import row_history, rows_report
-from privbo_plugins.sessions.transcript import Attempt, Lost
+from privbo_plugins.sessions.scheduler import Attempt, FailureCounts
 from privbo_plugins.settings import Published, setting, settings, takes
 from privbo_plugins.spaces import Space
-from privbo_plugins.standing import of_rows
+from privbo_plugins.status import of_rows
 
 if TYPE_CHECKING:
     from privbo_plugins.sessions.rows import Curator
@@ -80,7 +80,7 @@ class _Settings(RowsSettings):
     )
 
 
-class POGPUCBSampler(Published, TranscriptSampler[Reading]):
+class POGPUCBSampler(Published, ScheduledSampler[Reading]):
     """GP-UCB over the rows of a table that a curator has released.
 
     The objective suggests one parameter that matters, the number of a row:
@@ -275,7 +275,7 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
 
     def _lost(self, trials: Sequence[FrozenTrial]) -> list[Evaluation]:
         """Rows whose trials ended without an answer, too often."""
-        lost: Lost[int] = Lost()
+        lost: FailureCounts[int] = FailureCounts()
         for trial in trials:
             row = self._row_of(trial)
             if row is not None and trial.state.is_finished() and not _answered(trial):
@@ -341,7 +341,7 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
         with self._lock:
             model, _ = self._synchronised(study, self._space, None)
             attempts = self._attempts(study, study.get_trials(deepcopy=False))
-            told = self._transcript(study, self._space).values(attempts)
+            told = self._scheduler(study, self._space).values(attempts)
             answers = [(self._row_at(evaluation), value) for evaluation, value in told]
             return row_history(
                 answers,
@@ -360,8 +360,8 @@ class POGPUCBSampler(Published, TranscriptSampler[Reading]):
         made.warn_if_drowned()
         return made
 
-    def summary(self, study: Study) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+    def status(self, study: Study) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         study = whole(study)
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return of_rows(self.guarantee(study), sum(map(_answered, trials)))
@@ -451,7 +451,7 @@ def _show_in(study: Study, curator: Curator) -> None:
     """Has the study remember how far the curator's vault came, before it is answered from it."""
     for run in curator.runs:
         if not run.vault.in_memory:
-            run.shown_by(StudyWitness(study, run))
+            run.guarded_by(StudyRollbackGuard(study, run))
 
 
 def _answer(study: Study, number: int, curator: Curator, row: int) -> bool:

@@ -43,8 +43,8 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from privbo_plugins.convert import as_floats, as_labels, as_rows
 from privbo_plugins.errors import NotLossesError
-from privbo_plugins.returned import as_floats, as_labels, as_rows
 
 Array = NDArray[np.float64]
 Labels = Sequence[Any] | NDArray[Any]

@@ -66,7 +66,7 @@ class Report:
         title: Headline.
         guarantee: What may be claimed.
         sections: What follows it.
-        standing: Where the run stands (:func:`privbo_plugins.standing.standing`); None where
+        status: Where the run stands (:func:`privbo_plugins.status.status`); None where
             no plan is counted.
 
     Example:
@@ -80,7 +80,7 @@ class Report:
     title: str
     guarantee: PrivacyGuarantee
     sections: Sequence[Section]
-    standing: Mapping[str, Any] | None = None
+    status: Mapping[str, Any] | None = None
 
     def to_html(self) -> str:
         """Renders one self-contained page.
@@ -88,7 +88,7 @@ class Report:
         Raises:
             ImportError: If it has pictures and the ``viz`` extra is not installed.
         """
-        sections = [*self.sections, *_closing(self.guarantee, self.standing)]
+        sections = [*self.sections, *_closing(self.guarantee, self.status)]
         page = template(Path(__file__).with_suffix(".html"), as_html, cell=_cell)
         return page.render(report=self, sections=sections)
 
@@ -131,15 +131,15 @@ def _cell(entry: Any, digits: int | None) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
-def _closing(guarantee: PrivacyGuarantee, standing: Mapping[str, Any] | None) -> Iterator[Section]:
+def _closing(guarantee: PrivacyGuarantee, status: Mapping[str, Any] | None) -> Iterator[Section]:
     """Ends every report: figures of plan and budget, the mechanism's settings, the versions."""
     told = guarantee.spending()
     rows: list[tuple[str, Any]] = []
-    if standing:
-        done, planned = standing["done"], standing["planned"]
+    if status:
+        done, planned = status["done"], status["planned"]
         rows += [
-            (f"{standing['counted']} done", done),
-            (f"{standing['counted']} planned", "not said" if planned is None else planned),
+            (f"{status['counted']} done", done),
+            (f"{status['counted']} planned", "not said" if planned is None else planned),
         ]
     rows += [
         ("releases so far", told["releases"]),

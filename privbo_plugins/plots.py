@@ -200,7 +200,7 @@ def picture_of_communication(summary: Mapping[str, Any]) -> Picture:
     """Shows the real numbers that agents and server have sent after each epoch of DUETS.
 
     Args:
-        summary: Of :meth:`privbo_plugins.algorithms.duets.DUETS.summary`, or what a study's user
+        summary: Of :meth:`privbo_plugins.algorithms.duets.DUETS.status`, or what a study's user
             attribute ``privbo:duets`` holds.
     """
     epochs = summary["epochs"]

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from privbo_plugins.algorithms.protocols import CentralConfig, CentralPlan
 from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import History, Report
 from privbo_plugins.privacy.guarantee import Guarantee
 from privbo_plugins.privacy.settings import RecordSettings
 from privbo_plugins.reports import records_report
-from privbo_plugins.returned import fingerprint
 from privbo_plugins.settings import setting, settings, takes
-from privbo_plugins.standing import of_records
+from privbo_plugins.status import of_records
 from raytune_searchers._audit import shown
 from raytune_searchers._channel import Channel
 from raytune_searchers._hosted import HostedSearch
@@ -97,7 +97,7 @@ class PrivateSearch(HostedSearch):
     _announced: tuple[str, ...] = ()
     _labels: str | None = None
 
-    _HOST, _STANDING = VaultHost, "standing"
+    _HOST, _STATUS = VaultHost, "status"
     _PLAIN = "trials returned plain floats instead of per-record losses"
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
@@ -311,8 +311,8 @@ class PrivateSearch(HostedSearch):
         """What the run has published, for :mod:`privbo_plugins.plots`."""
         return self._detail("history")  # type: ignore[no-any-return]
 
-    def summary(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         report = self._report()
         return of_records(
             report["guarantee"], report["plan"], report["done"],

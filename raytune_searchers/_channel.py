@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.redaction import OWN_ERRORS
+from privbo_plugins.sanitize import OWN_ERRORS
 
 Array = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ the experiment: Tune asks and saves a search every ten seconds at the latest, by
 Reply = tuple[tuple[str, str] | None, Any]
 """((error's name, text) or None, result)."""
 
-Parcel: TypeAlias = bytes | str
+Payload: TypeAlias = bytes | str
 """A vector as a host finds it: its bytes, or the name of the upload that brought them."""
 
 
@@ -173,7 +173,7 @@ class Channel:
         return (bytes(raw[start : start + size]) for start in range(0, len(raw), size))
 
     def deliver(
-        self, owner: str, vector: Array, take: Callable[[Parcel], T | None], beside: int = 0
+        self, owner: str, vector: Array, take: Callable[[Payload], T | None], beside: int = 0
     ) -> T:
         """Brings a vector to the host, and tells it to take it.
 
@@ -193,7 +193,7 @@ class Channel:
         raw = np.ascontiguousarray(vector, dtype=np.float64).data.cast("B")
         for _ in range(TRIES):
             if len(raw) + beside <= self.block_bytes:
-                parcel: Parcel | None = bytes(raw)
+                parcel: Payload | None = bytes(raw)
             else:
                 parcel = self._uploaded(owner, raw)
             taken = None if parcel is None else take(parcel)
@@ -413,7 +413,7 @@ class LossChannel(Channel):
     def tell(self, trial: str, x: Array, losses: Array, index: str | None = None) -> float:
         """Sends one value a record and returns what may be published of them."""
 
-        def take(parcel: Parcel) -> float | None:
+        def take(parcel: Payload) -> float | None:
             return self.call("commit", trial, parcel, x, index)  # type: ignore[no-any-return]
 
         return float(self.deliver(trial, losses, take, x.nbytes))

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import LocalMechanism
-from privbo_plugins.redaction import attempt
-from privbo_plugins.returned import as_reward
+from privbo_plugins.sanitize import attempt
 from privbo_plugins.store.release import draw_reward
 from privbo_plugins.users import User, user_name
 from raytune_searchers._admission import USERS_LEDGER, Admission

@@ -95,7 +95,7 @@ class HostedSearch(TuneSearch):
     """
 
     _HOST: ClassVar[type[Host]]
-    _STANDING: ClassVar[str] = "report"
+    _STATUS: ClassVar[str] = "report"
     """The host's operation that tells what each save keeps."""
     _PLAIN: ClassVar[str]
     """What is said of a value that never passed through the host."""
@@ -214,13 +214,13 @@ class HostedSearch(TuneSearch):
         channel = self._channel
         if channel is None:
             return
-        standing = self._last = channel.call(self._STANDING, self._unaudited)
-        self._see(standing["head"])
-        if folder is None or self._handle is not None or not standing.get("partial"):
+        status = self._last = channel.call(self._STATUS, self._unaudited)
+        self._see(status["head"])
+        if folder is None or self._handle is not None or not status.get("partial"):
             return
-        done, (where, kept) = standing["done"], self._kept
+        done, (where, kept) = status["done"], self._kept
         kept = kept if where == folder else 0
-        if done >= _GROWN * kept or (standing.get("finished") and done > kept):
+        if done >= _GROWN * kept or (status.get("finished") and done > kept):
             report = channel.call("report", self._unaudited)
             details = {name: report[name] for name in _DETAILS if name in report}
             kept_now = {"details": details, "head": report["head"]}
@@ -234,7 +234,7 @@ class HostedSearch(TuneSearch):
         return f"searcher-history-{self._run}.pkl"
 
     def _kept_details(self) -> dict[str, Any]:
-        """What :meth:`_keep` wrote last, and whether the last standing goes beyond it."""
+        """What :meth:`_keep` wrote last, and whether the last status goes beyond it."""
         last, (folder, _) = self._last or {}, self._kept
         path = None if folder is None else folder / self._details_name
         wanted = self._handle is None and last.get("partial")

@@ -374,9 +374,9 @@ class PrivateTrainable:
         """What the run has published, for :mod:`privbo_plugins.plots`."""
         return self._search.history()
 
-    def summary(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
-        return self._search.summary()
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
+        return self._search.status()
 
     def report(self, path: str | Path, results: Iterable[Any] = ()) -> Path:
         """Writes an HTML page, as searchers do."""

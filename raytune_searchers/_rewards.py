@@ -24,10 +24,10 @@ from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import LocalMechanism
 from privbo_plugins.reports import reward_history, reward_report
 from privbo_plugins.sessions.rewards import check_user_budget
-from privbo_plugins.sessions.transcript import Transcript
+from privbo_plugins.sessions.scheduler import Scheduler
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
-from privbo_plugins.standing import of_rewards, planned_trials, used_up
+from privbo_plugins.status import of_rewards, planned_trials, used_up
 from raytune_searchers._admission import LedgerSettings
 from raytune_searchers._audit import as_float, shown
 from raytune_searchers._evaluations import PLAIN, UserOf, wrap
@@ -71,7 +71,7 @@ class RewardSearch(HostedSearch):
         VaultError: If the vault's database cannot be opened.
     """
 
-    _HOST, _STANDING = LedgerHost, "standing"
+    _HOST, _STATUS = LedgerHost, "status"
     _PLAIN = PLAIN
     _WRAP = (
         "Wrap the trainable: tune.Tuner(search.private(trainable), ...) with a function that "
@@ -92,8 +92,8 @@ class RewardSearch(HostedSearch):
         self.mechanism = mechanism
         self._algorithm, self._config = algorithm, config
         self._user_budget, self._user_delta = given.user_budget, given.user_delta
-        self._model: Transcript[Any] | None = None
-        self._transcript: dict[str, Any] = {"evaluations": []}
+        self._model: Scheduler[Any] | None = None
+        self._scheduler: dict[str, Any] = {"evaluations": []}
         self._asked = 0
         self._evaluations: dict[str, Evaluation] = {}  # of trials that have not shown anything yet
         self._begun: tuple[int, Array] | None = None  # the last epoch of replays, and where
@@ -106,26 +106,26 @@ class RewardSearch(HostedSearch):
     def __getstate__(self) -> dict[str, Any]:
         """A handle, public settings, and what the trials have shown."""
         state = super().__getstate__()
-        state["_transcript"] = self._shown_so_far()
+        state["_scheduler"] = self._shown_so_far()
         state["_model"] = None
         return state
 
     def _shown_so_far(self) -> dict[str, Any]:
         """What the trials have shown, as the algorithm keeps it."""
-        return self._transcript if self._model is None else self._model.algorithm.state_dict()
+        return self._scheduler if self._model is None else self._model.algorithm.state_dict()
 
-    def _learned(self, space: TuneSpace) -> Transcript[Any]:
+    def _learned(self, space: TuneSpace) -> Scheduler[Any]:
         """The algorithm after everything that trials have shown."""
         if self._model is None:
             algorithm = self._algorithm(
                 self._config, space.space, maximize=self._mode == "max", seed=int(self._seed or 0)
             )
-            algorithm.load_state_dict(self._transcript)
+            algorithm.load_state_dict(self._scheduler)
             self._model = self._of(algorithm)
         return self._model
 
-    def _of(self, algorithm: Any) -> Transcript[Any]:
-        return Transcript(algorithm)
+    def _of(self, algorithm: Any) -> Scheduler[Any]:
+        return Scheduler(algorithm)
 
     @property
     def _has_host(self) -> bool:
@@ -137,7 +137,7 @@ class RewardSearch(HostedSearch):
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
     ) -> bool:
         """Takes what the Tuner knows; False if it holds another space than the search's own."""
-        self._transcript, self._model = self._shown_so_far(), None  # the mode may be another
+        self._scheduler, self._model = self._shown_so_far(), None  # the mode may be another
         self._evaluations.clear()
         taken = super().set_search_properties(metric, mode, config, **spec)
         if taken and self._space is not None:
@@ -358,8 +358,8 @@ class RewardSearch(HostedSearch):
         """Whether as many trials have a value as ``n_trials=`` expects; never without it."""
         return used_up(len(self._shown_so_far()["evaluations"]), planned_trials(self._config))
 
-    def summary(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         return of_rewards(
             self.guarantee(), self._config, len(self._shown_so_far()["evaluations"]),
             finished=self.finished(), user_budget=self._user_budget,

@@ -25,7 +25,7 @@ from ray.tune.search import Searcher
 
 from privbo_plugins.errors import UtilityWarning
 from privbo_plugins.plots import Report
-from privbo_plugins.sessions.transcript import HOPELESS, Patience
+from privbo_plugins.sessions.scheduler import HOPELESS, EarlyStop
 from raytune_searchers._arguments import check_target, checked_limit, checked_points
 from raytune_searchers._audit import flat
 from raytune_searchers._settings import TuneSettings
@@ -119,7 +119,7 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         _OF_THIS_PROCESS.add(self)
         self._here: set[str] = set()
         self._paused: set[str] = set()
-        self._patience = Patience(self._most_failures)
+        self._patience = EarlyStop(self._most_failures)
 
     @property
     def _most_failures(self) -> int:
@@ -315,12 +315,12 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         return self._space
 
     @abc.abstractmethod
-    def summary(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
 
-    def _standing(self) -> dict[str, Any]:
+    def _status_of_page(self) -> dict[str, Any]:
         """The same also before there is anything to tell."""
-        return self.summary()
+        return self.status()
 
     @abc.abstractmethod
     def _page(self, results: Iterable[Any]) -> Report:
@@ -341,8 +341,8 @@ class TuneSearch(Searcher):  # type: ignore[misc]  # Ray has no types
         Raises:
             ImportError: If the ``viz`` extra is not installed.
         """
-        page, standing = self._page(results), self._standing()
-        return dataclasses.replace(page, standing=standing).write(path)
+        page, status = self._page(results), self._status_of_page()
+        return dataclasses.replace(page, status=status).write(path)
 
     def _config_at(self, x: Array, param_space: Mapping[str, Any] | None) -> dict[str, Any]:
         """A config as a trial gets it, constants included."""

@@ -22,9 +22,9 @@ import ray.cloudpickle as cloudpickle
 from numpy.typing import NDArray
 from ray import tune
 
+from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import ANOTHER_POINT, PrivacyError
-from privbo_plugins.redaction import attempt, of_converting, retold
-from privbo_plugins.returned import as_losses, index_of
+from privbo_plugins.sanitize import attempt, of_converting, sanitized
 from raytune_searchers._audit import RELEASE, REPEATED, VOUCH, flat
 from raytune_searchers._channel import LOSSES, Channel, Entry, Gone, loss_channel
 from raytune_searchers._closing import check_closed, closed_session, session_of_trial
@@ -278,7 +278,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
         return None, failure
     if own.value is not None:  # told before a crash: the release is replayed
         public = dict.fromkeys(_names(own.public), NOT_MEASURED)
-        return attempt(functools.partial(_result, own, own.value, public), retold)
+        return attempt(functools.partial(_result, own, own.value, public), sanitized)
     running = _Running(own)
     with _closed_reports(running):
         failure = _left_open(own)
@@ -295,7 +295,7 @@ def _evaluate(trainable: Trainable, config: dict[str, Any], begin: Begin) -> tup
     del returned, private
     if failure is not None:
         return None, failure
-    return attempt(functools.partial(_result, own, value, running.public), retold)
+    return attempt(functools.partial(_result, own, value, running.public), sanitized)
 
 
 def _left_open(own: Publication) -> PrivacyError | None:
@@ -313,7 +313,7 @@ def _begun(begin: Begin, config: dict[str, Any]) -> tuple[Publication | None, An
         _refuse_repeats(config)
         return begin(config)
     except Exception as error:
-        return None, retold(error)
+        return None, sanitized(error)
 
 
 def _result(publication: Publication, value: float, public: Mapping[str, Any]) -> dict[str, Any]:
@@ -383,7 +383,7 @@ def _released(publication: Publication, private: Any) -> tuple[float, Any]:
     try:
         return publication.release(private), None
     except BaseException as error:  # a library's panic is no Exception, and may quote its input
-        return NOT_MEASURED, retold(error)
+        return NOT_MEASURED, sanitized(error)
 
 
 def _translated(error: BaseException) -> BaseException | None:

@@ -26,10 +26,10 @@ from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.settings import NoiseSettings
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.reports import federation_report
+from privbo_plugins.sessions.scheduler import HOPELESS, FailureCounts
 from privbo_plugins.sessions.settings import RoundSettings
-from privbo_plugins.sessions.transcript import HOPELESS, Lost
 from privbo_plugins.settings import again, setting, settings, takes
-from privbo_plugins.standing import of_rounds, rounds_used_up
+from privbo_plugins.status import of_rounds, rounds_used_up
 from raytune_searchers._arguments import checked_handle, checked_run, private_url
 from raytune_searchers._audit import foreign, shown, stored_in
 from raytune_searchers._channel import HostActor
@@ -49,7 +49,7 @@ from raytune_searchers._shell import (
 from raytune_searchers._space import TuneSpace, to_space
 from raytune_searchers._trainable import Trainable
 from raytune_searchers.hosts.agents import AgentHost, AgentSettings, Standing
-from raytune_searchers.hosts.base import Anchor, _found_actor, anchor, options_of
+from raytune_searchers.hosts.base import ActorHandle, _found_actor, anchor, options_of
 from raytune_searchers.hosts.server import ServerHost, ServerSettings, Status
 
 _IDLE, _BUSY, _PAUSE, _AGAIN = 1.0, 0.05, 0.05, 5.0
@@ -81,7 +81,7 @@ _LEFT_NOTE = "agents were left out after their host's process had ended"
 class _AgentHost:
     """The driver's way to one host of agents; it never waits for one, and is never pickled."""
 
-    def __init__(self, own: Anchor, members: Sequence[int]) -> None:
+    def __init__(self, own: ActorHandle, members: Sequence[int]) -> None:
         self.own, self.members = own, tuple(members)
         self.standings: dict[int, Standing] = {}
         self.stale = True
@@ -241,7 +241,7 @@ class DPFTSDESearch(HostedSearch):
         self._deadline, self._hold = given.deadline, given.hold
         self._agent_vaults = checked_template(given.agent_vaults)
         self._log_to = _checked_log(given.log_to, self._n_hosts, config.n_agents)
-        self._lost: Lost[tuple[int, int]] = Lost()
+        self._lost: FailureCounts[tuple[int, int]] = FailureCounts()
         self._out: set[int] = set()
         super().__init__(
             SearchSettings(
@@ -620,8 +620,8 @@ class DPFTSDESearch(HostedSearch):
         """Whether the server has released all its rounds: agents go on alone."""
         return rounds_used_up(self.guarantee())
 
-    def summary(self) -> dict[str, Any]:
-        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.standing.standing`.
+    def status(self) -> dict[str, Any]:
+        """Where the rounds stand, JSON-ready: see :func:`privbo_plugins.status.status`.
 
         Nothing of any agent's own trials is in it.
         """

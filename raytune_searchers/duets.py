@@ -13,7 +13,7 @@ from privbo_plugins.algorithms.duets.algorithm import Epoch
 from privbo_plugins.algorithms.duets.config import PUBLISHED, DUETSSettings
 from privbo_plugins.algorithms.protocols import Evaluation, Slot
 from privbo_plugins.privacy.local import OptionalRewardPrivacy
-from privbo_plugins.sessions.transcript import DrawTranscript, Lost
+from privbo_plugins.sessions.scheduler import DrawScheduler, FailureCounts
 from privbo_plugins.settings import Published, WholeNumber, setting, settings, takes
 from raytune_searchers._rewards import RewardSearch
 from raytune_searchers._settings import RewardSearchSettings
@@ -76,7 +76,7 @@ class DUETSSearch(Published, RewardSearch):
         >>> #         search_alg=search, num_samples=64, max_concurrent_trials=4
         >>> #     ),
         >>> # ).fit()
-        >>> # search.recommend(), search.summary()["active_share"]
+        >>> # search.recommend(), search.status()["active_share"]
     """
 
     _PUBLISHED = PUBLISHED
@@ -89,7 +89,7 @@ class DUETSSearch(Published, RewardSearch):
             raise ValueError(f"seed must be an integer >= 0 or None, got {given.seed!r}.")
         self._tagged: bool = bool(given.tags)
         self._tags: dict[str, dict[str, Any]] = {}
-        self._lost: Lost[Slot] = Lost()
+        self._lost: FailureCounts[Slot] = FailureCounts()
         super().__init__(DUETS, config, mechanism, given)
         self._check_tag(self._param_space)
 
@@ -114,13 +114,13 @@ class DUETSSearch(Published, RewardSearch):
         before = self._mode
         taken = super().set_search_properties(metric, mode, config, **spec)
         if self._mode != before:  # what counted as the worst would count as the best
-            self._transcript = {**self._transcript, "lost": []}
+            self._scheduler = {**self._scheduler, "lost": []}
         self._tags.clear()
         self._lost.clear()
         return taken
 
-    def _of(self, algorithm: DUETS) -> DrawTranscript[DUETS]:
-        return DrawTranscript(algorithm, self._lost)
+    def _of(self, algorithm: DUETS) -> DrawScheduler[DUETS]:
+        return DrawScheduler(algorithm, self._lost)
 
     def _suggestion(self, trial_id: str) -> dict[str, Any]:
         suggestion = super()._suggestion(trial_id)
@@ -176,24 +176,24 @@ class DUETSSearch(Published, RewardSearch):
         """What each epoch has led to: inducing set, what is left, numbers sent."""
         return [] if self._space is None else list(self._duets().history)
 
-    def summary(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """Where the run stands, JSON-ready: open epoch, share of the space left, numbers sent.
 
         Raises:
             ValueError: If the space is not known yet.
         """
         duets = self._duets()
-        return self._standing() | duets.summary()
+        return self._status_of_page() | duets.status()
 
-    def _standing(self) -> dict[str, Any]:
-        return super().summary()
+    def _status_of_page(self) -> dict[str, Any]:
+        return super().status()
 
     def finished(self) -> bool:
         """Whether the last epoch has closed; never without ``n_trials=``."""
         return self._space is not None and self._duets().finished
 
     def _summary(self) -> dict[str, Any] | None:
-        return None if self._space is None else self.summary()
+        return None if self._space is None else self.status()
 
 
 def _is_whole(value: Any, least: int) -> bool:

@@ -34,9 +34,9 @@ from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.plots import Report, RowHistory
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.reports import row_history, rows_report
-from privbo_plugins.sessions.transcript import Lost
+from privbo_plugins.sessions.scheduler import FailureCounts
 from privbo_plugins.settings import Published, evolve, setting, settings, takes
-from privbo_plugins.standing import of_rows
+from privbo_plugins.status import of_rows
 from raytune_searchers._audit import altered, foreign, stored_in
 from raytune_searchers._search import TuneSearch
 from raytune_searchers._settings import TuneSettings
@@ -192,7 +192,7 @@ class POGPUCBSearch(Published, TuneSearch):
         self._space: TuneSpace = TuneSpace(row_space(self._n, self._parameter), {})
         self._told: list[tuple[int, float]] = []
         self._learnt: set[str] = set()
-        self._lost: Lost[int] = Lost()
+        self._lost: FailureCounts[int] = FailureCounts()
         self._asked = 0
         self._beside = False
         self._check_points()
@@ -467,8 +467,8 @@ class POGPUCBSearch(Published, TuneSearch):
         made.warn_if_drowned()
         return made
 
-    def summary(self) -> dict[str, Any]:
-        """Where the run stands, JSON-ready: see :func:`privbo_plugins.standing.standing`."""
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, JSON-ready: see :func:`privbo_plugins.status.status`."""
         return of_rows(self.guarantee(), len(self._told))
 
     def _page(self, results: Iterable[Any]) -> Report:

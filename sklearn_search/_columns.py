@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from privbo_plugins.returned import as_floats, as_labels
+from privbo_plugins.convert import as_floats, as_labels
 from sklearn_search._types import NUMBERS, are_numbers, are_whole, finite
 
 

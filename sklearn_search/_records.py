@@ -26,8 +26,8 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_samples
 
 from privbo_plugins.algorithms.values import value_range
+from privbo_plugins.convert import as_losses
 from privbo_plugins.errors import NotLossesError
-from privbo_plugins.returned import as_losses
 from sklearn_search._losses import RecordLoss
 from sklearn_search._space import Parameters
 from sklearn_search._types import as_in_training, of_training

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privbo_plugins.returned import as_floats, as_labels, as_rows
+from privbo_plugins.convert import as_floats, as_labels, as_rows
 
 NUMBERS = "biuf"
 """Kinds of types of numbers."""

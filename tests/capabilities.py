@@ -239,8 +239,8 @@ USES = [
     Row("several nodes of Ray", [], [f"{RAY}/test_cluster.py"]),
     Row(
         "what a run recommends, its history, whether it is finished, where it stands",
-        ["recommend", "history", "finished", "summary"],
-        [f"{CONTRACTS}/test_verbs.py", f"{ENGINE}/test_standing.py"],
+        ["recommend", "history", "finished", "status"],
+        [f"{CONTRACTS}/test_verbs.py", f"{ENGINE}/test_status.py"],
     ),
 ]  # fmt: skip
 
@@ -313,7 +313,7 @@ PROMISES = [
     Row(
         "a vault that was put back is noticed",
         [],
-        [f"{CONTRACTS}/test_faults_put_back.py", f"{ENGINE}/test_witness.py"],
+        [f"{CONTRACTS}/test_faults_put_back.py", f"{ENGINE}/test_rollback_guard.py"],
     ),
     Row(
         "PostgreSQL, and many workers on it",

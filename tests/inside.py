@@ -37,7 +37,7 @@ def session_of(sampler: Any, study: Any) -> Session:
 
 def algorithm_of(sampler: Any, study: Any) -> Any:
     """What a sampler on rewards or rows has learnt of a study."""
-    return sampler._state(study).transcript.algorithm
+    return sampler._state(study).scheduler.algorithm
 
 
 def looked_at(sampler: Any, study: Any) -> set[int]:

@@ -191,7 +191,7 @@ class Sixth:
     def remembered_after(self, last: Query) -> list[tuple[str, list[float]]]:
         return []
 
-    def carried_value(self, role: str, step: int) -> float:
+    def fallback_value(self, role: str, step: int) -> float:
         return self._best()[1] if self.values else 0.0
 
     def observe(self, release: Release) -> None:

@@ -38,7 +38,7 @@ VERBS = {
     "finished": "Whether the plan is used up.",
     "guarantee": "What is protected, how much, for whom, and what is not.",
     "history": "What has been released so far, as data.",
-    "summary": "Where the run stands, JSON-ready.",
+    "status": "Where the run stands, JSON-ready.",
     "report": "Writes the guarantee and the pictures of a run as one HTML file.",
     "publish": "Shows note, recommendation and pictures in optuna-dashboard; also as a callback.",
     "show_plots": "Puts the pictures of the epochs into optuna-dashboard; `publish` does more.",

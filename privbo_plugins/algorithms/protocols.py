@@ -317,7 +317,7 @@ class CentralAlgorithm(Algorithm, Protocol):
         """Whether so many evaluated points complete the batch of the current step."""
         ...
 
-    def carried_value(self, role: str, step: int) -> float:
+    def fallback_value(self, role: str, step: int) -> float:
         """Value of a trial without a release of its own, from earlier releases only."""
         ...
 
@@ -331,7 +331,7 @@ class CentralAlgorithm(Algorithm, Protocol):
 
 
 @runtime_checkable
-class Estimating(Protocol):
+class SmoothsValues(Protocol):
     """A :class:`CentralAlgorithm` whose trials show estimates instead of single noisy draws."""
 
     def shown_value(self, release: Release | None, role: str, step: int, x: Array) -> float:
@@ -347,7 +347,7 @@ class Estimating(Protocol):
 
 
 @runtime_checkable
-class Crowded(Protocol):
+class PendingAware(Protocol):
     """A :class:`CentralAlgorithm` that proposes other points where trials are out or failed."""
 
     def propose_beside(

@@ -19,14 +19,14 @@ from privbo_plugins.errors import (
     UtilityWarning,
     VaultError,
 )
-from privbo_plugins.redaction import own_error, public_name
+from privbo_plugins.sanitize import own_error, public_name
 from privbo_plugins.settings import declaration
 
 FAILED, REFUSED, DIFFERS, INTERRUPTED, UNHEARD = 1, 2, 3, 130, 141
 """Exit codes beside 0."""
 
 _OWN_TEXTS = (ObjectiveFailedError, FederationError)
-"""Errors of the engine that :func:`~privbo_plugins.redaction.own_error` does not know."""
+"""Errors of the engine that :func:`~privbo_plugins.sanitize.own_error` does not know."""
 
 DATABASE = "database of the ledger, such as sqlite:///private.db, or env:NAME for its URL"
 

@@ -26,7 +26,7 @@ from privbo_plugins.errors import PrivacyError
 from privbo_plugins.federation.link import NEEDED
 from privbo_plugins.federation.messages import PROTOCOL
 from privbo_plugins.files import check_unchangeable
-from privbo_plugins.redaction import public_name
+from privbo_plugins.sanitize import public_name
 
 try:
     from cryptography import x509

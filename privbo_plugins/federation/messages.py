@@ -26,7 +26,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.redaction import public_name
+from privbo_plugins.sanitize import public_name
 from privbo_plugins.spaces import Space
 
 T = TypeVar("T")

@@ -51,7 +51,7 @@ class AnswerFile:
         if not path.exists():
             self._inherit(told)
         for run in curator.runs:
-            run.shown_by(_AnswerWitness(self, run))
+            run.guarded_by(_AnswerRollbackGuard(self, run))
 
     def write(self) -> int:
         """Writes all answers that the vault holds, if the file lacks one; how many they are."""
@@ -90,7 +90,7 @@ class AnswerFile:
         guarantee = self._curator.guarantee().to_dict()
         write_answers(self._path, self._table, told, guarantee, seen)
 
-    # What witnesses read and write ----------------------------------------------------------
+    # What guards read and write ----------------------------------------------------------
 
     def seen(self) -> dict[str, Seen]:
         """What the file remembers, by run."""
@@ -127,7 +127,7 @@ class AnswerFile:
         }
 
 
-class _AnswerWitness:
+class _AnswerRollbackGuard:
     """One run's part of an answer file.
 
     Args:

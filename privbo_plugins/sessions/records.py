@@ -31,13 +31,14 @@ from privbo_plugins.algorithms.protocols import (
     CentralAlgorithm,
     CentralConfig,
     CentralPlan,
-    Crowded,
-    Estimating,
+    PendingAware,
     Proposal,
     Query,
     Release,
+    SmoothsValues,
 )
 from privbo_plugins.algorithms.registry import entry_of
+from privbo_plugins.convert import as_losses, index_of
 from privbo_plugins.errors import (
     ANOTHER_POINT,
     BudgetExceededError,
@@ -51,12 +52,11 @@ from privbo_plugins.privacy.guarantee import NOT_COVERED_TUNER, Guarantee
 from privbo_plugins.privacy.ledger import TRAINING, VALIDATION, Charge, check_budget
 from privbo_plugins.privacy.mechanisms import gaussian_scale
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.returned import as_losses, index_of
 from privbo_plugins.sessions.clipping_warning import end_of, said_of
 from privbo_plugins.spaces import Space
-from privbo_plugins.standing import of_records
+from privbo_plugins.status import of_records
 from privbo_plugins.store.release import PAYLOADS, Order, Outlet
-from privbo_plugins.store.run import Head, Run, Total, Witness, begin_or_join
+from privbo_plugins.store.run import Head, RollbackGuard, Run, Total, begin_or_join
 from privbo_plugins.store.run import stored_settings as settings_in
 from privbo_plugins.store.vault import BLOCK, NOTE, UNPROTECTED, Transaction, TrialRow, Vault
 
@@ -175,14 +175,14 @@ class Session:
         """True in the one session that started the run."""
         return self.run.begun_here
 
-    def shown_by(self, witness: Witness) -> None:
-        """Names the witness that shows the run's releases, and compares the vault with it.
+    def guarded_by(self, rollback_guard: RollbackGuard) -> None:
+        """Names the guard that shows the run's releases, and compares the vault with it.
 
         Raises:
             VaultError: If the vault was restored from an older backup, or is a copy.
         """
         with self._lock:
-            self.run.shown_by(witness)
+            self.run.guarded_by(rollback_guard)
 
     def head(self) -> Head:
         """The end of the chain of releases."""
@@ -431,7 +431,7 @@ class Session:
         self, tx: Transaction, slot: int, rows: Iterable[tuple[str, int, str]]
     ) -> Proposal:
         algorithm = self._known_algorithm()
-        if not isinstance(algorithm, Crowded):
+        if not isinstance(algorithm, PendingAware):
             return algorithm.propose(slot)
         points: dict[str, list[Array]] = {"out": [], "failed": []}
         for trial, _, state in rows:
@@ -479,7 +479,7 @@ class Session:
             constants: Descriptions of the parameters that do not vary, JSON-ready; the run's
                 first ones are kept (see :meth:`fixed`). None if the host stores none.
             index: Fingerprint of the losses' own labels
-                (:func:`privbo_plugins.returned.index_of`), where they have lost them on the way.
+                (:func:`privbo_plugins.convert.index_of`), where they have lost them on the way.
 
         Returns:
             The value to publish, and what it is: the trial's role and step, with ", carried"
@@ -537,7 +537,7 @@ class Session:
         is that record's.
 
         Args:
-            labels: Their :func:`privbo_plugins.returned.fingerprint`; None says nothing.
+            labels: Their :func:`privbo_plugins.convert.fingerprint`; None says nothing.
 
         Raises:
             ValueError: If the run's records are others, or in another order.
@@ -629,10 +629,10 @@ class Session:
         release = None if query is None else self._release(tx, query, _blocks_of(y))
         if row is not None and row.value is not None:  # told, and its losses purged under way
             value = row.value
-        elif isinstance(algorithm, Estimating):
+        elif isinstance(algorithm, SmoothsValues):
             value = algorithm.shown_value(release, role, step, x)
         else:
-            value = algorithm.carried_value(role, step) if release is None else release.values[0]
+            value = algorithm.fallback_value(role, step) if release is None else release.values[0]
         wanted = algorithm.wants_losses(role, step)
         if wanted:
             tx.put_losses(trial, y)
@@ -949,8 +949,8 @@ class Session:
         embed = self._known_space().embed
         return {"places": embed(points), "aim": embed(aim)[0]}
 
-    def standing(self, guarantee: Guarantee) -> dict[str, Any]:
-        """Where the run stands, JSON-ready (:func:`privbo_plugins.standing.standing`).
+    def status(self, guarantee: Guarantee) -> dict[str, Any]:
+        """Where the run stands, JSON-ready (:func:`privbo_plugins.status.status`).
 
         Args:
             guarantee: What the host allows to claim.

@@ -31,14 +31,14 @@ from privbo_plugins.privacy.figures import as_it_is, not_below
 from privbo_plugins.privacy.guarantee import LocalGuarantee
 from privbo_plugins.privacy.local import Gaussian, LocalMechanism
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.redaction import retelling
+from privbo_plugins.sanitize import retelling
 from privbo_plugins.sessions.run_settings import Asked, asked_with, compare, fix
 from privbo_plugins.spaces import Space
 from privbo_plugins.store.release import REWARDS, Order, Outlet, accept, admit
 from privbo_plugins.store.run import (
     Head,
     OtherSettingsError,
-    Witness,
+    RollbackGuard,
     begin_or_join,
 )
 from privbo_plugins.store.vault import NOTE, PLAY, UNPROTECTED, Transaction, Vault
@@ -105,13 +105,13 @@ class RewardLedger:
         """The run's identity in its vault."""
         return self.run.run_id
 
-    def shown_by(self, witness: Witness) -> None:
-        """Names the witness that shows the run's releases, and compares the vault with it.
+    def guarded_by(self, rollback_guard: RollbackGuard) -> None:
+        """Names the guard that shows the run's releases, and compares the vault with it.
 
         Raises:
             VaultError: If the vault was restored from an older backup, or is a copy.
         """
-        self.run.shown_by(witness)
+        self.run.guarded_by(rollback_guard)
 
     def head(self) -> Head:
         """The end of the chain of releases."""

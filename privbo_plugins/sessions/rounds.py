@@ -37,8 +37,8 @@ from privbo_plugins.plots import FederationHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.ledger import AGENTS, Charge, check_budget
 from privbo_plugins.privacy.source import NoiseSource, ShareSource
-from privbo_plugins.redaction import public_name
 from privbo_plugins.reports import federation_report
+from privbo_plugins.sanitize import public_name
 from privbo_plugins.sessions.broadcasts import BROADCAST, claimed_of, from_payload, to_payload
 from privbo_plugins.sessions.local import LocalLink
 from privbo_plugins.sessions.settings import FederatedServerSettings

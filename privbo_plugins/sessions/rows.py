@@ -48,6 +48,7 @@ from privbo_plugins.algorithms.po_gp_ucb.table import (
     ReleasedTable,
     sealed,
 )
+from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import (
     ObjectiveFailedError,
     PrivacyError,
@@ -59,8 +60,7 @@ from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.ledger import Charge
 from privbo_plugins.privacy.mechanisms import check_share
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.redaction import attempt
-from privbo_plugins.returned import as_reward
+from privbo_plugins.sanitize import attempt
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.sessions.settings import MECHANISMS, ON_EXCESS, CuratorSettings
 from privbo_plugins.settings import takes
@@ -426,7 +426,7 @@ class Curator:
     def runs(self) -> tuple[Run, ...]:
         """The run of the table and, if answers are randomised, theirs.
 
-        Whoever shows what they release can remember it: ``run.shown_by(witness)``.
+        Whoever shows what they release can remember it: ``run.guarded_by(rollback_guard)``.
         """
         return (self._run,) if self._answers is None else (self._run, self._answers.run)
 

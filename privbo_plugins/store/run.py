@@ -69,7 +69,7 @@ class Head:
     digest: str = ""
 
 
-class Witness(Protocol):
+class RollbackGuard(Protocol):
     """Who shows the releases of a run, and remembers how far they had come."""
 
     def head(self) -> Head:
@@ -90,7 +90,7 @@ class Witness(Protocol):
 
 
 class OwnMemory:
-    """The witness of a run that nobody outside this process shows.
+    """The guard of a run that nobody outside this process shows.
 
     Args:
         seen: What was seen of the run before.
@@ -184,7 +184,7 @@ class Run:
         self.vault, self.run_id = vault, run_id
         self.settings, self.begun_here = dict(settings), begun_here
         self._memory = OwnMemory()
-        self._witness: Witness | None = None
+        self._rollback_guard: RollbackGuard | None = None
         self.spent = Spent()
         with vault.transaction(run_id) as tx:
             _check_chain(tx)
@@ -192,20 +192,20 @@ class Run:
 
     # Whoever else remembers -----------------------------------------------------------------
 
-    def shown_by(self, witness: Witness) -> None:
+    def guarded_by(self, rollback_guard: RollbackGuard) -> None:
         """Compares the run with what its releases are shown by, now and before every draw.
 
         Raises:
             VaultError: If the vault was restored from an older backup, or is a copy of the one
                 that is shown.
         """
-        self._witness = witness
+        self._rollback_guard = rollback_guard
         place = self.vault.place()
         with self.vault.transaction(self.run_id) as tx:
             self.check(tx)
             tx.mark(_PLACE, place)
-        if place not in witness.places():
-            witness.show_place(place)
+        if place not in rollback_guard.places():
+            rollback_guard.show_place(place)
         self._show()
 
     def check(self, tx: Transaction) -> None:
@@ -214,10 +214,10 @@ class Run:
         Raises:
             VaultError: If it does not.
         """
-        for witness in (self._memory, self._witness):
-            if witness is not None:
-                confirm(tx, witness.head())
-                _check_places(tx, witness)
+        for rollback_guard in (self._memory, self._rollback_guard):
+            if rollback_guard is not None:
+                confirm(tx, rollback_guard.head())
+                _check_places(tx, rollback_guard)
 
     def follow(self, tx: Transaction) -> None:
         """That what this process has seen released is still there.
@@ -246,11 +246,11 @@ class Run:
         with self.vault.transaction(self.run_id) as tx:
             self.check(tx)
             head = Head(*tx.last_link())
-            if self._witness is not None and self._witness.head() != head:
-                self._witness.show(head)
-        if self._witness is not None:
+            if self._rollback_guard is not None and self._rollback_guard.head() != head:
+                self._rollback_guard.show(head)
+        if self._rollback_guard is not None:
             with self.vault.transaction(self.run_id) as tx:
-                _check_places(tx, self._witness)
+                _check_places(tx, self._rollback_guard)
         self._memory.show(head)
 
     # Transactions ---------------------------------------------------------------------------
@@ -377,8 +377,8 @@ def confirm(tx: Transaction, head: Head) -> None:
         raise VaultError(SET_BACK)
 
 
-def _check_places(tx: Transaction, witness: Witness) -> None:
-    if any(not tx.has_mark(_PLACE, place) for place in witness.places()):
+def _check_places(tx: Transaction, rollback_guard: RollbackGuard) -> None:
+    if any(not tx.has_mark(_PLACE, place) for place in rollback_guard.places()):
         raise VaultError(
             "This vault is a copy: another copy of it holds releases of this run that are missing "
             "here, so two ledgers would pay for one run. Nothing was drawn. Give all workers the "

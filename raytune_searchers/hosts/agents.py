@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ray.train._internal import session as ray_session
 
 from privbo_plugins.algorithms.dp_fts_de import Broadcast, FederationConfig
+from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import (
     FederationError,
     PrivacyError,
@@ -33,9 +34,8 @@ from privbo_plugins.errors import (
 from privbo_plugins.federation import Participant
 from privbo_plugins.federation.history import AgentHistory
 from privbo_plugins.privacy.guarantee import FederationGuarantee
-from privbo_plugins.redaction import attempt, of_converting, withheld
-from privbo_plugins.returned import as_reward
-from raytune_searchers._channel import OBJECTS_KNOWN, Channel, Parcel, Reply, TrialSender
+from privbo_plugins.sanitize import attempt, of_converting, withheld
+from raytune_searchers._channel import OBJECTS_KNOWN, Channel, Payload, Reply, TrialSender
 from raytune_searchers._closing import check_closed
 from raytune_searchers._search import merged
 from raytune_searchers._shell import (
@@ -152,7 +152,7 @@ class ServerLink:
             FederationError: If the server does not answer, or cannot release the round.
         """
 
-        def take(parcel: Parcel) -> Receipt | None:
+        def take(parcel: Payload) -> Receipt | None:
             return self._channel.call("send", self.agent, self.number, parcel)  # type: ignore
 
         self.receipt = None

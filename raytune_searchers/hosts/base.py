@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from privbo_plugins.errors import SET_BACK, PrivacyWarning, UtilityWarning, VaultError
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.redaction import own_error
+from privbo_plugins.sanitize import own_error
 from privbo_plugins.store.run import Head, Run
 from privbo_plugins.store.vault import Vault, open_vault
 from raytune_searchers._channel import (
@@ -175,7 +175,7 @@ class Host:
         if kv._internal_kv_initialized():
             cluster = _Cluster(f"{run.vault.vault_id}/{run.run_id}")
             known = known if known.n else cluster.head()
-            run.shown_by(cluster)
+            run.guarded_by(cluster)
         if seen is not None and not known.n and run.charged:
             run.note(_JOINED_UNSEEN)
             warnings.warn(_HOLDS_RELEASES.format(_JOINED_UNSEEN), PrivacyWarning, stacklevel=2)
@@ -191,7 +191,7 @@ class Host:
 
 
 class _Cluster:
-    """The witness of a run in the cluster's own memory, which ends with the cluster.
+    """The guard of a run in the cluster's own memory, which ends with the cluster.
 
     Args:
         name: Of the run.
@@ -280,7 +280,7 @@ def in_worker() -> bool:
     return bool(mode == ray.WORKER_MODE)
 
 
-class Anchor:
+class ActorHandle:
     """A process's hold of a host, which must never be pickled.
 
     The actor of a database ends with the searchers of its run in the process that began it. One
@@ -346,7 +346,7 @@ class _Kept(NamedTuple):
 _KEPT: dict[str, _Kept] = {}
 """Vaults in memory that this process has begun, by name, until they are closed."""
 
-_ANCHORS: weakref.WeakValueDictionary[str, Anchor] = weakref.WeakValueDictionary()
+_ANCHORS: weakref.WeakValueDictionary[str, ActorHandle] = weakref.WeakValueDictionary()
 """One for all searchers of a run, as long as there are any."""
 
 _MANY = 8
@@ -390,11 +390,11 @@ def _warn_of_forgotten() -> None:
 
 def anchor(
     name: str, host: type[Host], *, may_begin: bool = False, noise: NoiseSource | None = None
-) -> Anchor:
+) -> ActorHandle:
     """This process's anchor of a run, made on first use."""
     found = _ANCHORS.get(name)
     if found is None or found.over:
-        found = _ANCHORS[name] = Anchor(name, host, may_begin, noise)
+        found = _ANCHORS[name] = ActorHandle(name, host, may_begin, noise)
         found.actor = _kept(name)
         found.kept = found.actor is not None
         found.may_begin = may_begin and not found.kept
@@ -407,7 +407,7 @@ def actor_name(host: type[Host], vault_id: str | None, run_name: str) -> str:
 
 
 def connect(
-    own: Anchor, settings: Settings, url: str | None
+    own: ActorHandle, settings: Settings, url: str | None
 ) -> tuple[Channel, str, tuple[str, ...]]:
     """A driver's channel to the host of its run, once both agree what run that is.
 
@@ -441,7 +441,7 @@ def connect(
 
 
 def _send_from_driver(
-    own: Anchor, settings: Settings, url: str | None, args: tuple[Any, ...]
+    own: ActorHandle, settings: Settings, url: str | None, args: tuple[Any, ...]
 ) -> Any:
     """Starts the host where that is allowed.
 
@@ -462,7 +462,7 @@ def _send_from_driver(
     own.lost()
 
 
-def _driver_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
+def _driver_actor(own: ActorHandle, settings: Settings, url: str | None) -> Any:
     with own.lock:
         if own.actor is not None:
             return own.actor
@@ -502,7 +502,7 @@ def _anywhere(url: str | None) -> bool:
     return url is not None and not url.startswith("sqlite")
 
 
-def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
+def _begin_actor(own: ActorHandle, settings: Settings, url: str | None) -> Any:
     remote = ray.remote(HostActor).options(**options_of(own.name, url))
     try:
         return remote.remote(cloudpickle.dumps(own.host), settings, url, own.noise)
@@ -514,7 +514,7 @@ def _begin_actor(own: Anchor, settings: Settings, url: str | None) -> Any:
         ) from None
 
 
-def check_lives(own: Anchor) -> None:
+def check_lives(own: ActorHandle) -> None:
     """For a vault in memory that has begun: that its actor has not ended meanwhile.
 
     A handle outlives its actor, and so does its name where it was begun: a call must show it. It
@@ -538,7 +538,7 @@ def check_lives(own: Anchor) -> None:
         own.lost()
 
 
-def check_alive(own: Anchor) -> None:
+def check_alive(own: ActorHandle) -> None:
     """For a vault in memory: that it may still be started here, or lives.
 
     Raises:
@@ -548,7 +548,7 @@ def check_alive(own: Anchor) -> None:
         _found_actor(own)
 
 
-def _found_actor(own: Anchor) -> Any:
+def _found_actor(own: ActorHandle) -> Any:
     if ray.is_initialized():
         try:
             return ray.get_actor(own.name, namespace=NAMESPACE)

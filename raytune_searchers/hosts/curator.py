@@ -25,7 +25,7 @@ from privbo_plugins.errors import (
 )
 from privbo_plugins.privacy.guarantee import OutsourcedGuarantee
 from privbo_plugins.privacy.source import NoiseSource
-from privbo_plugins.redaction import attempt, own_words, public_name
+from privbo_plugins.sanitize import attempt, own_words, public_name
 from raytune_searchers._channel import Channel, Gone, TrialSender
 from raytune_searchers.hosts.base import Host, actor_name, anchor, connect, in_worker
 

@@ -26,7 +26,7 @@ from raytune_searchers._channel import (
     UNWATCHED,
     Entry,
     LossChannel,
-    Parcel,
+    Payload,
     TrialRecord,
 )
 from raytune_searchers.hosts.base import UNSEEN, Host, Watch, actor_name
@@ -207,23 +207,27 @@ class VaultHost(Receiving, Host):
         """
         session = self._session
         return {
-            **self._standing(unaudited),
+            **self._status_of_page(unaudited),
             "history": session.history(),
             "published": {t: value for t, (_, _, value) in session.published().items()},
             "drawn": session.all_drawn(),
             "vouched": session.vouched(),
         }
 
-    def standing(self, unaudited: bool) -> dict[str, Any]:
+    def status(self, unaudited: bool) -> dict[str, Any]:
         """The report, of a long run without what grows with it.
 
         Args:
             unaudited: As for :meth:`report`.
         """
         short = self._session.n_told() <= SHORT_RUN
-        return self.report(unaudited) if short else {**self._standing(unaudited), "partial": True}
+        return (
+            self.report(unaudited)
+            if short
+            else {**self._status_of_page(unaudited), "partial": True}
+        )
 
-    def _standing(self, unaudited: bool) -> dict[str, Any]:
+    def _status_of_page(self, unaudited: bool) -> dict[str, Any]:
         session = self._session
         session.refresh()
         head = session.head()
@@ -304,7 +308,7 @@ class VaultHost(Receiving, Host):
         self._session.expect_records(labels)
 
     def commit(
-        self, trial: str, parcel: Parcel, x: Array, index: str | None = None
+        self, trial: str, parcel: Payload, x: Array, index: str | None = None
     ) -> float | None:
         """Tells the losses of a trial; None if some of them were lost on the way."""
         losses = self._inbox.take(trial, parcel)

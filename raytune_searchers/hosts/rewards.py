@@ -111,13 +111,13 @@ class LedgerHost(Host):
         rows = self.ledger()
         published = {trial: value for trial, *_, value in rows if value is not None}
         return {
-            **self._standing(len(published), unaudited),
+            **self._status_of_page(len(published), unaudited),
             "published": published,
             "entered": frozenset(trial for trial, *_ in rows),
             "vouched": frozenset(self._ledger.run.marks(_VOUCHED_FOR)),
         }
 
-    def standing(self, unaudited: bool) -> dict[str, Any]:
+    def status(self, unaudited: bool) -> dict[str, Any]:
         """The report, of a long run without what grows with it.
 
         Args:
@@ -127,9 +127,9 @@ class LedgerHost(Host):
             done = tx.released_evaluations()
         if done <= SHORT_RUN:
             return self.report(unaudited)
-        return {**self._standing(done, unaudited), "partial": True}
+        return {**self._status_of_page(done, unaudited), "partial": True}
 
-    def _standing(self, done: int, unaudited: bool) -> dict[str, Any]:
+    def _status_of_page(self, done: int, unaudited: bool) -> dict[str, Any]:
         run, head = self._ledger.run, self.head()
         uncompared = run.uncompared()
         guarantee = self._ledger.guarantee(

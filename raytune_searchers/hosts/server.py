@@ -20,7 +20,7 @@ from privbo_plugins.federation.published import round_of
 from privbo_plugins.privacy.guarantee import FederationGuarantee
 from privbo_plugins.privacy.source import NoiseSource
 from privbo_plugins.spaces import Space
-from raytune_searchers._channel import Gone, Parcel
+from raytune_searchers._channel import Gone, Payload
 from raytune_searchers.hosts.base import UNSEEN, Host
 from raytune_searchers.hosts.uploads import Inbox, Receiving
 
@@ -196,7 +196,7 @@ class ServerHost(Receiving, Host):
 
     # The agents' side -----------------------------------------------------------------------
 
-    def send(self, agent: int, number: int, parcel: Parcel) -> Receipt | None:
+    def send(self, agent: int, number: int, parcel: Payload) -> Receipt | None:
         """Adds an agent's vector to the open round; None if some of it was lost on the way.
 
         Args:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from raytune_searchers._channel import Parcel
+from raytune_searchers._channel import Payload
 
 Array = NDArray[np.float64]
 
@@ -138,7 +138,7 @@ class Inbox:
         held.seen = self._now
         return True
 
-    def take(self, owner: str, parcel: Parcel) -> Array | None:
+    def take(self, owner: str, parcel: Payload) -> Array | None:
         """A vector, shape (n,), which is not held any longer; None if not all of it is here.
 
         Args:

@@ -11,7 +11,7 @@ from tests import verbs
 
 CLASSES = [cls for members in verbs.classes().values() for _, cls in members]
 EVERYWHERE = ["guarantee", "report"]
-STUDY_FIRST = ["guarantee", "recommend", "report", "history", "summary", "finished", "purge"]
+STUDY_FIRST = ["guarantee", "recommend", "report", "history", "status", "finished", "purge"]
 
 
 def test_the_page_shows_the_table_of_the_classes_as_they_are() -> None:

@@ -1,6 +1,6 @@
 """Files that are written whole: none of them replaces or follows a symbolic link.
 
-A witness that replaced a link would leave the file behind it as it was, and a worker at that file
+A guard that replaced a link would leave the file behind it as it was, and a worker at that file
 would take a vault that was set back for the one that it knows.
 """
 
@@ -22,11 +22,11 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.federation import FederatedServer
 from privbo_plugins.sessions.answer_file import AnswerFile
 from privbo_plugins.sessions.rows import Curator
+from privbo_plugins.store.rollback_guard import FileRollbackGuard
 from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import open_vault
-from privbo_plugins.store.witness import FileWitness
 from tests.engine.test_cli import LINE, PAIR, records
-from tests.engine.test_witness import opened
+from tests.engine.test_rollback_guard import opened
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,9 +41,9 @@ def curator(folder: Path) -> Curator:
     return made
 
 
-def witness(path: Path) -> None:
+def rollback_guard(path: Path) -> None:
     run = begin_or_join(open_vault(f"sqlite:///{path.parent}/vault.db"), "run", {})
-    run.shown_by(FileWitness(path, run))
+    run.guarded_by(FileRollbackGuard(path, run))
 
 
 def answers_of_a_curator(path: Path) -> None:
@@ -73,7 +73,7 @@ def invitation(path: Path) -> None:
 
 
 WRITERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "a witness": ("witness.json", witness),
+    "a guard": ("guard.json", rollback_guard),
     "a request": ("request.json", lambda path: write_request(path, "digest", [1, 2])),
     "answers": ("answers.json", lambda path: write_answers(path, "digest", {1: 0.5}, {})),
     "a curator's answers": ("answers.json", answers_of_a_curator),
@@ -120,7 +120,7 @@ def test_a_folder_may_be_a_link(which: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_witness_at_a_link_lets_no_worker_draw_twice(whole: bool, tmp_path: Path) -> None:
     """What the link's worker shows, the worker at the file itself must know."""
-    vault, file, link = tmp_path / "vault.db", tmp_path / "witness.json", tmp_path / "link.json"
+    vault, file, link = tmp_path / "vault.db", tmp_path / "guard.json", tmp_path / "link.json"
     opened(vault, file).release("0", 0.5, "Jane", -1.0)
     shutil.copyfile(vault, tmp_path / "backup.db")
     link.symlink_to(file if whole else file.name)
@@ -130,7 +130,7 @@ def test_a_witness_at_a_link_lets_no_worker_draw_twice(whole: bool, tmp_path: Pa
     session = opened(vault, file)
     link.symlink_to(tmp_path / "nothing")
     with pytest.raises(VaultError, match="symbolic link"):
-        FileWitness(link, session.run)
+        FileRollbackGuard(link, session.run)
 
     session.release("1", 0.5, "Joe", -1.0)
     shutil.copyfile(tmp_path / "backup.db", vault)

@@ -600,7 +600,7 @@ def test_a_run_finishes_after_n_t_evaluations(config: DUETSConfig, space: Space)
     assert one.epoch is None
     evaluation(duets, 3)
     assert len(duets.public_state.heard) == reports
-    json.dumps(duets.summary(), allow_nan=False)
+    json.dumps(duets.status(), allow_nan=False)
 
 
 def test_without_a_horizon_no_epoch_is_the_last() -> None:

@@ -32,7 +32,7 @@ KEY = "study"
 
 
 class Shared:
-    """A witness that several runs share, as workers share a study."""
+    """A guard that several runs share, as workers share a study."""
 
     def __init__(self) -> None:
         self.shown: list[Head] = []
@@ -73,10 +73,10 @@ class Counter:
             return float(Outlet(run).release(tx, self.order(key))["values"][0])
 
 
-def run_of(path: Path, witness: Any = None) -> Run:
+def run_of(path: Path, rollback_guard: Any = None) -> Run:
     run = begin_or_join(open_vault(f"sqlite:///{path}"), KEY, {"a": 1})
-    if witness is not None:
-        run.shown_by(witness)
+    if rollback_guard is not None:
+        run.guarded_by(rollback_guard)
     return run
 
 
@@ -147,7 +147,7 @@ def test_every_line_of_a_ledger_is_in_the_chain(path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["a training", "a mark", "another run's evaluation"])
 def test_a_vault_that_lost_any_line_is_noticed(path: Path, tmp_path: Path, lost: str) -> None:
-    witness, backup = Shared(), tmp_path / "backup.db"
+    rollback_guard, backup = Shared(), tmp_path / "backup.db"
     losses, _ = quadratic(50, 1, 0)
 
     def session() -> Session:
@@ -155,7 +155,7 @@ def test_a_vault_that_lost_any_line_is_noticed(path: Path, tmp_path: Path, lost:
         return open_session(config(mu=1.0, training_mu=0.5), cube(1), vault=vault)
 
     first = session()
-    first.shown_by(witness)
+    first.guarded_by(rollback_guard)
     shutil.copyfile(path, backup)
     if lost == "a training":
         first.charge_training("0/first")
@@ -167,7 +167,7 @@ def test_a_vault_that_lost_any_line_is_noticed(path: Path, tmp_path: Path, lost:
         tell(first, "t0", losses)  # the next release of this run shows it
     shutil.copyfile(backup, path)
     with pytest.raises(VaultError, match="older backup"):
-        session().shown_by(witness)
+        session().guarded_by(rollback_guard)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,9 @@ def test_a_vault_that_is_put_back_again_and_again_draws_each_release_once(
 ) -> None:
     """It drew forty times before, and its ledger said what one draw costs."""
     losses, _ = quadratic(200, 2, 0)
-    witness, drawn = Shared(), set()
+    rollback_guard, drawn = Shared(), set()
     session = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
-    session.shown_by(witness)
+    session.guarded_by(rollback_guard)
     for i in range(4):
         tell(session, f"t{i}", losses)
     backup = tmp_path / "backup.db"
@@ -239,7 +239,7 @@ def test_a_vault_that_is_put_back_again_and_again_draws_each_release_once(
         shutil.copyfile(backup, path)
         again = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{path}"))
         with pytest.raises(VaultError, match="older backup"):
-            again.shown_by(witness)
+            again.guarded_by(rollback_guard)
         with pytest.raises(VaultError, match="older backup"):
             tell(again, f"again {attempt}", losses)
     assert len(drawn) == 1
@@ -248,8 +248,8 @@ def test_a_vault_that_is_put_back_again_and_again_draws_each_release_once(
 def test_a_vault_that_was_put_back_and_has_grown_again_is_told_apart(
     path: Path, tmp_path: Path, many: Counter
 ) -> None:
-    witness, backup = Shared(), tmp_path / "backup.db"
-    run = run_of(path, witness)
+    rollback_guard, backup = Shared(), tmp_path / "backup.db"
+    run = run_of(path, rollback_guard)
     many.release(run, "a")
     shutil.copyfile(path, backup)
     for key in "bcd":
@@ -258,8 +258,8 @@ def test_a_vault_that_was_put_back_and_has_grown_again_is_told_apart(
     other = run_of(path)  # somebody who shows nothing to the study
     for key in "bcde":
         many.release(other, key)
-    assert other.head().n > witness.head().n
-    for late in (lambda: run_of(path, witness), lambda: many.release(run, "e")):
+    assert other.head().n > rollback_guard.head().n
+    for late in (lambda: run_of(path, rollback_guard), lambda: many.release(run, "e")):
         with pytest.raises(VaultError, match="older backup"):
             late()
 
@@ -278,21 +278,21 @@ def test_a_vault_that_is_put_back_under_a_living_run_is_noticed_before_the_next_
 
 
 def test_a_vault_of_rewards_that_was_put_back_draws_nothing(path: Path, tmp_path: Path) -> None:
-    witness, backup = Shared(), tmp_path / "backup.db"
+    rollback_guard, backup = Shared(), tmp_path / "backup.db"
     mechanism = make_mechanism(1.0, bound=1.0)
 
     def curator() -> RewardSession:
         return RewardSession(mechanism, open_vault(f"sqlite:///{path}"), KEY, user_budget=1.0)
 
     first = curator()
-    first.shown_by(witness)
+    first.guarded_by(rollback_guard)
     shutil.copyfile(path, backup)
     first.release("0", 0.5, "Jane", -1.0)
     shutil.copyfile(backup, path)
     with pytest.raises(VaultError, match="older backup"):
         first.release("1", 0.5, "Jane", -1.0)  # her budget is used up, and the vault forgot it
     with pytest.raises(VaultError, match="older backup"):
-        curator().shown_by(witness)
+        curator().guarded_by(rollback_guard)
 
 
 # Copies -----------------------------------------------------------------------------------------
@@ -301,28 +301,28 @@ def test_a_vault_of_rewards_that_was_put_back_draws_nothing(path: Path, tmp_path
 def test_of_two_workers_on_two_copies_of_a_vault_at_most_one_goes_on(
     path: Path, tmp_path: Path, many: Counter
 ) -> None:
-    witness, copy = Shared(), tmp_path / "copy.db"
-    first = run_of(path, witness)
+    rollback_guard, copy = Shared(), tmp_path / "copy.db"
+    first = run_of(path, rollback_guard)
     shutil.copy(path, copy)
-    second = run_of(copy, witness)
+    second = run_of(copy, rollback_guard)
     with pytest.raises(VaultError, match=r"copy|older backup"):
         many.release(first, "a")
     many.release(second, "a")
     with pytest.raises(VaultError):
-        run_of(path, witness)
+        run_of(path, rollback_guard)
 
 
 def test_copies_that_draw_at_the_same_moment_publish_one_release(
     path: Path, tmp_path: Path
 ) -> None:
     """The second copy is opened while the first one draws: the first one publishes nothing."""
-    witness, copy, other = Shared(), tmp_path / "copy.db", Counter()
-    first = run_of(path, witness)
+    rollback_guard, copy, other = Shared(), tmp_path / "copy.db", Counter()
+    first = run_of(path, rollback_guard)
     shutil.copy(path, copy)
     published: list[float] = []
 
     def draw(_noise: Any) -> dict[str, Any]:
-        published.append(other.release(run_of(copy, witness), "a"))
+        published.append(other.release(run_of(copy, rollback_guard), "a"))
         return {"values": [7.0]}
 
     order = Order("value", "a", lambda _tx: None, draw, PAYLOADS)
@@ -357,46 +357,46 @@ def test_a_copy_that_is_opened_while_a_head_is_shown_ends_its_publication(
                 between()
             super().show(head)
 
-    witness, copy = Single(), tmp_path / "copy.db"
-    first, counter, others = run_of(path, witness), Counter(), Counter()
+    rollback_guard, copy = Single(), tmp_path / "copy.db"
+    first, counter, others = run_of(path, rollback_guard), Counter(), Counter()
     shutil.copy(path, copy)
-    witness.then = lambda: others.release(run_of(copy, witness), "a")
+    rollback_guard.then = lambda: others.release(run_of(copy, rollback_guard), "a")
     with pytest.raises(VaultError, match="copy"):
         counter.release(first, "a")
     assert (counter.drawn, others.drawn) == (["a"], ["a"])
 
 
 def test_a_vault_that_moves_goes_on(path: Path, tmp_path: Path, many: Counter) -> None:
-    witness, moved = Shared(), tmp_path / "moved.db"
-    many.release(run_of(path, witness), "a")
+    rollback_guard, moved = Shared(), tmp_path / "moved.db"
+    many.release(run_of(path, rollback_guard), "a")
     shutil.move(path, moved)
-    many.release(run_of(moved, witness), "b")
+    many.release(run_of(moved, rollback_guard), "b")
     assert many.drawn == ["a", "b"]
 
 
 def test_a_release_is_published_only_once_its_head_is_shown(path: Path, many: Counter) -> None:
-    witness = Shared()
-    run = run_of(path, witness)
-    witness.broken = True
+    rollback_guard = Shared()
+    run = run_of(path, rollback_guard)
+    rollback_guard.broken = True
     for _ in range(2):  # the second time it is replayed, and not published either
         with pytest.raises(VaultError, match="cannot be written"):
             many.release(run, "a")
     with pytest.raises(VaultError, match="cannot be written"):
-        run_of(path, witness)
-    witness.broken = False
+        run_of(path, rollback_guard)
+    rollback_guard.broken = False
     assert many.release(run, "a") == 1.0
-    assert witness.head() == run.head()
+    assert rollback_guard.head() == run.head()
     assert many.drawn == ["a"]
 
 
 def test_heads_are_shown_in_order_whoever_releases(path: Path, many: Counter) -> None:
-    witness = Shared()
-    runs = [run_of(path, witness) for _ in range(3)]
+    rollback_guard = Shared()
+    runs = [run_of(path, rollback_guard) for _ in range(3)]
     for i in range(9):
         many.release(runs[i % 3], str(i))
-    shown = [head.n for head in witness.shown]
+    shown = [head.n for head in rollback_guard.shown]
     assert shown == sorted(shown)
-    assert witness.head() == runs[0].head()
+    assert rollback_guard.head() == runs[0].head()
 
 
 # Who begins, who draws --------------------------------------------------------------------------
@@ -495,16 +495,16 @@ def test_databases_of_one_server_lie_apart(postgres_database: str, postgres_url:
 
 def test_a_session_that_replays_shows_what_another_one_released(path: Path) -> None:
     losses, _ = quadratic(100, 1, 0)
-    witness = Shared()
+    rollback_guard = Shared()
 
     def session() -> Session:
         return open_session(config(mu=1.0), cube(1), vault=open_vault(f"sqlite:///{path}"))
 
     quiet, loud = session(), session()
-    loud.shown_by(witness)
+    loud.guarded_by(rollback_guard)
     value = tell(quiet, "t0", losses)  # its process died before it had shown anything
     space = loud.space
     assert space is not None
     x = loud.ask("t0").x
     assert loud.tell("t0", space.decode(x), space, losses(x))[0] == value
-    assert loud.head() == quiet.head() == witness.head()
+    assert loud.head() == quiet.head() == rollback_guard.head()

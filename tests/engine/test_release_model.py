@@ -121,7 +121,7 @@ class Releases(RuleBasedStateMachine):
                 curator = RewardSession(
                     MECHANISM, open_vault(f"sqlite:///{path}"), "study", user_budget=BUDGET
                 )
-                curator.shown_by(self.study)
+                curator.guarded_by(self.study)
             except VaultError:
                 assert self.touched
                 return

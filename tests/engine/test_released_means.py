@@ -97,7 +97,7 @@ def test_the_run_ends_with_its_releases_and_publishes_their_mean_beyond() -> Non
     assert algorithm.finished
     assert algorithm.phase[0] == FINAL
     assert algorithm.value_query("late", FINAL, 0, np.array([0.3])) is None
-    assert algorithm.carried_value(FINAL, 0) == pytest.approx(0.3)
+    assert algorithm.fallback_value(FINAL, 0) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("maximize", [False, True])

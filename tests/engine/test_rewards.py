@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privbo_plugins.convert import as_reward
 from privbo_plugins.errors import BudgetExceededError, PrivacyError, VaultError
 from privbo_plugins.privacy.accountant import evaluations_epsilon
 from privbo_plugins.privacy.guarantee import NOT_COVERED_LOCAL
 from privbo_plugins.privacy.local import LOCAL_MECHANISMS, LocalMechanism, make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.returned import as_reward
 from privbo_plugins.sessions import rewards as rewards_module
 from privbo_plugins.sessions.rewards import (
     RewardLedger,

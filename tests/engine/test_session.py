@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 
 from privbo_plugins.algorithms.dp_gibo import DPGIBO, GIBOConfig
 from privbo_plugins.algorithms.protocols import Release
+from privbo_plugins.convert import as_losses
 from privbo_plugins.errors import (
     BudgetExceededError,
     PrivacyError,
@@ -27,7 +28,6 @@ from privbo_plugins.models.estimates import Estimator
 from privbo_plugins.models.kernels import RBF
 from privbo_plugins.privacy.figures import not_below
 from privbo_plugins.privacy.noise import InsecureNoise, SecureNoise
-from privbo_plugins.returned import as_losses
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Categorical, Float, Space
 from privbo_plugins.store.vault import open_vault

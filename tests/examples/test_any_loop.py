@@ -71,7 +71,7 @@ def rewards_of(folder: Path | None = None, **more: Any) -> PrivateRewards:
 def kept_in(folder: Path | None) -> dict[str, Any]:
     if folder is None:
         return {}
-    return {"vault": f"sqlite:///{folder}/vault.db", "witness": f"{folder}/witness.json"}
+    return {"vault": f"sqlite:///{folder}/vault.db", "guard": f"{folder}/guard.json"}
 
 
 def squares(x: float) -> np.ndarray:
@@ -399,7 +399,7 @@ def test_a_run_whose_witness_is_lost_is_not_opened_again(kind: str, tmp_path: Pa
     loop = made(tmp_path)
     who, measured = ((), squares(0.5)) if kind == "records" else (("Ann",), 0.5)
     loop.tell(loop.ask(*who)[0], measured)
-    (tmp_path / "witness.json").unlink()
+    (tmp_path / "guard.json").unlink()
     with pytest.raises(VaultError, match="does not exist"):
         made(tmp_path)
 
@@ -414,7 +414,7 @@ def test_a_run_goes_on_with_what_it_was_begun_with_or_not_at_all(tmp_path: Path)
         records_of(tmp_path, space=MIXED)
     with pytest.raises(VaultError, match="is of another run"):
         rewards_of(tmp_path)
-    with pytest.raises(ValueError, match="vault= and witness= together"):
+    with pytest.raises(ValueError, match="vault= and guard= together"):
         records_of(vault=f"sqlite:///{tmp_path}/vault.db")
     assert records_of(tmp_path).finished
 
@@ -438,11 +438,11 @@ def test_rewards_go_on_in_the_space_they_were_begun_in_or_not_at_all(
 
 
 def both(folder: Path) -> tuple[PrivateLoop, PrivateRewards]:
-    """A run of each kind in one vault, with a witness each."""
+    """A run of each kind in one vault, with a guard each."""
     loop = records_of(folder, run_name="digits")
     told(loop)
     rewards = rewards_of(
-        folder, witness=f"{folder}/users.json", run_name="volume", algorithm="moma-gp-ucb"
+        folder, guard=f"{folder}/users.json", run_name="volume", algorithm="moma-gp-ucb"
     )
     for user in ("Ann", "Bob", "Ann"):
         key, params = rewards.ask(user)

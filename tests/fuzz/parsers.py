@@ -47,9 +47,9 @@ from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import Curator
 from privbo_plugins.sessions.stored import runs_of
 from privbo_plugins.spaces import Categorical, Float, Int, Space
+from privbo_plugins.store.rollback_guard import FileRollbackGuard
 from privbo_plugins.store.run import begin_or_join
 from privbo_plugins.store.vault import open_vault, resolve_url
-from privbo_plugins.store.witness import FileWitness
 from tests import inside, wires
 
 from .mutations import (
@@ -142,7 +142,7 @@ def hellos(scene: Scene) -> tuple[Inputs, Read]:
     listener = _listening(scene)
 
     @st.composite
-    def shown_by(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    def guarded_by(draw: st.DrawFn) -> list[tuple[str, Any]]:
         agent = draw(st.integers(0, 2))
         number, secret = str(agent), inside.secret_of(listener, agent)
         if draw(st.booleans()):
@@ -167,7 +167,7 @@ def hellos(scene: Scene) -> tuple[Inputs, Read]:
         if not proven:
             raise MalformedError
 
-    return shown_by(), read
+    return guarded_by(), read
 
 
 def _server() -> FederatedServer:
@@ -693,21 +693,21 @@ def exchanged(scene: Scene) -> tuple[Inputs, Read]:
     return st.tuples(st.integers(0, 1), damaged_json_text(*valid)), read
 
 
-def witnesses(scene: Scene) -> tuple[Inputs, Read]:
+def rollback_guards(scene: Scene) -> tuple[Inputs, Read]:
     """Of the file that remembers how far a run's releases had come."""
-    path = scene.folder / "witness.json"
+    path = scene.folder / "guard.json"
     vault = open_vault()
     scene.ending.callback(vault.close)
     run = begin_or_join(vault, "loop", {})
-    FileWitness(path, run).note("point", [0.5, SECRET])
+    FileRollbackGuard(path, run).note("point", [0.5, SECRET])
     valid = json.loads(path.read_text()) | {"n": 3, "digest": "0" * 64, "places": ["a", "b"]}
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        witness = FileWitness(path, run)
-        assert witness.head().n >= 0
-        assert all(isinstance(place, str) for place in witness.places())
-        assert isinstance(witness.noted(), dict)
+        rollback_guard = FileRollbackGuard(path, run)
+        assert rollback_guard.head().n >= 0
+        assert all(isinstance(place, str) for place in rollback_guard.places())
+        assert isinstance(rollback_guard.noted(), dict)
 
     return damaged_json_text(valid, {**valid, "run": "another"}), read
 
@@ -778,7 +778,7 @@ PARSERS = [
     Parser("released tables, npz", (ValueError,), tables(".npz")),
     Parser("released tables, parquet", (ValueError,), tables(".parquet")),
     Parser("requests and answers", (ValueError,), exchanged),
-    Parser("witnesses", (VaultError,), witnesses),
+    Parser("guards", (VaultError,), rollback_guards),
     Parser("data files", (ValueError,), data_files),
     Parser("column options", (click.BadParameter,), column_options),
     Parser("plan options", (click.BadParameter,), plan_options),

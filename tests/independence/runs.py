@@ -103,7 +103,7 @@ def records(seen: Seen, entry: Any, *, objective: Any = _records, **settings: An
     private = seen.telling(sampler.private(objective))
     study = seen.optimize(sampler, private, 12)
     seen.add_guarantee(sampler.guarantee(study))
-    for question in (sampler.recommend, sampler.history, sampler.summary):
+    for question in (sampler.recommend, sampler.history, sampler.status):
         seen.add_objects(**{question.__name__: _asked(seen, question, study)})
     _add_report(seen, functools.partial(sampler.report, study))
     _add_dashboard(seen, study, sampler)
@@ -207,7 +207,7 @@ def rewards(
     seen.add_objects(objective=private)
     if hasattr(sampler, "recommend"):
         seen.add_objects(recommendation=_asked(seen, sampler.recommend, study))
-        seen.add_objects(summary=_asked(seen, sampler.summary, study))
+        seen.add_objects(summary=_asked(seen, sampler.status, study))
         _add_report(seen, functools.partial(sampler.report, study))
         _add_dashboard(seen, study, sampler)
     seen.add_vault()
@@ -288,7 +288,7 @@ def agents(seen: Seen, entry: Any) -> None:
                 _at_home(study, _agents_objective(n))
     seen.blobs["console"].clear()  # in one process an agent's own study speaks there too
     seen.add_objects(trials=studies[1].trials)
-    seen.add_objects(summary=_asked(seen, studies[1].sampler.summary))
+    seen.add_objects(summary=_asked(seen, studies[1].sampler.status))
     _gather_server(seen, server)
 
 
@@ -361,7 +361,7 @@ def rows(seen: Seen, entry: Any, *, odd: str, **settings: Any) -> None:
         sampler=sampler,
         trials=study.trials,
         best=_asked(seen, sampler.recommend, study),
-        summary=_asked(seen, sampler.summary, study),
+        summary=_asked(seen, sampler.status, study),
         plan=str(plan),
     )
     _add_report(seen, functools.partial(sampler.report, study))
@@ -397,7 +397,7 @@ def _gather_search(seen: Seen, search: Any, trials: list[Any]) -> None:
     seen.add_objects(search=search)
     seen.add_guarantee(search.guarantee())
     seen.add_guarantee(search.guarantee(trials), "of the results ")
-    for name in ("history", "recommend", "summary"):
+    for name in ("history", "recommend", "status"):
         question = getattr(search, name, None)
         told = _asked(seen, question) if callable(question) else question
         seen.add_objects(**{name: told})

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 from optuna_samplers import DPGIBOSampler, private_objective
-from privbo_plugins import losses, returned
+from privbo_plugins import convert, losses
 from privbo_plugins.cli.curator import column, read_outcomes, read_table
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.sessions.rows import Curator
@@ -156,7 +156,7 @@ def _ids(ids: Any) -> None:
 
 def _index(labels: Any) -> None:
     held = pd.Index(of_objects(list(labels)), dtype=object)
-    returned.index_of(types.SimpleNamespace(index=held))
+    convert.index_of(types.SimpleNamespace(index=held))
 
 
 def _told(tell: Callable[[optuna.Study, Any], Any]) -> Callable[[Any], Any]:
@@ -209,17 +209,17 @@ def _number(i: int) -> float:
 
 DOORS: dict[str, Door] = {
     **dict(_doors_of_losses()),
-    "as_losses": Door(("returned.as_losses", "values"), _number, returned.as_losses),
-    "as_floats": Door(("returned.as_floats", "returned"), _number, returned.as_floats),
-    "as_labels, numbers": Door(("returned.as_labels", "given"), int, returned.as_labels),
-    "as_labels, texts": Door(("returned.as_labels", "given"), str, returned.as_labels),
+    "as_losses": Door(("convert.as_losses", "values"), _number, convert.as_losses),
+    "as_floats": Door(("convert.as_floats", "returned"), _number, convert.as_floats),
+    "as_labels, numbers": Door(("convert.as_labels", "given"), int, convert.as_labels),
+    "as_labels, texts": Door(("convert.as_labels", "given"), str, convert.as_labels),
     "as_rows": Door(
-        ("returned.as_rows", "given"), lambda i: [i, 0.5], lambda e: returned.as_rows(e, 2)
+        ("convert.as_rows", "given"), lambda i: [i, 0.5], lambda e: convert.as_rows(e, 2)
     ),
     "fingerprint": Door(
-        ("returned.fingerprint", "labels"), int, lambda e: returned.fingerprint(e) and None
+        ("convert.fingerprint", "labels"), int, lambda e: convert.fingerprint(e) and None
     ),
-    "index_of": Door(("returned.index_of", "returned"), int, _index),
+    "index_of": Door(("convert.index_of", "returned"), int, _index),
     "record_ids": Door(("DPGIBOSampler", "record_ids"), lambda i: f"id {i}", _ids),
     "sampler.private": Door(("DPGIBOSampler.private", "objective"), _number, _told(_private)),
     "tell_private": Door(("DPGIBOSampler.tell_private", "losses"), _number, _told(_tell_private)),
@@ -345,7 +345,7 @@ SAME: dict[tuple[str, str], tuple[str, str]] = {
     ("private_trainable", "record_ids"): ("DPGIBOSampler", "record_ids"),
     ("Curator.resume", "X"): ("Curator", "X"),
     ("Curator.resume", "outcomes"): ("Curator", "outcomes"),
-    ("returned.as_reward", "returned"): ("ldp_objective", "objective"),
+    ("convert.as_reward", "returned"): ("ldp_objective", "objective"),
 }
 """What is the same code as another entry."""
 
@@ -372,7 +372,7 @@ def _public() -> Iterator[tuple[str, Any]]:
         for name in module.__all__:
             yield name, getattr(module, name)
     yield "Curator", Curator
-    for module in (losses, returned):
+    for module in (losses, convert):
         for name, found in vars(module).items():
             own = inspect.isfunction(found) and found.__module__ == module.__name__
             if name[0] != "_" and (own or _is_loss(found)):

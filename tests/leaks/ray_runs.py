@@ -455,7 +455,7 @@ class Runs:
         search = DUETSSearch(2, epsilon=1.0, seed=0, **own)
         trainable = make_wild("duets", search, 1, REWARD_FAILS)
         self.fit("duets", search, trainable, search.guarantee, space=LINE, num_samples=4)
-        states = pickle.dumps([search._duets().state_dict(), search.summary()])
+        states = pickle.dumps([search._duets().state_dict(), search.status()])
         (self.root / "objects" / "duets messages").write_bytes(states)
         control = DUETSSearch(2, seed=0, **own)
         careless = functools.partial(leaky, "control duets", None)

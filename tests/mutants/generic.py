@@ -17,7 +17,7 @@ MODULES = {
     "privacy/mechanisms.py": ("test_mechanisms.py", "test_aggregate.py"),
     "privacy/ledger.py": ("test_release.py", "test_session.py"),
     "store/release.py": ("test_release.py", "test_session.py"),
-    "store/witness.py": ("test_witness.py", "test_release.py"),
+    "store/rollback_guard.py": ("test_rollback_guard.py", "test_release.py"),
 }
 """Module of the engine to the tests that should notice."""
 

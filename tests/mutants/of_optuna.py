@@ -51,7 +51,7 @@ MUTANTS = (
         name="error_keeps_its_frames",
         breaks="An error out of a release holds no frame with raw losses.",
         file=f"{_HOST}/_base.py",
-        old='            return float("nan"), retold(error)\n',
+        old='            return float("nan"), sanitized(error)\n',
         new='            return float("nan"), error\n',
         tests=(
             "tests/contracts/test_leaks_exceptions.py::test_errors_of_tell_private_hold_no_data",
@@ -135,7 +135,7 @@ MUTANTS = (
         name="a_study_that_remembers_nothing",
         breaks="A study refuses its vault after an older backup was restored.",
         file=f"{_HOST}/_base.py",
-        old="            session.shown_by(StudyWitness(study, session.run))\n",
+        old="            session.guarded_by(StudyRollbackGuard(study, session.run))\n",
         new="            pass\n",
         tests=(
             "tests/contracts/test_faults_put_back.py"

@@ -11,17 +11,17 @@ _RECORDS = (
     Mutant(
         name="one_record_decides_the_type_of_all",
         breaks="An odd record changes its own entry only, and never whether a trial fails.",
-        file=f"{_ENGINE}/returned.py",
+        file=f"{_ENGINE}/convert.py",
         old="[_number(entry) for entry in _entries(returned, len(returned))]",
         new="_entries(returned, len(returned))",
         tests=(
-            f"{_TESTS}/test_returned.py::test_one_record_of_any_kind_changes_its_own_entry_only",
+            f"{_TESTS}/test_convert.py::test_one_record_of_any_kind_changes_its_own_entry_only",
         ),
     ),
     Mutant(
         name="one_row_decides_the_width_of_all",
         breaks="How wide the rows of a list are is declared, and never taken from a row.",
-        file=f"{_ENGINE}/returned.py",
+        file=f"{_ENGINE}/convert.py",
         old="            for place, row in enumerate(_entries(rows, len(rows))):\n",
         new=(
             "            width = len(rows[-1])\n"
@@ -36,7 +36,7 @@ _RECORDS = (
     Mutant(
         name="words_of_a_look_alike",
         breaks="Only the engine's own classes are told in their own words, and no look-alike.",
-        file=f"{_ENGINE}/redaction.py",
+        file=f"{_ENGINE}/sanitize.py",
         old="if type(error) is kind), None)",
         new="if isinstance(error, kind)), None)",
         tests=(
@@ -47,7 +47,7 @@ _RECORDS = (
     Mutant(
         name="frames_that_know_a_user",
         breaks="What a ledger raises holds no frame with a user's name or reward.",
-        file=f"{_ENGINE}/redaction.py",
+        file=f"{_ENGINE}/sanitize.py",
         old="        del args, kwargs\n",
         new="",
         tests=(
@@ -122,15 +122,15 @@ _RECORDS = (
     ),
     Mutant(
         name="a_damaged_witness_knows_nothing",
-        breaks="A run whose witness is damaged draws nothing.",
-        file=f"{_ENGINE}/store/witness.py",
+        breaks="A run whose rollback_guard is damaged draws nothing.",
+        file=f"{_ENGINE}/store/rollback_guard.py",
         old="            known = _understood(read_json(self._path, _FORMAT))\n"
         "        except (KeyError, TypeError, ValueError):\n",
         new="            known = _understood(read_json(self._path, _FORMAT))\n"
         "        except (KeyError, TypeError, ValueError):\n"
         "            return _Known(self._run)\n",
         tests=(
-            f"{_TESTS}/test_witness.py::test_a_damaged_file_is_refused_and_left_as_it_is[cut]",
+            f"{_TESTS}/test_rollback_guard.py::test_a_damaged_file_is_refused_and_left_as_it_is[cut]",
         ),
     ),
     Mutant(
@@ -411,8 +411,8 @@ _ROWS = (
         name="an_answer_file_remembers_no_vault",
         breaks="A vault that knows less than the file of its answers draws nothing.",
         file=f"{_ENGINE}/sessions/answer_file.py",
-        old="            run.shown_by(_AnswerWitness(self, run))",
-        new="            _AnswerWitness(self, run)",
+        old="            run.guarded_by(_AnswerRollbackGuard(self, run))",
+        new="            _AnswerRollbackGuard(self, run)",
         tests=(
             f"{_TESTS}/test_curator_cli.py"
             "::test_a_file_that_lost_its_answers_still_knows_how_far_the_vault_came",

@@ -90,7 +90,7 @@ def draw_of(trial: FrozenTrial | optuna.Trial) -> tuple[int, ...] | None:
 def known(sampler: DUETSSampler, study: optuna.Study) -> DUETS:
     """What a sampler has made of a study, after reading all of it."""
     sampler.recommend(study)
-    algorithm = sampler._state(study).transcript.algorithm
+    algorithm = sampler._state(study).scheduler.algorithm
     assert isinstance(algorithm, DUETS)
     return algorithm
 
@@ -103,7 +103,7 @@ def state(sampler: DUETSSampler, study: optuna.Study) -> dict[str, Any]:
     return {
         "recommended": sampler.recommend(study),
         "digest": algorithm.public_state.active.digest,
-        "summary": algorithm.summary(),
+        "status": algorithm.status(),
         "open": algorithm.open_slots(),
         "next": []
         if evaluation is None
@@ -130,7 +130,7 @@ def test_workers_agree_on_how_private_coins_are_derived() -> None:
     sampler = make(**more)
     study = make_study(sampler)
     study.optimize(peak, n_trials=9)
-    assert agreed(study, sampler, **more)["summary"]["epoch"] == 2
+    assert agreed(study, sampler, **more)["status"]["epoch"] == 2
     marks = {t.system_attrs["privbo:duets"]["settings"] for t in study.trials if draw_of(t)}
     assert len(marks) == 1
 
@@ -244,7 +244,7 @@ def test_the_recommendation_knows_the_rewards_of_the_open_epoch() -> None:
     sampler = make(first_epoch=16)
     study = make_study(sampler)
     study.optimize(peak, n_trials=12)
-    assert sampler._state(study).transcript is not None
+    assert sampler._state(study).scheduler is not None
     assert abs(sampler.recommend(study)["x"] - 0.3) < 0.1
     assert not known(sampler, study).evaluations
 
@@ -312,7 +312,7 @@ def test_a_draw_that_a_dead_worker_left_is_taken_over() -> None:
     assert draw_of(again) == draw_of(dead)
     assert again.params == dead.params
     study.tell(again, peak(again))
-    assert agreed(study, sampler, other)["summary"]["epoch"] == 2
+    assert agreed(study, sampler, other)["status"]["epoch"] == 2
 
 
 def test_a_retry_holds_the_draw_of_the_trial_that_it_repeats() -> None:
@@ -419,7 +419,7 @@ def test_a_draw_evaluated_twice_counts_once() -> None:
     assert known(other, beside).epoch == 1  # a later trial's value does not stand for the owner's
     study.tell(trials[1], peak(trials[1]))
     seen = agreed(study, one, other)
-    assert seen["summary"]["epoch"] == 2
+    assert seen["status"]["epoch"] == 2
     algorithm = known(one, study)
     told = {(p.agent, p.draw): y for p, y in algorithm.evaluations if p.epoch == 1}
     assert told[1, 0] == peak(trials[1])
@@ -442,7 +442,7 @@ def test_an_owner_that_fails_hands_its_draw_to_the_next() -> None:
         study.tell(trials[i], peak(trials[i]))
     assert known(one, study).epoch == 1
     study.tell(trials[2], state=TrialState.FAIL)
-    assert agreed(study, one)["summary"]["epoch"] == 2
+    assert agreed(study, one)["status"]["epoch"] == 2
     told = {(p.agent, p.draw): y for p, y in known(one, study).evaluations}
     assert told[0, 1] == 0.5
 
@@ -469,7 +469,7 @@ def test_readers_at_any_time_reach_the_same_state(seed: int) -> None:
             samplers[2].recommend(studies[2]) if _complete(study) else None
     for trial in out:
         studies[0].tell(trial, peak(trial))
-    assert agreed(studies[0], *samplers)["summary"]["epoch"] >= 3
+    assert agreed(studies[0], *samplers)["status"]["epoch"] >= 3
     owners = Counter(draw_of(t) for t in _complete(studies[0]) if draw_of(t))
     assert set(owners.values()) == {1}
 
@@ -485,7 +485,7 @@ def test_threads() -> None:
     assert {t.state for t in study.trials} == {TrialState.COMPLETE}
     draws = Counter(draw_of(t) for t in study.trials if draw_of(t))
     assert set(draws.values()) == {1}
-    assert agreed(study, sampler, n_agents=4, seed=None)["summary"]["epoch"] == 3
+    assert agreed(study, sampler, n_agents=4, seed=None)["status"]["epoch"] == 3
 
 
 def _work(url: str, out: str, n_trials: int) -> None:
@@ -517,8 +517,8 @@ def test_two_processes_share_the_draws_and_agree(tmp_path: Path) -> None:
     theirs = json.loads((tmp_path / "state.json").read_text())
     mine = state(make(seed=None), study)
     assert json.loads(json.dumps(mine)) == theirs
-    assert mine["summary"]["epoch"] == 3
-    assert study.user_attrs[SUMMARY] == mine["summary"]
+    assert mine["status"]["epoch"] == 3
+    assert study.user_attrs[SUMMARY] == mine["status"]
 
 
 # Coming back ----------------------------------------------------------------------------------
@@ -617,7 +617,7 @@ def test_the_studys_attributes_follow_the_epochs(monkeypatch: pytest.MonkeyPatch
     study.optimize(peak, n_trials=5)
     assert written.count(SUMMARY) == 1
     shown = study.user_attrs[SUMMARY]
-    assert shown == json.loads(json.dumps(known(sampler, study).summary()))
+    assert shown == json.loads(json.dumps(known(sampler, study).status()))
     assert shown["reals_up"] > 0
     assert shown["reals_down"] > 0
     assert shown["reals_per_agent"] == shown["reals_up"] / 2 + shown["reals_down"]
@@ -779,10 +779,10 @@ def test_a_draw_that_always_fails_counts_as_the_worst_after_three_trials() -> No
 
     study.optimize(objective, n_trials=9, catch=RuntimeError)
     assert tried[first[0]] == ATTEMPTS
-    assert sampler.summary(study)["epoch"] == 2
+    assert sampler.status(study)["epoch"] == 2
     again = make()
-    assert again.summary(study) == sampler.summary(study)
-    algorithm = again._state(study).transcript.algorithm
+    assert again.status(study) == sampler.status(study)
+    algorithm = again._state(study).scheduler.algorithm
     assert isinstance(algorithm, DUETS)
     told = {
         (evaluation.agent, evaluation.draw): value
@@ -802,7 +802,7 @@ def test_a_study_in_which_everything_fails_goes_on() -> None:
 
     study.optimize(objective, n_trials=20, catch=RuntimeError)
     assert len(study.trials) == 20
-    assert sampler.summary(study)["epoch"] == 1
+    assert sampler.status(study)["epoch"] == 1
 
 
 def test_pictures_are_found_by_the_dashboard() -> None:
@@ -844,9 +844,9 @@ def test_a_conditional_parameter_does_not_stop_the_run() -> None:
     with pytest.warns(UtilityWarning, match="did not evaluate the point"):
         study.optimize(sampler.private(objective), n_trials=4 * ATTEMPTS + 1)
     assert draw_of(study.trials[-1]) == (2, 0, 0)
-    summary = sampler.summary(study)
+    summary = sampler.status(study)
     again = make(epsilon=4.0, value_range=(0, 1), search_space=space)
-    assert again.summary(study) == summary
+    assert again.status(study) == summary
 
 
 def _one_draw_failed(times: int) -> tuple[DUETSSampler, optuna.Study]:
@@ -916,7 +916,7 @@ def test_whatever_a_trial_holds_the_run_goes_on(stored: Any, name: str, ended: s
     )
     study.optimize(peak, n_trials=3)
     assert [draw_of(t) for t in study.trials[2:]] == [(1, 1, 0), (1, 0, 1), (1, 1, 1)]
-    assert sampler.summary(study)["epoch"] == 2
+    assert sampler.status(study)["epoch"] == 2
 
 
 def test_a_trial_that_never_ends_is_named() -> None:

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler
 from privbo_plugins.errors import ObjectiveFailedError, PrivacyWarning, UtilityWarning
-from privbo_plugins.sessions.transcript import FRUITLESS
+from privbo_plugins.sessions.scheduler import FRUITLESS
 
 RECORDS = np.random.default_rng(11).uniform(0.4, 0.9, size=120)
 

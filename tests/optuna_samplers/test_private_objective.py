@@ -25,7 +25,7 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy.noise import InsecureNoise
-from privbo_plugins.sessions.transcript import FRUITLESS
+from privbo_plugins.sessions.scheduler import FRUITLESS
 from tests.optuna_samplers.runs import RECORDS, plane, squares, vault_facts
 
 SAMPLERS: dict[str, Any] = {
@@ -295,7 +295,7 @@ def test_report_and_summary_speak_of_the_study(tmp_path: Path) -> None:
     study.optimize(private)
     page = private.report(study, tmp_path / "r.html").read_text()
     assert "means of clipped values, one a trial" in page
-    summary = private.summary(study)
+    summary = private.status(study)
     assert summary["finished"]
     assert len(private.history(study).values) == N
     private.purge(study)

@@ -58,9 +58,9 @@ def test_of_records_it_shows_what_was_released_and_recommended(tmp_path: Path) -
     assert "Private tuning report: digits" in page
     assert repr(study.trials[0].user_attrs["privbo:release"]) in page
     assert repr(sampler.recommend(study)["x"]) in page
-    standing = sampler.summary(study)
-    assert f"<td>trials done</td><td>{standing['done']}</td>" in page
-    assert f"<td>trials planned</td><td>{standing['planned']}</td>" in page
+    status = sampler.status(study)
+    assert f"<td>trials done</td><td>{status['done']}</td>" in page
+    assert f"<td>trials planned</td><td>{status['planned']}</td>" in page
 
 
 @pytest.mark.parametrize("kind", ["one", "many", "agents"])

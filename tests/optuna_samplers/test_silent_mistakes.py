@@ -15,9 +15,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from optuna_samplers import DPGIBOSampler, LDPGPUCBSampler, private_objective
+from privbo_plugins.convert import fingerprint, index_of
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
 from privbo_plugins.privacy.accountant import chosen_mu, gdp_delta
-from privbo_plugins.returned import fingerprint, index_of
 from tests.inside import session_of
 from tests.optuna_samplers.runs import RECORDS, make_sampler, squares
 
@@ -255,7 +255,7 @@ def test_fewer_trials_than_planned_are_told_at_the_start(logged: pytest.LogCaptu
     sampler = DPGIBOSampler(mu=3, seed=0, n_trials=30)
     study = study_of(sampler)
     study.optimize(sampler.private(squares), n_trials=12)
-    planned = sampler.summary(study)["planned"]
+    planned = sampler.status(study)["planned"]
     text = logged.text
     assert f"study.optimize(n_trials=12) ends before the plan of {planned} trials" in text
     assert f"{planned - 12} will be left" in text

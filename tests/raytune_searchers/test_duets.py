@@ -20,7 +20,7 @@ from ray import tune
 from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation
 from privbo_plugins.errors import PrivacyWarning, UtilityWarning
-from privbo_plugins.sessions.transcript import HOPELESS
+from privbo_plugins.sessions.scheduler import HOPELESS
 from raytune_searchers import DUETSSearch
 from raytune_searchers._channel import TrialRecord
 from raytune_searchers._search import FINISHED
@@ -161,9 +161,9 @@ def test_a_search_learns_what_the_algorithm_does(mode: str, space: Any, objectiv
         alone.tell(evaluation, value)
     assert search._duets().state_dict() == alone.state_dict()
     assert known(search)[1] == alone.public_state.active.digest
-    assert alone.summary().items() <= search.summary().items()
+    assert alone.status().items() <= search.status().items()
     assert search.history() == alone.history
-    assert json.loads(json.dumps(search.summary()))["agents"] == 4
+    assert json.loads(json.dumps(search.status()))["agents"] == 4
     best = search.recommend()
     assert search.recommend(space) == best
     assert objective(best) > np.median([sign * value for _, value in alone.evaluations[:8]])
@@ -183,7 +183,7 @@ def test_the_order_in_which_trials_end_does_not_matter() -> None:
             configs = {trial: config_of(search, trial) for trial in trials}
             for trial in trials[::order]:
                 finish(search, trial, score(configs[trial]))
-        assert search.summary()["epoch"] == 4
+        assert search.status()["epoch"] == 4
         results.append(known(search))
     assert results[0] == results[1]
     assert results[0][4][-1].share < 1.0
@@ -196,12 +196,12 @@ def test_trials_beyond_an_epoch_are_spare_and_teach_it_nothing() -> None:
     spare = run(busy, 9, prefix="s")
     points = [tuple(config.values()) for config in (*slow.values(), *spare)]
     assert len(set(points)) == len(points)
-    assert busy.summary()["epoch"] == 1
+    assert busy.status()["epoch"] == 1
     assert set(draws(busy)) == set()
     for trial, config in slow.items():
         finish(busy, trial, score(config))
     assert known(busy) == known(plain)
-    assert busy.summary()["epoch"] == 2
+    assert busy.status()["epoch"] == 2
     assert len(busy._duets().evaluations) == 13
 
 
@@ -287,7 +287,7 @@ def test_a_point_that_always_fails_counts_as_the_worst_and_stops_nobody(
             search.on_trial_complete(f"t{i}", error=True)
         else:
             finish(search, f"t{i}", sign * score(config))
-    assert search.summary()["epoch"] >= 3
+    assert search.status()["epoch"] >= 3
     assert max(failed.values()) == ATTEMPTS
     assert set(draws(search).values()) == {1}
     assert min(evaluation.x[0] for evaluation, _ in search._duets().evaluations) >= 0.2
@@ -325,7 +325,7 @@ def test_what_counts_as_the_worst_is_no_observation(tmp_path: Path) -> None:
     for i in range(2 * ATTEMPTS):
         fail(search, f"t{i}")
     for one in (search, restored(search, tmp_path), cloudpickle.loads(cloudpickle.dumps(search))):
-        assert one.summary()["epoch"] == 2
+        assert one.status()["epoch"] == 2
         assert [value for _, _, value in one._duets().lost] == [-3.0, -3.0]
         assert not one._duets().evaluations
         assert known(one) == known(search)
@@ -356,11 +356,11 @@ def test_what_counted_as_the_worst_is_forgotten_with_another_mode() -> None:
     search = search_of(1, value_range=(-3.0, 1.0))
     for i in range(2 * ATTEMPTS):
         fail(search, f"t{i}")
-    assert search.summary()["epoch"] == 2
+    assert search.status()["epoch"] == 2
     search.set_search_properties(None, "max", dict(SPACE))
-    assert search.summary()["epoch"] == 2
+    assert search.status()["epoch"] == 2
     search.set_search_properties(None, "min", dict(SPACE))
-    assert search.summary()["epoch"] == 1
+    assert search.status()["epoch"] == 1
 
 
 def test_a_failed_trial_counts_once() -> None:
@@ -465,7 +465,7 @@ def interrupted(search: DUETSSearch) -> dict[str, dict[str, Any]]:
 def go_on(search: DUETSSearch, epoch: int = 4) -> None:
     """Runs alone until an epoch begins."""
     for i in range(200):
-        if search.summary()["epoch"] >= epoch:
+        if search.status()["epoch"] >= epoch:
             return
         run(search, 1, prefix=f"g{i}-")
     raise AssertionError
@@ -488,7 +488,7 @@ def test_a_restored_search_is_where_the_uninterrupted_one_is(mode: str, tmp_path
     go_on(again)
     assert known(again) == known(plain)
     assert set(draws(again).values()) == {1}
-    assert cloudpickle.loads(cloudpickle.dumps(again)).summary() == plain.summary()
+    assert cloudpickle.loads(cloudpickle.dumps(again)).status() == plain.status()
 
 
 def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_path: Path) -> None:
@@ -509,7 +509,7 @@ def test_draws_that_a_restore_dropped_are_evaluated_again_after_the_others(tmp_p
     assert configs[f"n{fresh}"] in (out["o2"], out["o3"])
     for trial, config in (configs | {"o1": out["o1"]}).items():
         finish(again, trial, score(config))
-    assert again.summary()["epoch"] == 3
+    assert again.status()["epoch"] == 3
     finish(again, "o2", -9.0)  # it had not been dropped after all, and comes too late
     go_on(again)
     assert known(again) == known(plain)
@@ -536,7 +536,7 @@ def test_another_mode_later_turns_what_was_learned() -> None:
     assert len(search._duets().evaluations) == 4
     assert score(search.recommend()) < score(up)
     run(search, 8, prefix="m")
-    assert search.summary()["epoch"] >= 3
+    assert search.status()["epoch"] >= 3
 
 
 # What is shown ----------------------------------------------------------------------------------
@@ -553,7 +553,7 @@ def test_tags_say_what_a_trial_is_and_nothing_else_changes(tmp_path: Path) -> No
     assert config_of(search, "spare")[TAG] == spare
     for i in range(4):
         finish(search, f"t{i}", score(config_of(search, f"t{i}")))
-    assert search.summary()["epoch"] == 2
+    assert search.status()["epoch"] == 2
     assert config_of(search, "spare")[TAG] == spare  # as it was when the trial began
     tag = config_of(search, "u")[TAG]
     assert json.loads(json.dumps(tag)) == tag
@@ -596,9 +596,9 @@ def test_before_the_space_is_known_there_is_nothing_to_show() -> None:
     search = search_of(space=None)
     assert search.history() == []
     with pytest.raises(ValueError, match="no space"):
-        search.summary()
+        search.status()
     search.set_search_properties(None, None, dict(SPACE))
-    assert search.summary()["epochs"] == []
+    assert search.status()["epochs"] == []
     with pytest.raises(ValueError, match="nothing to recommend"):
         search.recommend()
 
@@ -665,7 +665,7 @@ def check_search(search: DUETSSearch, configs: list[dict[str, Any]]) -> None:
     """After 40 trials at most four at once, by four agents."""
     assert score(search.recommend()) > 0.6
     assert search.recommend()["c"] == 5
-    assert search.summary()["active_share"] < 0.5
+    assert search.status()["active_share"] < 0.5
     tags = [config[TAG] for config in configs]
     assert sum(draws(search).values()) == sum("agent" in tag for tag in tags)
     assert {draw[0] for draw in draws(search)} == {1, 2, 3}

@@ -12,7 +12,7 @@ from ray import tune
 from ray.tune.search import ConcurrencyLimiter, Repeater, repeater
 
 from privbo_plugins.errors import PrivacyError, PrivacyWarning
-from privbo_plugins.sessions.transcript import FRUITLESS
+from privbo_plugins.sessions.scheduler import FRUITLESS
 from raytune_searchers import (
     DPGIBOSearch,
     DUETSSearch,

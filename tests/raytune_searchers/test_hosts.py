@@ -15,8 +15,8 @@ pytest.importorskip("ray", reason="Ray is not installed (the ray extra)")
 
 import ray
 
+from privbo_plugins.convert import fingerprint
 from privbo_plugins.errors import PrivacyError, VaultError
-from privbo_plugins.returned import fingerprint
 from privbo_plugins.sessions.records import Session
 from privbo_plugins.spaces import Float, Space
 from privbo_plugins.store.vault import open_vault

@@ -19,7 +19,7 @@ import ray
 
 from privbo_plugins.errors import VaultError
 from raytune_searchers._channel import LOSSES, NAMESPACE, Channel, TrialSender
-from raytune_searchers.hosts.base import Anchor, Host, anchor, connect, forgotten
+from raytune_searchers.hosts.base import ActorHandle, Host, anchor, connect, forgotten
 from tests.raytune_searchers.hosts import crash as crash_here
 
 
@@ -55,7 +55,7 @@ def name_of(what: str) -> str:
     return f"{what}/{uuid.uuid4().hex}"
 
 
-def way(own: Anchor, url: str | None) -> Channel:
+def way(own: ActorHandle, url: str | None) -> Channel:
     settings: Any = SimpleNamespace(run="r", vault_id=None)
     return connect(own, settings, url)[0]
 
@@ -70,12 +70,12 @@ class Contract:
 
     def test_a_host_in_memory_is_begun_once_and_lost_with_its_process(self, crash: Crash) -> None:
         kind, name = counting(), name_of("memory")
-        own = Anchor(name, kind, True, None)
+        own = ActorHandle(name, kind, True, None)
         driver, trial = way(own, None), Channel(TrialSender(name, LOSSES))
         assert [driver.call("add"), trial.call("add")] == [1, 2]
-        assert way(Anchor(name, kind, False, None), None).call("add") == 3
+        assert way(ActorHandle(name, kind, False, None), None).call("add") == 3
         with pytest.raises(VaultError, match="alive in this cluster"):
-            way(Anchor(name, kind, True, None), None)
+            way(ActorHandle(name, kind, True, None), None)
         crash(name)
         for lost in (driver, trial):
             with pytest.raises(VaultError, match="The vault of this run is gone"):
@@ -98,7 +98,7 @@ class Contract:
     def test_a_host_that_is_not_kept_ends_with_whoever_began_it(self, crash: Crash) -> None:
         kind, name = counting(), name_of("memory")
         kind.KEPT = False
-        own = Anchor(name, kind, True, None)
+        own = ActorHandle(name, kind, True, None)
         assert way(own, None).call("add") == 1
         del own
         gc.collect()
@@ -107,10 +107,10 @@ class Contract:
 
     def test_a_host_with_a_database_is_begun_again(self, crash: Crash) -> None:
         kind, name, url = counting(), name_of("durable"), "sqlite:////nowhere.db"
-        own = Anchor(name, kind, True, None)
+        own = ActorHandle(name, kind, True, None)
         driver = way(own, url)
         assert driver.call("add") == 1
-        assert way(Anchor(name, kind, True, None), url).call("add") == 2  # they share it
+        assert way(ActorHandle(name, kind, True, None), url).call("add") == 2  # they share it
         crash(name)
         assert driver.call("add") == 1
         own.end()

@@ -48,7 +48,7 @@ def scalars(file: Path) -> dict[str, list[float]]:
     while data:
         (size,) = struct.unpack("<Q", data[:8])
         event = events.Event.FromString(data[12 : 12 + size])
-        for value in event.summary.value:
+        for value in event.status.value:
             found.setdefault(value.tag, []).append(value.simple_value)
         data = data[16 + size :]
     return found

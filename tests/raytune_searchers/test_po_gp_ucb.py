@@ -24,7 +24,7 @@ from privbo_plugins.algorithms.po_gp_ucb.table import IN_MEMORY
 from privbo_plugins.algorithms.protocols import ATTEMPTS
 from privbo_plugins.errors import PrivacyError, PrivacyWarning, UtilityWarning
 from privbo_plugins.sessions.rows import Curator
-from privbo_plugins.sessions.transcript import HOPELESS
+from privbo_plugins.sessions.scheduler import HOPELESS
 from raytune_searchers import POGPUCBSearch, answering
 from raytune_searchers._search import FINISHED
 from raytune_searchers.hosts.curator import AnswerHost, AnswerSettings

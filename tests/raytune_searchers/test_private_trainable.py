@@ -497,7 +497,7 @@ def test_random_search_by_tune_itself_and_trials_beyond_the_budget(
     assert results.num_errors == 2
     assert all("budget of this run is spent" in str(error) for error in results.errors)
     assert private.guarantee(results).protected
-    assert private.summary()["finished"]
+    assert private.status()["finished"]
     told = [r.config["x"] for r in results if not r.error]
     best = min(told, key=lambda x: float(np.mean(squares({"x": x}))))
     assert private.recommend()["x"] == pytest.approx(best)

@@ -157,7 +157,7 @@ def test_what_a_long_run_has_released_is_read_after_its_vault_in_memory_has_ende
     assert search.finished()
     saved(search, tmp_path)
     then, published = search.history(), published_by(search)
-    guarantee, recommended, summary = search.guarantee(), search.recommend(), search.summary()
+    guarantee, recommended, summary = search.guarantee(), search.recommend(), search.status()
     del search
     local_hosts.end_driver()
     read = DPGIBOSearch.from_experiment(tmp_path)
@@ -166,7 +166,7 @@ def test_what_a_long_run_has_released_is_read_after_its_vault_in_memory_has_ende
     assert list(read.history().values) == list(then.values)
     assert np.array_equal(read.history().path, then.path)
     assert read.recommend() == recommended
-    assert read.summary() == summary
+    assert read.status() == summary
     assert read.guarantee(done).protected
     assert read.guarantee().mu_spent == guarantee.mu_spent
     assert read.report(tmp_path / "report.html").exists()
@@ -185,7 +185,7 @@ def test_at_most_a_tenth_is_missing_where_a_driver_ends_in_the_middle(
     del search
     local_hosts.end_driver()
     read = DPGIBOSearch.from_experiment(tmp_path)
-    assert read.summary()["done"] == 140
+    assert read.status()["done"] == 140
     assert 0.9 * 140 <= len(read.history().values) <= 140
     assert read.guarantee().protected
 

@@ -26,7 +26,7 @@ from raytune_searchers._channel import (
     OBJECTS_KNOWN,
     WINDOW_BYTES,
     LossChannel,
-    Parcel,
+    Payload,
     Reply,
     TrialSender,
 )
@@ -184,7 +184,7 @@ class Taker:
     def _stage(self, *args: Any) -> bool:
         return self.inbox.stage(*args)
 
-    def _commit(self, owner: str, parcel: Parcel, _x: Any, _index: str | None) -> float | None:
+    def _commit(self, owner: str, parcel: Payload, _x: Any, _index: str | None) -> float | None:
         vector = self.inbox.take(owner, parcel)
         if vector is None:
             return None
@@ -192,7 +192,7 @@ class Taker:
         return float(owner)
 
 
-class Lost(Exception):
+class FailureCounts(Exception):
     """This sender's process was killed."""
 
 
@@ -229,7 +229,7 @@ class Sender:
         self.stood.release()
         self.go.acquire()
         if self.killed:
-            raise Lost
+            raise FailureCounts
 
     def _run(self) -> None:
         self.go.acquire()
@@ -344,7 +344,7 @@ def test_whatever_happens_a_vector_is_kept_exactly_or_not_at_all(
             happen(event, senders, taker, clock)
         assert come_to_an_end(senders)
     for sender in senders:
-        assert isinstance(sender.outcome, float | VaultError | Lost), sender.outcome
+        assert isinstance(sender.outcome, float | VaultError | FailureCounts), sender.outcome
         if sender.outcome == float(sender.owner):
             assert sender.owner in taker.kept
     for owner, kept in taker.kept.items():

@@ -376,10 +376,10 @@ class DPGIBO:
         sigma = 0.0 if self.plan is None else self.plan.value_noise
         own = None if release is None else (np.asarray(x).tolist(), release.values[0])
         if sigma == 0 or not (self.state.values or own):
-            return self.carried_value(role, step) if release is None else release.values[0]
+            return self.fallback_value(role, step) if release is None else release.values[0]
         return self._estimator.at(x, self.state.values, own)
 
-    def carried_value(self, role: str, step: int) -> float:
+    def fallback_value(self, role: str, step: int) -> float:
         """Value of a trial without a release of its own: a mean of earlier releases."""
         if role == FINAL and self.state.final is not None:
             return self.state.final

@@ -322,7 +322,7 @@ class DUETS:
         )
         return np.asarray(candidates[np.argmax(posterior.mean(self.domain.inputs(candidates)))])
 
-    def summary(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """JSON-ready: where the run stands, for dashboards."""
         active = self.public_state.active
         return {

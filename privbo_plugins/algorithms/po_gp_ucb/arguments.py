@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privbo_plugins.algorithms.po_gp_ucb.gaussian import WIDEST, Scaling
+from privbo_plugins.convert import as_floats, as_rows
 from privbo_plugins.privacy.local import LocalMechanism, make_mechanism
-from privbo_plugins.returned import as_floats, as_rows
 
 Array = NDArray[np.float64]
 

@@ -143,7 +143,7 @@ class ReleasedMeans:
         """Returns none."""
         return []
 
-    def carried_value(self, role: str, step: int) -> float:  # noqa: ARG002
+    def fallback_value(self, role: str, step: int) -> float:  # noqa: ARG002
         """Value of a trial beyond the budget: the mean of all released values."""
         return float(np.mean(self.state.values)) if self.state.values else 0.0
 

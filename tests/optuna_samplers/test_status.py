@@ -37,9 +37,9 @@ def study_of(sampler: Any) -> optuna.Study:
 
 def summary_of(sampler: Any, study: optuna.Study, own: Secrets) -> dict[str, Any]:
     """What it says, once it has gone through JSON and no secret was found in it."""
-    told = sampler.summary(study)
+    told = sampler.status(study)
     text = json.dumps(told, allow_nan=False)
-    assert own.hits("summary", text.encode()) == []
+    assert own.hits("status", text.encode()) == []
     assert json.loads(text) == told
     return dict(told)
 
@@ -89,7 +89,7 @@ def test_without_a_number_of_trials_no_plan_is_ever_used_up() -> None:
     sampler = LDPGPUCBSampler(1.0, seed=0, **RANGE)
     study = study_of(sampler)
     study.optimize(sampler.private(lambda trial: trial.suggest_float("x", 0, 1)), n_trials=3)
-    told = sampler.summary(study)
+    told = sampler.status(study)
     assert (told["planned"], told["finished"], told["budget"]) == (None, None, None)
     assert sampler.finished(study) is False
 
@@ -164,7 +164,7 @@ def test_of_a_federation_it_counts_rounds_and_nothing_of_the_agent() -> None:
         assert (told["budget"], told["recommendation"]) == (server.guarantee().epsilon, None)
         study.optimize(objective_of(own, {}), n_trials=1)
     assert released == 2
-    assert sampler.summary() == sampler.summary(study)
+    assert sampler.status() == sampler.status(study)
 
 
 def test_an_agent_whose_server_is_gone_says_so() -> None:
@@ -174,6 +174,6 @@ def test_an_agent_whose_server_is_gone_says_so() -> None:
 
     server = FederatedServer(FederationConfig(n_agents=1, epsilon=4.0))
     sampler = DPFTSDESampler(Gone(server.connect(0)), seed=0)
-    for ask in (sampler.summary, sampler.finished):
+    for ask in (sampler.status, sampler.finished):
         with pytest.raises(FederationError, match="cannot be reached"):
             ask()

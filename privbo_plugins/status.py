@@ -25,7 +25,7 @@ def used_up(done: int, planned: int | None) -> bool:
     return planned is not None and done >= planned
 
 
-def standing(
+def status(
     guarantee: PrivacyGuarantee,
     counted: str,
     done: int,
@@ -53,7 +53,7 @@ def standing(
 
     Example:
         >>> told = FederationGuarantee(True, 29, 3.997, 0.0246, 1.0, 3, 1)
-        >>> shown = standing(told, ROUNDS, 1, 3)
+        >>> shown = status(told, ROUNDS, 1, 3)
         >>> shown["done"], shown["planned"], shown["finished"], shown["spent"], shown["budget"]
         (1, 3, False, 1.0, 3.997)
     """
@@ -88,7 +88,7 @@ def of_records(
         recommendation: Whether there is one.
     """
     planned = None if plan is None else plan.n_trials
-    return standing(
+    return status(
         guarantee, TRIALS, done, planned, finished=finished, recommendation=recommendation
     )
 
@@ -111,7 +111,7 @@ def of_rewards(
         user_budget: The most epsilon that one user may pay; None for no limit.
     """
     planned = planned_trials(config)
-    return standing(
+    return status(
         guarantee,
         TRIALS,
         done,
@@ -134,12 +134,12 @@ def of_rows(guarantee: OutsourcedGuarantee, answered: int) -> dict[str, Any]:
         guarantee: What may be claimed now.
         answered: Answers that the model has learnt from.
     """
-    return standing(guarantee, ANSWERS, answered, recommendation=answered > 0)
+    return status(guarantee, ANSWERS, answered, recommendation=answered > 0)
 
 
 def of_rounds(guarantee: FederationGuarantee) -> dict[str, Any]:
     """Collects where a federation stands; an agent's recommendation is that agent's secret."""
-    return standing(guarantee, ROUNDS, guarantee.n_released, guarantee.n_rounds)
+    return status(guarantee, ROUNDS, guarantee.n_released, guarantee.n_rounds)
 
 
 def rounds_used_up(guarantee: FederationGuarantee) -> bool:

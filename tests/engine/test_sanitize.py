@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from privbo_plugins.convert import as_losses, as_reward
 from privbo_plugins.errors import (
     BudgetExceededError,
     NotARewardError,
@@ -16,16 +17,15 @@ from privbo_plugins.errors import (
     VaultError,
 )
 from privbo_plugins.privacy.local import make_mechanism
-from privbo_plugins.redaction import (
+from privbo_plugins.sanitize import (
     OWN_ERRORS,
     attempt,
     of_converting,
     own_error,
     own_words,
     retelling,
-    retold,
+    sanitized,
 )
-from privbo_plugins.returned import as_losses, as_reward
 from privbo_plugins.sessions.rewards import RewardSession
 from privbo_plugins.store.vault import open_vault
 
@@ -49,7 +49,7 @@ class Strange(type):
 
 
 def test_what_is_no_reward_keeps_the_engine_s_own_words() -> None:
-    _, error = attempt(lambda: as_reward([0.25, 0.5]), retold)
+    _, error = attempt(lambda: as_reward([0.25, 0.5]), sanitized)
     assert type(error) is NotARewardError
     assert "The objective must return one reward" in str(error)
     assert own_error(NotARewardError("None or several.")) == (
@@ -73,9 +73,9 @@ def test_what_an_object_raises_as_it_is_converted_is_none_of_the_engine_s(
 
 
 def test_what_is_no_reward_is_still_a_value_error_where_it_always_was() -> None:
-    from privbo_plugins import returned
+    from privbo_plugins import convert
 
-    assert returned.NotARewardError is NotARewardError
+    assert convert.NotARewardError is NotARewardError
     assert issubclass(NotARewardError, ValueError)
 
 
@@ -95,7 +95,7 @@ def test_the_words_of_what_only_looks_like_an_own_error_are_not_told(
     error = strange(kind)(NAME)  # type: ignore[operator]
     assert own_words(error) is None
     assert own_error(error)[0] == "PrivacyError"
-    for translate in (own_words, retold):
+    for translate in (own_words, sanitized):
         _, told = attempt(lambda: raising(error), translate)
         assert type(told) is not type(error)
         assert NAME not in repr(told) + str(told)
@@ -116,7 +116,7 @@ def test_own_errors_are_made_again_and_bring_nothing_along(kind: type[Exception]
         except KeyError:
             raise kind("The rule.") from None
 
-    for translate in (own_words, retold):
+    for translate in (own_words, sanitized):
         _, told = attempt(fails, translate)
         assert type(told) is kind
         assert str(told) == "The rule."
@@ -124,7 +124,7 @@ def test_own_errors_are_made_again_and_bring_nothing_along(kind: type[Exception]
 
 
 def test_a_narrower_own_error_stays_the_narrower_one() -> None:
-    assert type(retold(BudgetExceededError("x"))) is BudgetExceededError
+    assert type(sanitized(BudgetExceededError("x"))) is BudgetExceededError
     assert issubclass(BudgetExceededError, PrivacyError)
     assert own_words(VaultError("x")) is not None
 

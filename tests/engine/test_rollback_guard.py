@@ -1,4 +1,4 @@
-"""A file as the witness of a run: it notices what a vault forgot, and is never done without."""
+"""A file as the guard of a run: it notices what a vault forgot, and is never done without."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.privacy.local import make_mechanism
 from privbo_plugins.privacy.noise import InsecureNoise
 from privbo_plugins.sessions.rewards import RewardSession
+from privbo_plugins.store.rollback_guard import FileRollbackGuard
 from privbo_plugins.store.run import Head, begin_or_join
 from privbo_plugins.store.vault import open_vault
-from privbo_plugins.store.witness import FileWitness
 
 from .helpers import cube, open_session, quadratic, tell
 from .scenes import at_once
@@ -35,14 +35,14 @@ def vault(tmp_path: Path) -> Path:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     (tmp_path / "elsewhere").mkdir()
-    return tmp_path / "elsewhere" / "witness.json"
+    return tmp_path / "elsewhere" / "guard.json"
 
 
 def opened(vault: Path, file: Path | None, key: str = "loop") -> RewardSession:
     mechanism = make_mechanism(1.0, bound=1.0)
     session = RewardSession(mechanism, open_vault(f"sqlite:///{vault}"), key, user_budget=1.0)
     if file is not None:
-        session.shown_by(FileWitness(file, session.run))
+        session.guarded_by(FileRollbackGuard(file, session.run))
     return session
 
 
@@ -75,7 +75,7 @@ def test_a_vault_that_was_put_back_and_has_grown_again_draws_nothing(
     unseen = opened(vault, None)
     for trial, user in (("1", "Joe"), ("2", "Ann"), ("3", "Eve")):
         unseen.release(trial, 0.5, user, -1.0)
-    assert unseen.head().n > FileWitness(file, session.run).head().n
+    assert unseen.head().n > FileRollbackGuard(file, session.run).head().n
     with pytest.raises(VaultError, match="older backup"):
         opened(vault, file)
 
@@ -85,7 +85,7 @@ def test_a_vault_of_losses_that_was_put_back_releases_nothing(
 ) -> None:
     losses, _ = quadratic(200, 2, 0)
     session = open_session(config(mu=1.0), cube(2), vault=open_vault(f"sqlite:///{vault}"))
-    session.shown_by(FileWitness(file, session.run))
+    session.guarded_by(FileRollbackGuard(file, session.run))
     tell(session, "a", losses)
     shutil.copyfile(vault, tmp_path / "backup.db")
     tell(session, "b", losses)
@@ -112,7 +112,7 @@ def test_a_vault_that_moves_goes_on(vault: Path, file: Path, tmp_path: Path) -> 
     session = opened(tmp_path / "moved.db", file)
     session.release("1", 0.5, "Joe", -1.0)
     assert len(session.evaluations()) == 2
-    assert len(FileWitness(file, session.run).places()) == 2
+    assert len(FileRollbackGuard(file, session.run).places()) == 2
 
 
 def test_whoever_puts_back_the_vault_and_its_witness_is_not_noticed(
@@ -130,7 +130,7 @@ def test_whoever_puts_back_the_vault_and_its_witness_is_not_noticed(
     session.release("1", 0.5, "Joe", -1.0)
     assert len(session.evaluations()) == 2
     assert "vault and this file from backups of the same time" in " ".join(
-        str(FileWitness.__doc__).split()
+        str(FileRollbackGuard.__doc__).split()
     )
 
 
@@ -170,11 +170,11 @@ def test_a_file_that_is_lost_is_not_begun_anew_by_a_run_of_test_noise_either(
     losses, _ = quadratic(200, 2, 0)
     made = {"vault": open_vault(f"sqlite:///{vault}"), "noise": InsecureNoise(0)}
     session = open_session(config(mu=1.0), cube(2), **made)
-    session.shown_by(FileWitness(file, session.run))
+    session.guarded_by(FileRollbackGuard(file, session.run))
     tell(session, "a", losses)
     file.unlink()
     with pytest.raises(VaultError, match="does not exist"):
-        FileWitness(file, session.run)
+        FileRollbackGuard(file, session.run)
 
 
 def damaged(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], Any]:
@@ -192,7 +192,7 @@ DAMAGED: dict[str, Callable[[Path], Any]] = {
     "no text": lambda file: file.write_bytes(b"\xff\xfe\x00{}"),
     "deep": lambda file: file.write_text("[" * 200_000),
     "a list": damaged(lambda found: [found]),
-    "another format": damaged(lambda found: found.update(format="privbo-witness-2")),
+    "another format": damaged(lambda found: found.update(format="privbo-guard-2")),
     "no format": damaged(lambda found: found.pop("format") and None),
     "no head": damaged(lambda found: found.pop("n") and None),
     "a head of text": damaged(lambda found: found.update(n="3")),
@@ -216,9 +216,9 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(how: str, vault: Path, file
     for late in (
         lambda: opened(vault, file),
         lambda: session.release("1", 0.5, "Joe", -1.0),
-        lambda: FileWitness(file, session.run),
+        lambda: FileRollbackGuard(file, session.run),
     ):
-        with pytest.raises(VaultError, match="is damaged, or no witness file") as refused:
+        with pytest.raises(VaultError, match="is damaged, or no guard file") as refused:
             late()
         assert str(file) in str(refused.value)
         assert "put the file back" in str(refused.value)
@@ -289,7 +289,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_publishes_nothing(
 def test_a_head_is_on_the_disk_with_its_directory_before_it_counts_as_shown(
     vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    witness, done = FileWitness(file, run_of(vault)), list[str]()
+    rollback_guard, done = FileRollbackGuard(file, run_of(vault)), list[str]()
     synced, replaced = os.fsync, os.replace
 
     def sync(held: int) -> None:
@@ -302,7 +302,7 @@ def test_a_head_is_on_the_disk_with_its_directory_before_it_counts_as_shown(
 
     monkeypatch.setattr(files.os, "fsync", sync)
     monkeypatch.setattr(files.os, "replace", rename)
-    witness.show(Head(1, "a"))
+    rollback_guard.show(Head(1, "a"))
     assert done == ["file", "renamed", "directory"]
 
 
@@ -310,7 +310,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_anything_is_released(
     vault: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(VaultError, match=r"cannot be written .*this user may read and write"):
-        opened(vault, tmp_path / "nowhere" / "witness.json")
+        opened(vault, tmp_path / "nowhere" / "guard.json")
 
 
 def test_it_stays_where_it_is_when_the_process_goes_elsewhere(
@@ -320,7 +320,7 @@ def test_it_stays_where_it_is_when_the_process_goes_elsewhere(
     session = opened(vault, Path(file.name))
     monkeypatch.chdir(tmp_path)
     session.release("0", 0.5, "Jane", -1.0)
-    assert FileWitness(file, session.run).head() == session.head()
+    assert FileRollbackGuard(file, session.run).head() == session.head()
     assert not (tmp_path / file.name).exists()
 
 
@@ -329,51 +329,51 @@ def test_it_stays_where_it_is_when_the_process_goes_elsewhere(
 
 def test_notes_of_a_host_are_kept_in_order_beside_the_head(vault: Path, file: Path) -> None:
     session = opened(vault, file)
-    witness = FileWitness(file, session.run)
-    assert witness.noted() == {}
+    rollback_guard = FileRollbackGuard(file, session.run)
+    assert rollback_guard.noted() == {}
     for name, point in (("b", [0.5, 1]), ("a", [0.25, 0]), ("b", [0.75, 2])):
-        witness.note(name, point)
+        rollback_guard.note(name, point)
     session.release("0", 0.5, "Jane", -1.0)
-    again = FileWitness(file, opened(vault, file).run)
+    again = FileRollbackGuard(file, opened(vault, file).run)
     assert list(again.noted().items()) == [("b", [0.75, 2]), ("a", [0.25, 0])]
     assert again.head() == session.head() != Head()
 
 
 def writes(vault: Path, file: Path, writer: int, ready: Any, answer: Any) -> None:
-    witness = FileWitness(file, run_of(vault))
+    rollback_guard = FileRollbackGuard(file, run_of(vault))
     ready()
     for i in range(8):
-        witness.note(f"{writer}/{i}", i)
-        witness.show_place(f"{writer}/{i}")
+        rollback_guard.note(f"{writer}/{i}", i)
+        rollback_guard.show_place(f"{writer}/{i}")
     answer(writer)
 
 
 def test_processes_that_write_at_the_same_time_lose_nothing(
     vault: Path, file: Path, tmp_path: Path
 ) -> None:
-    FileWitness(file, run_of(vault))
+    FileRollbackGuard(file, run_of(vault))
     jobs = [(vault, file, writer) for writer in range(3)]
     assert at_once(writes, *jobs, folder=tmp_path) == [0, 1, 2]
-    witness = FileWitness(file, run_of(vault))
+    rollback_guard = FileRollbackGuard(file, run_of(vault))
     expected = {f"{writer}/{i}" for writer in range(3) for i in range(8)}
-    assert set(witness.noted()) == set(witness.places()) == expected
+    assert set(rollback_guard.noted()) == set(rollback_guard.places()) == expected
 
 
 def test_what_another_shows_while_a_file_is_written_is_not_lost(
     vault: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(vault)
-    mine, other = FileWitness(file, run), FileWitness(file, run)
-    write, threads = FileWitness._write, list[Thread]()
+    mine, other = FileRollbackGuard(file, run), FileRollbackGuard(file, run)
+    write, threads = FileRollbackGuard._write, list[Thread]()
 
-    def slowly(self: FileWitness, known: Any) -> None:
+    def slowly(self: FileRollbackGuard, known: Any) -> None:
         if self is mine:
             threads.append(Thread(target=other.show_place, args=("there",)))
             threads[0].start()
             threads[0].join(0.3)  # it has to wait for its turn
         write(self, known)
 
-    monkeypatch.setattr(FileWitness, "_write", slowly)
+    monkeypatch.setattr(FileRollbackGuard, "_write", slowly)
     mine.note("point", 1)
     threads[0].join(30)
     assert (mine.noted(), mine.places()) == ({"point": 1}, ("there",))

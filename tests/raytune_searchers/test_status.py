@@ -52,9 +52,9 @@ def value(agent: Any, config: dict[str, Any]) -> float:
 
 def summary_of(search: Any, own: Secrets) -> dict[str, Any]:
     """What it says, once it has gone through JSON and no secret was found in it."""
-    told = search.summary()
+    told = search.status()
     text = json.dumps(told, allow_nan=False)
-    assert own.hits("summary", text.encode()) == []
+    assert own.hits("status", text.encode()) == []
     assert json.loads(text) == told
     return dict(told)
 

@@ -15,14 +15,14 @@ from privbo_plugins.algorithms.duets import DUETS, DUETSConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.config import UCBConfig
 from privbo_plugins.algorithms.ldp_gp_ucb.gp_ucb import GPUCB
 from privbo_plugins.algorithms.protocols import ATTEMPTS, Evaluation, Slot
-from privbo_plugins.sessions.transcript import (
+from privbo_plugins.sessions.scheduler import (
     FRUITLESS,
     HOPELESS,
     Attempt,
-    DrawTranscript,
-    Lost,
-    Patience,
-    SharedDraws,
+    DrawScheduler,
+    EarlyStop,
+    FailureCounts,
+    SharedScheduler,
     SharedTranscript,
     finite,
     is_at,
@@ -48,61 +48,61 @@ def at(evaluation: Evaluation | None) -> dict[str, Any]:
 
 
 def test_a_draw_is_tried_three_times_and_then_counts_as_the_worst_of_its_epoch() -> None:
-    transcript = DrawTranscript(duets())
-    slots = transcript.algorithm.slots()
+    scheduler = DrawScheduler(duets())
+    slots = scheduler.algorithm.slots()
     for trial in range(ATTEMPTS):
-        evaluation = transcript.next(trial)
+        evaluation = scheduler.next(trial)
         assert evaluation is not None
         assert slot_of(evaluation) == slots[0]
-        transcript.fail(trial, evaluation)
+        scheduler.fail(trial, evaluation)
     values = iter([0.5, -0.25, 0.75])
     for slot in slots[1:]:
-        evaluation = transcript.next(99)
+        evaluation = scheduler.next(99)
         assert evaluation is not None
         assert slot_of(evaluation) == slot
-        assert transcript.algorithm.epoch == 1
-        transcript.tell(slot, evaluation, next(values))
-    assert transcript.algorithm.epoch == 2
-    assert [(slot_of(e), v) for _, e, v in transcript.algorithm.lost] == [(slots[0], -0.25)]
-    assert len(transcript.algorithm.evaluations) == 3  # nobody has observed the fourth
+        assert scheduler.algorithm.epoch == 1
+        scheduler.tell(slot, evaluation, next(values))
+    assert scheduler.algorithm.epoch == 2
+    assert [(slot_of(e), v) for _, e, v in scheduler.algorithm.lost] == [(slots[0], -0.25)]
+    assert len(scheduler.algorithm.evaluations) == 3  # nobody has observed the fourth
 
 
 def test_a_trial_that_is_run_again_takes_its_draw_back() -> None:
-    transcript = DrawTranscript(duets())
-    first = transcript.next(0)
+    scheduler = DrawScheduler(duets())
+    first = scheduler.next(0)
     assert first is not None
     for trial in range(ATTEMPTS):
-        transcript.fail(trial, first)
-    second = transcript.next(5)
+        scheduler.fail(trial, first)
+    second = scheduler.next(5)
     assert second is not None
-    assert slot_of(second) == transcript.algorithm.slots()[1]
-    transcript.tell(0, first, 0.5)
-    assert slot_of(first) not in transcript.algorithm.open_slots()
+    assert slot_of(second) == scheduler.algorithm.slots()[1]
+    scheduler.tell(0, first, 0.5)
+    assert slot_of(first) not in scheduler.algorithm.open_slots()
 
 
 def test_an_epoch_that_nobody_has_a_number_for_waits_for_one() -> None:
-    transcript = DrawTranscript(duets(1))
+    scheduler = DrawScheduler(duets(1))
     for i in range(2 * ATTEMPTS):
-        evaluation = transcript.next(i)
+        evaluation = scheduler.next(i)
         assert evaluation is not None
         assert evaluation.draw is not None
-        transcript.fail(i, evaluation)
-    spare = transcript.next(99)
+        scheduler.fail(i, evaluation)
+    spare = scheduler.next(99)
     assert spare is not None
     assert spare.draw is None
-    assert transcript.algorithm.epoch == 1
-    transcript.tell(99, spare, 0.5)
-    assert transcript.algorithm.epoch == 2
-    assert [value for *_, value in transcript.algorithm.lost] == [0.5, 0.5]
+    assert scheduler.algorithm.epoch == 1
+    scheduler.tell(99, spare, 0.5)
+    assert scheduler.algorithm.epoch == 2
+    assert [value for *_, value in scheduler.algorithm.lost] == [0.5, 0.5]
 
 
 def test_with_a_public_range_the_end_that_nobody_wants_counts() -> None:
-    transcript = DrawTranscript(duets(1, low=-3.0, high=2.0))
+    scheduler = DrawScheduler(duets(1, low=-3.0, high=2.0))
     for i in range(2 * ATTEMPTS):
-        evaluation = transcript.next(i)
+        evaluation = scheduler.next(i)
         assert evaluation is not None
-        transcript.fail(i, evaluation)
-    assert [value for *_, value in transcript.algorithm.lost] == [-3.0, -3.0]
+        scheduler.fail(i, evaluation)
+    assert [value for *_, value in scheduler.algorithm.lost] == [-3.0, -3.0]
 
 
 # What is counted --------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_with_a_public_range_the_end_that_nobody_wants_counts() -> None:
 def test_places_are_given_up_after_as_many_different_trials(
     ends: list[tuple[int, int, bool]],
 ) -> None:
-    lost: Lost[int] = Lost()
+    lost: FailureCounts[int] = FailureCounts()
     known: dict[int, set[int]] = {}
     for place, trial, failed in ends:
         (lost.add if failed else lost.take_back)(place, trial)
@@ -124,7 +124,7 @@ def test_places_are_given_up_after_as_many_different_trials(
 
 
 def test_failures_in_a_row_end_a_run_and_one_number_is_enough_to_go_on() -> None:
-    patience = Patience()
+    patience = EarlyStop()
     said = [
         patience.count(failed=failed, learnt=not failed)
         for failed in [True] * (HOPELESS - 1) + [False]
@@ -137,12 +137,12 @@ def test_failures_in_a_row_end_a_run_and_one_number_is_enough_to_go_on() -> None
 
 
 def test_trials_that_are_stopped_end_a_run_later() -> None:
-    patience = Patience()
+    patience = EarlyStop()
     said = [patience.count(failed=False, learnt=False) for _ in range(FRUITLESS)]
     assert said[:-1] == [None] * (FRUITLESS - 1)
     assert said[-1] == f"nothing was released of {FRUITLESS} trials one after another"
     assert patience.over
-    mixed = Patience()
+    mixed = EarlyStop()
     for i in range(4 * FRUITLESS):
         assert mixed.count(failed=i % 3 == 0, learnt=i % FRUITLESS == 0) is None
 
@@ -155,13 +155,13 @@ class Storage:
     """Trials that several workers share, each with a reader of its own."""
 
     trials: list[Attempt]
-    readers: list[SharedDraws[DUETS]]
+    readers: list[SharedScheduler[DUETS]]
 
     @classmethod
     def of(cls, n_readers: int) -> Storage:
-        return cls([], [SharedDraws(duets(), SPACE) for _ in range(n_readers)])
+        return cls([], [SharedScheduler(duets(), SPACE) for _ in range(n_readers)])
 
-    def read(self, reader: int) -> tuple[SharedDraws[DUETS], list[Evaluation]]:
+    def read(self, reader: int) -> tuple[SharedScheduler[DUETS], list[Evaluation]]:
         draws = self.readers[reader]
         return draws, draws.read(draws.unread(self.trials), None)
 
@@ -184,7 +184,7 @@ class Storage:
         return number
 
 
-def outcome(draws: SharedDraws[DUETS]) -> Any:
+def outcome(draws: SharedScheduler[DUETS]) -> Any:
     """What the epochs were told, and what was given up."""
     algorithm = draws.algorithm
     drawn = [(slot_of(e), v) for e, v in algorithm.evaluations if e.draw is not None]
@@ -216,7 +216,7 @@ def test_whoever_reads_when_derives_the_same(moves: list[tuple[str, int, int]]) 
             number = running[choice % len(running)]
             value = None if move == "fail" else float(np.sin(choice))
             storage.change(number, state="ended", value=value)
-    late = SharedDraws(duets(), SPACE)
+    late = SharedScheduler(duets(), SPACE)
     late.read(late.unread(storage.trials), None)
     for reader in range(3):
         storage.read(reader)
@@ -226,7 +226,7 @@ def test_whoever_reads_when_derives_the_same(moves: list[tuple[str, int, int]]) 
 
 
 def test_workers_that_take_turns_derive_what_one_process_does() -> None:
-    storage, alone = Storage.of(2), DrawTranscript(duets())
+    storage, alone = Storage.of(2), DrawScheduler(duets())
     rng = np.random.default_rng(3)
     for i in range(40):
         number = storage.ask(i % 2)
@@ -249,7 +249,7 @@ def test_workers_that_take_turns_derive_what_one_process_does() -> None:
 
 
 def test_of_two_claims_the_earlier_trial_waits_until_the_later_one_gives_way() -> None:
-    draws = SharedDraws(duets(), SPACE)
+    draws = SharedScheduler(duets(), SPACE)
     slot: Slot = draws.algorithm.slots()[0]
     both = [Attempt(0, {}, "running", wanted=slot), Attempt(1, {}, "running", wanted=slot)]
     assert not draws.comes_first(1, slot, lambda: both)
@@ -259,18 +259,18 @@ def test_of_two_claims_the_earlier_trial_waits_until_the_later_one_gives_way() -
 
 
 def test_a_draw_that_is_held_or_given_up_goes_to_nobody() -> None:
-    draws = SharedDraws(duets(), SPACE)
+    draws = SharedScheduler(duets(), SPACE)
     slot = draws.algorithm.slots()[0]
     params = at(draws.algorithm.evaluation_of(slot))
     held = Attempt(0, params, "running", held=slot)
     assert not draws.comes_first(5, slot, lambda: [held])
     gone = [Attempt(i, params, "ended", held=slot) for i in range(ATTEMPTS)]
     assert not draws.comes_first(5, slot, lambda: gone)
-    assert SharedDraws(duets(), SPACE).comes_first(5, slot, lambda: gone[:-1])
+    assert SharedScheduler(duets(), SPACE).comes_first(5, slot, lambda: gone[:-1])
 
 
 def test_a_trial_that_went_elsewhere_has_lost_its_draw() -> None:
-    draws = SharedDraws(duets(), SPACE)
+    draws = SharedScheduler(duets(), SPACE)
     slot = draws.algorithm.slots()[0]
     elsewhere = {"x": 1.0 - at(draws.algorithm.evaluation_of(slot))["x"]}
     draws.read([Attempt(0, elsewhere, "ended", 0.5, held=slot)], None)
@@ -280,7 +280,7 @@ def test_a_trial_that_went_elsewhere_has_lost_its_draw() -> None:
 
 
 def test_the_trials_that_an_epoch_waits_for_are_named() -> None:
-    draws = SharedDraws(duets(), SPACE)
+    draws = SharedScheduler(duets(), SPACE)
     slots = draws.algorithm.slots()
     trials = [
         Attempt(i, at(draws.algorithm.evaluation_of(slot)), "ended", 0.5, held=slot)
@@ -292,7 +292,7 @@ def test_the_trials_that_an_epoch_waits_for_are_named() -> None:
 
 
 def test_without_draws_every_number_is_told_as_it_comes() -> None:
-    transcript = SharedTranscript(GPUCB(UCBConfig(low=0.0, high=1.0), SPACE, seed=0), SPACE)
+    scheduler = SharedTranscript(GPUCB(UCBConfig(low=0.0, high=1.0), SPACE, seed=0), SPACE)
     trials: Sequence[Attempt] = [
         Attempt(0, {"x": 0.25}, "ended", 0.5),
         Attempt(1, {"x": 0.5}, "running"),
@@ -300,11 +300,11 @@ def test_without_draws_every_number_is_told_as_it_comes() -> None:
         Attempt(3, {"y": 0.75}, "ended", 0.5),
         Attempt(4, {"x": 1.0}, "waiting"),
     ]
-    pending = transcript.read(transcript.unread(trials), None)
+    pending = scheduler.read(scheduler.unread(trials), None)
     assert [at(evaluation) for evaluation in pending] == [{"x": 0.5}]
-    assert transcript.algorithm.state_dict()["evaluations"] == [[[0.25], None, 0.5]]
-    assert [attempt.number for attempt in transcript.unread(trials)] == [1, 4]
-    assert transcript.read(transcript.unread(trials), asking=1) == []
+    assert scheduler.algorithm.state_dict()["evaluations"] == [[[0.25], None, 0.5]]
+    assert [attempt.number for attempt in scheduler.unread(trials)] == [1, 4]
+    assert scheduler.read(scheduler.unread(trials), asking=1) == []
 
 
 @given(st.floats(1e-3, 10.0), st.sampled_from(["a", "b", "c"]))

@@ -1,4 +1,4 @@
-"""A study as the witness of its run: it remembers how far the releases had come."""
+"""A study as the guard of its run: it remembers how far the releases had come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.store.run import Head, Run
 
 
-class StudyWitness:
+class StudyRollbackGuard:
     """Reads and writes the attributes of one study, which all its workers share.
 
     Args:

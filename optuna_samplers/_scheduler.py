@@ -21,7 +21,7 @@ from optuna_samplers._study import show_guarantee
 from privbo_plugins.algorithms.protocols import Evaluation, SeededAlgorithm
 from privbo_plugins.errors import PrivacyWarning
 from privbo_plugins.privacy.guarantee import PrivacyGuarantee
-from privbo_plugins.sessions.transcript import Attempt, SharedTranscript, finite, is_at
+from privbo_plugins.sessions.scheduler import Attempt, SharedTranscript, finite, is_at
 from privbo_plugins.settings import evolve
 from privbo_plugins.spaces import Space
 
@@ -39,13 +39,13 @@ class Reading(OfStudy):
 
     def __init__(self) -> None:
         super().__init__()
-        self.transcript: SharedTranscript[Any] | None = None
+        self.scheduler: SharedTranscript[Any] | None = None
 
 
 R = TypeVar("R", bound=Reading)
 
 
-class TranscriptSampler(StudySampler[R], Generic[R]):
+class ScheduledSampler(StudySampler[R], Generic[R]):
     """Base of the samplers that learn from a study's parameters and values.
 
     Args:
@@ -90,21 +90,21 @@ class TranscriptSampler(StudySampler[R], Generic[R]):
         maximize = study.direction == StudyDirection.MAXIMIZE
         return SharedTranscript(self._new_algorithm(space, maximize), space)
 
-    def _transcript(self, study: Study, space: Space) -> SharedTranscript[Any]:
+    def _scheduler(self, study: Study, space: Space) -> SharedTranscript[Any]:
         """The transcript of a study's trials over a space, not brought up to date."""
         own = self._state(study)
-        if own.transcript is None or own.transcript.space != space:
-            own.transcript = self._fresh(study, space)
-        return own.transcript
+        if own.scheduler is None or own.scheduler.space != space:
+            own.scheduler = self._fresh(study, space)
+        return own.scheduler
 
     def _synchronised(
         self, study: Study, space: Space, asking: int | None
     ) -> tuple[Any, list[Evaluation]]:
         """The algorithm after all values that the study shows, and the pending evaluations."""
-        transcript = self._transcript(study, space)
-        unread = transcript.unread(study.get_trials(deepcopy=False))
-        pending = transcript.read(self._attempts(study, unread), asking)
-        return transcript.algorithm, pending
+        scheduler = self._scheduler(study, space)
+        unread = scheduler.unread(study.get_trials(deepcopy=False))
+        pending = scheduler.read(self._attempts(study, unread), asking)
+        return scheduler.algorithm, pending
 
     # What a reader is told ----------------------------------------------------------------------
 

@@ -9,11 +9,11 @@ it needs before it goes on (:class:`DrawAlgorithm`). What becomes of a trial is 
   that value, so no recommendation rests on it.
 * A trial that evaluated another point than it was given has lost its draw.
 * Every other number informs the recommendation only.
-* So many trials in a row that fail, or of which nothing is learnt, end a run (:class:`Patience`).
+* So many trials in a row that fail, or of which nothing is learnt, end a run (:class:`EarlyStop`).
 
-A host that hands out all draws itself tells numbers as they come (:class:`Transcript`). Where
-several processes share a storage (:class:`SharedDraws`), each derives the same from its trials,
-whoever reads them when:
+A host that hands out all draws itself tells numbers as they come (:class:`Scheduler`). Where
+several processes share a storage (:class:`SharedScheduler`), each derives the same from its
+trials, at whatever time it reads them:
 
 * A trial *claims* a draw, looks whether another one has it too, and *holds* it if not. Of trials
   that claim a draw at once, at most one comes to hold it; the others take another draw.
@@ -64,7 +64,7 @@ P = TypeVar("P", bound=Hashable)
 T = TypeVar("T")
 
 
-class Lost(Generic[P]):
+class FailureCounts(Generic[P]):
     """Trials that ended without a number, by the place that they held."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Lost(Generic[P]):
         self._trials.clear()
 
 
-class Patience:
+class EarlyStop:
     """How many trials in a row were in vain.
 
     Args:
@@ -124,7 +124,7 @@ class Patience:
         return self._failed >= self.failures or self._in_vain >= self.fruitless
 
 
-class Transcript(Generic[A]):
+class Scheduler(Generic[A]):
     """An algorithm, and what it has been told of trials that one process hands out.
 
     Args:
@@ -154,17 +154,17 @@ class Transcript(Generic[A]):
         """A trial has ended without one."""
 
 
-class DrawTranscript(Transcript[D]):
-    """As :class:`Transcript`, for an algorithm that waits for draws.
+class DrawScheduler(Scheduler[D]):
+    """As :class:`Scheduler`, for an algorithm that waits for draws.
 
     Args:
         algorithm: Knows nothing yet, or what it was restored with.
         lost: Trials that have ended without a number, as restored.
     """
 
-    def __init__(self, algorithm: D, lost: Lost[Slot] | None = None) -> None:
+    def __init__(self, algorithm: D, lost: FailureCounts[Slot] | None = None) -> None:
         super().__init__(algorithm)
-        self.lost: Lost[Slot] = Lost() if lost is None else lost
+        self.lost: FailureCounts[Slot] = FailureCounts() if lost is None else lost
 
     def next(
         self, key: int, out: Sequence[Evaluation] = (), *, may_wait: bool = False
@@ -250,7 +250,7 @@ class Attempt:
         return Evaluation(space.snap(x), self.epoch)
 
 
-class SharedTranscript(Transcript[A]):
+class SharedTranscript(Scheduler[A]):
     """What an algorithm has been told of a storage's trials, which several processes share.
 
     Args:
@@ -319,7 +319,7 @@ class Holders:
     candidates: set[int] = field(default_factory=set)
 
 
-class SharedDraws(SharedTranscript[D]):
+class SharedScheduler(SharedTranscript[D]):
     """As :class:`SharedTranscript`, for an algorithm that waits for draws.
 
     Args:
@@ -332,7 +332,7 @@ class SharedDraws(SharedTranscript[D]):
 
     def __init__(self, algorithm: D, space: Space) -> None:
         super().__init__(algorithm, space)
-        self.lost: Lost[Slot] = Lost()
+        self.lost: FailureCounts[Slot] = FailureCounts()
         self.stray: int | None = None
         self._at: dict[int, bool] = {}
 

@@ -182,15 +182,15 @@ def own_error(error: BaseException) -> tuple[str, str]:
     return type(told).__name__, str(told)
 
 
-def retold(error: BaseException) -> BaseException:
+def sanitized(error: BaseException) -> BaseException:
     """A new exception in the engine's own words, to be raised instead of one that may hold data.
 
     For where the engine alone was at work; the names are those that :func:`own_words` lets pass.
 
     Example:
-        >>> retold(VaultError("The vault is gone."))
+        >>> sanitized(VaultError("The vault is gone."))
         VaultError('The vault is gone.')
-        >>> retold(UnicodeDecodeError("utf-8", b"Jane", 0, 1, "Jane"))
+        >>> sanitized(UnicodeDecodeError("utf-8", b"Jane", 0, 1, "Jane"))
         PrivacyError('A release failed inside the engine (UnicodeDecodeError).')
     """
     if isinstance(error, KeyboardInterrupt):
@@ -219,11 +219,11 @@ def retelling(call: Callable[P, T]) -> Callable[P, T]:
     """
 
     @functools.wraps(call)
-    def retold_call(*args: P.args, **kwargs: P.kwargs) -> T:
-        result, error = attempt(functools.partial(call, *args, **kwargs), retold)
+    def sanitized_call(*args: P.args, **kwargs: P.kwargs) -> T:
+        result, error = attempt(functools.partial(call, *args, **kwargs), sanitized)
         del args, kwargs
         if error is not None:
             raise error
         return cast(T, result)
 
-    return retold_call
+    return sanitized_call

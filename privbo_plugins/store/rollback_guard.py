@@ -1,4 +1,4 @@
-"""A file as the witness of a run, for a host that has no storage of its own.
+"""A file as the guard of a run, for a host that has no storage of its own.
 
 A vault that was restored from an older backup looks intact (:mod:`privbo_plugins.store.run`). What
 a study is for Optuna, a file is for any other loop: it remembers how far the releases had come and
@@ -23,7 +23,7 @@ from privbo_plugins.errors import VaultError
 from privbo_plugins.files import Seen, read_json, write_json
 from privbo_plugins.store.run import Head, Run
 
-_FORMAT = "privbo-witness-1"
+_FORMAT = "privbo-guard-1"
 
 _ELSE = "put the file back as it was, or start another run with another file."
 
@@ -46,7 +46,7 @@ class _Known:
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 
 
-class FileWitness:
+class FileRollbackGuard:
     """Remembers in a file how far the releases of one run had come.
 
     The file is replaced as a whole by every release (mode 0600), and read anew by every look: a
@@ -59,7 +59,7 @@ class FileWitness:
 
     Args:
         path: Where it is, or will be.
-        run: The run that it witnesses; hand the witness to its ``shown_by``.
+        run: The run that it guards; hand the guard to its ``guarded_by``.
 
     Raises:
         VaultError: If the file is missing though something was charged, is damaged, belongs to
@@ -71,8 +71,8 @@ class FileWitness:
         >>> from privbo_plugins.store.vault import open_vault
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = begin_or_join(open_vault(), "loop", {})
-        ...     run.shown_by(FileWitness(f"{folder}/witness.json", run))
-        ...     FileWitness(f"{folder}/witness.json", run).head() == run.head()
+        ...     run.guarded_by(FileRollbackGuard(f"{folder}/guard.json", run))
+        ...     FileRollbackGuard(f"{folder}/guard.json", run).head() == run.head()
         True
     """
 
@@ -85,7 +85,7 @@ class FileWitness:
                 self._write(_Known(self._run))
         self._read()
 
-    # A witness ------------------------------------------------------------------------------
+    # A guard ------------------------------------------------------------------------------
 
     def head(self) -> Head:
         """The furthest head that was shown."""
@@ -132,7 +132,7 @@ class FileWitness:
     def _read(self) -> _Known:
         if not os.path.lexists(self._path):
             raise VaultError(
-                f"The witness file {self._path} does not exist, and without it nobody can tell "
+                f"The guard file {self._path} does not exist, and without it nobody can tell "
                 "whether the vault of this run was restored from an older backup. Nothing was "
                 f"drawn: {_ELSE}"
             )
@@ -140,14 +140,14 @@ class FileWitness:
             known = _understood(read_json(self._path, _FORMAT))
         except (KeyError, TypeError, ValueError):
             raise VaultError(
-                f"The witness file {self._path} is damaged, or no witness file: it must be what "
-                f"FileWitness has written, whole ({_FORMAT}). Nothing was drawn: {_ELSE}"
+                f"The guard file {self._path} is damaged, or no guard file: it must be what "
+                f"FileRollbackGuard has written, whole ({_FORMAT}). Nothing was drawn: {_ELSE}"
             ) from None
         except OSError as error:
             raise self._unusable("read", error) from None
         if known.run != self._run:
             raise VaultError(
-                f"The witness file {self._path} is of another run than this one ({self._run}...): "
+                f"The guard file {self._path} is of another run than this one ({self._run}...): "
                 "the vault is another one, or was lost and begun anew. Give the vault and the "
                 "file of the same run."
             )
@@ -177,7 +177,7 @@ class FileWitness:
 
     def _unusable(self, done: str, error: OSError) -> VaultError:
         return VaultError(
-            f"The witness file {self._path} cannot be {done} ({error.strerror}), and without it "
+            f"The guard file {self._path} cannot be {done} ({error.strerror}), and without it "
             "nothing is drawn. Give the path of a plain file, in a directory that this user may "
             "read and write."
         )

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from privbo_plugins.convert import as_labels, as_losses, as_reward
 from privbo_plugins.errors import ObjectiveFailedError
-from privbo_plugins.redaction import attempt, withheld
-from privbo_plugins.returned import as_labels, as_losses, as_reward
+from privbo_plugins.sanitize import attempt, withheld
 
 RECORDS = np.array([0.25, 0.5, 0.75])
 
