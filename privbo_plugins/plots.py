@@ -190,8 +190,8 @@ def picture_of_budget(history: History) -> Picture:
         )
     return Picture(
         "Budget spent",
-        "The line is what so many releases have cost (the root of their summed squares); it "
-        "cannot cross the dotted one.",
+        "The line is what so many releases had cost when this was drawn (the root of their summed "
+        "squares); it cannot cross the dotted one.",
         "release", "mu spent", series,
     )  # fmt: skip
 
