@@ -336,6 +336,19 @@ def test_the_audit_flags_a_broken_mechanism(mutant: type[LocalMechanism]) -> Non
     assert audit(mutant(1.0, -1.0, 1.0), InsecureNoise(0)) > 1.0
 
 
+@pytest.mark.parametrize("name", PURE)
+@pytest.mark.parametrize("combine", [min, np.mean], ids=["best", "mean"])
+def test_the_audit_flags_five_draws_of_which_one_is_published(
+    name: str, combine: Callable[[list[float]], float]
+) -> None:
+    mechanism, noise = mechanism_of(name, 1.0), InsecureNoise(0)
+
+    def draw(y: float) -> float:
+        return float(combine([mechanism.randomize(y, noise, -1.0) for _ in range(5)]))
+
+    assert audited_epsilon(*both_sides(draw, (-1.0, 1.0), 4000)) > 1.0
+
+
 GAUSSIAN_MUTANTS: dict[str, tuple[Draw, tuple[float, float]]] = {
     "half the scale": (releases(gaussian(), HalfScale(0)), (-1.0, 1.0)),
     "seeded": (seeded(gaussian()), (-1.0, 1.0)),
